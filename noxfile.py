@@ -1,15 +1,19 @@
-"""What the CI of a public host does, on this machine: `nox` for all of it, `nox --list` for the parts.
+"""What the CI of a public host does, on this machine: `nox` for all of it, `nox --list` for the
+parts.
 
-Needs nox, and for each version of Python an interpreter called python3.11, python3.12 or python3.13; a version without one is skipped.
+Needs nox, and for each version of Python an interpreter called python3.11, python3.12 or
+python3.13; a version without one is skipped.
 """
 
 import shutil
 
 import nox
 
-# As in .github/workflows/ci.yml: each Python with the newest JAX that it has, which for 3.11 is the oldest that pyproject.toml allows.
+# As in .github/workflows/ci.yml: each Python with the newest JAX that it has, which for 3.11 is the
+# oldest that pyproject.toml allows.
 MATRIX = [("3.13", ""), ("3.12", ""), ("3.12", "jax==0.11.2"), ("3.11", "jax==0.10.1")]
-# What every verdict rests on: at least so many per cent of the lines and branches of each are run by its tests.
+# What every verdict rests on: at least so many per cent of the lines and branches of each are run
+#     by its tests.
 COVERED, LEAST = ("spectral", "theory", "sweep"), 95
 
 
@@ -34,7 +38,9 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Lines and branches of the packages in COVERED, under the tests of these packages, but for the slow ones."""
+    """Lines and branches of the packages in COVERED, under the tests of these packages, but for the
+    slow ones.
+    """
     # Editable: what is measured are the files of the checkout.
     session.install("-e", ".[test]", "pytest-cov>=7", "coverage>=7.10")
     folders = [f"tests/{package}" for package in COVERED]
@@ -56,7 +62,9 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def interop(session: nox.Session) -> None:
-    """Models of flax and haiku, and the pages that show them: tests that are skipped where these are not installed."""
+    """Models of flax and haiku, and the pages that show them: tests that are skipped where these
+    are not installed.
+    """
     session.install("-e", ".[test,interop]")
     chosen = "says or framework or another_library"
     folders = ("tests/diagnostics/layout", "tests/test_docs.py")
@@ -66,7 +74,9 @@ def interop(session: nox.Session) -> None:
 # Not by default.
 @nox.session(default=False)
 def mutation(session: nox.Session) -> None:
-    """Small changes of specjax.theory, each of which a test should notice; hours, less for a part: `-- 'specjax.theory.angles*'`."""
+    """Small changes of specjax.theory, each of which a test should notice; hours, less for a part:
+    `-- 'specjax.theory.angles*'`.
+    """
     session.install("-e", ".[test]", "mutmut>=3.8")
     # Programs that no change reaches are compiled once, not once for each change.
     cache = {

@@ -3,10 +3,12 @@
     python scripts/accuracy_table.py            # prints them
     python scripts/accuracy_table.py --write    # puts them into docs/accuracy.md
 
-x = U diag(s) Vᵀ with Haar-distributed U and V and singular values in geometric progression from 1 to 1/κ, made in float64 and rounded
-to the dtype of the row, is what a method gets. U Vᵀ is what its factor is held against; so an error contains what the rounding of
-x has lost before the method began. For float32 and bfloat16 the row "rounding of x alone" says how much that is: it is the float64 factor
-of the rounded matrix. In float64 it is about 1e-16 κ, and no method can be better. It takes about a minute.
+x = U diag(s) Vᵀ with Haar-distributed U and V and singular values in geometric progression from 1
+to 1/κ, made in float64 and rounded to the dtype of the row, is what a method gets. U Vᵀ is what its
+factor is held against; so an error contains what the rounding of x has lost before the method
+began. For float32 and bfloat16 the row "rounding of x alone" says how much that is: it is the
+float64 factor of the rounded matrix. In float64 it is about 1e-16 κ, and no method can be better.
+It takes about a minute.
 """
 
 import argparse
@@ -30,7 +32,9 @@ FLOOR = "rounding of x alone"
 
 
 class Case(NamedTuple):
-    """A column: `rank` singular values from 1 to 1/`condition` and zeros behind them, all times `norm`."""
+    """A column: `rank` singular values from 1 to 1/`condition` and zeros behind them, all times
+    `norm`.
+    """
 
     condition: float
     rank: int = ORDER
@@ -86,16 +90,23 @@ def methods(dtype: str) -> dict[str, Callable[[Array], Array]]:
 
 
 def errors(dtype: str, name: str) -> dict[str, PolarError]:
-    """The error of a method, or of the rounding of x alone, in every column; call it with float64 enabled."""
+    """The error of a method, or of the rounding of x alone, in every column; call it with float64
+    enabled.
+    """
     found: dict[str, PolarError] = {}
     # One call for all matrices of a shape.
     for columns in sorted({case.columns for case in CASES.values()}):
         labels = [label for label, case in CASES.items() if case.columns == columns]
         x, exact = (
-            jnp.stack([jnp.asarray(m) for m in ms]) for ms in zip(*(CASES[la].matrices() for la in labels), strict=True)
+            jnp.stack([jnp.asarray(m) for m in ms])
+            for ms in zip(*(CASES[la].matrices() for la in labels), strict=True)
         )
         x = x.astype(DTYPES[dtype])
-        factor = _polar(x.astype(jnp.float64), SVD()) if name == FLOOR else _polar(x, methods(dtype)[name])
+        factor = (
+            _polar(x.astype(jnp.float64), SVD())
+            if name == FLOOR
+            else _polar(x, methods(dtype)[name])
+        )
         batch = spectral.factor_error(factor, exact)
         found |= {label: PolarError(*(part[i] for part in batch)) for i, label in enumerate(labels)}
     return {label: found[label] for label in CASES}
@@ -106,7 +117,15 @@ _polar = jax.jit(spectral.polar, static_argnums=1)
 
 def written(value: float) -> str:
     """A cell: two digits from 0.01 up, below that one."""
-    return "NaN" if np.isnan(value) else f"{value:.2f}" if value >= 0.01 else "0" if value == 0 else f"{value:.0e}"
+    return (
+        "NaN"
+        if np.isnan(value)
+        else f"{value:.2f}"
+        if value >= 0.01
+        else "0"
+        if value == 0
+        else f"{value:.0e}"
+    )
 
 
 def tables() -> str:
@@ -135,8 +154,12 @@ def _table(rows: dict[tuple[str, str], dict[str, PolarError]], field: str) -> st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="replace the tables in docs/accuracy.md")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="replace the tables in docs/accuracy.md"
+    )
     arguments = parser.parse_args()
     with jax.enable_x64(True):
         text = tables()

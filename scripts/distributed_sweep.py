@@ -1,13 +1,19 @@
-"""One sweep on all devices of all processes: a Slurm job, a Kubernetes job, a TPU pod, or processes started by hand.
+"""One sweep on all devices of all processes: a Slurm job, a Kubernetes job, a TPU pod, or processes
+started by hand.
 
-Every process runs this same script. `jax.distributed.initialize()` finds the others by itself on Slurm, on Kubernetes and on Cloud TPU;
-elsewhere it is told by `--coordinator`, `--processes` and `--index`. The seeds are shared among all devices, the first process writes
-the store, and a job that is cut off continues from it when it is started again.
+Every process runs this same script. `jax.distributed.initialize()` finds the others by itself on
+Slurm, on Kubernetes and on Cloud TPU; elsewhere it is told by `--coordinator`, `--processes` and
+`--index`. The seeds are shared among all devices, the first process writes the store, and a job
+that is cut off continues from it when it is started again.
 
-    srun python scripts/distributed_sweep.py --store /shared/relu                                            on Slurm
-    python scripts/distributed_sweep.py --store relu --coordinator localhost:1234 --processes 2 --index 0    by hand, and --index 1
-    python scripts/distributed_sweep.py --store relu --single                                                without other processes
-    python scripts/distributed_sweep.py --store relu/16 --single --widths 16                                 one task of a job array
+On Slurm, by hand (and the same with --index 1), without other processes, and as one task of a job
+array:
+
+    srun python scripts/distributed_sweep.py --store /shared/relu
+    python scripts/distributed_sweep.py --store relu --coordinator localhost:1234 \
+        --processes 2 --index 0
+    python scripts/distributed_sweep.py --store relu --single
+    python scripts/distributed_sweep.py --store relu/16 --single --widths 16
 """
 
 import argparse
@@ -30,9 +36,13 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--store", type=Path, required=True, help="folder on a file system that outlives the job")
+    parser.add_argument(
+        "--store", type=Path, required=True, help="folder on a file system that outlives the job"
+    )
     parser.add_argument("--seeds", type=int, default=1024, help="seeds at every width")
-    parser.add_argument("--widths", type=int, nargs="+", default=(16, 32, 64, 128, 256), help="hidden units d1")
+    parser.add_argument(
+        "--widths", type=int, nargs="+", default=(16, 32, 64, 128, 256), help="hidden units d1"
+    )
     parser.add_argument("--single", action="store_true", help="only this process")
     parser.add_argument("--coordinator", help="address:port of process 0, where JAX cannot find it")
     parser.add_argument("--processes", type=int, help="number of processes, with --coordinator")
@@ -69,7 +79,10 @@ def main() -> None:
         # A task of a job array may have too few widths for a fit.
         for name in ("first", "second") if len(options.widths) >= FIT else ():
             fit = fits.fit_power_law(data[name], "d1")
-            print(f"{name}: exponent {fit.exponent:.3f} in [{fit.interval[0]:.3f}, {fit.interval[1]:.3f}]")
+            print(
+                f"{name}: exponent {fit.exponent:.3f} in [{fit.interval[0]:.3f},"
+                f" {fit.interval[1]:.3f}]"
+            )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""The gallery of the site: a small picture of every experiment's figure in docs/images/gallery, and docs/gallery.md, which shows them.
+"""The gallery of the site: a small picture of every experiment's figure in docs/images/gallery, and
+docs/gallery.md, which shows them.
 
 specjax reproduce
 python scripts/gallery.py results
 
-A picture holds the command that drew it, which stands below it on the page. So results of some experiments, at a larger scale say, may
-replace theirs alone.
+A picture holds the command that drew it, which stands below it on the page. So results of some
+experiments, at a larger scale say, may replace theirs alone.
 """
 
 import argparse
@@ -36,9 +37,10 @@ SECTIONS = {
 OURS = "What no paper has"
 HEAD = """# Gallery
 
-*The figure of every experiment, with its finding and the command that draws it. Many figures have a panel for each statement; statements
-without a curve share a panel, as lines with a black bar at the limit. Bars in these panels are four standard errors where no label says
-otherwise, and two where a power is fitted. `python scripts/gallery.py DIR` puts the pictures of the results in DIR here.*
+*The figure of every experiment, with its finding and the command that draws it. Many figures have a
+panel for each statement; statements without a curve share a panel, as lines with a black bar at the
+limit. Bars in these panels are four standard errors where no label says otherwise, and two where a
+power is fitted. `python scripts/gallery.py DIR` puts the pictures of the results in DIR here.*
 """
 ENTRY = """
 <figure markdown>
@@ -53,7 +55,8 @@ def shrunk(figure: Path | BinaryIO) -> Image.Image:
     with Image.open(figure) as whole:
         small = whole.convert("RGB")
     small.thumbnail((WIDTH, small.height), Image.Resampling.LANCZOS)
-    # By an octree translucent bands that overlap keep their colours; the colours that are farthest apart made them pink and grey.
+    # By an octree translucent bands that overlap keep their colours; the colours that are farthest
+    # apart made them pink and grey.
     small = small.quantize(COLORS, method=Image.Quantize.FASTOCTREE)
     # It mixes white with the lightest greys: the ground, the colour of a corner, is white again.
     palette, ground = small.getpalette() or [], 3 * np.asarray(small)[0, 0]
@@ -69,36 +72,50 @@ def command(name: str) -> str:
 
 
 def page() -> str:
-    """The text of the gallery, a section for each paper, in the order of the papers and then of the experiments."""
+    """The text of the gallery, a section for each paper, in the order of the papers and then of the
+    experiments.
+    """
     sections: dict[str, list[str]] = {heading: [] for heading in [*SECTIONS, OURS]}
     for name in experiments.names():
         experiment = experiments.load(name)
         where = experiment.paper if experiment.paper in SECTIONS else OURS
         title = experiment.title.rstrip(".")
         sentence = title if title.endswith("?") else f"{title}."
-        sections[where].append(ENTRY.format(name=name, title=title, sentence=sentence, command=command(name)))
+        sections[where].append(
+            ENTRY.format(name=name, title=title, sentence=sentence, command=command(name))
+        )
     parts = [HEAD]
     for key, entries in sections.items():
         title, link = SECTIONS.get(key, (OURS, None))
         parts.append(
-            f'\n## {f"[{title}]({link})" if link else title}\n\n<div class="gallery" markdown>\n{"".join(entries)}\n</div>\n'
+            f'\n## {f"[{title}]({link})" if link else title}\n\n<div class="gallery"'
+            f" markdown>\n{''.join(entries)}\n</div>\n"
         )
     return "".join(parts)
 
 
 def main() -> None:
     """Exit code 1 if an experiment has neither a result in the folder nor a picture."""
-    parser = argparse.ArgumentParser(description="Make the gallery of the site from stored results.")
-    parser.add_argument("results", type=Path, metavar="DIR", help="results of `specjax reproduce` or `specjax run`")
+    parser = argparse.ArgumentParser(
+        description="Make the gallery of the site from stored results."
+    )
+    parser.add_argument(
+        "results", type=Path, metavar="DIR", help="results of `specjax reproduce` or `specjax run`"
+    )
     folder = parser.parse_args().results
     try:
-        found = {result.record.name: records.content(result)["command"] for result in load_all(folder)}
+        found = {
+            result.record.name: records.content(result)["command"] for result in load_all(folder)
+        }
     except ValueError as error:
         raise SystemExit(f"gallery.py: {error}") from error
     names = experiments.names()
-    if lacking := [name for name in names if name not in found and not (PICTURES / f"{name}.png").exists()]:
+    if lacking := [
+        name for name in names if name not in found and not (PICTURES / f"{name}.png").exists()
+    ]:
         raise SystemExit(
-            f"gallery.py: {folder} has no result of {', '.join(lacking)}; run `specjax reproduce --out {folder}`."
+            f"gallery.py: {folder} has no result of {', '.join(lacking)}; run `specjax reproduce"
+            f" --out {folder}`."
         )
     PICTURES.mkdir(parents=True, exist_ok=True)
     for old in PICTURES.glob("*.png"):
@@ -107,7 +124,9 @@ def main() -> None:
     for name, how in found.items():
         info = PngImagePlugin.PngInfo()
         info.add_text(COMMAND, how)
-        shrunk(folder / name / "figure.png").save(PICTURES / f"{name}.png", optimize=True, pnginfo=info)
+        shrunk(folder / name / "figure.png").save(
+            PICTURES / f"{name}.png", optimize=True, pnginfo=info
+        )
     (DOCS / "gallery.md").write_text(page(), encoding="utf-8")
 
 

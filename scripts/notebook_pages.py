@@ -1,4 +1,5 @@
-"""The pages of the notebooks: each docs/notebooks/NAME.py is run, and NAME.md beside it shows its text, its code and its output.
+"""The pages of the notebooks: each docs/notebooks/NAME.py is run, and NAME.md beside it shows its
+text, its code and its output.
 
 python scripts/notebook_pages.py            # all of them
 python scripts/notebook_pages.py NAME ...   # some; --out DIR writes elsewhere, in the same folders
@@ -23,13 +24,15 @@ DOCS = Path(__file__).parents[1] / "docs"
 NOTEBOOKS = DOCS / "notebooks"
 PICTURES = Path("images") / "notebooks"
 ORIGIN = """
-*This page shows the notebook [{name}.py]({name}.py): under each piece of code stands what it prints and draws.
-[Five notebooks](index.md) says how to run it.*
+*This page shows the notebook [{name}.py]({name}.py): under each piece of code stands what it prints
+and draws. [Five notebooks](index.md) says how to run it.*
 """
 
 
 def cells(source: str) -> Iterator[tuple[bool, str]]:
-    """Whether a cell is text, and what is in it, for a Python file in which `# %%` begins a cell."""
+    """Whether a cell is text, and what is in it, for a Python file in which `# %%` begins a
+    cell.
+    """
     _, *parts = re.split(r"(?m)^# %%", source)
     for part in parts:
         kind, _, body = part.partition("\n")
@@ -45,7 +48,9 @@ def printed(code: str, names: dict[str, Any], title: str) -> str:
 
 
 def drawn(out: Path, name: str, before: int) -> Iterator[Path]:
-    """The figures that are open, as small pictures, whose numbers go on after `before`; they are closed."""
+    """The figures that are open, as small pictures, whose numbers go on after `before`; they are
+    closed.
+    """
     for count, number in enumerate(plt.get_fignums(), before + 1):
         picture = PICTURES / f"{name}-{count}.png"
         (out / PICTURES).mkdir(parents=True, exist_ok=True)
@@ -78,13 +83,22 @@ def page(name: str, out: Path) -> str:
 
 def main() -> None:
     """Write the pages of the notebooks that are named, or of all."""
-    parser = argparse.ArgumentParser(description="Run the notebooks and write their pages.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description="Run the notebooks and write their pages.", allow_abbrev=False
+    )
     known = sorted(path.stem for path in NOTEBOOKS.glob("*.py"))
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; by default all")
-    parser.add_argument("--out", type=Path, default=DOCS, metavar="DIR", help="in the place of docs")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; by default all"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=DOCS, metavar="DIR", help="in the place of docs"
+    )
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in known]:
-        raise SystemExit(f"notebook_pages.py: there is no notebook {', '.join(unknown)}; there are {', '.join(known)}.")
+        raise SystemExit(
+            f"notebook_pages.py: there is no notebook {', '.join(unknown)}; there are"
+            f" {', '.join(known)}."
+        )
     # A figure is a part of the page, not a window.
     plt.show = lambda *_, **__: None
     for name in options.names or known:

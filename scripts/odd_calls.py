@@ -1,10 +1,12 @@
-"""Random wrong command lines and wrong calls of public functions: whatever is refused must be refused in one sentence, and at once.
+"""Random wrong command lines and wrong calls of public functions: whatever is refused must be
+refused in one sentence, and at once.
 
     python scripts/odd_calls.py [--commands 1000] [--calls 1000] [--seed 0] [--only REGEX]
 
-A call is a right one with an odd value in the place of one argument. Fine is a result, or a ValueError, a TypeError or an exit with one
-sentence of ours; anything else is printed, as is what takes more than five seconds, and then the exit code is 1. Command lines that are
-accepted compute nothing.
+A call is a right one with an odd value in the place of one argument. Fine is a result, or a
+ValueError, a TypeError or an exit with one sentence of ours; anything else is printed, as is what
+takes more than five seconds, and then the exit code is 1. Command lines that are accepted compute
+nothing.
 """
 
 import argparse
@@ -36,7 +38,9 @@ from specjax import cli, experiments, fits, lab, moments, optim, report, spectra
 from specjax.lab.flags import flags
 
 PATIENCE = 5.0
-"""Seconds after which an answer counts as a silence; what is still silent after six times as many is stopped."""
+"""Seconds after which an answer counts as a silence; what is still silent after six times as many
+is stopped.
+"""
 
 ODD: dict[str, Any] = {
     "None": None,
@@ -68,7 +72,12 @@ KEY = jax.random.key(0)
 SQUARE = jnp.asarray(np.random.default_rng(0).standard_normal((3, 3)), jnp.float32)
 SIZES = [4, 8, 16, 32, 64, 128]
 _NOISE = 1 + 0.01 * np.random.default_rng(1).standard_normal((6, 20))
-DRAWS = xr.DataArray(np.array(SIZES)[:, None] ** 0.5 * _NOISE, {"d": SIZES, "seed": range(20)}, ("d", "seed"), name="y")
+DRAWS = xr.DataArray(
+    np.array(SIZES)[:, None] ** 0.5 * _NOISE,
+    {"d": SIZES, "seed": range(20)},
+    ("d", "seed"),
+    name="y",
+)
 VALLEY = (DRAWS / DRAWS * _NOISE) * (
     1 + (xr.DataArray(np.arange(5) - 2.1, {"rate": 0.1 * 2.0 ** np.arange(5)}, ("rate",))) ** 2
 )
@@ -88,12 +97,16 @@ def measure(key: Any, d: Any) -> dict[str, Any]:
     return {"y": jax.random.normal(key) * d}
 
 
-SWEPT = sweep.run(measure, {"d": sweep.values(1.0, 2.0)}, seeds=4, key=KEY, reduce="moments", progress=False)
+SWEPT = sweep.run(
+    measure, {"d": sweep.values(1.0, 2.0)}, seeds=4, key=KEY, reduce="moments", progress=False
+)
 
 
 @dataclass(frozen=True)
 class Own:
-    """An argument that a function of the user's reads, which may refuse it in its own way: nothing odd stands in its place."""
+    """An argument that a function of the user's reads, which may refuse it in its own way: nothing
+    odd stands in its place.
+    """
 
     value: Any
 
@@ -110,7 +123,9 @@ class Call:
 
 def call(function: Callable[..., Any], *args: Any, **options: Any) -> Call:
     own = {name: value.value for name, value in options.items() if isinstance(value, Own)}
-    return Call(function, args, {name: value for name, value in options.items() if name not in own}, own)
+    return Call(
+        function, args, {name: value for name, value in options.items() if name not in own}, own
+    )
 
 
 def stepped(make: Callable[..., optax.GradientTransformation]) -> Callable[..., Any]:
@@ -140,10 +155,20 @@ def stated(*args: Any, **options: Any) -> Any:
 
 
 _SQUARES = [
-    spectral.spectral_norm, spectral.nuclear_norm, spectral.stable_rank, spectral.nuclear_rank, spectral.effective_rank,
-    spectral.entropy_rank, spectral.normalize_rows, spectral.normalize_columns, spectral.row_metric, spectral.row_dominance,
-    spectral.off_diagonal_energy, spectral.off_block_energy, spectral.off_diagonal,
-]  # fmt: skip
+    spectral.spectral_norm,
+    spectral.nuclear_norm,
+    spectral.stable_rank,
+    spectral.nuclear_rank,
+    spectral.effective_rank,
+    spectral.entropy_rank,
+    spectral.normalize_rows,
+    spectral.normalize_columns,
+    spectral.row_metric,
+    spectral.row_dominance,
+    spectral.off_diagonal_energy,
+    spectral.off_block_energy,
+    spectral.off_diagonal,
+]
 _OF_SIZES = [spectral.diagonal_mean, spectral.off_diagonal_mean, spectral.dominance_ratio]
 _FITS = [fits.fit_power_law, fits.fit_offset, fits.fit_logarithm]
 _ENDS = [lab.vanishes, lab.settles, lab.saturates, lab.grows]
@@ -171,7 +196,16 @@ CALLS: dict[str, list[Call]] = {
         call(spectral.QDWH, 1e-3),
         call(spectral.Newton, 5),
         call(spectral.NewtonSchulz, 2, spectral.MUON, True, 1, jnp.bfloat16, "aol"),
-        call(spectral.PolarExpress, 3, lower=1e-2, safety=1.01, cushion=0.02, gram=True, restart=1, operands=jnp.bfloat16),
+        call(
+            spectral.PolarExpress,
+            3,
+            lower=1e-2,
+            safety=1.01,
+            cushion=0.02,
+            gram=True,
+            restart=1,
+            operands=jnp.bfloat16,
+        ),
         call(spectral.Tikhonov, 0.5),
         call(spectral.band, (spectral.MUON,), 0.1, 1.0),
         call(spectral.best_quintic, 0.1, 1.0),
@@ -191,11 +225,22 @@ CALLS: dict[str, list[Call]] = {
         call(moments.expectation, WORD @ WORD.T, over="G", most=100),
         call(moments.variance, moments.squared_norm(WORD), over="G", most=100),
         call(moments.total_variance, WORD, over="G", most=100),
-        call(moments.covariance, moments.squared_norm(WORD), moments.squared_norm(WORD), over="G", most=100),
+        call(
+            moments.covariance,
+            moments.squared_norm(WORD),
+            moments.squared_norm(WORD),
+            over="G",
+            most=100,
+        ),
         call(moments.haar_expectation, moments.haar("Q", "n") @ moments.haar("Q", "n").T, most=4),
         call(moments.haar_variance, moments.trace(moments.haar("Q", "n")), most=4),
         call(moments.haar_covariance, moments.haar("Q", "n"), moments.haar("Q", "n"), most=4),
-        call(moments.orders, moments.expectation(moments.squared_norm(WORD)), "m", n=moments.symbol("m")),
+        call(
+            moments.orders,
+            moments.expectation(moments.squared_norm(WORD)),
+            "m",
+            n=moments.symbol("m"),
+        ),
         call(moments.hermite, jnp.tanh, 3, variance=1.0, kinks=(0.0,)),
         call(lambda **sizes: moments.expectation(moments.squared_norm(WORD))(**sizes), m=2, n=3),
         call(lambda rho: moments.hermite(jnp.tanh, 3).product(rho), 0.5),
@@ -205,13 +250,26 @@ CALLS: dict[str, list[Call]] = {
         call(sweep.values, 0.1, 0.2),
         call(sweep.choices, 2, 4),
         call(sweep.zipped, a=sweep.widths(4, 8), b=sweep.values(1, 2)),
-        *(call(f, SWEPT) for f in (sweep.explain, sweep.is_explained, sweep.without_failed, sweep.total)),
+        *(
+            call(f, SWEPT)
+            for f in (sweep.explain, sweep.is_explained, sweep.without_failed, sweep.total)
+        ),
         call(sweep.mean_and_stderr, DRAWS),
         call(sweep.labelled, SWEPT, outputs=["y"]),
         call(sweep.open_store, "missing"),
         call(
-            sweep.run, measure, {"d": sweep.values(1.0, 2.0)}, seeds=2, key=KEY, plan="exact", chunk=2, memory="1GiB", reduce="moments",
-            check_padding=True, store=None, progress=False,
+            sweep.run,
+            measure,
+            {"d": sweep.values(1.0, 2.0)},
+            seeds=2,
+            key=KEY,
+            plan="exact",
+            chunk=2,
+            memory="1GiB",
+            reduce="moments",
+            check_padding=True,
+            store=None,
+            progress=False,
         ),
     ],
     "lab": [
@@ -239,7 +297,14 @@ CALLS: dict[str, list[Call]] = {
         call(lab.reverse, DRAWS, "d"),
         call(lab.at_labels, DRAWS, "d", {4: 8}),
         call(lab.at_places, DRAWS, "d", [0, 1, 1, 2, 3, 4]),
-        call(lambda first, second, of: lab.exchanging(first, second, of=of)(None, {"a": DATA.assign(z=DRAWS)}), "y", "z", of="a"),
+        call(
+            lambda first, second, of: lab.exchanging(first, second, of=of)(
+                None, {"a": DATA.assign(z=DRAWS)}
+            ),
+            "y",
+            "z",
+            of="a",
+        ),
         call(lambda target, source: lab.replacing(target, source)(None, DATA), "y", 2.0),
         call(lambda change: lab.changing(change)(None, DATA), lambda data: data),
         call(lab.closed_form, jnp.sqrt, DRAWS),
@@ -266,16 +331,33 @@ CALLS: dict[str, list[Call]] = {
     "training": [
         call(training.measure_ranks, loss, params=Own(PARAMS), batch=Own(BATCH)),
         call(
-            training.train, loss, optimizer=optax.sgd(0.1), draw=lambda _: BATCH, steps=2, every=1, record=lambda _, step: step,
-            microbatches=1, params=Own(PARAMS),
+            training.train,
+            loss,
+            optimizer=optax.sgd(0.1),
+            draw=lambda _: BATCH,
+            steps=2,
+            every=1,
+            record=lambda _, step: step,
+            microbatches=1,
+            params=Own(PARAMS),
         ),
         call(
-            training.train_steps, lambda state, _: (state, 0.0), jnp.zeros(2), itertools.repeat(1.0), steps=2, every=1,
+            training.train_steps,
+            lambda state, _: (state, 0.0),
+            jnp.zeros(2),
+            itertools.repeat(1.0),
+            steps=2,
+            every=1,
             record=lambda _, step: step,
         ),
         call(
-            training.train_side_by_side, [optax.sgd(0.1)], loss=loss, batch=Own(lambda _: BATCH), lengths=[2],
-            record=lambda params: params["w"], params=Own(PARAMS),
+            training.train_side_by_side,
+            [optax.sgd(0.1)],
+            loss=loss,
+            batch=Own(lambda _: BATCH),
+            lengths=[2],
+            record=lambda params: params["w"],
+            params=Own(PARAMS),
         ),
         call(training.text.load, None, held_out=0.1),
         call(training.text.draw, jnp.asarray(TEXT), KEY, 2, 4),
@@ -284,10 +366,27 @@ CALLS: dict[str, list[Call]] = {
     ],
     "optim": [
         *(call(stepped(make), params=PARAMS, updates=UPDATES) for make in _MATRIX_OPTIMIZERS),
-        call(stepped(optim.muon), 0.02, decay=0.9, convention="ema", nesterov=True, bias_correction=False, params=PARAMS, updates=UPDATES),
+        call(
+            stepped(optim.muon),
+            0.02,
+            decay=0.9,
+            convention="ema",
+            nesterov=True,
+            bias_correction=False,
+            params=PARAMS,
+            updates=UPDATES,
+        ),
         call(stepped(optim.orthogonalize), spectral.SVD(), "none", adaptive=True),
         call(stepped(optim.spectral_descent), 1.0, spectral.SVD()),
-        call(stepped(optim.momentum), 0.9, "ema", nesterov=True, bias_correction=True, dtype=jnp.bfloat16, key=KEY),
+        call(
+            stepped(optim.momentum),
+            0.9,
+            "ema",
+            nesterov=True,
+            bias_correction=True,
+            dtype=jnp.bfloat16,
+            key=KEY,
+        ),
         call(stepped(optim.lift_to_floor), 0.3, "output"),
         call(stepped(optim.scale_by_neuron_moment), 0.9, "output"),
         call(stepped(optim.scale_by_shampoo), 0.9, order=4, damping=0.1, every=1),
@@ -305,12 +404,42 @@ CALLS: dict[str, list[Call]] = {
         call(optim.routing, optim.muon(0.1), PARAMS),
         call(optim.Interleaved, (1, 2), 3),
     ],
-}  # fmt: skip
+}
 
 TYPED = [
-    "", "0", "-1", "1", "2", "1e3", "1e300", "99999999999999999999", "2147483648", "9" * 5000, "nan", "inf", "x", "ü", ",", "1,2", "2,1",
-    "4,8,x", "true", "[1]", "None", "../x", "a b", "%s", "{}", "--", "smoke", "0x10", "1_000", "٣", "\x00", "\n",
-]  # fmt: skip
+    "",
+    "0",
+    "-1",
+    "1",
+    "2",
+    "1e3",
+    "1e300",
+    "99999999999999999999",
+    "2147483648",
+    "9" * 5000,
+    "nan",
+    "inf",
+    "x",
+    "ü",
+    ",",
+    "1,2",
+    "2,1",
+    "4,8,x",
+    "true",
+    "[1]",
+    "None",
+    "../x",
+    "a b",
+    "%s",
+    "{}",
+    "--",
+    "smoke",
+    "0x10",
+    "1_000",
+    "٣",
+    "\x00",
+    "\n",
+]
 WORDS = [
     "list",
     "run",
@@ -347,7 +476,11 @@ def problem(function: Callable[[], Any]) -> str | None:
     except (ValueError, TypeError) as error:
         # JAX puts a note of its own behind a message.
         said = str(error).partition("\n--------------------\nFor simplicity")[0]
-        found = None if "\n" not in said and said.endswith(".") else f"{type(error).__name__}: {said.splitlines()[:1]}"
+        found = (
+            None
+            if "\n" not in said and said.endswith(".")
+            else f"{type(error).__name__}: {said.splitlines()[:1]}"
+        )
     except Exception as error:
         found = f"{type(error).__name__}: {str(error).splitlines()[:1]}"
     finally:
@@ -357,8 +490,12 @@ def problem(function: Callable[[], Any]) -> str | None:
     return f"{seconds:.0f} s of silence" if seconds > PATIENCE and found is None else found
 
 
-def odd_calls(count: int, rng: random.Random, only: str = "") -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Up to `count` different calls, each of a right one with an odd value in the place of one argument."""
+def odd_calls(
+    count: int, rng: random.Random, only: str = ""
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Up to `count` different calls, each of a right one with an odd value in the place of one
+    argument.
+    """
     places = [
         (f"{room}, call {number} of {right.function.__name__}", right, place, name)
         for room, calls in CALLS.items()
@@ -373,7 +510,10 @@ def odd_calls(count: int, rng: random.Random, only: str = "") -> Iterator[tuple[
             args[place] = ODD[name]
         else:
             options[place] = ODD[name]
-        yield f"{what}: {name} as {place}", lambda f=right.function, a=args, o=options | right.own: f(*a, **o)
+        yield (
+            f"{what}: {name} as {place}",
+            lambda f=right.function, a=args, o=options | right.own: f(*a, **o),
+        )
 
 
 def odd_lines(count: int, rng: random.Random) -> Iterator[list[str]]:
@@ -384,7 +524,9 @@ def odd_lines(count: int, rng: random.Random) -> Iterator[list[str]]:
         line = [command]
         if command == "run":
             name = rng.choice(names)
-            line.append(name if rng.random() < 0.95 else rng.choice([name[:-1], name.upper(), *TYPED]))
+            line.append(
+                name if rng.random() < 0.95 else rng.choice([name[:-1], name.upper(), *TYPED])
+            )
             options = [flag.option for flag in flags(experiments.load(name).at("smoke"))]
         else:
             options = [
@@ -399,7 +541,10 @@ def odd_lines(count: int, rng: random.Random) -> Iterator[list[str]]:
                 "--seeds",
             ]
         for _ in range(rng.choice([0, 1, 1, 1, 2])):
-            option, value = rng.choice([*options, "--scale", "--out", "--explain"]), rng.choice(TYPED)
+            option, value = (
+                rng.choice([*options, "--scale", "--out", "--explain"]),
+                rng.choice(TYPED),
+            )
             line += rng.choice([[option, value], [f"{option}={value}"], [option], [value]])
         if rng.random() < 0.7:
             line += ["--scale", "smoke"]
@@ -407,7 +552,9 @@ def odd_lines(count: int, rng: random.Random) -> Iterator[list[str]]:
 
 
 def typed(line: list[str]) -> Callable[[], None]:
-    """A command line, given in this process: its exit code and what it prints to standard error are its answer."""
+    """A command line, given in this process: its exit code and what it prints to standard error are
+    its answer.
+    """
 
     def run() -> None:
         said = io.StringIO()
@@ -461,7 +608,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--commands", type=int, default=1000)
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="calls whose room.function has this regular expression")
+    parser.add_argument(
+        "--only", default="", help="calls whose room.function has this regular expression"
+    )
     given = parser.parse_args(argv)
     rng = random.Random(given.seed)
     before = signal.signal(signal.SIGALRM, _stop)
@@ -469,18 +618,30 @@ def main(argv: list[str] | None = None) -> int:
         with warnings.catch_warnings(), nothing_is_computed(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             for room, rights in CALLS.items():
-                for right in rights:  # what is compiled and loaded at a first call is not the odd value's fault
+                for right in (
+                    rights
+                ):  # what is compiled and loaded at a first call is not the odd value's fault
                     if given.calls and re.search(given.only, f"{room}.{right.function.__name__}"):
                         with contextlib.suppress(ValueError):
                             right.function(*right.args, **right.options, **right.own)
-            lines = [(f"specjax {' '.join(line)[:200]!r}", typed(line)) for line in odd_lines(given.commands, rng)]
+            lines = [
+                (f"specjax {' '.join(line)[:200]!r}", typed(line))
+                for line in odd_lines(given.commands, rng)
+            ]
             calls = list(odd_calls(given.calls, rng, given.only))
-            found = [(what, wrong) for what, run in [*lines, *calls] if (wrong := problem(run)) is not None]
+            found = [
+                (what, wrong)
+                for what, run in [*lines, *calls]
+                if (wrong := problem(run)) is not None
+            ]
     finally:
         signal.signal(signal.SIGALRM, before)
     for what, wrong in found:
         print(f"{what}: {wrong}")
-    print(f"{len(lines)} command lines and {len(calls)} calls, {len(found)} not answered by one sentence")
+    print(
+        f"{len(lines)} command lines and {len(calls)} calls, {len(found)} not answered by one"
+        " sentence"
+    )
     return 1 if found else 0
 
 

@@ -1,12 +1,14 @@
-"""Which verdicts hang on last bits: every experiment under perturbations that no verdict may notice.
+"""Which verdicts hang on last bits: every experiment under perturbations that no verdict may
+notice.
 
-    python scripts/perturbed_verdicts.py                                   # all experiments at smoke scale
+    python scripts/perturbed_verdicts.py                 # all experiments at smoke scale
     python scripts/perturbed_verdicts.py --only convergence-curves,claims --scale quick
 
-Each perturbation is a process of its own that runs the experiments one after another; the first, `baseline`, compiles as the tests do,
-without most optimizations. Results are kept in `--out`, one line of JSON for each experiment. What is printed is every verdict that
-differs from that of the baseline; the exit code is 1 if there is any, or an experiment fails. At smoke scale a process takes some twenty
-minutes of a core; `--out` also keeps what was compiled.
+Each perturbation is a process of its own that runs the experiments one after another; the first,
+`baseline`, compiles as the tests do, without most optimizations. Results are kept in `--out`, one
+line of JSON for each experiment. What is printed is every verdict that differs from that of the
+baseline; the exit code is 1 if there is any, or an experiment fails. At smoke scale a process takes
+some twenty minutes of a core; `--out` also keeps what was compiled.
 """
 
 import argparse
@@ -26,7 +28,9 @@ SERIAL = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 
 
 class Perturbation(NamedTuple):
-    """What differs from the baseline: the environment, flags of XLA, and by how many last bits draws are moved."""
+    """What differs from the baseline: the environment, flags of XLA, and by how many last bits
+    draws are moved.
+    """
 
     environment: Mapping[str, str] = MappingProxyType({})
     flags: str = ""
@@ -39,18 +43,23 @@ PERTURBATIONS = {
     "draws-up": Perturbation(draws=1),
     "draws-down": Perturbation(draws=-1),
     "threads": Perturbation({"OPENBLAS_NUM_THREADS": "2"}),
-    # LAPACK as on another processor: of its kernels at least one differs from those of the processor here.
+    # LAPACK as on another processor: of its kernels at least one differs from those of the
+    #     processor here.
     "haswell": Perturbation({"OPENBLAS_CORETYPE": "Haswell"}),
     "nehalem": Perturbation({"OPENBLAS_CORETYPE": "Nehalem"}),
     "level-1": Perturbation(OPTIMIZED, "--xla_backend_optimization_level=1"),
     "level-3": Perturbation(OPTIMIZED, "--xla_backend_optimization_level=3"),
     # Kernels, and instructions too, of a processor without AVX-512, as a user compiles.
-    "processor": Perturbation({"OPENBLAS_CORETYPE": "Haswell", **OPTIMIZED}, "--xla_cpu_max_isa=AVX2"),
+    "processor": Perturbation(
+        {"OPENBLAS_CORETYPE": "Haswell", **OPTIMIZED}, "--xla_cpu_max_isa=AVX2"
+    ),
 }
 
 
 def moved(draw: Callable[..., Any], bits: int) -> Callable[..., Any]:
-    """A function of `jax.random` with its draws times 1 + bits · ε, ε of their dtype: 1.2e-7 in float32."""
+    """A function of `jax.random` with its draws times 1 + bits · ε, ε of their dtype: 1.2e-7 in
+    float32.
+    """
 
     @wraps(draw)
     def perturbed(*args: Any, **kwargs: Any) -> Any:
@@ -63,7 +72,9 @@ def moved(draw: Callable[..., Any], bits: int) -> Callable[..., Any]:
 
 
 def run(names: list[str], scale: str, bits: int, path: Path) -> None:
-    """What one process does: runs and judges the experiments and appends their checks, or the error, to `path`."""
+    """What one process does: runs and judges the experiments and appends their checks, or the
+    error, to `path`.
+    """
     import jax
 
     if bits:
@@ -102,11 +113,17 @@ def started(perturbation: str, names: list[str], scale: str, out: Path) -> subpr
         "XLA_FLAGS": f"{SERIAL} {changed.flags}".strip(),
     }
     call = (
-        f"perturbed_verdicts.run({names!r}, {scale!r}, {changed.draws}, Path({str(result_path(out, perturbation))!r}))"
+        f"perturbed_verdicts.run({names!r}, {scale!r}, {changed.draws},"
+        f" Path({str(result_path(out, perturbation))!r}))"
     )
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom pathlib import Path\nimport perturbed_verdicts\n{call}"
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom pathlib import"
+        f" Path\nimport perturbed_verdicts\n{call}"
+    )
     with (out / f"{perturbation}.log").open("w") as log:
-        return subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=log, stderr=log)
+        return subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, stdout=log, stderr=log
+        )
 
 
 def result_path(out: Path, perturbation: str) -> Path:
@@ -116,14 +133,24 @@ def result_path(out: Path, perturbation: str) -> Path:
 def found(out: Path, perturbation: str) -> dict[str, list[Any]]:
     """Verdict, measured value and interval of each check, by "experiment: check"."""
     lines = [json.loads(line) for line in result_path(out, perturbation).read_text().splitlines()]
-    return {f"{line['experiment']}: {name}": check for line in lines for name, check in line["checks"].items()}
+    return {
+        f"{line['experiment']}: {name}": check
+        for line in lines
+        for name, check in line["checks"].items()
+    }
 
 
 def differences(results: dict[str, dict[str, list[Any]]]) -> list[str]:
-    """A line for every verdict that is not the baseline's, or that failed, is missing or is new; and for failures of the baseline."""
+    """A line for every verdict that is not the baseline's, or that failed, is missing or is new;
+    and for failures of the baseline.
+    """
     baseline, *others = results.values()
     absent = ["absent", float("nan"), None]
-    lines = [f"{name}: failed in the baseline" for name, check in baseline.items() if check[0] == "failed"]
+    lines = [
+        f"{name}: failed in the baseline"
+        for name, check in baseline.items()
+        if check[0] == "failed"
+    ]
     for label, other in zip(list(results)[1:], others, strict=True):
         for name in baseline | other:
             before, after = baseline.get(name, absent), other.get(name, absent)
@@ -141,16 +168,26 @@ def _told(check: list[Any]) -> str:
 def main() -> int:
     from specjax import experiments
 
-    parser = argparse.ArgumentParser(description="Which verdicts hang on last bits.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description="Which verdicts hang on last bits.", allow_abbrev=False
+    )
     parser.add_argument("--scale", default="smoke", choices=("smoke", "quick", "paper"))
     parser.add_argument("--only", help="names of experiments, separated by commas")
-    parser.add_argument("--perturbations", default=",".join(PERTURBATIONS), help="names, the one to compare with first")
+    parser.add_argument(
+        "--perturbations",
+        default=",".join(PERTURBATIONS),
+        help="names, the one to compare with first",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--out", type=Path, default=Path("results/perturbed"), help="folder of the results")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results/perturbed"), help="folder of the results"
+    )
     given = parser.parse_args()
     names = given.only.split(",") if given.only else experiments.names()
     labels = given.perturbations.split(",")
-    if unknown := [x for x in names if x not in experiments.names()] + [x for x in labels if x not in PERTURBATIONS]:
+    if unknown := [x for x in names if x not in experiments.names()] + [
+        x for x in labels if x not in PERTURBATIONS
+    ]:
         parser.error(f"unknown: {', '.join(unknown)}")
     given.out.mkdir(parents=True, exist_ok=True)
 

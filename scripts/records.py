@@ -1,9 +1,8 @@
 """Records of stored results, `records/NAME.json`: verdicts and numbers, no data.
 
-specjax run relu-off-diagonal --scale paper
-python scripts/records.py results relu-off-diagonal
-python scripts/records.py results            # of every result in the folder that a record can be made of
-python scripts/paper_pages.py                # then the tables of the papers' pages
+specjax run relu-off-diagonal --scale paper python scripts/records.py results relu-off-diagonal
+python scripts/records.py results            # of every result in the folder that a record can be
+made of python scripts/paper_pages.py                # then the tables of the papers' pages
 """
 
 import argparse
@@ -16,13 +15,21 @@ from specjax.report import load, load_all, records
 def main() -> int:
     """Exit code 1 if a result that was named has no record made."""
     parser = argparse.ArgumentParser(description="Make records of stored results.")
-    parser.add_argument("results", type=Path, metavar="DIR", help="results of `specjax run` or `reproduce`")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="experiments (default: all in DIR)")
+    parser.add_argument(
+        "results", type=Path, metavar="DIR", help="results of `specjax run` or `reproduce`"
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="experiments (default: all in DIR)"
+    )
     parser.add_argument("--replace", action="store_true", help="also a record of a larger scale")
     given = parser.parse_args()
     refused = 0
     try:
-        found = [load(given.results / name) for name in given.names] if given.names else load_all(given.results)
+        found = (
+            [load(given.results / name) for name in given.names]
+            if given.names
+            else load_all(given.results)
+        )
     except ValueError as error:
         raise SystemExit(f"records.py: {error}") from error
     for result in found:
@@ -32,7 +39,10 @@ def main() -> int:
             refused += 1
             print(f"records.py: {error}", file=sys.stderr)
         else:
-            print(f"{path.name}: {result.record.scale}, {len(result.checks)} verdicts, {path.stat().st_size} bytes")
+            print(
+                f"{path.name}: {result.record.scale}, {len(result.checks)} verdicts,"
+                f" {path.stat().st_size} bytes"
+            )
     return 1 if refused and given.names else 0
 
 

@@ -1,14 +1,16 @@
 """Hooks of the documentation's builder.
 
-The API page of a package shows what its `__init__` exports, and nothing else: a line `::: specjax.sweep` in docs/api stands for the
-docstring of the package and an entry for each module from which specjax/sweep/__init__.py imports names `as` themselves, with these
-names alone. The docstrings of modules are shown since they have the formulas of which those of functions speak. Lines that name a
-module are left as they are.
+The API page of a package shows what its `__init__` exports, and nothing else: a line `:::
+specjax.sweep` in docs/api stands for the docstring of the package and an entry for each module from
+which specjax/sweep/__init__.py imports names `as` themselves, with these names alone. The
+docstrings of modules are shown since they have the formulas of which those of functions speak.
+Lines that name a module are left as they are.
 
-Formulas in plain text are set: what stands below or above in u_i, ‖G‖_* and d^(1/α). Other underscores keep their sign, and make no
-emphasis.
+Formulas in plain text are set: what stands below or above in u_i, ‖G‖_* and d^(1/α). Other
+underscores keep their sign, and make no emphasis.
 
-A name in code, such as `specjax.sweep.run`, is a link to its entry, if it has one. A picture is a link to itself: alone it can be enlarged.
+A name in code, such as `specjax.sweep.run`, is a link to its entry, if it has one. A picture is a
+link to itself: alone it can be enlarged.
 """
 
 import ast
@@ -41,7 +43,8 @@ class NameInCode(InlineProcessor):
 
 LETTER = "A-Za-zα-ωΑ-Ωℓ"
 BELOW = (
-    # One sign below anything, as in max_i; or a word below one letter or a bracket, as in W_out, but not in fan_in.
+    # One sign below anything, as in max_i; or a word below one letter or a bracket, as in W_out,
+    # but not in fan_in.
     rf"(?<=[^\s_(])UNDER(?P<sign>\\?\*|(?:[{LETTER}0-9#∞]|[+-](?![\w(]))(?![A-Za-z0-9]|\\?_))"
     rf"|(?<![A-Za-z][A-Za-z])(?<=[^\s_(])UNDER(?P<word>[{LETTER}0-9]{{2,5}})(?![A-Za-z0-9]|\\?_)"
     r"|(?<=\S)UNDER(?:\{(?P<below>[^{}]*)\}|(?P<index>\([^()]*\)))"
@@ -98,7 +101,9 @@ class PlainText(Extension):
         md.inlinePatterns.register(Scripts(PLAIN), "scripts", 66)
         md.inlinePatterns.register(SimpleTextInlineProcessor(r"(_\*?)"), "plain_underscore", 65)
         # Before code, of priority 190, and not in the text of a link.
-        md.inlinePatterns.register(NameInCode(r"(?<![`\[])`(specjax(?:\.\w+)+)`(?!`)"), "name_in_code", 195)
+        md.inlinePatterns.register(
+            NameInCode(r"(?<![`\[])`(specjax(?:\.\w+)+)`(?!`)"), "name_in_code", 195
+        )
 
 
 # Before the plugin that reads docstrings takes the list.
@@ -109,7 +114,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    return re.sub(r"^::: (specjax[\w.]*)$", lambda line: entries(line[1]), markdown, flags=re.MULTILINE)
+    return re.sub(
+        r"^::: (specjax[\w.]*)$", lambda line: entries(line[1]), markdown, flags=re.MULTILINE
+    )
 
 
 def on_page_content(html: str, **_: object) -> str:
@@ -121,13 +128,20 @@ def on_page_content(html: str, **_: object) -> str:
 
 
 def entries(path: str) -> str:
-    """The entries of a package's modules, below what the package says of itself; of what is no package, or exports nothing, its own."""
+    """The entries of a package's modules, below what the package says of itself; of what is no
+    package, or exports nothing, its own.
+    """
     modules = public(path)
     if not modules:
         return f"::: {path}"
     about = entry(path, members=False, show_root_heading=False, show_root_toc_entry=False)
-    how = f"Import what follows from `{path}`. Each heading is the module that defines what stands below it.\n"
-    return "\n".join([about, how, *(entry(module, members=names) for module, names in modules.items())])
+    how = (
+        f"Import what follows from `{path}`. Each heading is the module that defines what stands"
+        " below it.\n"
+    )
+    return "\n".join(
+        [about, how, *(entry(module, members=names) for module, names in modules.items())]
+    )
 
 
 def entry(path: str, **options: bool | list[str]) -> str:

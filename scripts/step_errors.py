@@ -1,9 +1,11 @@
-"""The table of `docs/accuracy.md` that says how exact each transformation of `specjax.optim` is, at every scale of the gradients.
+"""The table of `docs/accuracy.md` that says how exact each transformation of `specjax.optim` is, at
+every scale of the gradients.
 
     python scripts/step_errors.py
 
-The transformations, matrices and NumPy references are those of `tests/optim/test_scales.py`. Printed are the largest errors of a leaf
-beside its largest entry, in units of the rounding of the dtype.
+The transformations, matrices and NumPy references are those of `tests/optim/test_scales.py`.
+Printed are the largest errors of a leaf beside its largest entry, in units of the rounding of the
+dtype.
 """
 
 import sys
@@ -37,7 +39,9 @@ def main() -> None:
     with warnings.catch_warnings(), jax.numpy_dtype_promotion("standard"):
         warnings.simplefilter("ignore")
         for name in STEPS:
-            print(f"| `{name}` | {' | '.join(worst(name, dtype) for dtype in SCALES)} |", flush=True)
+            print(
+                f"| `{name}` | {' | '.join(worst(name, dtype) for dtype in SCALES)} |", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Checks of arguments that all rooms share: what must be an array, what must be a number in an interval, and what annotations say.
+"""Checks of arguments that all rooms share: what must be an array, what must be a number in an
+interval, and what annotations say.
 
-jaxtyping and beartype check annotations in the tests; users do not have them. `checked` asks less, and answers in one sentence.
+jaxtyping and beartype check annotations in the tests; users do not have them. `checked` asks less,
+and answers in one sentence.
 """
 
 import math
@@ -47,7 +49,8 @@ def as_array(x: Any, name: str, by: str) -> Array:
 
 
 def check_number(value: Any, name: str, interval: str, by: str) -> None:
-    """Checks that `value` is one real number inside an interval, a scalar array included; of a traced one only shape and dtype are known.
+    """Checks that `value` is one real number inside an interval, a scalar array included; of a
+    traced one only shape and dtype are known.
 
     Args:
         value: What a user passed.
@@ -58,14 +61,22 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
     Raises:
         ValueError: for another value, such as None, text, a boolean or a complex number.
     """
-    wanted = f"a finite number as {name}" if interval == REAL else f"a number in {interval} as {name}"
+    wanted = (
+        f"a finite number as {name}" if interval == REAL else f"a number in {interval} as {name}"
+    )
     refusal = ValueError(f"{by} needs {wanted}, got {shown(value)}.")
-    if isinstance(value, bool | str) or (not hasattr(value, "dtype") and not isinstance(value, int | float)):
+    if isinstance(value, bool | str) or (
+        not hasattr(value, "dtype") and not isinstance(value, int | float)
+    ):
         raise refusal
-    if hasattr(value, "dtype") and not any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.integer, jnp.floating)):
+    if hasattr(value, "dtype") and not any(
+        jnp.issubdtype(value.dtype, kind) for kind in (jnp.integer, jnp.floating)
+    ):
         raise refusal
     if getattr(value, "shape", ()) != ():
-        raise ValueError(f"{by} needs one number as {name}, got shape {value.shape}; take jax.vmap for several.")
+        raise ValueError(
+            f"{by} needs one number as {name}, got shape {value.shape}; take jax.vmap for several."
+        )
     if is_traced(value):
         return
     low, high = (float(end) for end in interval[1:-1].split(","))
@@ -80,37 +91,51 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
 
 
 def scheduled(value: Any, name: str, interval: str, by: str) -> Any:
-    """A number that `check_number` lets pass, or a schedule whose numbers are refused where they are none."""
+    """A number that `check_number` lets pass, or a schedule whose numbers are refused where they
+    are none.
+    """
     if not callable(value):
         check_number(value, name, interval, by)
         return value
-    return lambda *arguments: as_array(value(*arguments), f"what the schedule of {name} returns", by)
+    return lambda *arguments: as_array(
+        value(*arguments), f"what the schedule of {name} returns", by
+    )
 
 
 def check_count(value: Any, name: str, least: int, by: str) -> None:
-    """Checks that `value` is a whole number of at least `least`; raises ValueError for another value, such as 2.5 or True."""
+    """Checks that `value` is a whole number of at least `least`; raises ValueError for another
+    value, such as 2.5 or True.
+    """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{by} needs a whole number of at least {least} as {name}, got {shown(value)}.")
+        raise ValueError(
+            f"{by} needs a whole number of at least {least} as {name}, got {shown(value)}."
+        )
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose arguments are what its annotations say: arrays by `as_array`, with their axes, or refused in one sentence.
+    """The function, whose arguments are what its annotations say: arrays by `as_array`, with their
+    axes, or refused in one sentence.
 
-    Of what an annotation may say this knows arrays of jaxtyping, classes, functions, literals, collections and unions of these; all
-    else passes.
+    Of what an annotation may say this knows arrays of jaxtyping, classes, functions, literals,
+    collections and unions of these; all else passes.
     """
     return checked_but()(function)
 
 
 def checked_but(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """As `checked`, but arguments with these names are left to the function, which has sentences of its own for them."""
+    """As `checked`, but arguments with these names are left to the function, which has sentences of
+    its own for them.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         rules = _Rules(function, names)
 
         @wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            return function(*rules.positional(args), **{name: rules.of(name, value) for name, value in kwargs.items()})
+            return function(
+                *rules.positional(args),
+                **{name: rules.of(name, value) for name, value in kwargs.items()},
+            )
 
         return called
 
@@ -118,7 +143,9 @@ def checked_but(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def check_fields(made: object) -> None:
-    """Raises ValueError, in one sentence, for a field of a dataclass that is not what its annotation says."""
+    """Raises ValueError, in one sentence, for a field of a dataclass that is not what its
+    annotation says.
+    """
     for name, hint in get_type_hints(type(made)).items():
         _conformed(getattr(made, name), hint, name, type(made).__name__)
 
@@ -134,7 +161,11 @@ class _Rules:
         try:
             hints = get_type_hints(self.function)
         except NameError:  # a name for type checkers alone
-            hints = {name: hint for name, hint in self.function.__annotations__.items() if not isinstance(hint, str)}
+            hints = {
+                name: hint
+                for name, hint in self.function.__annotations__.items()
+                if not isinstance(hint, str)
+            }
         return {name: hint for name, hint in hints.items() if name not in self.left}
 
     @cached_property
@@ -146,30 +177,43 @@ class _Rules:
             for each in parameters
             if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
         ]
-        return named, next((each.name for each in parameters if each.kind is Parameter.VAR_POSITIONAL), "")
+        return named, next(
+            (each.name for each in parameters if each.kind is Parameter.VAR_POSITIONAL), ""
+        )
 
     def positional(self, values: Sequence[Any]) -> list[Any]:
         names, rest = self.places
-        return [self.of(names[i] if i < len(names) else rest, value) for i, value in enumerate(values)]
+        return [
+            self.of(names[i] if i < len(names) else rest, value) for i, value in enumerate(values)
+        ]
 
     def of(self, name: str, value: Any) -> Any:
-        return _conformed(value, self.hints[name], name, self.function.__name__) if name in self.hints else value
+        return (
+            _conformed(value, self.hints[name], name, self.function.__name__)
+            if name in self.hints
+            else value
+        )
 
 
 def _conformed(value: Any, hint: Any, name: str, by: str) -> Any:
-    """The value, as an array where the annotation is one; raises ValueError if it is not what the annotation says."""
+    """The value, as an array where the annotation is one; raises ValueError if it is not what the
+    annotation says.
+    """
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     members = getattr(hint, "__constraints__", ()) or members
     arrays = [member for member in members if hasattr(member, "dim_str") or member is jax.Array]
     if any(_holds(value, member) for member in members if member not in arrays):
         return value
     if not arrays:
-        nouns = dict.fromkeys(_noun(member) for member in members if member is not int or float not in members)
+        nouns = dict.fromkeys(
+            _noun(member) for member in members if member is not int or float not in members
+        )
         raise ValueError(f"{by} needs {' or '.join(nouns)} as {name}, got {shown(value)}.")
     if any("key" in str(dtype) for dtype in _dtypes(arrays[0])):
         if not isinstance(value, jax.Array) or not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             raise ValueError(
-                f"{by} needs a typed key as {name}, got {shown(value)}; make one with jax.random.key(seed)."
+                f"{by} needs a typed key as {name}, got {shown(value)}; make one with"
+                " jax.random.key(seed)."
             )
         return value
     on_host = getattr(arrays[0], "array_type", jax.Array) is np.ndarray
@@ -214,7 +258,9 @@ def _holds(value: Any, hint: Any) -> bool:
         return isinstance(value, str | int | NoneType) and value in get_args(hint)
     kind = hint if origin is None else origin
     if kind is int:
-        return isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) < 2**63
+        return (
+            isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) < 2**63
+        )
     if kind is float:
         whole = isinstance(value, Integral) and abs(int(value)) >= 2**63
         return isinstance(value, Real) and not isinstance(value, bool) and not whole

@@ -1,7 +1,8 @@
 """One thread for the matrix routines of NumPy and SciPy, which JAX's decompositions on CPUs are.
 
-OpenBLAS shares one small decomposition among all cores and then waits for them, far longer than the decomposition takes where anything else
-runs. The cores are used by decompositions side by side instead.
+OpenBLAS shares one small decomposition among all cores and then waits for them, far longer than the
+decomposition takes where anything else runs. The cores are used by decompositions side by side
+instead.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,9 @@
-"""The command line: `specjax list`, `run NAME`, `scaling`, `reproduce`, `judge`, `attack NAME` and `ledger`.
+"""The command line: `specjax list`, `run NAME`, `scaling`, `reproduce`, `judge`, `attack NAME` and
+`ledger`.
 
-Whatever a user can get wrong is answered by one sentence on standard error and exit code 2, before anything is computed or
-written. Everything heavy is imported inside the commands, so that `specjax --help` answers at once.
+Whatever a user can get wrong is answered by one sentence on standard error and exit code 2, before
+anything is computed or written. Everything heavy is imported inside the commands, so that `specjax
+--help` answers at once.
 """
 
 import argparse
@@ -30,10 +32,10 @@ _LISTED = 20  # names that a refusal lists at most
 _OVERVIEW = """commands:
   list                 the experiments: name, paper and title
   run NAME             run one experiment; `specjax run NAME --help` shows its flags
-  scaling              whether a rate transfers between widths of a model, and which of its updates grow
+  scaling              check whether a rate transfers between widths, and which updates grow
   reproduce            run all experiments and compare every verdict with the expected one
   judge [NAME ...]     judge stored results again, by the statements as they are now
-  attack NAME ...      run experiments, or those of a paper, and try every statement against its rivals and controls
+  attack NAME ...      run experiments, and try every statement against its rivals and controls
   ledger [PAPER]       every numbered statement of the papers, and what has become of it"""
 
 
@@ -54,21 +56,27 @@ class _Parser(argparse.ArgumentParser):
         if not flag.startswith("-"):
             raise UserError(f"There is no place for {flag!r} here; see `{self.prog} --help`.")
         raise UserError(
-            _unknown("flag", flag, [known for known in self._option_string_actions if known.startswith("--")])
+            _unknown(
+                "flag",
+                flag,
+                [known for known in self._option_string_actions if known.startswith("--")],
+            )
         )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in `argv` (default: the process's arguments) and return its exit code.
 
-    0: done. 1: `reproduce` found a verdict other than expected, or an experiment failed. 2: a mistake in the arguments or the
-    configuration. 130: interrupted. 141: whoever read the output closed it. `--help` and `--version` leave by SystemExit(0), as
-    argparse does.
+    0: done. 1: `reproduce` found a verdict other than expected, or an experiment failed. 2: a
+    mistake in the arguments or the configuration. 130: interrupted. 141: whoever read the output
+    closed it. `--help` and `--version` leave by SystemExit(0), as argparse does.
     """
-    # Before JAX starts: programs are kept between runs, without XLA's false alarms about them (see sweep/compilation_cache.py).
+    # Before JAX starts: programs are kept between runs, without XLA's false alarms about them (see
+    #     sweep/compilation_cache.py).
     os.environ.setdefault("SPECJAX_COMPILATION_CACHE", "on")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # XLA spreads the decompositions of a sweep over its own threads; with threads of OpenBLAS as well, both kinds wait for each other.
+    # XLA spreads the decompositions of a sweep over its own threads; with threads of OpenBLAS as
+    # well, both kinds wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Experiments also compile outside of sweeps.
     os.environ["XLA_FLAGS"] = with_cpu_flags(os.environ.get("XLA_FLAGS", ""))
@@ -84,11 +92,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         goes_on = arguments and arguments[0] in ("run", "scaling", "reproduce")
-        kept = "; what is finished is kept, and the same command goes on from there" if goes_on else ""
+        kept = (
+            "; what is finished is kept, and the same command goes on from there" if goes_on else ""
+        )
         print(f"specjax: interrupted{kept}.", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # As after `specjax list | head`. What Python still holds back is thrown away, else it would complain of it at its end.
+        # As after `specjax list | head`. What Python still holds back is thrown away, else it would
+        # complain of it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
@@ -135,12 +146,18 @@ def _run(arguments: list[str]) -> int:
             "specjax run",
             "Run one experiment and store its data, figure, checks and report.",
             usage="specjax run NAME [--scale SCALE] [--out DIR] [--FIELD VALUE ...]",
-            epilog="`specjax run NAME --help` shows the experiment's own flags; `specjax list` shows the names.",
+            epilog=(
+                "`specjax run NAME --help` shows the experiment's own flags; `specjax list` shows"
+                " the names."
+            ),
         )
         _add_scale_and_out(parser)
         if {"-h", "--help"} & set(arguments):
             parser.parse_args(["--help"])
-        raise UserError("The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the names.")
+        raise UserError(
+            "The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the"
+            " names."
+        )
     from specjax import experiments
 
     name, *rest = arguments
@@ -152,7 +169,8 @@ def _run(arguments: list[str]) -> int:
 def _scaling(arguments: list[str]) -> int:
     from specjax.experiments.scaling import ours, study
 
-    # These two come first because the other flags, which --help shows, are those of the experiment that they name.
+    # These two come first because the other flags, which --help shows, are those of the experiment
+    # that they name.
     choices = {"model": list(ours.MODELS), "optimizer": list(ours.OPTIMIZERS)}
     first = _Parser(prog="specjax scaling", add_help=False, allow_abbrev=False)
     for what, known in choices.items():
@@ -161,38 +179,56 @@ def _scaling(arguments: list[str]) -> int:
     for what, known in choices.items():
         if (name := getattr(given, what)) not in known:
             raise UserError(_unknown(what, name, known))
-    told = "\n".join(f"--{what} is one of {', '.join(known)} (default: {known[0]})" for what, known in choices.items())
+    told = "\n".join(
+        f"--{what} is one of {', '.join(known)} (default: {known[0]})"
+        for what, known in choices.items()
+    )
     prog = f"specjax scaling --model {given.model} --optimizer {given.optimizer}"
     return _run_with_flags(prog, study.experiment(given.model, given.optimizer), rest, epilog=told)
 
 
-def _run_with_flags(prog: str, experiment: "Experiment[Any]", rest: list[str], epilog: str = "") -> int:
+def _run_with_flags(
+    prog: str, experiment: "Experiment[Any]", rest: list[str], epilog: str = ""
+) -> int:
     """Run an experiment whose configuration is given by flags."""
     from specjax.lab.flags import flags, override
 
     # Fields may be typed as config.json spells them, with underscores.
     rest = [_dashed(word) if word.startswith("--") else word for word in rest]
-    # The scale comes first because the other flags have their defaults, which --help shows, from it.
+    # The scale comes first because the other flags have their defaults, which --help shows, from
+    # it.
     first = _Parser(prog=prog, add_help=False, allow_abbrev=False)
     first.add_argument("--scale", default=DEFAULT_SCALE)
     scale = _scale(first.parse_known_args(rest)[0].scale)
     options = flags(experiment.at(scale))
 
-    parser = _parser(prog, f"{experiment.title}\n\n{textwrap.fill(experiment.summary, 100)}", epilog=epilog)
+    parser = _parser(
+        prog, f"{experiment.title}\n\n{textwrap.fill(experiment.summary, 100)}", epilog=epilog
+    )
     _add_scale_and_out(parser)
-    parser.add_argument("--explain", action="store_true", help="print how each sweep was planned, and what it took")
+    parser.add_argument(
+        "--explain", action="store_true", help="print how each sweep was planned, and what it took"
+    )
     fields = parser.add_argument_group("configuration", f"defaults are those of --scale {scale}")
     for flag in options:
         text = f"{flag.help} (default: {flag.default})".strip().replace("%", "%%")
-        fields.add_argument(flag.option, dest=f"field {flag.field}", metavar=flag.metavar, help=text)
+        fields.add_argument(
+            flag.option, dest=f"field {flag.field}", metavar=flag.metavar, help=text
+        )
     given = vars(parser.parse(rest))
-    texts = {flag.field: given[f"field {flag.field}"] for flag in options if given[f"field {flag.field}"] is not None}
+    texts = {
+        flag.field: given[f"field {flag.field}"]
+        for flag in options
+        if given[f"field {flag.field}"] is not None
+    }
     with _told_in_one_sentence():
         config = override(experiment.at(scale), texts)
     return _run_one(experiment, scale, config, _out(given["out"]), given["explain"])
 
 
-def _run_one(experiment: "Experiment[Any]", scale: str, config: "Config", out: Path, explain: bool) -> int:
+def _run_one(
+    experiment: "Experiment[Any]", scale: str, config: "Config", out: Path, explain: bool
+) -> int:
     from specjax import report
     from specjax.report.lines import told_now_and_then
     from specjax.sweep import StoreError
@@ -230,33 +266,48 @@ def _print_plans(folder: Path) -> None:
 
 
 def _reproduce(arguments: list[str]) -> int:
-    parser = _parser("specjax reproduce", "Run the experiments and compare every verdict with the expected one.")
+    parser = _parser(
+        "specjax reproduce", "Run the experiments and compare every verdict with the expected one."
+    )
     _add_scale_and_out(parser)
     parser.add_argument(
-        "--only", metavar="PATTERN", help="experiments whose name contains PATTERN or matches it (*, ?)"
+        "--only",
+        metavar="PATTERN",
+        help="experiments whose name contains PATTERN or matches it (*, ?)",
     )
     parser.add_argument(
         "--jobs",
         metavar="N",
         type=_jobs,
-        help="experiments at a time, each in a process of its own (default: 2 on a CPU of two cores or more, else 1)",
+        help=(
+            "experiments at a time, each in a process of its own (default: 2 on a CPU of two cores"
+            " or more, else 1)"
+        ),
     )
     parser.add_argument(
         "--continue",
         dest="rest",
         action="store_true",
-        help="only experiments that have neither a record nor a result in DIR of SCALE or a larger one",
+        help=(
+            "only experiments that have neither a record nor a result in DIR of SCALE or a"
+            " larger one"
+        ),
     )
     given = parser.parse(arguments)
     scale, out = _scale(given.scale), _out(given.out)
     if given.only == "":
-        raise UserError("--only needs a part of a name, as in `--only figure`; leave it out to run all experiments.")
+        raise UserError(
+            "--only needs a part of a name, as in `--only figure`; leave it out to run all"
+            " experiments."
+        )
     from specjax import experiments, report
     from specjax.report import cells, comparison, records, reproduction
 
     names = [name for name in experiments.names() if _selected(name, given.only)]
     if not names:
-        raise UserError(f"--only {given.only!r} matches no experiment; `specjax list` shows the names.")
+        raise UserError(
+            f"--only {given.only!r} matches no experiment; `specjax list` shows the names."
+        )
     with _told_in_one_sentence():
         report.require_room(out, names)
         recorded = records.load_all()
@@ -281,11 +332,15 @@ def _reproduce(arguments: list[str]) -> int:
         if outcome.trace:
             print(outcome.trace, end="", file=sys.stderr)
         found = "failed" if outcome.result is None else cells.counts(outcome.result.checks)
-        print(f"[{len(outcomes)}/{len(names)}] {outcome.name}: {outcome.seconds:.1f} s, {found}", flush=True)
+        print(
+            f"[{len(outcomes)}/{len(names)}] {outcome.name}: {outcome.seconds:.1f} s, {found}",
+            flush=True,
+        )
         if given.rest and outcome.kept is not None:
             # The result is there, so the same command leaves this experiment out.
             report.discard(outcome.kept)
-    # Not before: the same command, interrupted at the last experiment, computes none of the others again.
+    # Not before: the same command, interrupted at the last experiment, computes none of the others
+    #     again.
     for outcome in outcomes:
         if outcome.kept is not None:
             report.discard(outcome.kept)
@@ -310,10 +365,12 @@ def _reproduce(arguments: list[str]) -> int:
 def _judge(arguments: list[str]) -> int:
     parser = _parser(
         "specjax judge",
-        "Judge stored results again, by the statements as they are now: the data stay, nothing is run.\n"
-        "Exit code 1: a verdict is not the expected one, or a result cannot be judged.",
+        "Judge stored results again, by the statements as they are now: the data stay, nothing is"
+        " run.\nExit code 1: a verdict is not the expected one, or a result cannot be judged.",
     )
-    parser.add_argument("names", metavar="NAME", nargs="*", help="experiments (default: all in DIR)")
+    parser.add_argument(
+        "names", metavar="NAME", nargs="*", help="experiments (default: all in DIR)"
+    )
     _add_out(parser)
     given = parser.parse(arguments)
     out = _out(given.out)
@@ -328,7 +385,10 @@ def _judge(arguments: list[str]) -> int:
         stored = given.names or [result.record.name for result in report.load_all(out)]
         names = [name for name in stored if name in known]
         if not names:
-            raise UserError(f"There is no result of an experiment in {out}; `specjax run NAME --out {out}` makes one.")
+            raise UserError(
+                f"There is no result of an experiment in {out}; `specjax run NAME --out {out}`"
+                " makes one."
+            )
         results, problems = _judged_again(names, out)
         report.refresh(out)
     _print_checks(results)
@@ -337,7 +397,9 @@ def _judge(arguments: list[str]) -> int:
     for name in stored:
         if name not in known:
             print(
-                f"specjax: {name} is as it was, since `specjax list` has no experiment of this name.", file=sys.stderr
+                f"specjax: {name} is as it was, since `specjax list` has no experiment of this"
+                " name.",
+                file=sys.stderr,
             )
     problems += cells.surprises(results)
     for problem in problems:
@@ -346,7 +408,9 @@ def _judge(arguments: list[str]) -> int:
 
 
 def _judged_again(names: "Sequence[str]", out: Path) -> "tuple[list[Result], list[str]]":
-    """The results that could be judged again, and why others could not; raises ValueError if none could."""
+    """The results that could be judged again, and why others could not; raises ValueError if none
+    could.
+    """
     from specjax import report
 
     results, problems = [], []
@@ -363,11 +427,21 @@ def _judged_again(names: "Sequence[str]", out: Path) -> "tuple[list[Result], lis
 def _attack(arguments: list[str]) -> int:
     parser = _parser(
         "specjax attack",
-        "Run experiments and try every statement against its rivals, its controls and the perturbations of its relation.\n"
-        "Exit code 0: each verdict could have come out otherwise. 1: one survives what should have broken it.",
+        "Run experiments and try every statement against its rivals, its controls and the"
+        " perturbations of its relation.\nExit code 0: each verdict could have come out otherwise."
+        " 1: one survives what should have broken it.",
     )
-    parser.add_argument("names", metavar="NAME", nargs="+", help="an experiment, or a paper for all of its experiments")
-    parser.add_argument("--scale", default=DEFAULT_SCALE, help=f"one of {', '.join(SCALES)} (default: {DEFAULT_SCALE})")
+    parser.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="+",
+        help="an experiment, or a paper for all of its experiments",
+    )
+    parser.add_argument(
+        "--scale",
+        default=DEFAULT_SCALE,
+        help=f"one of {', '.join(SCALES)} (default: {DEFAULT_SCALE})",
+    )
     given = parser.parse(arguments)
     scale = _scale(given.scale)
     from specjax import experiments, lab
@@ -397,14 +471,19 @@ def _attack(arguments: list[str]) -> int:
 
 def _ledger(arguments: list[str]) -> int:
     parser = _parser(
-        "specjax ledger", "Every numbered statement, figure and table of the papers, and what has become of it."
+        "specjax ledger",
+        "Every numbered statement, figure and table of the papers, and what has become of it.",
     )
-    parser.add_argument("paper", metavar="PAPER", nargs="?", help="one of the papers (default: all)")
+    parser.add_argument(
+        "paper", metavar="PAPER", nargs="?", help="one of the papers (default: all)"
+    )
     parser.add_argument(
         "--out",
         default=DEFAULT_OUT,
         metavar="DIR",
-        help=f"results that decide, before the records of runs made earlier (default: {DEFAULT_OUT})",
+        help=(
+            f"results that decide, before the records of runs made earlier (default: {DEFAULT_OUT})"
+        ),
     )
     given = parser.parse(arguments)
     from specjax.report import cells, standing
@@ -418,7 +497,12 @@ def _ledger(arguments: list[str]) -> int:
             rows = standing.rows(paper, found)
             print(f"{paper}: {standing.counts(rows)}")
             print(
-                cells.align([("row", "where", "status", "decided by", "says or why not"), *map(standing.cells, rows)])
+                cells.align(
+                    [
+                        ("row", "where", "status", "decided by", "says or why not"),
+                        *map(standing.cells, rows),
+                    ]
+                )
                 + "\n"
             )
     return 0
@@ -428,7 +512,11 @@ def _print_checks(results: "Sequence[Result]") -> None:
     from specjax.report import cells
 
     rows: list[tuple[str, ...]] = [("experiment", *cells.CHECK_HEADER)]
-    rows += [(result.record.name, *cells.check_row(check)) for result in results for check in result.checks]
+    rows += [
+        (result.record.name, *cells.check_row(check))
+        for result in results
+        for check in result.checks
+    ]
     print("\n" + cells.align(rows) + "\n")
 
 
@@ -436,7 +524,10 @@ def _print_places(results: "Sequence[Result]", out: Path) -> None:
     from specjax import report
     from specjax.report import cells
 
-    rows = [(r.record.name, f"{r.record.seconds:.1f} s", str(out / r.record.name / report.FIGURE)) for r in results]
+    rows = [
+        (r.record.name, f"{r.record.seconds:.1f} s", str(out / r.record.name / report.FIGURE))
+        for r in results
+    ]
     print(cells.align([("experiment", "time", "figure"), *rows]))
     print(f"report: {out / report.MARKDOWN} and {out / report.HTML}")
 
@@ -453,12 +544,16 @@ def _parser(prog: str, description: str, **options: str) -> _Parser:
 
 def _add_scale_and_out(parser: argparse.ArgumentParser) -> None:
     scales = ", ".join(SCALES)
-    parser.add_argument("--scale", default=DEFAULT_SCALE, help=f"one of {scales} (default: {DEFAULT_SCALE})")
+    parser.add_argument(
+        "--scale", default=DEFAULT_SCALE, help=f"one of {scales} (default: {DEFAULT_SCALE})"
+    )
     _add_out(parser)
 
 
 def _add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", default=DEFAULT_OUT, metavar="DIR", help=f"results folder (default: {DEFAULT_OUT})")
+    parser.add_argument(
+        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"results folder (default: {DEFAULT_OUT})"
+    )
 
 
 def _scale(name: str) -> str:
@@ -475,7 +570,9 @@ def _out(text: str) -> Path:
 
 def _jobs(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"--jobs needs a whole number from 1 on, got {text!r}; write e.g. --jobs 2.")
+        raise UserError(
+            f"--jobs needs a whole number from 1 on, got {text!r}; write e.g. --jobs 2."
+        )
     return int(text)
 
 
@@ -501,7 +598,9 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> str:
 
 @contextmanager
 def _told_in_one_sentence() -> Iterator[None]:
-    """A ValueError says what is wrong with the request: pass its sentence on, without a traceback."""
+    """A ValueError says what is wrong with the request: pass its sentence on, without a
+    traceback.
+    """
     try:
         yield
     except ValueError as error:
@@ -510,21 +609,33 @@ def _told_in_one_sentence() -> Iterator[None]:
 
 @contextmanager
 def _too_large_in_one_sentence() -> Iterator[None]:
-    """Arrays that no memory holds, and numbers that no integer of JAX holds, come of the configuration."""
+    """Arrays that no memory holds, and numbers that no integer of JAX holds, come of the
+    configuration.
+    """
     try:
         yield
     except OverflowError as error:
-        raise UserError(f"This configuration makes numbers beyond int32 or float32: {_sentence(error)}") from error
+        raise UserError(
+            f"This configuration makes numbers beyond int32 or float32: {_sentence(error)}"
+        ) from error
     except (MemoryError, RuntimeError) as error:
         said = _sentence(error)
-        if isinstance(error, RuntimeError) and "Out of memory" not in said and "RESOURCE_EXHAUSTED" not in said:
+        if (
+            isinstance(error, RuntimeError)
+            and "Out of memory" not in said
+            and "RESOURCE_EXHAUSTED" not in said
+        ):
             raise
-        raise UserError(f"This configuration needs more memory than there is; take smaller sizes. ({said})") from error
+        raise UserError(
+            f"This configuration needs more memory than there is; take smaller sizes. ({said})"
+        ) from error
 
 
 @contextmanager
 def _warned_in_one_sentence() -> Iterator[None]:
-    """A warning is told once, without the line of ours that gave it, which says nothing to whoever gave the command."""
+    """A warning is told once, without the line of ours that gave it, which says nothing to whoever
+    gave the command.
+    """
     before, told = warnings.formatwarning, set()
 
     def line(message: Warning | str, *_: object, **__: object) -> str:

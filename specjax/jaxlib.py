@@ -1,9 +1,11 @@
-"""What depends on the version of jaxlib: its number, and options without which its XLA computes wrong numbers on a CPU.
+"""What depends on the version of jaxlib: its number, and options without which its XLA computes
+wrong numbers on a CPU.
 
-From jaxlib 0.11.1 on, and in 0.12.0.1 still, a product with a constant matrix of equal entries, as the zeros of a first step, is wrong
-under `vmap` where a reduction or an elementwise operation is fused with it: `jit(vmap(lambda x: jnp.max(x @ jnp.ones((24, 24)),
-axis=1)))` returns what happened to be in memory (tests/test_jax_regression.py). YNNPACK makes these fusions. Each product by itself stays
-with it, and is right; without YNNPACK altogether, trainings would take twice as long.
+From jaxlib 0.11.1 on, and in 0.12.0.1 still, a product with a constant matrix of equal entries, as
+the zeros of a first step, is wrong under `vmap` where a reduction or an elementwise operation is
+fused with it: `jit(vmap(lambda x: jnp.max(x @ jnp.ones((24, 24)), axis=1)))` returns what happened
+to be in memory (tests/test_jax_regression.py). YNNPACK makes these fusions. Each product by itself
+stays with it, and is right; without YNNPACK altogether, trainings would take twice as long.
 
 JAX is not imported before it is needed, since the flags of a process must be set before it starts.
 """
@@ -18,21 +20,27 @@ JAXLIB = tuple(map(int, version("jaxlib").split(".")[:2]))
 
 _OPTION, _VALUE = "xla_cpu_experimental_ynn_fusion_type", "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
 _IS_FAULTY = JAXLIB >= (0, 11)
-# XLA ends the process at a flag that it does not know, so that a flag is set only for versions that were seen to have it.
+# XLA ends the process at a flag that it does not know, so that a flag is set only for versions that
+# were seen to have it.
 _HAS_FLAG = JAXLIB < (0, 13)
 
 
 def cpu_options() -> dict[str, Any]:
-    """For `compiler_options` of `jax.jit`; none where the default device is no CPU, XLA_FLAGS sets the option, or XLA does not have it."""
+    """For `compiler_options` of `jax.jit`; none where the default device is no CPU, XLA_FLAGS sets
+    the option, or XLA does not have it.
+    """
     import jax
 
     is_set = _OPTION in os.environ.get("XLA_FLAGS", "")
-    is_needed = _IS_FAULTY and not is_set and jax.default_backend() == "cpu" and is_known(_OPTION, _VALUE)
+    is_needed = (
+        _IS_FAULTY and not is_set and jax.default_backend() == "cpu" and is_known(_OPTION, _VALUE)
+    )
     return {_OPTION: _VALUE} if is_needed else {}
 
 
 def with_cpu_flags(flags: str) -> str:
-    """What XLA_FLAGS needs to be for a whole process, before the first array is made, where it was `flags`.
+    """What XLA_FLAGS needs to be for a whole process, before the first array is made, where it was
+    `flags`.
 
     It stays as it is where it sets the option, or is the name of a file, which XLA reads instead.
     """

@@ -1,10 +1,12 @@
 """Sizes that can be vmapped, and random draws that padding cannot change.
 
-A size is a Python int or a `Size`: a static padded extent together with a traced number of active entries. Draws are
-row-keyed: the value at index (r, c) is a function of the key and of (r, c) alone, and zero outside the active block. Hence
+A size is a Python int or a `Size`: a static padded extent together with a traced number of active
+entries. Draws are row-keyed: the value at index (r, c) is a function of the key and of (r, c)
+alone, and zero outside the active block. Hence
 
 * padding never changes a draw (bitwise), and
-* for one key, the width-w draw is the leading block of the width-2w draw, which couples widths and tightens exponent fits.
+* for one key, the width-w draw is the leading block of the width-2w draw, which couples widths and
+  tightens exponent fits.
 """
 
 import hashlib
@@ -29,11 +31,13 @@ _Draw = Callable[[Array, tuple[int, ...]], Array]
 class Size:
     """An extent of `padded` entries of which the first `active` count.
 
-    `padded` is static and fixes shapes; `active` may be traced, so one compiled program serves every width up to `padded`.
+    `padded` is static and fixes shapes; `active` may be traced, so one compiled program serves
+    every width up to `padded`.
 
     Raises:
-        ValueError: `padded` is no positive int; or `active` is a number that is no int from 1 to `padded`, an array of floats, or an
-            array of JAX, not traced, with more than `padded`. A bool passes, as a mask of leaves has it, but is no count.
+        ValueError: `padded` is no positive int; or `active` is a number that is no int from 1 to
+            `padded`, an array of floats, or an array of JAX, not traced, with more than `padded`. A
+            bool passes, as a mask of leaves has it, but is no count.
     """
 
     padded: int = field(metadata={"static": True})
@@ -43,9 +47,11 @@ class Size:
         _check_extent(self.padded)
         if isinstance(self.active, jax.Array) and jnp.issubdtype(self.active.dtype, jnp.inexact):
             raise ValueError(
-                f"Size needs an int active, got an array of dtype {self.active.dtype}; sweep it with widths."
+                f"Size needs an int active, got an array of dtype {self.active.dtype}; sweep it"
+                " with widths."
             )
-        # Under a transformation `active` is a tracer, a tangent without a dtype of its own, or a placeholder while the tree is
+        # Under a transformation `active` is a tracer, a tangent without a dtype of its own, or a
+        # placeholder while the tree is
         # rebuilt: None, what stands for a leaf's shape, or the bool of a mask of leaves.
         known = isinstance(self.active, Number | np.generic | np.ndarray)
         numbers = np.asarray(self.active if known else 1)
@@ -54,9 +60,12 @@ class Size:
             numbers.dtype.kind in "iu" and ((numbers > 0) & (numbers <= self.padded)).all()
         )
         # An array of JAX may be zero, as in a tree of zeros of the same structure.
-        if refused or (_is_concrete_integer(self.active) and (np.asarray(self.active) > self.padded).any()):
+        if refused or (
+            _is_concrete_integer(self.active) and (np.asarray(self.active) > self.padded).any()
+        ):
             raise ValueError(
-                f"Size needs an int active with 0 < active <= padded, got active={self.active} and padded={self.padded}."
+                f"Size needs an int active with 0 < active <= padded, got active={self.active} and"
+                f" padded={self.padded}."
             )
 
 
@@ -74,24 +83,33 @@ def active(size: AnySize) -> int | Int[Array, ""]:
 
 
 def times(size: AnySize, factor: int) -> AnySize:
-    """A size that follows another, as n = 4d does: `factor` times it, padded and active extent alike.
+    """A size that follows another, as n = 4d does: `factor` times it, padded and active extent
+    alike.
 
     Raises:
         ValueError: `factor` is no positive int.
     """
     if not _is_int(factor) or factor < 1:
         raise ValueError(f"times needs a positive int factor, got {factor!r}.")
-    return Size(factor * size.padded, factor * size.active) if isinstance(size, Size) else factor * size
+    return (
+        Size(factor * size.padded, factor * size.active)
+        if isinstance(size, Size)
+        else factor * size
+    )
 
 
 def mask(size: AnySize) -> Bool[Array, " padded"]:
-    """True on the active entries of `size`, shape `(padded,)`; raises ValueError for a size that is no positive int."""
+    """True on the active entries of `size`, shape `(padded,)`; raises ValueError for a size that is
+    no positive int.
+    """
     _check_extent(padded(size))
     return jnp.arange(padded(size)) < active(size)
 
 
 def block_mask(sizes: Sequence[AnySize]) -> Bool[Array, "..."]:
-    """True on the active block of an array with one axis per size, shape `(padded(s) for s in sizes)`."""
+    """True on the active block of an array with one axis per size, shape `(padded(s) for s in
+    sizes)`.
+    """
     block = jnp.ones((), bool)
     for size in sizes:
         block = block[..., None] & mask(size).reshape((1,) * block.ndim + (-1,))
@@ -101,9 +119,10 @@ def block_mask(sizes: Sequence[AnySize]) -> Bool[Array, "..."]:
 def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
     """The key of one use of randomness, such as "weights" or "targets", from the root key of a run.
 
-    It depends on the key and the name alone, and is none that `split` or `fold_in` with a number make of the same key: these fold in
-    one 32-bit number, of which `split(key, n)[i]` is the fold of i, so that seeds made by counting can meet. Here two are folded in, by
-    the SHA-256 hash of the name.
+    It depends on the key and the name alone, and is none that `split` or `fold_in` with a number
+    make of the same key: these fold in one 32-bit number, of which `split(key, n)[i]` is the fold
+    of i, so that seeds made by counting can meet. Here two are folded in, by the SHA-256 hash of
+    the name.
 
     Raises:
         ValueError: an empty name.
@@ -119,20 +138,30 @@ def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
 def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
     """Independent N(0, 1) draws, one axis per size, zero outside the active block.
 
-    The dtype is JAX's default float. Raises ValueError for a key that is not a threefry key, an empty `sizes`, or a size that is no
-    positive int.
+    The dtype is JAX's default float. Raises ValueError for a key that is not a threefry key, an
+    empty `sizes`, or a size that is no positive int.
     """
-    return _row_keyed(key, sizes, lambda k, shape: jax.random.normal(k, shape, dtype=jnp.result_type(float)))
+    return _row_keyed(
+        key, sizes, lambda k, shape: jax.random.normal(k, shape, dtype=jnp.result_type(float))
+    )
 
 
 def uniform(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
-    """Independent draws from [0, 1), one axis per size, zero outside the active block; errors as for `normal`."""
-    return _row_keyed(key, sizes, lambda k, shape: jax.random.uniform(k, shape, dtype=jnp.result_type(float)))
+    """Independent draws from [0, 1), one axis per size, zero outside the active block; errors as
+    for `normal`.
+    """
+    return _row_keyed(
+        key, sizes, lambda k, shape: jax.random.uniform(k, shape, dtype=jnp.result_type(float))
+    )
 
 
 def rademacher(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
-    """Independent signs, each -1 or 1 with probability 1/2, zero outside the active block; errors as for `normal`."""
-    return _row_keyed(key, sizes, lambda k, shape: jax.random.rademacher(k, shape, dtype=jnp.result_type(float)))
+    """Independent signs, each -1 or 1 with probability 1/2, zero outside the active block; errors
+    as for `normal`.
+    """
+    return _row_keyed(
+        key, sizes, lambda k, shape: jax.random.rademacher(k, shape, dtype=jnp.result_type(float))
+    )
 
 
 def _row_keyed(key: Array, sizes: Sequence[AnySize], draw: _Draw) -> Array:
@@ -147,30 +176,39 @@ def _row_keyed(key: Array, sizes: Sequence[AnySize], draw: _Draw) -> Array:
 
 
 def _fold_axis(draw: _Draw, extent: int) -> _Draw:
-    """Gives each index of a new leading axis its own key, so that the draw below it does not see the extent."""
+    """Gives each index of a new leading axis its own key, so that the draw below it does not see
+    the extent.
+    """
 
     def folded(key: Array, shape: tuple[int, ...]) -> Array:
-        return jax.vmap(lambda index: draw(jax.random.fold_in(key, index), shape))(jnp.arange(extent))
+        return jax.vmap(lambda index: draw(jax.random.fold_in(key, index), shape))(
+            jnp.arange(extent)
+        )
 
     return folded
 
 
 def require_threefry(key: Key[Array, "..."]) -> None:
-    """Raises ValueError for keys of another generator: under `jax.vmap` its draws are others than one by one."""
+    """Raises ValueError for keys of another generator: under `jax.vmap` its draws are others than
+    one by one.
+    """
     if (generator := str(jax.random.key_impl(key))) != "threefry2x32":
         raise ValueError(
-            f"Draws that do not depend on what is beside them need a threefry key, got {generator}; make one with "
-            "jax.random.key(seed, impl='threefry2x32')."
+            f"Draws that do not depend on what is beside them need a threefry key, got {generator};"
+            " make one with jax.random.key(seed, impl='threefry2x32')."
         )
 
 
 def _check(key: Array, sizes: Sequence[AnySize]) -> None:
     if not jnp.issubdtype(jnp.asarray(key).dtype, jax.dtypes.prng_key):
-        raise ValueError("A draw needs a typed key, got a raw array; make one with jax.random.key(seed).")
+        raise ValueError(
+            "A draw needs a typed key, got a raw array; make one with jax.random.key(seed)."
+        )
     require_threefry(key)
     if not jax.config.jax_threefry_partitionable:
         raise ValueError(
-            "Row-keyed draws need jax_threefry_partitionable=True (JAX's default); it is switched off here."
+            "Row-keyed draws need jax_threefry_partitionable=True (JAX's default); it is switched"
+            " off here."
         )
     if not sizes:
         raise ValueError("A draw needs at least one size, got none; pass e.g. (rows, cols).")

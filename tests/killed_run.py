@@ -1,6 +1,8 @@
-"""`specjax` with one experiment of many small blocks, to be killed: `python killed_run.py LOG run toy-blocks --out DIR`.
+"""`specjax` with one experiment of many small blocks, to be killed: `python killed_run.py LOG run
+toy-blocks --out DIR`.
 
-Every seed that is computed leaves a byte in LOG, by a callback on the host: one that is read from a store leaves none.
+Every seed that is computed leaves a byte in LOG, by a callback on the host: one that is read from a
+store leaves none.
 """
 
 # ruff: noqa: ARG001, ARG005 (statements and their rivals take the configuration, whether they need it or not)
@@ -35,11 +37,22 @@ def counted(x):
 def run(config, key):
     def measure(key, d):
         x = sizes.normal(key, (d,)).sum()
-        return {"sum": jax.pure_callback(counted, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="expand_dims")}
+        return {
+            "sum": jax.pure_callback(
+                counted, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="expand_dims"
+            )
+        }
 
     def swept(name):
         over = {"d": sweep.widths(*WIDTHS)}
-        return sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, name), plan="exact", chunk=CHUNK)
+        return sweep.run(
+            measure,
+            over,
+            seeds=config.seeds,
+            key=sizes.stream(key, name),
+            plan="exact",
+            chunk=CHUNK,
+        )
 
     return {"one": swept("one"), "other": swept("other")}
 

@@ -1,4 +1,6 @@
-"""What befalls folders of results: each mutation changes one, of which the parent holds a folder `outside` that is nobody's to touch."""
+"""What befalls folders of results: each mutation changes one, of which the parent holds a folder
+`outside` that is nobody's to touch.
+"""
 
 import os
 import shutil
@@ -78,8 +80,12 @@ def empty(folder, chance):
 
 def number(folder, chance):
     """Where JSON is read, JSON of another kind."""
-    jsons = [file for file in files(folder) if file.read_bytes()[:1] in (b"{", b"[")] or files(folder)
-    chance.choice(jsons).write_text(chance.choice(["1", "null", "[]", "{}", '"a"', "[" * 100_000, "NaN"]))
+    jsons = [file for file in files(folder) if file.read_bytes()[:1] in (b"{", b"[")] or files(
+        folder
+    )
+    chance.choice(jsons).write_text(
+        chance.choice(["1", "null", "[]", "{}", '"a"', "[" * 100_000, "NaN"])
+    )
 
 
 def foreign(folder, chance):
@@ -112,13 +118,26 @@ def dangling(folder, chance):
 
 
 def linked_draft(folder, chance):
-    """What looks like an unfinished file is a link to a file elsewhere, or to where nothing is yet."""
+    """What looks like an unfinished file is a link to a file elsewhere, or to where nothing is
+    yet.
+    """
     (folder / ".partial").symlink_to(outside(folder.parent) / chance.choice(["mine", "nothing"]))
 
 
 MUTATIONS = {
     made.__name__: made
-    for made in (truncate, flip, delete, swap, rename, empty, number, foreign, foreign_folder, in_a_file_s_place)
+    for made in (
+        truncate,
+        flip,
+        delete,
+        swap,
+        rename,
+        empty,
+        number,
+        foreign,
+        foreign_folder,
+        in_a_file_s_place,
+    )
 } | {made.__name__: made for made in (link, dangling, linked_draft)}
 
 

@@ -1,4 +1,6 @@
-"""`scripts/accelerator.sh` refuses what it cannot do before anything runs; that its pieces run is a job of the workflow."""
+"""`scripts/accelerator.sh` refuses what it cannot do before anything runs; that its pieces run is a
+job of the workflow.
+"""
 
 import os
 import subprocess
@@ -23,7 +25,12 @@ def test_it_runs_nothing_on_a_wrong_argument(arguments, tmp_path):
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
     command = [SCRIPT, *arguments]
     done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert done.stderr

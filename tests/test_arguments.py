@@ -70,7 +70,9 @@ def test_numbers_are_those_of_the_interval(value, interval, inside):
     if inside:
         check_number(value, "rate", interval, "f")
         return
-    with pytest.raises(ValueError, match=r"^f needs a (finite )?number [^\n]*as rate, got [^\n]*[.]$"):
+    with pytest.raises(
+        ValueError, match=r"^f needs a (finite )?number [^\n]*as rate, got [^\n]*[.]$"
+    ):
         check_number(value, "rate", interval, "f")
 
 
@@ -110,7 +112,10 @@ def annotated(
         ({"scale": "x"}, "annotated needs an array of numbers as scale, got 'x'."),
         ({"scale": np.ones(2)}, "annotated needs an array with no axes as scale, got shape (2,)."),
         ({"rate": None}, "annotated needs an array of numbers as rate, got None."),
-        ({"rate": np.array(["a"])}, "annotated needs an array of numbers as rate, got array(['a'], dtype='<U1')."),
+        (
+            {"rate": np.array(["a"])},
+            "annotated needs an array of numbers as rate, got array(['a'], dtype='<U1').",
+        ),
         ({"count": 1.5}, "annotated needs a whole number as count, got 1.5."),
         ({"count": True}, "annotated needs a whole number as count, got True."),
         ({"count": 10**30}, f"annotated needs a whole number as count, got 1{30 * '0'}."),
@@ -119,7 +124,10 @@ def annotated(
         ({"of": 3}, "annotated needs a function or None as of, got 3."),
         ({"names": "ab"}, "annotated needs a sequence as names, got 'ab'."),
         ({"data": "x"}, "annotated needs a DataArray or a number as data, got 'x'."),
-        ({"key": 3}, "annotated needs a typed key as key, got 3; make one with jax.random.key(seed)."),
+        (
+            {"key": 3},
+            "annotated needs a typed key as key, got 3; make one with jax.random.key(seed).",
+        ),
         ({"host": ["a"]}, "annotated needs an array of numbers as host, got ['a']."),
         ({"word": 3}, "annotated needs text as word, got 3."),
     ],
@@ -134,7 +142,19 @@ def test_annotations_are_asked_in_one_sentence(arguments, sentence):
 @pytest.mark.usefixtures("unchecked")
 def test_what_annotations_say_passes_and_lists_become_arrays():
     found = annotated(
-        [[1, 2]], np.float32(2), [1.0], np.int64(3), "median", len, ["a"], 2.5, jax.random.key(0), [1.0], object(), 4, 5
+        [[1, 2]],
+        np.float32(2),
+        [1.0],
+        np.int64(3),
+        "median",
+        len,
+        ["a"],
+        2.5,
+        jax.random.key(0),
+        [1.0],
+        object(),
+        4,
+        5,
     )
     assert isinstance(found, jax.Array)
     assert isinstance(jax.jit(annotated)(np.ones((2, 3))), jax.Array)
@@ -151,5 +171,7 @@ def test_arguments_with_sentences_of_their_own_are_left_to_the_function():
 
 def test_several_numbers_are_not_one():
     for several in (np.array([0.5, 0.25]), jnp.ones((1, 1))):
-        with pytest.raises(ValueError, match=r"f needs one number as rate, got shape .*; take jax.vmap for several"):
+        with pytest.raises(
+            ValueError, match=r"f needs one number as rate, got shape .*; take jax.vmap for several"
+        ):
             check_number(several, "rate", REAL, "f")

@@ -1,7 +1,9 @@
-"""What a user sees who calls the library or the command line wrongly: one sentence, with what came and what would be right.
+"""What a user sees who calls the library or the command line wrongly: one sentence, with what came
+and what would be right.
 
-The tables have what no test of a module has: those of `sweep.run` and of axes are in tests/sweep, configurations of experiments in
-tests/experiments, results folders in tests/report, keys and sizes in tests/test_sizes.py, flags of the command line in tests/test_cli.py.
+The tables have what no test of a module has: those of `sweep.run` and of axes are in tests/sweep,
+configurations of experiments in tests/experiments, results folders in tests/report, keys and sizes
+in tests/test_sizes.py, flags of the command line in tests/test_cli.py.
 """
 
 import re
@@ -22,12 +24,25 @@ from specjax.lab.flags import flags, override
 KEY = jax.random.key(0)
 WIDE, SQUARE, VECTOR = jnp.ones((2, 3)), jnp.eye(3), jnp.ones(3)
 OVER = {"width": sweep.widths(2, 4)}
-DATA = xr.DataArray(np.ones((3, 4)), {"width": [2, 4, 8], "seed": range(4)}, ("width", "seed"), name="loss")
+DATA = xr.DataArray(
+    np.ones((3, 4)), {"width": [2, 4, 8], "seed": range(4)}, ("width", "seed"), name="loss"
+)
 A_METHOD = "polar needs a method such as SVD() or a callable array -> array, got"
-NORMS = "Norms and ranks need matrices in the last two axes, got shape (3,); add an axis with x[None, :]."
-ROWS = "Rows and columns are those of matrices in the last two axes, got shape (3,); add an axis with x[None, :]."
-DOMINANCE = "Diagonal dominance is one of square matrices, got shape (2, 3); pass g @ g.T, for instance."
-NO_MATRIX = "the leaf b has shape (3,); route it to another transformation with optax.partition or optax.masked."
+NORMS = (
+    "Norms and ranks need matrices in the last two axes, got shape (3,); add an axis with"
+    " x[None, :]."
+)
+ROWS = (
+    "Rows and columns are those of matrices in the last two axes, got shape (3,); add an axis with"
+    " x[None, :]."
+)
+DOMINANCE = (
+    "Diagonal dominance is one of square matrices, got shape (2, 3); pass g @ g.T, for instance."
+)
+NO_MATRIX = (
+    "the leaf b has shape (3,); route it to another transformation with optax.partition or"
+    " optax.masked."
+)
 
 
 def measure(key, width):
@@ -47,7 +62,10 @@ SPECTRAL = [
     (lambda: spectral.polar(WIDE, spectral.SVD), f"{A_METHOD} {spectral.SVD!r}."),
     (
         lambda: spectral.polar(WIDE, lambda x: x[:1]),
-        "A polar method keeps shape and dtype; this one took float32[2, 3] to float32[1, 3]; return an array like its argument.",
+        (
+            "A polar method keeps shape and dtype; this one took float32[2, 3] to float32[1, 3];"
+            " return an array like its argument."
+        ),
     ),
     (
         lambda: spectral.polar(WIDE.astype(complex), spectral.NewtonSchulz(operands=jnp.bfloat16)),
@@ -65,11 +83,17 @@ SPECTRAL = [
     ),
     (
         lambda: spectral.best_quintic(1e100, 1e101),
-        "best_quintic needs an interval that ends between 1e-60 and 1e60, got upper=1e+101; scale it, as p(s / upper) is for upper=1.",
+        (
+            "best_quintic needs an interval that ends between 1e-60 and 1e60, got upper=1e+101;"
+            " scale it, as p(s / upper) is for upper=1."
+        ),
     ),
     (
         lambda: spectral.best_quintic(1e-200, 1e-199),
-        "best_quintic needs an interval that ends between 1e-60 and 1e60, got upper=1e-199; scale it, as p(s / upper) is for upper=1.",
+        (
+            "best_quintic needs an interval that ends between 1e-60 and 1e60, got upper=1e-199;"
+            " scale it, as p(s / upper) is for upper=1."
+        ),
     ),
     (lambda: spectral.NewtonSchulz(0), "NewtonSchulz needs steps >= 1, got steps=0."),
     (
@@ -78,7 +102,10 @@ SPECTRAL = [
     ),
     (
         lambda: spectral.NewtonSchulz(restart=0),
-        "restart needs at least one step between Gram matrices, got 0; None lets the method choose.",
+        (
+            "restart needs at least one step between Gram matrices, got 0; None lets the method"
+            " choose."
+        ),
     ),
     (
         lambda: spectral.NewtonSchulz(operands=jnp.float32),
@@ -89,8 +116,14 @@ SPECTRAL = [
         "Unknown scaling 'row'; choose one of frobenius, schatten-4, aol, spectral.",
     ),
     (lambda: spectral.PolarExpress(0), "PolarExpress needs steps >= 1, got steps=0."),
-    (lambda: spectral.PolarExpress(5, lower=0.0), "PolarExpress needs 0 < lower < 1, got lower=0.0."),
-    (lambda: spectral.PolarExpress(5, lower=1.0), "PolarExpress needs 0 < lower < 1, got lower=1.0."),
+    (
+        lambda: spectral.PolarExpress(5, lower=0.0),
+        "PolarExpress needs 0 < lower < 1, got lower=0.0.",
+    ),
+    (
+        lambda: spectral.PolarExpress(5, lower=1.0),
+        "PolarExpress needs 0 < lower < 1, got lower=1.0.",
+    ),
     (
         lambda: spectral.PolarExpress(5, safety=0.5),
         "PolarExpress needs safety >= 1, got safety=0.5; 1 means none.",
@@ -132,8 +165,10 @@ OPTIM = [
     (lambda: optim.muon(0.02, decay=1.0), "momentum needs a number in [0, 1) as decay, got 1.0."),
     (
         lambda: optim.muon(0.02, scale="spectral"),
-        "Unknown scale 'spectral'; choose one of none, sqrt_max_1_out_over_in, sqrt_out_over_in, point_two_sqrt_max, or pass a "
-        "function of (fan_in, fan_out).",
+        (
+            "Unknown scale 'spectral'; choose one of none, sqrt_max_1_out_over_in,"
+            " sqrt_out_over_in, point_two_sqrt_max, or pass a function of (fan_in, fan_out)."
+        ),
     ),
     (
         lambda: optim.muon(0.02, convention="nesterov"),
@@ -153,7 +188,10 @@ OPTIM = [
     ),
     (
         lambda: optim.muon(0.02, momentum_dtype=jnp.bfloat16),
-        "momentum in bfloat16 needs a key, since rounded to the nearest number it stands still; pass key=jax.random.key(0).",
+        (
+            "momentum in bfloat16 needs a key, since rounded to the nearest number it stands still;"
+            " pass key=jax.random.key(0)."
+        ),
     ),
     (
         lambda: optim.hyperball(0.1).update({"w": WIDE}, optim.hyperball(0.1).init({"w": WIDE})),
@@ -166,13 +204,19 @@ OPTIM = [
     (
         lambda: optim.muon(
             0.02,
-            sharding=NamedSharding(Mesh(np.array(jax.devices()[:1]), ("d",)), PartitionSpec(None, "d")),
+            sharding=NamedSharding(
+                Mesh(np.array(jax.devices()[:1]), ("d",)), PartitionSpec(None, "d")
+            ),
         ),
-        "sharding is that of the stack axis alone, one entry with the axes of the mesh it is cut over, got "
-        "(None, 'd'); pass NamedSharding(mesh, PartitionSpec(mesh.axis_names)).",
+        (
+            "sharding is that of the stack axis alone, one entry with the axes of the mesh it is"
+            " cut over, got (None, 'd'); pass NamedSharding(mesh, PartitionSpec(mesh.axis_names))."
+        ),
     ),
     (
-        lambda: optim.muon(0.02, labels={"w": "matrix", "b": "matrix"}).init({"w": WIDE, "b": VECTOR}),
+        lambda: optim.muon(0.02, labels={"w": "matrix", "b": "matrix"}).init(
+            {"w": WIDE, "b": VECTOR}
+        ),
         f"orthogonalize needs matrices, {NO_MATRIX}",
     ),
     (
@@ -180,10 +224,18 @@ OPTIM = [
         "The splits of the leaf block.qkv must be widths that add up to its 3 outputs, got (1, 1).",
     ),
     (
-        lambda: optim.muon(0.02, splits={"qkv": optim.Interleaved((1, 1), 2)}).init({"block": {"qkv": WIDE}}),
-        "The splits of the leaf block.qkv must be widths that add up to its 3 outputs, got Interleaved(widths=(1, 1), times=2).",
+        lambda: optim.muon(0.02, splits={"qkv": optim.Interleaved((1, 1), 2)}).init(
+            {"block": {"qkv": WIDE}}
+        ),
+        (
+            "The splits of the leaf block.qkv must be widths that add up to its 3 outputs, got"
+            " Interleaved(widths=(1, 1), times=2)."
+        ),
     ),
-    (lambda: optim.lift_to_floor(0.0), "lift_to_floor needs a number in (0, inf) as floor, got 0.0."),
+    (
+        lambda: optim.lift_to_floor(0.0),
+        "lift_to_floor needs a number in (0, inf) as floor, got 0.0.",
+    ),
     (
         lambda: optim.lift_to_floor(0.3, "row"),
         "lift_to_floor needs one of 'output', 'matrix' as per, got 'row'.",
@@ -197,9 +249,13 @@ OPTIM = [
         "splits name the leaf 'kv', but no matrix has this name; there are block.qkv.",
     ),
     (
-        lambda: optim.muon(0.02, dimension_numbers=optax.contrib.MuonDimensionNumbers(1, -1)).init({"w": WIDE}),
-        "The dimension numbers of the leaf w need different axes below 2 (its shape is (2, 3)), got reduction_axis=1 and "
-        "output_axis=-1.",
+        lambda: optim.muon(0.02, dimension_numbers=optax.contrib.MuonDimensionNumbers(1, -1)).init(
+            {"w": WIDE}
+        ),
+        (
+            "The dimension numbers of the leaf w need different axes below 2 (its shape is (2, 3)),"
+            " got reduction_axis=1 and output_axis=-1."
+        ),
     ),
 ]
 LAYOUT = [
@@ -207,20 +263,37 @@ LAYOUT = [
         lambda: diagnostics.matrix_layout(
             lambda p, x: jnp.sum(x @ p["w"]), {"w": WIDE, "spare": VECTOR}, SQUARE[:, :2]
         ),
-        "The loss does not use the leaf spare of shape (3,), so that nothing is known of it; leave it out of the parameters.",
+        (
+            "The loss does not use the leaf spare of shape (3,), so that nothing is known of it;"
+            " leave it out of the parameters."
+        ),
     ),
     (
         lambda: diagnostics.matrix_layout(lambda w, x: x @ w, WIDE, SQUARE[:, :2]),
-        "The loss must be one number, or (number, anything), got ShapeDtypeStruct(shape=(3, 3), dtype=float32).",
+        (
+            "The loss must be one number, or (number, anything), got ShapeDtypeStruct(shape=(3, 3),"
+            " dtype=float32)."
+        ),
     ),
     (
-        lambda: diagnostics.matrix_layout(lambda w, x: jnp.sum(x @ w), WIDE, SQUARE[:, :2]).labelled(tables="other"),
-        "There is no kind 'tables' of leaves; there are readout, linear, convolution, lookup, gain, bias, other.",
+        lambda: diagnostics.matrix_layout(
+            lambda w, x: jnp.sum(x @ w), WIDE, SQUARE[:, :2]
+        ).labelled(tables="other"),
+        (
+            "There is no kind 'tables' of leaves; there are readout, linear, convolution, lookup,"
+            " gain, bias, other."
+        ),
     ),
 ]
 SWEEP = [
-    (lambda: sweep.widths("16"), "widths takes positive ints, got '16'; write e.g. widths(16, 32)."),
-    (lambda: sweep.values(None), "values takes finite numbers, got None; write e.g. values(0.1, 0.2)."),
+    (
+        lambda: sweep.widths("16"),
+        "widths takes positive ints, got '16'; write e.g. widths(16, 32).",
+    ),
+    (
+        lambda: sweep.values(None),
+        "values takes finite numbers, got None; write e.g. values(0.1, 0.2).",
+    ),
     (
         lambda: sweep.values(10**400),
         "values takes finite numbers, got an object of type int; write e.g. values(0.1, 0.2).",
@@ -236,7 +309,10 @@ SWEEP = [
     ),
     (
         lambda: sweep.run(measure, {"width": sweep.widths}, seeds=2, key=KEY),
-        "over['width'] needs an axis, got a function; write widths(16, 32), values(0.1, 0.2) or choices(2, 4).",
+        (
+            "over['width'] needs an axis, got a function; write widths(16, 32), values(0.1, 0.2) or"
+            " choices(2, 4)."
+        ),
     ),
     (
         lambda: sweep.run(measure, OVER, seeds="many", key=KEY),
@@ -244,7 +320,10 @@ SWEEP = [
     ),
     (
         lambda: sweep.open_store("/missing/folder/store"),
-        "/missing/folder/store holds no finished block of a sweep; give the folder of run(..., store=FOLDER).",
+        (
+            "/missing/folder/store holds no finished block of a sweep; give the folder of run(...,"
+            " store=FOLDER)."
+        ),
     ),
     (
         lambda: fits.fit_power_law(DATA.to_dataset(), "width"),
@@ -256,8 +335,10 @@ SWEEP = [
     ),
     (
         lambda: fits.fit_power_law(DATA, "depth"),
-        "A fit over 'depth' needs exactly the dimensions ('depth', 'seed') or ('depth', 'batch'), got ('width', 'seed'); select or "
-        "average the others first.",
+        (
+            "A fit over 'depth' needs exactly the dimensions ('depth', 'seed') or ('depth',"
+            " 'batch'), got ('width', 'seed'); select or average the others first."
+        ),
     ),
     (
         lambda: sweep.explain(DATA.to_dataset()),
@@ -265,17 +346,29 @@ SWEEP = [
     ),
     (
         lambda: sweep.without_failed(DATA),
-        "without_failed needs the variable 'failed' that run adds, got a DataArray; pass run's dataset.",
+        (
+            "without_failed needs the variable 'failed' that run adds, got a DataArray; pass run's"
+            " dataset."
+        ),
     ),
 ]
 ABOVE = [
     (lambda: models.relu_network.init(KEY, 2, 0, 3), "Every size must be at least 1, got 0."),
-    (lambda: models.matrix_factorization.init(KEY, 3, -1), "Every size must be at least 1, got -1."),
-    (lambda: sizes.normal(KEY, (2, 10**30)), f"Every size must be below 2**31, the range of int32, got 1{30 * '0'}."),
+    (
+        lambda: models.matrix_factorization.init(KEY, 3, -1),
+        "Every size must be at least 1, got -1.",
+    ),
+    (
+        lambda: sizes.normal(KEY, (2, 10**30)),
+        f"Every size must be below 2**31, the range of int32, got 1{30 * '0'}.",
+    ),
     (lambda: models.targets.low_rank_target(KEY, 3, 0), "Every size must be at least 1, got 0."),
     (
         lambda: diagnostics.activation_stable_ranks(lambda w, x: w @ x, WIDE, SQUARE),
-        "The model must return one number, its loss, got ShapeDtypeStruct(shape=(2, 3), dtype=float32).",
+        (
+            "The model must return one number, its loss, got ShapeDtypeStruct(shape=(2, 3),"
+            " dtype=float32)."
+        ),
     ),
     (
         lambda: override(experiments.load("dominance").at("smoke"), {"seeds": "many"}),
@@ -305,9 +398,11 @@ def test_who_takes_a_padded_size_for_an_int_is_told_what_it_is(wrong):
     with pytest.raises(TypeError) as raised:
         sweep.run(wrong, OVER, seeds=2, key=KEY, plan="padded")
     # JAX adds a note of its own.
-    assert raised.value.__notes__[0] == (
-        "In this program width is a padded Size, not an int: draw with specjax.sizes.normal(key, (rows, columns)), write "
-        "sizes.active(width) in formulas, or take plan='exact', which passes ints."
+    assert (
+        raised.value.__notes__[0]
+        == "In this program width is a padded Size, not an int: draw with specjax.sizes.normal(key,"
+        " (rows, columns)), write sizes.active(width) in formulas, or take plan='exact', which"
+        " passes ints."
     )
 
 
@@ -320,7 +415,9 @@ def test_a_number_too_large_is_refused_by_its_field(name):
     for flag in flags(config):
         if "INT" in flag.metavar:
             typed = HUGE if flag.metavar == "INT" else f"{flag.default},{HUGE}"
-            with pytest.raises(ValueError, match=rf"^{flag.field} (must be|needs) [^\n]*{HUGE}[^\n]*\.$"):
+            with pytest.raises(
+                ValueError, match=rf"^{flag.field} (must be|needs) [^\n]*{HUGE}[^\n]*\.$"
+            ):
                 override(config, {flag.field: typed})
 
 
@@ -328,22 +425,46 @@ def test_a_number_too_large_is_refused_by_its_field(name):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"seeds": 10**30}, r"seeds needs to be at most 2\*\*32, got 10{30}; run the rest with another key\."),
-        ({"seeds": {"width": (2, 2**33)}}, r"seeds\['width'\] needs to be at most 2\*\*32, got 8589934592; .*"),
+        (
+            {"seeds": 10**30},
+            r"seeds needs to be at most 2\*\*32, got 10{30}; run the rest with another key\.",
+        ),
+        (
+            {"seeds": {"width": (2, 2**33)}},
+            r"seeds\['width'\] needs to be at most 2\*\*32, got 8589934592; .*",
+        ),
         ({"seeds": 2**32}, r"The result takes .*, more than this host's .*"),
         ({"chunk": 10**400}, r"chunk needs to be at most 2\*\*32, got an object of type int; .*"),
         ({"memory": 10**30}, r"memory needs to be at most 2\*\*60 bytes, got 10{30}; .*"),
-        ({"memory": "9" * 400 + "GB"}, r"memory needs to be at most 2\*\*60 bytes, got an object of type str; .*"),
-        ({"over": {"width": sweep.widths(10**30)}}, r"int32 cannot hold the widths of 'width' apart and in range, .*"),
-        ({"over": {"width": sweep.values(10**30)}}, r"int32 cannot hold the values of 'width' apart and in range, .*"),
         (
-            {"measure": lambda *_, **__: {"x": jnp.sum(jnp.ones((2**20, 1)) @ jnp.ones((1, 2**20)))}},
-            r"One matrix of one seed takes 4 TiB, more than the .* of memory; sweep smaller sizes\.",
+            {"memory": "9" * 400 + "GB"},
+            r"memory needs to be at most 2\*\*60 bytes, got an object of type str; .*",
+        ),
+        (
+            {"over": {"width": sweep.widths(10**30)}},
+            r"int32 cannot hold the widths of 'width' apart and in range, .*",
+        ),
+        (
+            {"over": {"width": sweep.values(10**30)}},
+            r"int32 cannot hold the values of 'width' apart and in range, .*",
+        ),
+        (
+            {
+                "measure": lambda *_, **__: {
+                    "x": jnp.sum(jnp.ones((2**20, 1)) @ jnp.ones((1, 2**20)))
+                }
+            },
+            (
+                r"One matrix of one seed takes 4 TiB, more than the .* of memory; sweep smaller"
+                r" sizes\."
+            ),
         ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:measure does not use the key")
-def test_a_sweep_that_is_too_large_is_refused_before_it_is_compiled(arguments, sentence, monkeypatch):
+def test_a_sweep_that_is_too_large_is_refused_before_it_is_compiled(
+    arguments, sentence, monkeypatch
+):
     monkeypatch.setattr("specjax.sweep.engine.execute", None)
     with pytest.raises(ValueError, match=f"^{sentence}$"):
         sweep.run(**{"measure": measure, "over": OVER, "seeds": 2, "key": KEY} | arguments)
@@ -378,24 +499,48 @@ def test_what_no_memory_holds_is_one_sentence(error, sentence, tmp_path, monkeyp
 
 
 COMMANDS = {
-    "help": "There is no command 'help'; there are list, run, scaling, reproduce, judge, attack, ledger.",
+    "help": (
+        "There is no command 'help'; there are list, run, scaling, reproduce, judge, attack,"
+        " ledger."
+    ),
     "list --scale smoke": "There is no flag '--scale'; there are --help.",
-    "run --scale": "The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the names.",
+    "run --scale": (
+        "The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the"
+        " names."
+    ),
     "run Dominance": "There is no experiment 'Dominance'; did you mean dominance?",
-    "run one_step_comparison": "There is no experiment 'one_step_comparison'; did you mean one-step-comparison?",
-    "run one-step-comparison quick": "There is no place for 'quick' here; see `specjax run one-step-comparison --help`.",
-    "run stable-ranks --scale": "--scale: expected one argument; see `specjax run stable-ranks --help`.",
-    "run stable-ranks --out": "--out: expected one argument; see `specjax run stable-ranks --help`.",
-    "run claims-polar --explain=yes": "--explain: ignored explicit argument 'yes'; see `specjax run claims-polar --help`.",
+    "run one_step_comparison": (
+        "There is no experiment 'one_step_comparison'; did you mean one-step-comparison?"
+    ),
+    "run one-step-comparison quick": (
+        "There is no place for 'quick' here; see `specjax run one-step-comparison --help`."
+    ),
+    "run stable-ranks --scale": (
+        "--scale: expected one argument; see `specjax run stable-ranks --help`."
+    ),
+    "run stable-ranks --out": (
+        "--out: expected one argument; see `specjax run stable-ranks --help`."
+    ),
+    "run claims-polar --explain=yes": (
+        "--explain: ignored explicit argument 'yes'; see `specjax run claims-polar --help`."
+    ),
     "run claims-polar --matrices 1e3": "--matrices takes an integer, not '1e3'.",
-    "run dominance --widths 2;4": "--widths takes comma-separated integers, as in --widths INT,INT,..., not '2;4'.",
+    "run dominance --widths 2;4": (
+        "--widths takes comma-separated integers, as in --widths INT,INT,..., not '2;4'."
+    ),
     "run row-normalization --momentum one": "--momentum takes a finite number, not 'one'.",
-    "run memory-lambda --factors=": "--factors takes comma-separated finite numbers, as in --factors FLOAT,FLOAT,..., not ''.",
+    "run memory-lambda --factors=": (
+        "--factors takes comma-separated finite numbers, as in --factors FLOAT,FLOAT,..., not ''."
+    ),
     "reproduce quick": "There is no place for 'quick' here; see `specjax reproduce --help`.",
     "reproduce --only": "--only: expected one argument; see `specjax reproduce --help`.",
-    "reproduce --only=": "--only needs a part of a name, as in `--only figure`; leave it out to run all experiments.",
+    "reproduce --only=": (
+        "--only needs a part of a name, as in `--only figure`; leave it out to run all experiments."
+    ),
     "reproduce --jobs 0": "--jobs needs a whole number from 1 on, got '0'; write e.g. --jobs 2.",
-    "reproduce --jobs two": "--jobs needs a whole number from 1 on, got 'two'; write e.g. --jobs 2.",
+    "reproduce --jobs two": (
+        "--jobs needs a whole number from 1 on, got 'two'; write e.g. --jobs 2."
+    ),
     "reproduce --out=": "--out needs the name of a folder, as in `--out results`.",
 }
 

@@ -1,4 +1,6 @@
-"""The benchmarks run at their smallest sizes; that their sides agree is asserted inside them, before anything is timed."""
+"""The benchmarks run at their smallest sizes; that their sides agree is asserted inside them,
+before anything is timed.
+"""
 
 import re
 import subprocess
@@ -25,7 +27,11 @@ def smoke(script, warnings="error"):
 @pytest.mark.parametrize("script", REFERENCES)
 def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
     printed = smoke(script)
-    agreements = [line for line in printed.splitlines() if re.match(r"  .*: (largest difference|the four means)", line)]
+    agreements = [
+        line
+        for line in printed.splitlines()
+        if re.match(r"  .*: (largest difference|the four means)", line)
+    ]
     assert len(agreements) >= 3
     header, _, reference, *others = printed.split("\n\n")[-1].splitlines()
     assert " ratio" in header
@@ -54,9 +60,14 @@ def test_every_benchmark_is_tested():
 
 @pytest.mark.slow
 def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
-    """Its tables have several references; that float32 sides agree with float64 is asserted in the script."""
+    """Its tables have several references; that float32 sides agree with float64 is asserted in the
+    script.
+    """
     printed = smoke("polar.py")
-    assert len(re.findall(r"^  .*: specjax \d.*, optax \d.*, specjax, bf16 \d", printed, re.MULTILINE)) == 4
+    assert (
+        len(re.findall(r"^  .*: specjax \d.*, optax \d.*, specjax, bf16 \d", printed, re.MULTILINE))
+        == 4
+    )
     tables = re.findall(r"^-{20,}$", printed, re.MULTILINE)
     assert len(tables) == 5
     assert ("torch, bf16" in printed.split("squares")[0]) != ("torch is not installed" in printed)
@@ -64,7 +75,9 @@ def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
 
 @pytest.mark.slow
 def test_the_benchmark_of_recovery_counts_the_same_items_both_ways():
-    """That the items are the same is asserted in the script, of all N² logits against the staged test."""
+    """That the items are the same is asserted in the script, of all N² logits against the staged
+    test.
+    """
     printed = smoke("recovery.py")
     counts = re.findall(r"d = (\d+): identical, (\d+) items, of which (\d+) in a row", printed)
     assert [int(d) for d, _, _ in counts] == [16, 32]
@@ -89,7 +102,12 @@ def test_the_benchmark_of_compilation_agrees_with_all_efforts():
 def test_the_benchmark_of_moments_finds_the_same_polynomials():
     """That they are the same is asserted in the script, of every word that is enumerated."""
     printed = smoke("moments.py")
-    assert [int(n) for n in re.findall(r"^tr.* layers? +\d+ +(\d+) +\d+\.\d+ +\d+\.\d+ ", printed, re.MULTILINE)] == [
+    assert [
+        int(n)
+        for n in re.findall(
+            r"^tr.* layers? +\d+ +(\d+) +\d+\.\d+ +\d+\.\d+ ", printed, re.MULTILINE
+        )
+    ] == [
         3,
         15,
         105,
@@ -109,7 +127,8 @@ def test_the_benchmark_of_grids_agrees_and_says_what_a_call_is_made_of():
     # The smallest and the largest bound are in brackets.
     tables = [re.sub(r" \(\d+\.\d+ to \d+\.\d+\)", "", table) for table in tables]
     rows = [
-        re.findall(r"^(?:training|decompositions), 4 to 6((?: +\d+\.\d+)+)$", table, re.MULTILINE) for table in tables
+        re.findall(r"^(?:training|decompositions), 4 to 6((?: +\d+\.\d+)+)$", table, re.MULTILINE)
+        for table in tables
     ]
     assert [[len(row.split()) for row in found] for found in rows] == [[11, 11], [5, 5]]
 
@@ -120,19 +139,30 @@ def test_the_benchmark_of_scaling_trains_the_same_four_ways():
     printed = smoke("scaling.py")
     assert len(re.findall(r"^  .*(?:loop|job).*: largest difference", printed, re.MULTILINE)) == 3
     assert re.search(r"^one call of scaling\.transfer +2 +\d+\.\d +1\.00$", printed, re.MULTILINE)
-    assert re.search(r"^a job for each point +1 \(scaled\) +\d+\.\d +\d+\.\d\d$", printed, re.MULTILINE)
+    assert re.search(
+        r"^a job for each point +1 \(scaled\) +\d+\.\d +\d+\.\d\d$", printed, re.MULTILINE
+    )
 
 
 def test_the_coordinate_check_measures_what_that_of_mup_does():
     """At every width and seed, which the script asserts."""
     pytest.importorskip("mup")
     printed = smoke("coordinates.py", warnings="default")
-    assert len(re.findall(r"^(?:sgd|adam), (?:standard|μP), (?:first|hidden|last) ", printed, re.MULTILINE)) == 12
+    assert (
+        len(
+            re.findall(
+                r"^(?:sgd|adam), (?:standard|μP), (?:first|hidden|last) ", printed, re.MULTILINE
+            )
+        )
+        == 12
+    )
 
 
 def test_the_verdicts_of_laws_confirm_nothing_false():
     printed = smoke("verdicts.py")
-    shares = [line for line in printed.splitlines() if re.match(r"(true|false): .* confirmed", line)]
+    shares = [
+        line for line in printed.splitlines() if re.match(r"(true|false): .* confirmed", line)
+    ]
     assert len(shares) == 11
     for line in shares:
         if line.startswith("false"):

@@ -33,6 +33,11 @@ def test_a_sweep_runs_on_one():
 
     with threadpool_limits(limits=2, user_api="blas"):
         before = threads()
-        sweep.run(lambda key, x: measure(key) | {"same": x}, {"x": sweep.values(1.0)}, seeds=2, key=jax.random.key(0))
+        sweep.run(
+            lambda key, x: measure(key) | {"same": x},
+            {"x": sweep.values(1.0)},
+            seeds=2,
+            key=jax.random.key(0),
+        )
         assert threads() == before
     assert {count for counts in seen for count in counts} == {1}

@@ -1,4 +1,6 @@
-"""The command line, on two small experiments of its own: what it prints, what it writes, and what it refuses."""
+"""The command line, on two small experiments of its own: what it prints, what it writes, and what
+it refuses.
+"""
 
 import dataclasses
 import json
@@ -63,7 +65,9 @@ def finite(_, data):
     return lab.below(data["points"]["y"], 10.0, "ten")
 
 
-@lab.statement("theorem-2", "Every point is above 3/2.", controls={"one more": shifted}, holds=False)
+@lab.statement(
+    "theorem-2", "Every point is above 3/2.", controls={"one more": shifted}, holds=False
+)
 def fails(_, data):
     return lab.above(data["points"]["y"], 1.5, "3/2")
 
@@ -81,7 +85,9 @@ def plot(config, data):
 
 TOY = lab.Experiment(
     name="toy-slope",
-    ledger=lab.Ledger.of("toy", theorem_1="The mean is one.", theorem_2="Every point is above 3/2."),
+    ledger=lab.Ledger.of(
+        "toy", theorem_1="The mean is one.", theorem_2="Every point is above 3/2."
+    ),
     title="A toy slope",
     summary="A line through points.",
     config=Config,
@@ -89,15 +95,26 @@ TOY = lab.Experiment(
     statements=(holds, fails),
     scales={"smoke": {"widths": (2, 4), "steps": (0.5,)}, "paper": {"widths": (2, 1024)}},
     figure=plot,
-    tables=lambda config, _: [lab.Table("Points", ("width",), tuple((str(width),) for width in config.widths))],
+    tables=lambda config, _: [
+        lab.Table("Points", ("width",), tuple((str(width),) for width in config.widths))
+    ],
 )
 OTHER = dataclasses.replace(TOY, name="other-toy", title="Another toy")
-FILES = {"SHA256SUMS", "config.json", "data.nc", "figure.png", "thumbnail.webp", "checks.json", "tables.json"}
+FILES = {
+    "SHA256SUMS",
+    "config.json",
+    "data.nc",
+    "figure.png",
+    "thumbnail.webp",
+    "checks.json",
+    "tables.json",
+}
 
 
 @pytest.fixture(autouse=True)
 def register(monkeypatch, tmp_path):
-    """Make the given experiments the only ones; at first TOY and OTHER. The default results folder is under tmp_path.
+    """Make the given experiments the only ones; at first TOY and OTHER. The default results folder
+    is under tmp_path.
 
     One at a time: other processes know nothing of them.
     """
@@ -109,7 +126,9 @@ def register(monkeypatch, tmp_path):
             module = types.ModuleType(f"toys_{toy.name}")
             module.EXPERIMENT = toy
             monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setattr("specjax.experiments.MODULES", {toy.name: f"toys_{toy.name}" for toy in toys})
+        monkeypatch.setattr(
+            "specjax.experiments.MODULES", {toy.name: f"toys_{toy.name}" for toy in toys}
+        )
 
     only(TOY, OTHER)
     return only
@@ -117,7 +136,8 @@ def register(monkeypatch, tmp_path):
 
 def stored(name, out="results"):
     return {
-        file: json.loads((Path(out) / name / f"{file}.json").read_text()) for file in ("config", "checks", "tables")
+        file: json.loads((Path(out) / name / f"{file}.json").read_text())
+        for file in ("config", "checks", "tables")
     }
 
 
@@ -126,7 +146,8 @@ def test_a_field_named_as_a_flag_is_refused():
         scale: float = lab.number(1.0, help="")
 
     with pytest.raises(
-        ValueError, match=r"^The configuration of toy-slope has the field 'scale', a flag of `specjax run`"
+        ValueError,
+        match=r"^The configuration of toy-slope has the field 'scale', a flag of `specjax run`",
     ):
         dataclasses.replace(TOY, config=Taken, scales={})
 
@@ -135,19 +156,33 @@ def test_list_shows_every_experiment(capsys):
     assert main(["list"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["name", "paper", "title"]
-    assert [re.split(r"\s{2,}", line) for line in lines] == [[toy.name, "toy", toy.title] for toy in (TOY, OTHER)]
+    assert [re.split(r"\s{2,}", line) for line in lines] == [
+        [toy.name, "toy", toy.title] for toy in (TOY, OTHER)
+    ]
 
 
 def test_run_writes_a_whole_result_and_the_report(capsys):
     assert main(["run", "toy-slope", "--seed", "7"]) == 0
-    assert {path.name for path in Path("results").iterdir()} == {"toy-slope", "report.md", "report.html"}
+    assert {path.name for path in Path("results").iterdir()} == {
+        "toy-slope",
+        "report.md",
+        "report.html",
+    }
     assert {path.name for path in Path("results/toy-slope").iterdir()} == FILES
     config = stored("toy-slope")["config"]
     assert config["scale"] == "quick"
     assert config["seed"] == 7
     assert config["config"] == json.loads(json.dumps(dataclasses.asdict(Config(seed=7))))
     assert config["versions"]["jax"] == jax.__version__
-    assert set(config["versions"]) == {"specjax", "jax", "jaxlib", "numpy", "optax", "equinox", "python"}
+    assert set(config["versions"]) == {
+        "specjax",
+        "jax",
+        "jaxlib",
+        "numpy",
+        "optax",
+        "equinox",
+        "python",
+    }
     assert config["device"]["platform"] == jax.devices()[0].platform
     with xr.open_datatree("results/toy-slope/data.nc", engine="h5netcdf") as tree:
         assert tree["points"]["y"].shape == (3, 100)
@@ -162,14 +197,21 @@ def test_run_writes_a_whole_result_and_the_report(capsys):
 def test_run_records_the_commit_of_a_checkout_only():
     main(["run", "toy-slope"])
     checkout = Path(specjax.__file__).parent
-    head = subprocess.run(["git", "-C", checkout, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    tracked = subprocess.run(["git", "-C", checkout, "ls-files", "report/record.py"], capture_output=True, check=False)
+    head = subprocess.run(
+        ["git", "-C", checkout, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    tracked = subprocess.run(
+        ["git", "-C", checkout, "ls-files", "report/record.py"], capture_output=True, check=False
+    )
     expected = head.stdout.strip() if head.returncode == 0 and tracked.stdout else None
     assert stored("toy-slope")["config"]["commit"] == expected
 
 
 def test_flags_of_every_type_reach_the_configuration():
-    words = "--scale smoke --out a/b --widths 3,5 --steps=1e-3,2 --learning_rate 2 --nesterov true --method svd"
+    words = (
+        "--scale smoke --out a/b --widths 3,5 --steps=1e-3,2 --learning_rate 2 --nesterov true"
+        " --method svd"
+    )
     assert main(["run", "toy-slope", *words.split()]) == 0
     assert stored("toy-slope", "a/b")["config"]["config"] == {
         "seed": 0,
@@ -196,7 +238,9 @@ def test_help_of_an_experiment_shows_the_flags_with_the_defaults_of_the_scale(ca
         assert words in text
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["list", "--help"], ["run", "--help"], ["reproduce", "-h"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["list", "--help"], ["run", "--help"], ["reproduce", "-h"]]
+)
 def test_help_everywhere(arguments, capsys):
     with pytest.raises(SystemExit) as leaving:
         main(arguments)
@@ -238,18 +282,29 @@ def test_reproduce_runs_all_and_agrees(capsys):
     assert output.err == ""
     assert "[1/2] toy-slope ...\n" in output.out
     assert re.search(r"\[2/2\] other-toy: \d+\.\d s, 1 refuted, 1 confirmed\n", output.out)
-    assert {path.name for path in Path("results").iterdir()} == {"toy-slope", "other-toy", "report.md", "report.html"}
+    assert {path.name for path in Path("results").iterdir()} == {
+        "toy-slope",
+        "other-toy",
+        "report.md",
+        "report.html",
+    }
     assert "(expected" not in output.out
 
 
 @pytest.mark.parametrize("pattern", ["slope", "toy-*", "toy-slope"])
 def test_only_selects_by_part_or_pattern(pattern):
     assert main(["reproduce", "--scale", "smoke", "--only", pattern]) == 0
-    assert {path.name for path in Path("results").iterdir()} == {"toy-slope", "report.md", "report.html"}
+    assert {path.name for path in Path("results").iterdir()} == {
+        "toy-slope",
+        "report.md",
+        "report.html",
+    }
 
 
 def test_reproduce_names_verdicts_other_than_expected(register, capsys):
-    register(TOY, dataclasses.replace(OTHER, statements=(holds, dataclasses.replace(fails, holds=True))))
+    register(
+        TOY, dataclasses.replace(OTHER, statements=(holds, dataclasses.replace(fails, holds=True)))
+    )
     assert main(["reproduce", "--scale", "smoke"]) == 1
     output = capsys.readouterr()
     assert output.err == "specjax: other-toy/fails is refuted, expected confirmed\n"
@@ -257,27 +312,39 @@ def test_reproduce_names_verdicts_other_than_expected(register, capsys):
 
 
 def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_path):
-    """Of all that was run; whether it was expected is another question, and decides the exit code."""
+    """Of all that was run; whether it was expected is another question, and decides the exit
+    code.
+    """
     monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
     assert main(["run", "toy-slope", "--out", "earlier"]) == 0
     earlier = report.load(Path("earlier/toy-slope"))
-    checks = (earlier.checks[0], dataclasses.replace(earlier.checks[1], verdict="inconclusive", interval=(-1.0, 1.0)))
+    checks = (
+        earlier.checks[0],
+        dataclasses.replace(earlier.checks[1], verdict="inconclusive", interval=(-1.0, 1.0)),
+    )
     records.save(dataclasses.replace(earlier, checks=checks), tmp_path / "records")
     capsys.readouterr()
     assert main(["reproduce", "--scale", "smoke"]) == 0
     *_, title, line = capsys.readouterr().out.splitlines()
     assert title == "not as recorded:"
-    told = r"toy-slope/fails is refuted, 1 \[.+\]; the record says inconclusive, 1 \[-1, 1\] \(at scale smoke, recorded at quick\)"
+    told = (
+        r"toy-slope/fails is refuted, 1 \[.+\]; the record says inconclusive, 1 \[-1, 1\] \(at"
+        r" scale smoke, recorded at quick\)"
+    )
     assert re.fullmatch(told, line)
     (tmp_path / "records" / "toy-slope.json").write_text('{"format": 0}')
     assert main(["reproduce", "--scale", "smoke"]) == 2
     sentence = capsys.readouterr().err
     assert re.fullmatch(
-        r"specjax: \S*toy-slope.json is a record of format 0, and this version reads 2; make it again\.\n", sentence
+        r"specjax: \S*toy-slope.json is a record of format 0, and this version reads 2; make it"
+        r" again\.\n",
+        sentence,
     )
 
 
-def test_continue_runs_what_has_neither_a_record_nor_a_result_of_the_scale(capsys, monkeypatch, tmp_path):
+def test_continue_runs_what_has_neither_a_record_nor_a_result_of_the_scale(
+    capsys, monkeypatch, tmp_path
+):
     monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
     assert main(["run", "toy-slope", "--out", "earlier"]) == 0
     records.save(report.load(Path("earlier/toy-slope")), tmp_path / "records")
@@ -286,17 +353,24 @@ def test_continue_runs_what_has_neither_a_record_nor_a_result_of_the_scale(capsy
     capsys.readouterr()
     assert main(["reproduce", "--continue"]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("1 of 2 experiments have neither a record nor a result of scale quick or a larger one.\n")
+    assert told.startswith(
+        "1 of 2 experiments have neither a record nor a result of scale quick or a larger one.\n"
+    )
     assert "[1/1] other-toy ...\n" in told
     assert "toy-slope ..." not in told.replace("other-toy ...", "")
     assert not Path("results/.unfinished").exists()
     assert main(["reproduce", "--continue"]) == 0
-    nothing = "All 2 experiments have a record or a result of scale quick or a larger one; nothing is left to run.\n"
+    nothing = (
+        "All 2 experiments have a record or a result of scale quick or a larger one; nothing is"
+        " left to run.\n"
+    )
     assert capsys.readouterr().out == nothing
     assert main(["reproduce", "--continue", "--scale", "paper", "--only", "slope"]) == 0
     told = capsys.readouterr().out
     assert re.match(
-        r"1 of 1 experiments have neither .*; by their records of smaller ones they take longer than 0:", told
+        r"1 of 1 experiments have neither .*; by their records of smaller ones they take longer"
+        r" than 0:",
+        told,
     )
 
 
@@ -336,9 +410,14 @@ def test_a_warning_is_told_once_and_without_the_line_that_gave_it(register, caps
     register(dataclasses.replace(TOY, measure=warned))
     with warnings.catch_warnings():
         # As outside of tests: pytest keeps for its summary what is not an error.
-        warnings.showwarning = lambda *given, **_: sys.stderr.write(warnings.formatwarning(*given[:4]))
+        warnings.showwarning = lambda *given, **_: sys.stderr.write(
+            warnings.formatwarning(*given[:4])
+        )
         assert main(["run", "toy-slope"]) == 0
-    told = "specjax: warning: The intervals are rough; run more seeds.\nspecjax: warning: They are rough.\n"
+    told = (
+        "specjax: warning: The intervals are rough; run more seeds.\nspecjax: warning: They are"
+        " rough.\n"
+    )
     assert capsys.readouterr().err == told
     assert "test_cli.py" in warnings.formatwarning("They are rough.", UserWarning, __file__, 1)
 
@@ -346,7 +425,10 @@ def test_a_warning_is_told_once_and_without_the_line_that_gave_it(register, caps
 @pytest.mark.integration
 def test_judge_has_the_verdicts_of_other_statements_on_the_same_data(register, capsys, monkeypatch):
     assert main(["run", "toy-slope", "--seed", "7"]) == 0
-    ran, data = stored("toy-slope"), xr.open_datatree("results/toy-slope/data.nc", engine="h5netcdf").load()
+    ran, data = (
+        stored("toy-slope"),
+        xr.open_datatree("results/toy-slope/data.nc", engine="h5netcdf").load(),
+    )
 
     @lab.statement("theorem-1", "Twice the mean is two.", rivals={"one": 1.0})
     def twice(config, data):
@@ -355,7 +437,9 @@ def test_judge_has_the_verdicts_of_other_statements_on_the_same_data(register, c
     def again(*_):
         raise RuntimeError("It was run again.")
 
-    register(dataclasses.replace(TOY, title="Another title", measure=again, statements=(twice, fails)))
+    register(
+        dataclasses.replace(TOY, title="Another title", measure=again, statements=(twice, fails))
+    )
     monkeypatch.setattr("specjax.report.record._commit", lambda: ("0123", True))
     capsys.readouterr()
     assert main(["judge"]) == 0
@@ -387,7 +471,10 @@ def test_judge_leaves_a_result_that_it_does_not_know_as_it_was(register, capsys)
     assert main(["judge"]) == 0
     output = capsys.readouterr()
     assert "toy-slope" in output.out
-    assert output.err == "specjax: another is as it was, since `specjax list` has no experiment of this name.\n"
+    assert (
+        output.err
+        == "specjax: another is as it was, since `specjax list` has no experiment of this name.\n"
+    )
     assert stored("another") == before
 
 
@@ -396,7 +483,10 @@ def test_judge_leaves_a_result_that_it_does_not_know_as_it_was(register, capsys)
     [
         (
             {"config": lab.Config},
-            r"toy-slope no longer has the configuration of the result in \S+ \(.*\); run it again\.",
+            (
+                r"toy-slope no longer has the configuration of the result in \S+ \(.*\); run it"
+                r" again\."
+            ),
         ),
         (
             {"statements": (of_what_is_not_there,)},
@@ -417,7 +507,10 @@ def test_judge_refuses_what_is_of_another_experiment(register, capsys, change, s
 def test_a_run_beside_what_cannot_be_read_leaves_that_out():
     assert main(["run", "other-toy"]) == 0
     Path("results/other-toy").rename("results/backup")
-    told = r"^Left out: results/backup holds a result by the name of 'other-toy', which is not that of its folder; rename the"
+    told = (
+        r"^Left out: results/backup holds a result by the name of 'other-toy', which is not that of"
+        r" its folder; rename the"
+    )
     with pytest.warns(report.LeftOutWarning, match=told):
         assert main(["run", "toy-slope"]) == 0
     assert "A toy slope" in Path("results/report.md").read_text()
@@ -430,7 +523,9 @@ def test_judge_leaves_out_what_cannot_be_read(capsys):
     with Path("results/other-toy/data.nc").open("r+b") as file:
         file.truncate(1000)
     capsys.readouterr()
-    sentence = r"specjax: results/other-toy/data.nc cannot be read \(.*\); run its experiment again\.\n"
+    sentence = (
+        r"specjax: results/other-toy/data.nc cannot be read \(.*\); run its experiment again\.\n"
+    )
     assert main(["judge", "other-toy"]) == 2
     assert re.fullmatch(sentence, capsys.readouterr().err)
     assert main(["judge"]) == 1
@@ -452,7 +547,11 @@ def test_an_experiment_that_raises_does_not_lose_the_others(register, capsys):
     output = capsys.readouterr()
     assert output.err.endswith("specjax: toy-slope failed with RuntimeError: out of memory\n")
     assert "Traceback" in output.err
-    assert {path.name for path in Path("results").iterdir()} == {"other-toy", "report.md", "report.html"}
+    assert {path.name for path in Path("results").iterdir()} == {
+        "other-toy",
+        "report.md",
+        "report.html",
+    }
 
 
 def test_nothing_is_written_when_every_experiment_raises(register, capsys):
@@ -490,13 +589,18 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
 
 
 def test_an_output_that_nobody_reads_is_no_error():
-    """As after `specjax list | head`: no traceback, and the exit code of a process that a closed pipe has ended."""
+    """As after `specjax list | head`: no traceback, and the exit code of a process that a closed
+    pipe has ended.
+    """
     read, write = os.pipe()
     os.close(read)
-    # Python then holds the words back until its end, where an exception could not be caught any more.
+    # Python then holds the words back until its end, where an exception could not be caught any
+    # more.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     command = [Path(sys.executable).with_name("specjax"), "--help"]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=environment, text=True, check=False)
+    done = subprocess.run(
+        command, stdout=write, stderr=subprocess.PIPE, env=environment, text=True, check=False
+    )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
 
@@ -515,7 +619,8 @@ def test_a_file_in_the_place_of_what_is_unfinished_is_named(capsys):
     Path("results/.unfinished").write_text("mine")
     assert main(["run", "toy-slope"]) == 2
     assert re.fullmatch(
-        r"specjax: results/.unfinished/toy-slope-\w+ cannot be made \(Not a directory\); choose another --out\.\n",
+        r"specjax: results/.unfinished/toy-slope-\w+ cannot be made \(Not a directory\); choose"
+        r" another --out\.\n",
         capsys.readouterr().err,
     )
 
@@ -532,10 +637,19 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
     def swept(config, _):
         def measure(key, width):
             x = sizes.normal(key, (width,)).sum()
-            return {"y": jax.pure_callback(seen, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="expand_dims")}
+            return {
+                "y": jax.pure_callback(
+                    seen, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="expand_dims"
+                )
+            }
 
         widths = sweep.widths(*config.widths)
-        return {"points": sweep.run(measure, {"width": widths}, seeds=4, key=jax.random.key(0), plan="exact") + 1}
+        return {
+            "points": (
+                sweep.run(measure, {"width": widths}, seeds=4, key=jax.random.key(0), plan="exact")
+                + 1
+            )
+        }
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -564,7 +678,9 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
 
 
 @pytest.mark.integration
-def test_a_run_that_takes_long_tells_how_far_it_is_where_there_is_no_terminal(register, capsys, monkeypatch):
+def test_a_run_that_takes_long_tells_how_far_it_is_where_there_is_no_terminal(
+    register, capsys, monkeypatch
+):
     clock = iter(np.arange(0, 1000, 1.2))
     monkeypatch.setattr("specjax.sweep.progress.perf_counter", lambda: float(next(clock)))
 
@@ -573,54 +689,96 @@ def test_a_run_that_takes_long_tells_how_far_it_is_where_there_is_no_terminal(re
             return {"y": sizes.normal(key, (width,)).sum()}
 
         over = {"width": sweep.widths(*config.widths)}
-        return {"points": sweep.run(measure, over, seeds=4, key=jax.random.key(0), plan="exact", chunk=4)}
+        return {
+            "points": sweep.run(
+                measure, over, seeds=4, key=jax.random.key(0), plan="exact", chunk=4
+            )
+        }
 
     register(dataclasses.replace(TOY, measure=swept, statements=(finite,)))
     assert main(["run", "toy-slope", "--scale", "smoke"]) == 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"bucket 1/2 \(width=2\): seeds 0 to 3 in .* s, .* seeds/s, \d\d:\d\d left", line)
+    assert re.fullmatch(
+        r"bucket 1/2 \(width=2\): seeds 0 to 3 in .* s, .* seeds/s, \d\d:\d\d left", line
+    )
     assert logging.getLogger("specjax").level == logging.NOTSET
 
 
 BAD_INPUT = {
-    "": r"Say what to do: list, run, scaling, reproduce, judge, attack, ledger; see `specjax --help`\.",
+    "": (
+        r"Say what to do: list, run, scaling, reproduce, judge, attack, ledger; see `specjax"
+        r" --help`\."
+    ),
     "lst": r"There is no command 'lst'; did you mean list\?",
-    "frobnicate": r"There is no command 'frobnicate'; there are list, run, scaling, reproduce, judge, attack, ledger\.",
+    "frobnicate": (
+        r"There is no command 'frobnicate'; there are list, run, scaling, reproduce, judge, attack,"
+        r" ledger\."
+    ),
     "--frob": r"There is no flag '--frob'; there are --help, --version\.",
     "list all": r"There is no place for 'all' here; see `specjax list --help`\.",
-    "run": r"The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the names\.",
-    "run --scale smoke toy-slope": r"The experiment's name comes first, as in `specjax run NAME`; .*",
+    "run": (
+        r"The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the"
+        r" names\."
+    ),
+    "run --scale smoke toy-slope": (
+        r"The experiment's name comes first, as in `specjax run NAME`; .*"
+    ),
     "run toy-slop": r"There is no experiment 'toy-slop'; did you mean toy-slope\?",
     "run zzz": r"There is no experiment 'zzz'; there are toy-slope, other-toy\.",
-    "run toy-slope extra": r"There is no place for 'extra' here; see `specjax run toy-slope --help`\.",
+    "run toy-slope extra": (
+        r"There is no place for 'extra' here; see `specjax run toy-slope --help`\."
+    ),
     "run toy-slope --scale huge": r"There is no scale 'huge'; there are smoke, quick, paper\.",
     "run toy-slope --scale papr": r"There is no scale 'papr'; did you mean paper\?",
-    "run toy-slope --scale": r"--scale: expected one argument; see `specjax run toy-slope --help`\.",
+    "run toy-slope --scale": (
+        r"--scale: expected one argument; see `specjax run toy-slope --help`\."
+    ),
     "run toy-slope --width 3": r"There is no flag '--width'; did you mean --widths\?",
-    "run toy-slope --learning_rte=3": r"There is no flag '--learning-rte'; did you mean --learning-rate\?",
+    "run toy-slope --learning_rte=3": (
+        r"There is no flag '--learning-rte'; did you mean --learning-rate\?"
+    ),
     "run toy-slope --seed 1.5": r"--seed takes an integer, not '1\.5'\.",
     "run toy-slope --seed": r"--seed: expected one argument; see `specjax run toy-slope --help`\.",
-    "run toy-slope --widths 2,x": r"--widths takes comma-separated integers, as in --widths INT,INT,\.\.\., not '2,x'\.",
+    "run toy-slope --widths 2,x": (
+        r"--widths takes comma-separated integers, as in --widths INT,INT,\.\.\., not '2,x'\."
+    ),
     "run toy-slope --steps 1,,2": r"--steps takes comma-separated finite numbers, .*, not '1,,2'\.",
     "run toy-slope --learning-rate nan": r"--learning-rate takes a finite number, not 'nan'\.",
     "run toy-slope --learning-rate fast": r"--learning-rate takes a finite number, not 'fast'\.",
     "run toy-slope --nesterov yes": r"--nesterov takes true or false, not 'yes'\.",
-    "run toy-slope --widths 2,2": r"widths needs different sizes in ascending order, each at least 1, got \(2, 2\)\.",
+    "run toy-slope --widths 2,2": (
+        r"widths needs different sizes in ascending order, each at least 1, got \(2, 2\)\."
+    ),
     "run toy-slope --method newton": r"method must be another, not newton\.",
     "run toy-slope --learning-rate=-1": r"learning_rate must be positive; try 0\.1\.",
-    "run toy-slope --out file": r"Results cannot be written to file, because \S*file is not a folder; choose .*",
-    "run toy-slope --out file/below": r"Results cannot be written to file/below, because \S*file is not .*",
-    "run toy-slope --out /proc/results": r"Results cannot be written to /proc/results \(.+\); choose another --out\.",
+    "run toy-slope --out file": (
+        r"Results cannot be written to file, because \S*file is not a folder; choose .*"
+    ),
+    "run toy-slope --out file/below": (
+        r"Results cannot be written to file/below, because \S*file is not .*"
+    ),
+    "run toy-slope --out /proc/results": (
+        r"Results cannot be written to /proc/results \(.+\); choose another --out\."
+    ),
     "run toy-slope --out=": r"--out needs the name of a folder, as in `--out results`\.",
-    "judge toy-slope": r"There is no result in results/toy-slope; make it by `specjax run toy-slope`\.",
+    "judge toy-slope": (
+        r"There is no result in results/toy-slope; make it by `specjax run toy-slope`\."
+    ),
     "judge zzz": r"There is no experiment 'zzz'; there are toy-slope, other-toy\.",
-    "judge --out nowhere": r"There is no result of an experiment in nowhere; `specjax run NAME --out nowhere` makes one\.",
-    "reproduce toy-slope": r"There is no place for 'toy-slope' here; see `specjax reproduce --help`\.",
+    "judge --out nowhere": (
+        r"There is no result of an experiment in nowhere; `specjax run NAME --out nowhere` makes"
+        r" one\."
+    ),
+    "reproduce toy-slope": (
+        r"There is no place for 'toy-slope' here; see `specjax reproduce --help`\."
+    ),
     "reproduce --only zzz": r"--only 'zzz' matches no experiment; `specjax list` shows the names\.",
     "reproduce --onl toy": r"There is no flag '--onl'; did you mean --only\?",
     "reproduce --bogus": r"There is no flag '--bogus'; there are --help, .*--continue\.",
     "reproduce --scale huge": r"There is no scale 'huge'; there are smoke, quick, paper\.",
-    "reproduce --out file": r"Results cannot be written to file, because \S*file is not a folder; choose .*",
+    "reproduce --out file": (
+        r"Results cannot be written to file, because \S*file is not a folder; choose .*"
+    ),
 }
 
 
@@ -651,13 +809,22 @@ def test_the_results_folder_is_tried_before_anything_is_computed(command, regist
 
 
 def test_the_console_entry_answers_without_loading_jax():
-    source = "import sys, specjax.cli; code = specjax.cli.main(['nonsense']); sys.exit('jax' in sys.modules or code)"
-    answer = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    source = (
+        "import sys, specjax.cli; code = specjax.cli.main(['nonsense']); sys.exit('jax' in"
+        " sys.modules or code)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=False
+    )
     assert (answer.returncode, answer.stdout) == (2, "")
     entry = Path(sys.executable).with_name("specjax")
     for command in ([entry], [sys.executable, "-m", "specjax"]):
         answer = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, check=False, env=dict(os.environ)
+            [*command, "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=dict(os.environ),
         )
         assert answer.stdout == f"specjax {specjax.__version__}\n"
 

@@ -1,4 +1,6 @@
-"""The code of the documentation runs as it stands, and where a page shows what it prints, it prints that."""
+"""The code of the documentation runs as it stands, and where a page shows what it prints, it prints
+that.
+"""
 
 import os
 import re
@@ -24,18 +26,27 @@ PAGES = (
     "optim.md",
     "papers/preconditioning.md",
     # Ten seconds and more, and minutes for transfer.md.
-    *(pytest.param(page, marks=pytest.mark.slow) for page in ("sweeps.md", "training.md", "transfer.md")),
+    *(
+        pytest.param(page, marks=pytest.mark.slow)
+        for page in ("sweeps.md", "training.md", "transfer.md")
+    ),
 )
 NUMBER = r"-?\d+(?:\.\d+)?"
 
 
 def blocks(page, language):
-    """The fenced blocks of a language; one with a title is the text of a file and not among them."""
-    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    """The fenced blocks of a language; one with a title is the text of a file and not among
+    them.
+    """
+    return re.findall(
+        rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL
+    )
 
 
 def prints_what_it_shows(printed, shown):
-    """The same words, and the same numbers up to one unit in the last digit shown: other versions of XLA sum in another order."""
+    """The same words, and the same numbers up to one unit in the last digit shown: other versions
+    of XLA sum in another order.
+    """
     assert re.sub(NUMBER, "#", printed).split() == re.sub(NUMBER, "#", shown).split(), printed
     for found, expected in zip(re.findall(NUMBER, printed), re.findall(NUMBER, shown), strict=True):
         unit = 10.0 ** -len(expected.partition(".")[2]) if "." in expected else 0.0
@@ -72,7 +83,9 @@ def test_the_code_for_another_library_runs(page, title, needed, tmp_path):
     pytest.importorskip(needed)
     text = (DOCS / page).read_text(encoding="utf-8")
     (code,) = re.findall(rf'```python title="{title}"\n(.*?)```', text, re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -82,8 +95,14 @@ def test_the_coordinate_check_takes_the_model_of_a_framework(title, framework):
     page = (DOCS / "transfer.md").read_text(encoding="utf-8")
     (code,) = re.findall(rf'```python title="{title}"\n(.*?)```', page, re.DOTALL)
     first, *_ = blocks("transfer.md", "python")
-    checked = "widths = (8, 16, 32)\n" + code + "\nassert check.verdict in ('not stable', 'not decided'), check\n"
-    done = subprocess.run([sys.executable, "-c", first + checked], capture_output=True, text=True, check=False)
+    checked = (
+        "widths = (8, 16, 32)\n"
+        + code
+        + "\nassert check.verdict in ('not stable', 'not decided'), check\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", first + checked], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -118,7 +137,9 @@ def test_the_tutorial_prints_what_it_shows(capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["exact-moments.md", "layer-report.md"])
 def test_a_page_prints_what_it_shows(page):
-    """In a process of its own: traced with symbolic sizes, functions of specjax get sizes that its types, checked here, do not name."""
+    """In a process of its own: traced with symbolic sizes, functions of specjax get sizes that its
+    types, checked here, do not name.
+    """
     code, shown = (blocks(page, language) for language in ("python", "text"))
     assert len(code) == len(shown)
     command = [sys.executable, "-W", "error", "-c", "\n".join(code)]
@@ -138,7 +159,9 @@ def test_an_example_prints_what_its_page_shows(name, capsys):
 # One compiles a program for each of four widths and two optimizers, the other trains.
 SLOW_NOTEBOOKS = {"coordinate_check", "muon_on_your_model"}
 NOTEBOOKS = [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW_NOTEBOOKS else [])
+    pytest.param(
+        path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW_NOTEBOOKS else []
+    )
     for path in sorted((DOCS / "notebooks").glob("*.py"))
 ]
 
@@ -154,7 +177,8 @@ def test_a_notebook_runs_and_its_page_shows_what_it_prints(path, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     page, shown = (
-        (folder / "notebooks" / f"{path.stem}.md").read_text(encoding="utf-8") for folder in (tmp_path, DOCS)
+        (folder / "notebooks" / f"{path.stem}.md").read_text(encoding="utf-8")
+        for folder in (tmp_path, DOCS)
     )
     # Of what has changed, `python scripts/notebook_pages.py` writes the page anew.
     prints_what_it_shows(page, shown)
@@ -170,26 +194,33 @@ def test_every_example_is_tested():
 
 @pytest.fixture
 def newcomer(tmp_path, monkeypatch):
-    """A folder with the files of the how-to page, as one who follows it has; registrations are undone."""
+    """A folder with the files of the how-to page, as one who follows it has; registrations are
+    undone.
+    """
     page = (DOCS / "add-an-experiment.md").read_text(encoding="utf-8")
     files = dict(re.findall(r'```python title="(.*?)"\n(.*?)```', page, re.DOTALL))
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("specjax.experiments.MODULES", dict(import_module("specjax.experiments").MODULES))
+    monkeypatch.setattr(
+        "specjax.experiments.MODULES", dict(import_module("specjax.experiments").MODULES)
+    )
     yield tmp_path
     for name in files:
         sys.modules.pop(name.removesuffix(".py"), None)
 
 
 def test_who_follows_the_how_to_page_has_an_experiment(newcomer, monkeypatch, capsys):
-    commands = [line for block in blocks("add-an-experiment.md", "bash") for line in block.splitlines()]
+    commands = [
+        line for block in blocks("add-an-experiment.md", "bash") for line in block.splitlines()
+    ]
     *runs, testing = [shlex.split(line) for line in commands]
     for python, script, *arguments in runs:
         assert python == "python"
         monkeypatch.setattr(sys, "argv", [script, *arguments])
-        # A reader's session has JAX's own rules of promotion, which optax's Adam, in Muon for what is no matrix, relies on.
+        # A reader's session has JAX's own rules of promotion, which optax's Adam, in Muon for what
+        # is no matrix, relies on.
         with jax.numpy_dtype_promotion("standard"), pytest.raises(SystemExit) as leaving:
             runpy.run_path(script, run_name="__main__")
         assert leaving.value.code == 0, capsys.readouterr().err
@@ -199,7 +230,8 @@ def test_who_follows_the_how_to_page_has_an_experiment(newcomer, monkeypatch, ca
     assert "attacks, no survivor" in printed
     assert "--decays FLOAT,FLOAT,..." in printed
 
-    # Its tests, without a pytest inside this one, and on the stored data of the first run, whose configuration is theirs.
+    # Its tests, without a pytest inside this one, and on the stored data of the first run, whose
+    # configuration is theirs.
     assert testing == ["python", "-m", "pytest", "test_spectral_ball.py"]
     tests = vars(import_module("test_spectral_ball"))
     data = report.load_data(newcomer / "results" / "spectral-ball")

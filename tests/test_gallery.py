@@ -1,4 +1,6 @@
-"""The gallery says of every picture which command draws it: the quick run, or the run that its record is of."""
+"""The gallery says of every picture which command draws it: the quick run, or the run that its
+record is of.
+"""
 
 import json
 import runpy

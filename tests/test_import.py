@@ -1,4 +1,6 @@
-"""What an import does: the core, for bare accelerator images, loads a closed list, and no module starts a backend."""
+"""What an import does: the core, for bare accelerator images, loads a closed list, and no module
+starts a backend.
+"""
 
 import json
 import os
@@ -28,7 +30,10 @@ LATER = (
 
 def loaded_by(*modules):
     """The top-level modules in memory after a fresh interpreter imported the given ones."""
-    code = f"import json, sys; import {', '.join(modules)}; print(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    code = (
+        f"import json, sys; import {', '.join(modules)}; print(json.dumps(sorted({{m.split('.')[0]"
+        " for m in sys.modules})))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout))
 
@@ -53,6 +58,8 @@ for module in pkgutil.walk_packages(specjax.__path__, "specjax."):
 
 @pytest.mark.integration
 def test_no_import_starts_a_backend():
-    """After that `jax.distributed.initialize` and PJRT_NPROC would come too late. A platform that there is not cannot be started."""
+    """After that `jax.distributed.initialize` and PJRT_NPROC would come too late. A platform that
+    there is not cannot be started.
+    """
     environment = {**os.environ, "JAX_PLATFORMS": "none_such"}
     subprocess.run([sys.executable, "-c", IMPORT_ALL], env=environment, check=True)

@@ -24,9 +24,12 @@ np.testing.assert_allclose(measured, exact, rtol=0, atol=1e-5 * exact.max())
 
 # jax issue 39103: jax 0.10.2 computes vmapped products with a small matrix wrongly on a CPU.
 def test_vmapped_products_with_a_small_matrix_are_right(optimized_environment):
-    # Compiled as a user's programs are: the tests' own quick compilation takes other paths through XLA.
+    # Compiled as a user's programs are: the tests' own quick compilation takes other paths through
+    # XLA.
     command = [sys.executable, "-c", _PRODUCTS]
-    done = subprocess.run(command, env=optimized_environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=optimized_environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -40,9 +43,18 @@ from specjax import sweep
 # Of an array x, with what each is.
 MEASURES = {
     "largest": (lambda x: jnp.max(x @ jnp.ones((24, 24)), axis=1), lambda x: x.sum(axis=1)),
-    "squares": (lambda x: jnp.sum((x @ jnp.ones((24, 24))) ** 2, axis=1), lambda x: 24 * x.sum(axis=1) ** 2),
-    "softmax": (lambda x: jax.nn.softmax(x @ jnp.zeros((24, 24)) @ x.T, axis=1), lambda x: np.full((60, 60), 1 / 60)),
-    "loss at zero": (lambda x: jnp.mean((x @ jnp.zeros((24, 24)) - x) ** 2), lambda x: np.mean(x**2)),
+    "squares": (
+        lambda x: jnp.sum((x @ jnp.ones((24, 24))) ** 2, axis=1),
+        lambda x: 24 * x.sum(axis=1) ** 2,
+    ),
+    "softmax": (
+        lambda x: jax.nn.softmax(x @ jnp.zeros((24, 24)) @ x.T, axis=1),
+        lambda x: np.full((60, 60), 1 / 60),
+    ),
+    "loss at zero": (
+        lambda x: jnp.mean((x @ jnp.zeros((24, 24)) - x) ** 2),
+        lambda x: np.mean(x**2),
+    ),
 }
 key = jax.random.key(0)
 draw = lambda key: jax.random.normal(key, (60, 24))
@@ -53,7 +65,8 @@ for name, (function, exact) in MEASURES.items():
         found = jax.jit(jax.vmap(lambda key: function(draw(key))))(keys)
     else:
         over = {"c": sweep.values(1)}
-        found = sweep.run(lambda key, c: {"f": function(draw(key))}, over, seeds=30, key=key)["f"].sel(c=1)
+        measure = lambda key, c: {"f": function(draw(key))}
+        found = sweep.run(measure, over, seeds=30, key=key)["f"].sel(c=1)
     expected = np.stack([exact(x) for x in drawn])
     print("right" if np.allclose(found, expected, rtol=1e-2, atol=1e-3) else name)
 """
@@ -68,7 +81,8 @@ def _printed(script: str, environment: dict[str, str], *arguments: str) -> str:
     ).stdout.strip()
 
 
-# Under vmap on a CPU jaxlib 0.11.1 to 0.12.0.1 compute products with constants of equal entries wrongly, where a reduction is fused
+# Under vmap on a CPU jaxlib 0.11.1 to 0.12.0.1 compute products with constants of equal entries
+# wrongly, where a reduction is fused
 # with them: see specjax/jaxlib.py.
 @pytest.mark.integration
 def test_a_sweep_is_right_where_products_have_constant_factors(optimized_environment):
@@ -80,7 +94,12 @@ def test_the_flags_of_the_command_make_such_products_right(optimized_environment
     flags = {"XLA_FLAGS": jaxlib.with_cpu_flags("")}
     command = [sys.executable, "-c", _CONSTANT_FACTORS, "plain"]
     done = subprocess.run(
-        command, env=optimized_environment | flags, capture_output=True, text=True, timeout=300, check=True
+        command,
+        env=optimized_environment | flags,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
     )
     assert set(done.stdout.split("\n")) == {"right", ""}
 
@@ -95,7 +114,9 @@ def test_plain_jax_is_right_where_products_have_constant_factors(optimized_envir
 def test_flags_that_are_set_stay(monkeypatch):
     monkeypatch.setattr(jaxlib, "_IS_FAULTY", True)
     monkeypatch.setattr(jaxlib, "_HAS_FLAG", True)
-    assert jaxlib.with_cpu_flags("--a=1").startswith("--a=1 --xla_cpu_experimental_ynn_fusion_type=LIBRARY")
+    assert jaxlib.with_cpu_flags("--a=1").startswith(
+        "--a=1 --xla_cpu_experimental_ynn_fusion_type=LIBRARY"
+    )
     own = "--xla_cpu_experimental_ynn_fusion_type="
     assert jaxlib.with_cpu_flags(own) == own
     assert jaxlib.with_cpu_flags("/etc/flags.txt") == "/etc/flags.txt"
@@ -119,7 +140,8 @@ def several(key):
     total = 0.0
     for i, k in enumerate(jax.random.split(key, 6)):
         a = jax.random.normal(k, (40, 24 + 8 * i, 24 + 8 * i))
-        total += jnp.linalg.svd(a)[1].sum() + jnp.linalg.eigvalsh(a @ a.mT).sum() + jnp.linalg.qr(a)[1].sum()
+        total += jnp.linalg.svd(a)[1].sum() + jnp.linalg.eigvalsh(a @ a.mT).sum()
+        total += jnp.linalg.qr(a)[1].sum()
     return total
 
 for repetition in range(30):
@@ -128,7 +150,8 @@ print("done")
 """
 
 
-# The program that never ends on jaxlib 0.10 and 0.11.0, on few cores: as long as it ends, `programs.one_at_a_time` is not needed.
+# The program that never ends on jaxlib 0.10 and 0.11.0, on few cores: as long as it ends,
+# `programs.one_at_a_time` is not needed.
 @pytest.mark.slow
 @pytest.mark.skipif(IS_NEEDED, reason="Known not to end: the workaround is on.")
 def test_several_batches_of_decompositions_in_one_program_end(optimized_environment):
@@ -147,7 +170,8 @@ optimizer = optim.orthogonalize(spectral.QDWH(), dimension_numbers=optim.OUT_IN)
 
 @jax.jit
 def step(model, key):
-    gradient = jax.grad(transformer.loss)(model, transformer.Sequences(jax.random.randint(key, (8, 17), 0, 48)))
+    batch = transformer.Sequences(jax.random.randint(key, (8, 17), 0, 48))
+    gradient = jax.grad(transformer.loss)(model, batch)
     return optax.apply_updates(model, optimizer.update(gradient, optimizer.init(model))[0])
 
 for i in range(20):

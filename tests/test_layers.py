@@ -12,7 +12,11 @@ def test_every_module_imports_only_from_the_layers_below_it():
     command = shutil.which("lint-imports", path=sysconfig.get_path("scripts"))
     assert command is not None, "import-linter is missing; install specjax[test]"
     done = subprocess.run(
-        [command, "--config", "pyproject.toml", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+        [command, "--config", "pyproject.toml", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 broken" in done.stdout

@@ -1,4 +1,6 @@
-"""Decompositions: those of `jnp.linalg` with their derivatives, for one matrix and for batches, and NaN for what is not finite."""
+"""Decompositions: those of `jnp.linalg` with their derivatives, for one matrix and for batches, and
+NaN for what is not finite.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +33,9 @@ def test_the_others_are_those_of_numpy():
     np.testing.assert_allclose(of_lower(lower), values, atol=1e-5)
     q, r = jax.jit(linalg.qr)(X)
     np.testing.assert_allclose(q @ r, X, atol=1e-5)
-    np.testing.assert_allclose(np.swapaxes(q, -1, -2) @ q, np.broadcast_to(np.eye(4), (3, 2, 4, 4)), atol=1e-5)
+    np.testing.assert_allclose(
+        np.swapaxes(q, -1, -2) @ q, np.broadcast_to(np.eye(4), (3, 2, 4, 4)), atol=1e-5
+    )
 
 
 def through(svd):
@@ -50,7 +54,9 @@ def test_derivatives_of_both_modes_and_orders_are_those_of_jax(tall):
     x = np.swapaxes(X, -1, -2)[0] if tall else X[0]
     x = x.astype(np.float64)
     dx = np.cos(3 * x)
-    ours, theirs = (through(f) for f in (linalg.svd, lambda x: jnp.linalg.svd(x, full_matrices=False)))
+    ours, theirs = (
+        through(f) for f in (linalg.svd, lambda x: jnp.linalg.svd(x, full_matrices=False))
+    )
     for derivative in (
         lambda f: jax.jvp(f, (x,), (dx,))[1],
         lambda f: jax.grad(f)(x),
@@ -64,14 +70,18 @@ def test_derivatives_of_both_modes_and_orders_are_those_of_jax(tall):
 @pytest.mark.parametrize("n", [3, 40])
 @pytest.mark.parametrize("decomposed", [linalg.svd, linalg.singular_values, SVD()])
 def test_of_an_infinite_matrix_everything_is_nan(decomposed, n):
-    """LAPACK, given the matrix itself, finds finite vectors and infinite values, or may not return at all."""
+    """LAPACK, given the matrix itself, finds finite vectors and infinite values, or may not return
+    at all.
+    """
     x = np.random.default_rng(0).normal(size=(n, n)).astype(np.float32)
     x[1, 0] = np.inf
     assert all(np.isnan(part).all() for part in jax.tree.leaves(jax.jit(decomposed)(x)))
 
 
 def test_under_vmap_no_matrix_is_decomposed_a_second_time_for_another():
-    """The second try stays in a loop, which ends before it begins; in a `cond` it would be made for every matrix."""
+    """The second try stays in a loop, which ends before it begins; in a `cond` it would be made for
+    every matrix.
+    """
     text = jax.jit(linalg.svd).trace(X).lower(lowering_platforms=("cpu",)).as_text()
     again = text.index("gesvd")
     assert "stablehlo.while" in text[:again]

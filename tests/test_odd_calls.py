@@ -1,4 +1,6 @@
-"""scripts/odd_calls.py: what it reports, and that nothing is reported of a few dozen calls and command lines."""
+"""scripts/odd_calls.py: what it reports, and that nothing is reported of a few dozen calls and
+command lines.
+"""
 
 import importlib.util
 import itertools
@@ -26,8 +28,12 @@ def odd():
 def test_a_few_dozen_are_answered_by_one_sentence(optimized_environment):
     """In a process of its own, without the settings and type checks of the tests."""
     command = [sys.executable, SCRIPT, "--commands", "40", "--calls", "80", "--seed", "1"]
-    ran = subprocess.run(command, capture_output=True, text=True, env=optimized_environment, check=False)
-    assert ran.stdout == "40 command lines and 80 calls, 0 not answered by one sentence\n", ran.stderr
+    ran = subprocess.run(
+        command, capture_output=True, text=True, env=optimized_environment, check=False
+    )
+    assert ran.stdout == "40 command lines and 80 calls, 0 not answered by one sentence\n", (
+        ran.stderr
+    )
     assert ran.returncode == 0
 
 
@@ -44,12 +50,21 @@ def test_what_is_no_sentence_is_reported(odd):
     assert odd.problem(raises(SystemExit(0))) is None
     assert odd.problem(raises(SystemExit(3))) == "exit 3"
     assert odd.problem(raises(ValueError("one\ntwo."))) == "ValueError: ['one']"
-    assert odd.problem(raises(TypeError("unsupported operand"))) == "TypeError: ['unsupported operand']"
-    assert odd.problem(raises(AttributeError("no attribute."))) == "AttributeError: ['no attribute.']"
+    assert (
+        odd.problem(raises(TypeError("unsupported operand")))
+        == "TypeError: ['unsupported operand']"
+    )
+    assert (
+        odd.problem(raises(AttributeError("no attribute."))) == "AttributeError: ['no attribute.']"
+    )
 
 
 @pytest.mark.integration
 def test_the_same_seed_gives_the_same_calls(odd):
-    first, second = (list(itertools.islice(odd.odd_lines(50, random.Random(7)), 50)) for _ in range(2))
+    first, second = (
+        list(itertools.islice(odd.odd_lines(50, random.Random(7)), 50)) for _ in range(2)
+    )
     assert first == second
-    assert [w for w, _ in odd.odd_calls(50, random.Random(7))] == [w for w, _ in odd.odd_calls(50, random.Random(7))]
+    assert [w for w, _ in odd.odd_calls(50, random.Random(7))] == [
+        w for w, _ in odd.odd_calls(50, random.Random(7))
+    ]

@@ -14,7 +14,9 @@ def test_the_conda_recipe_has_the_dependencies_of_the_package():
     recipe = (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
     run = recipe.split("  run:\n")[1].split("\n\n")[0]
     found = dict(re.match(r"\s*- (\S+) (.*)", line).groups() for line in run.splitlines())
-    expected = dict(re.match(r"([a-z0-9_-]+)(.*)", entry).groups() for entry in PROJECT["dependencies"])
+    expected = dict(
+        re.match(r"([a-z0-9_-]+)(.*)", entry).groups() for entry in PROJECT["dependencies"]
+    )
     # conda's matplotlib brings a toolkit for windows, which its base leaves out.
     expected["matplotlib-base"] = expected.pop("matplotlib")
     assert found == {"python": PROJECT["requires-python"], **expected}
@@ -26,14 +28,19 @@ def test_the_version_is_the_same_everywhere():
         "CITATION.cff": r"(?m)^version: (.*)$",
     }
     for name, pattern in said.items():
-        assert re.search(pattern, (ROOT / name).read_text(encoding="utf-8")).group(1) == PROJECT["version"], name
+        assert (
+            re.search(pattern, (ROOT / name).read_text(encoding="utf-8")).group(1)
+            == PROJECT["version"]
+        ), name
     assert version("specjax") == PROJECT["version"]
 
 
 def test_nox_and_the_workflow_have_the_same_matrix():
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     found = re.findall(r'- \{python: "(.*?)", constraint: "(.*?)"\}', workflow)
-    line = re.search(r"(?m)^MATRIX = (.*)$", (ROOT / "noxfile.py").read_text(encoding="utf-8")).group(1)
+    line = re.search(
+        r"(?m)^MATRIX = (.*)$", (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    ).group(1)
     assert found == ast.literal_eval(line)
     # The oldest that the package allows is tested, there and by .ci/run.
     oldest = re.search(

@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def script():
-    spec = importlib.util.spec_from_file_location("paper_pages", ROOT / "scripts" / "paper_pages.py")
+    spec = importlib.util.spec_from_file_location(
+        "paper_pages", ROOT / "scripts" / "paper_pages.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -25,7 +27,9 @@ def page(paper):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_a_page_is_in_step_with_ledger_and_records(paper):
-    assert script().with_tables(page(paper), paper) == page(paper), "run `python scripts/paper_pages.py`"
+    assert script().with_tables(page(paper), paper) == page(paper), (
+        "run `python scripts/paper_pages.py`"
+    )
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -61,8 +61,11 @@ def test_active_sizes_can_be_traced_mapped_and_combined_with_keys(draw):
     mapped = jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))(keys, active)
     for i, key in enumerate(keys):
         for j, n in enumerate(range(1, 5)):
-            # The bits of the key are the same. Compiled for another shape, the normal quantile may round its last bit another way.
-            np.testing.assert_array_max_ulp(mapped[i, j], embedded(draw(key, (n, n)), (4, 6)), maxulp=2)
+            # The bits of the key are the same. Compiled for another shape, the normal quantile may
+            # round its last bit another way.
+            np.testing.assert_array_max_ulp(
+                mapped[i, j], embedded(draw(key, (n, n)), (4, 6)), maxulp=2
+            )
 
 
 def test_one_program_serves_every_active_size_and_padding_is_static():
@@ -145,13 +148,18 @@ def test_signs_are_signs_and_padding_is_zero():
 @each_draw
 @pytest.mark.usefixtures("unchecked")
 def test_draws_refuse_keys_that_are_not_row_keyed(draw):
-    with pytest.raises(ValueError, match=r"needs a typed key, got a raw array; make one with jax.random.key"):
+    with pytest.raises(
+        ValueError, match=r"needs a typed key, got a raw array; make one with jax.random.key"
+    ):
         draw(jnp.zeros(2, jnp.uint32), (2, 2))
     with pytest.raises(ValueError, match="need a threefry key, got rbg; make one with"):
         draw(jax.random.key(0, impl="rbg"), (2, 2))
     with pytest.raises(ValueError, match="accepts a single key"):
         draw(jax.random.split(jax.random.key(0)), (2, 2))
-    with jax.threefry_partitionable(False), pytest.raises(ValueError, match="jax_threefry_partitionable=True"):
+    with (
+        jax.threefry_partitionable(False),
+        pytest.raises(ValueError, match="jax_threefry_partitionable=True"),
+    ):
         draw(jax.random.key(0), (2, 2))
 
 
@@ -171,26 +179,42 @@ def test_a_size_refuses_active_counts_outside_its_extent(active):
 
 
 @pytest.mark.parametrize(
-    "active", [np.int64(9), np.int64(0), np.asarray(5), np.asarray([1, 5]), 2.5, np.float32(2), jnp.asarray(9)]
+    "active",
+    [
+        np.int64(9),
+        np.int64(0),
+        np.asarray(5),
+        np.asarray([1, 5]),
+        2.5,
+        np.float32(2),
+        jnp.asarray(9),
+    ],
 )
 @pytest.mark.usefixtures("unchecked")
 def test_a_size_refuses_active_counts_of_numpy_outside_its_extent_and_what_is_no_count(active):
     with pytest.raises(
-        ValueError, match=r"Size needs an int active with 0 < active <= padded, got active=.* and padded=4\."
+        ValueError,
+        match=r"Size needs an int active with 0 < active <= padded, got active=.* and padded=4\.",
     ):
         Size(4, active)
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_size_refuses_an_array_of_floats_also_when_it_is_traced():
-    with pytest.raises(ValueError, match="an int active, got an array of dtype float32; sweep it with widths"):
+    with pytest.raises(
+        ValueError, match="an int active, got an array of dtype float32; sweep it with widths"
+    ):
         jax.jit(lambda n: sizes.mask(Size(4, n)))(2.0)
 
 
 @pytest.mark.parametrize("wrong", [2.5, np.float32(2), True, None, "3"])
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_no_int_is_refused_wherever_a_size_is_taken(wrong):
-    for call in (Size, lambda size, _: sizes.mask(size), lambda size, _: sizes.block_mask((2, size))):
+    for call in (
+        Size,
+        lambda size, _: sizes.mask(size),
+        lambda size, _: sizes.block_mask((2, size)),
+    ):
         with pytest.raises(ValueError, match="Every size must be an int, got "):
             call(wrong, 1)
     with pytest.raises(ValueError, match="Every size must be an int, got "):
@@ -202,16 +226,23 @@ def test_what_is_no_int_is_refused_wherever_a_size_is_taken(wrong):
 @pytest.mark.usefixtures("unchecked")
 def test_ints_of_numpy_are_sizes_and_trees_of_sizes_can_be_rebuilt():
     for active in (np.int64(3), np.asarray(3), jnp.asarray(3), 3):
-        np.testing.assert_array_equal(sizes.mask(Size(np.int64(4), active)), [True, True, True, False])
+        np.testing.assert_array_equal(
+            sizes.mask(Size(np.int64(4), active)), [True, True, True, False]
+        )
     many = jax.vmap(sizes.mask)(Size(4, np.arange(1, 5)))
     np.testing.assert_array_equal(many, np.tri(4, dtype=bool))
     assert jax.tree.map(lambda _: None, Size(4, 3)).active is None
     assert jax.tree.map(lambda _: np.ones(2, bool), Size(4, 3)).active.all()
     sized = Size(8, jnp.int32(4))
-    for arrays, others in (eqx.partition(sized, eqx.is_array), (eqx.filter(sized, True), eqx.filter(sized, False))):
+    for arrays, others in (
+        eqx.partition(sized, eqx.is_array),
+        (eqx.filter(sized, True), eqx.filter(sized, False)),
+    ):
         assert eqx.combine(arrays, others).active == 4
     np.testing.assert_array_equal(eqx.filter_jit(sizes.mask)(sized), np.arange(8) < 4)
-    total = jax.grad(lambda tree: jnp.sum(jnp.where(sizes.mask(tree[1]), tree[0], 0.0)), allow_int=True)
+    total = jax.grad(
+        lambda tree: jnp.sum(jnp.where(sizes.mask(tree[1]), tree[0], 0.0)), allow_int=True
+    )
     np.testing.assert_array_equal(total((jnp.ones(4), Size(4, 3)))[0], [1, 1, 1, 0])
 
 
@@ -225,9 +256,17 @@ def test_a_size_that_follows_another_is_a_multiple_of_both_its_extents():
 def test_streams_are_keys_of_their_own():
     key = jax.random.key(0)
     names = ["weights", "targets", "inputs", "weight", ""]
-    made = {name: tuple(jax.random.key_data(sizes.stream(key, name)).tolist()) for name in names[:-1]}
-    made |= {f"split {i}": tuple(k.tolist()) for i, k in enumerate(jax.random.key_data(jax.random.split(key, 1000)))}
+    made = {
+        name: tuple(jax.random.key_data(sizes.stream(key, name)).tolist()) for name in names[:-1]
+    }
+    made |= {
+        f"split {i}": tuple(k.tolist())
+        for i, k in enumerate(jax.random.key_data(jax.random.split(key, 1000)))
+    }
     assert len(set(made.values())) == len(made)
-    assert tuple(jax.random.key_data(sizes.stream(jax.random.key(1), "weights")).tolist()) != made["weights"]
+    assert (
+        tuple(jax.random.key_data(sizes.stream(jax.random.key(1), "weights")).tolist())
+        != made["weights"]
+    )
     with pytest.raises(ValueError, match="needs a name"):
         sizes.stream(key, "")

@@ -1,4 +1,6 @@
-"""docs/which-method.md runs and says what its comments claim; the tables of docs/accuracy.md are those of scripts/accuracy_table.py."""
+"""docs/which-method.md runs and says what its comments claim; the tables of docs/accuracy.md are
+those of scripts/accuracy_table.py.
+"""
 
 import importlib.util
 import re
@@ -30,10 +32,18 @@ def documented(script):
     """The cells of the tables by field, (dtype, method) and column."""
     block = TABLES.read_text(encoding="utf-8").split(script.BEGIN)[1].split(script.END)[0]
     tables = {}
-    for field, lines in zip(("distance", "defect"), re.findall(r"(?:^\|.*\n)+", block, re.MULTILINE), strict=True):
-        header, _, *rows = [[cell.strip(" `") for cell in line.strip("|\n").split("|")] for line in lines.splitlines()]
+    for field, lines in zip(
+        ("distance", "defect"), re.findall(r"(?:^\|.*\n)+", block, re.MULTILINE), strict=True
+    ):
+        header, _, *rows = [
+            [cell.strip(" `") for cell in line.strip("|\n").split("|")]
+            for line in lines.splitlines()
+        ]
         assert header == ["dtype of x", "method", *script.CASES]
-        tables[field] = {(dtype, name): dict(zip(script.CASES, cells, strict=True)) for dtype, name, *cells in rows}
+        tables[field] = {
+            (dtype, name): dict(zip(script.CASES, cells, strict=True))
+            for dtype, name, *cells in rows
+        }
     return tables
 
 
@@ -43,7 +53,11 @@ def test_the_tables_have_the_rows_that_the_script_makes(script, documented):
         expected += [(dtype, name) for name in (script.FLOOR, *script.methods(dtype))]
     for rows in documented.values():
         assert list(rows) == expected
-        assert all(re.fullmatch(r"NaN|0|\d\.\d\d|\de-\d\d", cell) for row in rows.values() for cell in row.values())
+        assert all(
+            re.fullmatch(r"NaN|0|\d\.\d\d|\de-\d\d", cell)
+            for row in rows.values()
+            for cell in row.values()
+        )
 
 
 # Each is one compilation for each of the two shapes of matrices.
@@ -72,19 +86,32 @@ def test_rows_come_out_as_printed(script, documented, row):
 
 
 def test_a_cell_is_written_with_the_digits_that_hold(script):
-    cells = {0.314159: "0.31", 1.0: "1.00", 0.0099: "1e-02", 3.14e-7: "3e-07", 0.0: "0", float("nan"): "NaN"}
+    cells = {
+        0.314159: "0.31",
+        1.0: "1.00",
+        0.0099: "1e-02",
+        3.14e-7: "3e-07",
+        0.0: "0",
+        float("nan"): "NaN",
+    }
     assert {value: script.written(value) for value in cells} == cells
 
 
 def test_the_rules_of_the_page_are_in_its_tables(documented):
-    distance = {row: {k: float(v) for k, v in cells.items()} for row, cells in documented["distance"].items()}
+    distance = {
+        row: {k: float(v) for k, v in cells.items()}
+        for row, cells in documented["distance"].items()
+    }
     muon, express = distance["float32", "NewtonSchulz(5)"], distance["float32", "PolarExpress(5)"]
     assert (muon["κ = 1"], muon["1e6"]) == (0.31, 0.71)
     assert express["1e3"] <= 0.55 * muon["1e3"]
     assert express["1e6"] > 0.9 * muon["1e6"]
     floor = distance["bfloat16", "rounding of x alone"]
     assert (floor["1e3"], floor["1e6"]) == (0.05, 0.84)
-    assert (distance["float32", "QDWH()"]["1e6"], distance["float32", "SVD()"]["1e6"]) == (0.33, 0.40)
+    assert (distance["float32", "QDWH()"]["1e6"], distance["float32", "SVD()"]["1e6"]) == (
+        0.33,
+        0.40,
+    )
     low_rank = {
         method: distance["bfloat16", method]["1e3, rank 32"]
         for _, method in distance

@@ -1,8 +1,9 @@
 """An own conjecture: average gradients before they are orthogonalized, not after.
 
-Several workers see one gradient, each with noise of its own. Muon may orthogonalize the average of what they saw, or average what each
-has orthogonalized (and orthogonalize that, so that the steps are of one size). Conjecture: the first points closer to the
-factor of the gradient itself, at every level of noise. What must break it stands beside it: the two exchanged.
+Several workers see one gradient, each with noise of its own. Muon may orthogonalize the average of
+what they saw, or average what each has orthogonalized (and orthogonalize that, so that the steps
+are of one size). Conjecture: the first points closer to the factor of the gradient itself, at every
+level of noise. What must break it stands beside it: the two exchanged.
 """
 
 import jax
@@ -15,7 +16,9 @@ SMALLEST = 0.001  # a lead in alignment that would not matter to anybody
 
 
 def measure(key, noise):
-    """Alignment of both steps with the exact factor, 1 at best; `noise` is relative to the entries of the gradient."""
+    """Alignment of both steps with the exact factor, 1 at best; `noise` is relative to the entries
+    of the gradient.
+    """
     true, others = jax.random.split(key)
     gradient = sizes.normal(true, (N, N))
     seen = gradient[None] + noise * sizes.normal(others, (WORKERS, N, N))

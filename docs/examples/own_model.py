@@ -1,7 +1,8 @@
 """An own model: how many directions the hidden layer of a network has, as it widens.
 
-The stable rank of the hidden activations decides whether a spectral step pays in the layer behind them. Here it is measured for a
-two-layer network on a fixed batch, with an activation of positive mean (softplus) and an odd one (tanh).
+The stable rank of the hidden activations decides whether a spectral step pays in the layer behind
+them. Here it is measured for a two-layer network on a fixed batch, with an activation of positive
+mean (softplus) and an odd one (tanh).
 """
 
 import jax
@@ -14,9 +15,12 @@ x = sizes.normal(jax.random.key(1), (BATCH, D))
 
 
 def hidden(key, width, activation):
-    """Activations of `width` units on the batch, shape (units, BATCH); those of padded units are zero."""
+    """Activations of `width` units on the batch, shape (units, BATCH); those of padded units are
+    zero.
+    """
     w = sizes.normal(key, (width, D)) / jnp.sqrt(D)
-    # A padded unit has no weights, and softplus(0) is not 0: without the mask it would count as a unit.
+    # A padded unit has no weights, and softplus(0) is not 0: without the mask it would count as a
+    # unit.
     return jnp.where(sizes.mask(width)[:, None], activation(w @ x.T), 0)
 
 

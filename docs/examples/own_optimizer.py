@@ -1,6 +1,7 @@
 """An own optimizer: a softer Muon in an optax chain, swept over its softness and the learning rate.
 
-Muon sends every singular value of a gradient to 1, also those that are noise. This one sends s to s / √(s² + λ²), with λ a fraction of the
+Muon sends every singular value of a gradient to 1, also those that are noise. This one sends s to s
+/ √(s² + λ²), with λ a fraction of the
 root mean square of the singular values: 1 for the large ones, small for the small ones.
 """
 
@@ -27,7 +28,9 @@ def soften(softness):
 
 
 def measure(key, softness, rate):
-    """The loss after training with noisy gradients; `softness` and `rate` are traced, so all of them share one program."""
+    """The loss after training with noisy gradients; `softness` and `rate` are traced, so all of
+    them share one program.
+    """
     start, noise = jax.random.split(key)
     optimizer = optax.chain(
         optim.momentum(0.9), soften(softness), optax.scale_by_learning_rate(rate)

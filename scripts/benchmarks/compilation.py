@@ -1,9 +1,11 @@
-"""What XLA's effort costs and brings: programs as sweeps compile them on a CPU, with the default's effort and with less.
+"""What XLA's effort costs and brings: programs as sweeps compile them on a CPU, with the default's
+effort and with less.
 
-The programs are vmapped over seeds, as `specjax.sweep.run` has them: the statistics of a ReLU network's gradients, a training with Muon,
-the singular values of the gradients of a tanh network, one step of Muon on an associative memory, and the gradient of a transformer. Before
-timing, what each effort computes is compared with the default's, to `--rtol` of the largest entry. Times are minima over `--repeats`
-rounds of all efforts in turn, and ratios are to the default, level 3.
+The programs are vmapped over seeds, as `specjax.sweep.run` has them: the statistics of a ReLU
+network's gradients, a training with Muon, the singular values of the gradients of a tanh network,
+one step of Muon on an associative memory, and the gradient of a transformer. Before timing, what
+each effort computes is compared with the default's, to `--rtol` of the largest entry. Times are
+minima over `--repeats` rounds of all efforts in turn, and ratios are to the default, level 3.
 
     python scripts/benchmarks/compilation.py [--smoke]
 """
@@ -83,17 +85,25 @@ def recall(key: Array, width: int) -> Array:
     n = 20 * width
     of_u, of_v = jax.random.split(key)
     u, v = memory.isotropic(of_u, n, width), memory.isotropic(of_v, n, width)
-    w = -spectral.polar(memory.gradient_at_zero(u, v, memory.power_law(n, 1.5)), spectral.PolarExpress())
+    w = -spectral.polar(
+        memory.gradient_at_zero(u, v, memory.power_law(n, 1.5)), spectral.PolarExpress()
+    )
     logits = v @ w.T @ u.T
-    return jnp.diagonal(logits) - jnp.max(jnp.where(jnp.eye(n, dtype=bool), -jnp.inf, logits), axis=1)
+    return jnp.diagonal(logits) - jnp.max(
+        jnp.where(jnp.eye(n, dtype=bool), -jnp.inf, logits), axis=1
+    )
 
 
 def attention(key: Array, width: int) -> Array:
     """The norms of the gradients of a transformer's loss, leaf by leaf."""
     draw, data = jax.random.split(key)
-    model = transformer.init(draw, transformer.Architecture(vocabulary=64, width=width, context=32, heads=4))
+    model = transformer.init(
+        draw, transformer.Architecture(vocabulary=64, width=width, context=32, heads=4)
+    )
     batch = transformer.Sequences(jax.random.randint(data, (8, 33), 0, 64))
-    return jnp.stack([jnp.linalg.norm(g) for g in jax.tree.leaves(jax.grad(transformer.loss)(model, batch))])
+    return jnp.stack(
+        [jnp.linalg.norm(g) for g in jax.tree.leaves(jax.grad(transformer.loss)(model, batch))]
+    )
 
 
 Program = Callable[[Array, int], Array]
@@ -111,9 +121,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--smoke", action="store_true", help="small sizes, seconds in all")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of all efforts")
-    parser.add_argument("--rtol", type=float, default=1e-3, help="between efforts, of the largest entry")
+    parser.add_argument(
+        "--rtol", type=float, default=1e-3, help="between efforts, of the largest entry"
+    )
     options = parser.parse_args()
-    efforts = {effort: chosen for effort, chosen in EFFORTS.items() if all(starmap(is_known, chosen.items()))}
+    efforts = {
+        effort: chosen
+        for effort, chosen in EFFORTS.items()
+        if all(starmap(is_known, chosen.items()))
+    }
     print(machine("specjax", "jax", "numpy"))
     print("\nagreement before timing")
     rows = []
@@ -121,7 +137,9 @@ def main() -> None:
         size, count = (8, few) if options.smoke else (width, many)
         keys = jax.random.split(jax.random.key(0), count)
 
-        def lower(program: Program = program, size: int = size, keys: Array = keys) -> jax.stages.Lowered:
+        def lower(
+            program: Program = program, size: int = size, keys: Array = keys
+        ) -> jax.stages.Lowered:
             return jax.jit(jax.vmap(partial(program, width=size))).lower(keys)
 
         compiling: dict[str, list[float]] = {effort: [] for effort in efforts}
@@ -138,7 +156,9 @@ def main() -> None:
                 results[effort] = np.asarray(compiled(keys))
                 running[effort].append(seconds(partial(compiled, keys)))
         scale = np.max(np.abs(results[DEFAULT]))
-        worst = max(float(np.max(np.abs(results[effort] - results[DEFAULT])) / scale) for effort in efforts)
+        worst = max(
+            float(np.max(np.abs(results[effort] - results[DEFAULT])) / scale) for effort in efforts
+        )
         assert worst <= options.rtol, f"{name}: efforts differ by {worst:.1e} of the largest entry."
         print(f"  {name}: largest difference {worst:.1e} of the largest entry")
         for effort in efforts:

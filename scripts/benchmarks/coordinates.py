@@ -1,9 +1,12 @@
-"""The coordinate check beside that of PyPI's `mup`: the same network, weights, batch, widths and optimizers, size by size.
+"""The coordinate check beside that of PyPI's `mup`: the same network, weights, batch, widths and
+optimizers, size by size.
 
-A perceptron of three layers without biases, in standard parametrization and in μP, by gradient descent and Adam. Each side writes
-the parametrization in its own way: `mup` by `MuReadout`, `set_base_shapes`, `MuSGD` and `MuAdam`, specjax by the model's own numbers and
-optax. Both start from the same weights, so that what each measures of a layer's output after some steps, its RMS, is the same number up
-to rounding; this is asserted at every width and seed, before exponents are fitted to either side's.
+A perceptron of three layers without biases, in standard parametrization and in μP, by gradient
+descent and Adam. Each side writes
+the parametrization in its own way: `mup` by `MuReadout`, `set_base_shapes`, `MuSGD` and `MuAdam`,
+specjax by the model's own numbers and optax. Both start from the same weights, so that what each
+measures of a layer's output after some steps, its RMS, is the same number up to rounding; this is
+asserted at every width and seed, before exponents are fitted to either side's.
 
     pip install -e '.[bench]'
     python scripts/benchmarks/coordinates.py [--smoke]
@@ -42,7 +45,9 @@ def arguments() -> argparse.Namespace:
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
-    parser.add_argument("--widths", type=int, nargs="*", default=(64, 128, 256, 512), help="from the base width up")
+    parser.add_argument(
+        "--widths", type=int, nargs="*", default=(64, 128, 256, 512), help="from the base width up"
+    )
     parser.add_argument("--seeds", type=int, default=10, help="initializations")
     parser.add_argument("--steps", type=int, default=3, help="steps of training")
     options = parser.parse_args()
@@ -52,10 +57,15 @@ def arguments() -> argparse.Namespace:
 
 
 def standard(key: Array, width: int) -> Params:
-    """The three layers with torch's own initialization, U(±1/√fan_in); weights are (outputs, inputs)."""
+    """The three layers with torch's own initialization, U(±1/√fan_in); weights are (outputs,
+    inputs).
+    """
     shapes = dict(zip(LAYERS, ((width, INPUTS), (width, width), (CLASSES, width)), strict=True))
     return {
-        name: jax.random.uniform(jax.random.fold_in(key, place), shape, minval=-1.0, maxval=1.0) / np.sqrt(shape[1])
+        name: (
+            jax.random.uniform(jax.random.fold_in(key, place), shape, minval=-1.0, maxval=1.0)
+            / np.sqrt(shape[1])
+        )
         for place, (name, shape) in enumerate(shapes.items())
     }
 
@@ -63,7 +73,8 @@ def standard(key: Array, width: int) -> Params:
 def batch() -> tuple[Array, Array]:
     """Gaussian inputs, and the class of each by a linear teacher."""
     x, teacher = (
-        jax.random.normal(jax.random.fold_in(KEY, 10 + i), (n, INPUTS)) for i, n in enumerate((SAMPLES, CLASSES))
+        jax.random.normal(jax.random.fold_in(KEY, 10 + i), (n, INPUTS))
+        for i, n in enumerate((SAMPLES, CLASSES))
     )
     return x, jnp.argmax(x @ teacher.T, axis=1)
 
@@ -72,11 +83,15 @@ def cross_entropy(params: Params, batch: tuple[Array, Array], after: float = 1.0
     """The loss of the network whose outputs are multiplied by `after`."""
     x, classes = batch
     h = jax.nn.relu(jax.nn.relu(x @ params["first"].T) @ params["hidden"].T)
-    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(after * (h @ params["last"].T), classes))
+    return jnp.mean(
+        optax.softmax_cross_entropy_with_integer_labels(after * (h @ params["last"].T), classes)
+    )
 
 
 class OfSpecjax:
-    """What `scaling.coordinate_check` takes, in each parametrization: table 8 of Yang et al. 2022, which has an output multiplier."""
+    """What `scaling.coordinate_check` takes, in each parametrization: table 8 of Yang et al. 2022,
+    which has an output multiplier.
+    """
 
     def __init__(self, parametrization: str, optimizer: str, base: int) -> None:
         self.mup, self.base = parametrization == "μP", base
@@ -86,17 +101,23 @@ class OfSpecjax:
     def build(self, key: Array, width: int) -> Params:
         """In μP the last layer's variance does not depend on the width."""
         params = standard(key, width)
-        return params | {"last": params["last"] * np.sqrt(width / self.base)} if self.mup else params
+        return (
+            params | {"last": params["last"] * np.sqrt(width / self.base)} if self.mup else params
+        )
 
     def loss(self, params: Params, batch: tuple[Array, Array]) -> Array:
         """In μP the output is divided by the width over the base width."""
-        return cross_entropy(params, batch, self.base / params["hidden"].shape[0] if self.mup else 1.0)
+        return cross_entropy(
+            params, batch, self.base / params["hidden"].shape[0] if self.mup else 1.0
+        )
 
     def optimizer(self, rate: Array, width: int) -> optax.GradientTransformation:
         """In μP layers have rates of their own."""
         times = width / self.base if self.mup else 1.0
         factors = (1.0, 1 / times, 1.0) if self.adam else (times, 1.0, times)
-        rates = {name: self.made(rate * factor) for name, factor in zip(LAYERS, factors, strict=True)}
+        rates = {
+            name: self.made(rate * factor) for name, factor in zip(LAYERS, factors, strict=True)
+        }
         return optax.partition(rates, {name: name for name in LAYERS})
 
 
@@ -115,7 +136,9 @@ class OfMup(torch.nn.Module):
 
 
 def factory(width: int, mup: bool, base: int, seeds: int) -> Callable[[], OfMup]:
-    """Makes the network of one seed after the other; `mup` scales its weights, as `set_base_shapes` does with torch's own."""
+    """Makes the network of one seed after the other; `mup` scales its weights, as `set_base_shapes`
+    does with torch's own.
+    """
 
     def made() -> Iterator[OfMup]:
         for seed in range(seeds):
@@ -133,7 +156,9 @@ def factory(width: int, mup: bool, base: int, seeds: int) -> Callable[[], OfMup]
 
 
 def by_mup(parametrization: str, optimizer: str, options: argparse.Namespace) -> xr.Dataset:
-    """What `mup` records: the mean size "l1" of each layer's output before every step, and its RMS."""
+    """What `mup` records: the mean size "l1" of each layer's output before every step, and its
+    RMS.
+    """
     mup, base = parametrization == "μP", min(options.widths)
     x, classes = (torch.from_numpy(np.array(part)) for part in batch())
     found = get_coord_data(
@@ -153,11 +178,17 @@ def by_mup(parametrization: str, optimizer: str, options: argparse.Namespace) ->
     coords = {"width": list(options.widths), "layer": list(LAYERS), "seed": range(options.seeds)}
 
     def values(quantity: str) -> list[list[Any]]:
-        chosen = ((last["module"] == layer, last["width"] == width) for width in options.widths for layer in LAYERS)
+        chosen = (
+            (last["module"] == layer, last["width"] == width)
+            for width in options.widths
+            for layer in LAYERS
+        )
         flat = [last[of_layer & of_width][quantity].to_numpy() for of_layer, of_width in chosen]
         return np.reshape(flat, [len(each) for each in coords.values()])
 
-    return xr.Dataset({quantity: (tuple(coords), values(quantity)) for quantity in ("l1", "rms")}, coords)
+    return xr.Dataset(
+        {quantity: (tuple(coords), values(quantity)) for quantity in ("l1", "rms")}, coords
+    )
 
 
 def shown(draws: xr.DataArray) -> str:
@@ -165,7 +196,9 @@ def shown(draws: xr.DataArray) -> str:
     return f"{fit.exponent:.3f} ({fit.interval[0]:.2f} to {fit.interval[1]:.2f})"
 
 
-def rows(parametrization: str, optimizer: str, options: argparse.Namespace) -> list[tuple[str, ...]]:
+def rows(
+    parametrization: str, optimizer: str, options: argparse.Namespace
+) -> list[tuple[str, ...]]:
     """A row for each layer, after all sizes were found equal."""
     ours = OfSpecjax(parametrization, optimizer, min(options.widths))
     check = scaling.coordinate_check(
@@ -193,22 +226,38 @@ def rows(parametrization: str, optimizer: str, options: argparse.Namespace) -> l
             shown(output.sel(layer=layer)),
             f"{float(off.sel(layer=layer).max()):.0e}",
             verdicts[layer, "output"].verdict,
-            f"{verdicts[layer, 'update_output'].exponent:.2f}, {verdicts[layer, 'update_output'].verdict}",
+            (
+                f"{verdicts[layer, 'update_output'].exponent:.2f},"
+                f" {verdicts[layer, 'update_output'].verdict}"
+            ),
         )
         for layer in LAYERS
     ]
 
 
-HEADER = ("layer", "mup, mean |W x|", "mup, RMS", "specjax, RMS", "difference", "specjax says", "of the update alone")
+HEADER = (
+    "layer",
+    "mup, mean |W x|",
+    "mup, RMS",
+    "specjax, RMS",
+    "difference",
+    "specjax says",
+    "of the update alone",
+)
 
 
 def main() -> None:
     options = arguments()
     print(machine("specjax", "jax", "optax", "torch", "mup"))
     print(
-        f"exponents in the width {', '.join(map(str, options.widths))} after {options.steps} steps, {options.seeds} seeds, 95 %\n"
+        f"exponents in the width {', '.join(map(str, options.widths))} after {options.steps} steps,"
+        f" {options.seeds} seeds, 95 %\n"
     )
-    settings = [(parametrization, optimizer) for optimizer in RATES for parametrization in ("standard", "μP")]
+    settings = [
+        (parametrization, optimizer)
+        for optimizer in RATES
+        for parametrization in ("standard", "μP")
+    ]
     print(table((HEADER, *(row for setting in settings for row in rows(*setting, options)))))
     print("difference: the largest of one seed at one width, relative, between the two RMS")
 

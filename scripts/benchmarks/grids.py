@@ -1,23 +1,33 @@
-"""Two sweeps as users run them, `specjax.sweep.run` against a loop over the grid of functions that are jitted once for each width.
+"""Two sweeps as users run them, `specjax.sweep.run` against a loop over the grid of functions that
+are jitted once for each width.
 
-* training: a network of three layers, its hidden widths, Muon's learning rates and seeds; the loss after `--steps` steps.
-* decompositions: the largest singular value and the nuclear norm of a gradient of a three-layer tanh network, over widths and seeds.
+* training: a network of three layers, its hidden widths, Muon's learning rates and seeds; the loss
+  after `--steps` steps.
+* decompositions: the largest singular value and the nuclear norm of a gradient of a three-layer
+  tanh network, over widths and seeds.
 
-The loop calls its function for one seed and one rate at a time, and waits for results at its end. Before timing, the
-results are compared: at each width every value is within `--rtol` of the root mean square. Times are medians over `--repeats` rounds of
-both sides, with tracing and compilation (from empty caches) and without. `sweep.run` traces, plans and compiles in every call, and runs
-buckets while the programs of later ones compile: its time without is the `run_seconds` of a call that reads its programs from a cache.
+The loop calls its function for one seed and one rate at a time, and waits for results at its end.
+Before timing, the
+results are compared: at each width every value is within `--rtol` of the root mean square. Times
+are medians over `--repeats` rounds of both sides, with tracing and compilation (from empty caches)
+and without. `sweep.run` traces, plans and compiles in every call, and runs buckets while the
+programs of later ones compile: its time without is the `run_seconds` of a call that reads its
+programs from a cache.
 
-A bound is a ratio that no engine exceeds which makes and computes these programs as here: the processor time of tracing, lowering, LLVM
-and the seeds, over all cores, by the best of all ways to pad neighbouring widths to one program, each program by the one of XLA's
-emitters, and with points one by one or as many at a time as there are seeds, that makes and computes it soonest. Where one program serves
-all widths, its seeds wait for it, and where one is padded another checks that padding is no part of the measurement. Planning costs nothing
-in it, and no core waits but for the first program that is traced and lowered, which Python does on one core while there is nothing else to
-do. It is measured in every round, with the loop of that round; the smallest and the largest are in brackets.
+A bound is a ratio that no engine exceeds which makes and computes these programs as here: the
+processor time of tracing, lowering, LLVM and the seeds, over all cores, by the best of all ways to
+pad neighbouring widths to one program, each program by the one of XLA's emitters, and with points
+one by one or as many at a time as there are seeds, that makes and computes it soonest. Where one
+program serves all widths, its seeds wait for it, and where one is padded another checks that
+padding is no part of the measurement. Planning costs nothing in it, and no core waits but for the
+first program that is traced and lowered, which Python does on one core while there is nothing else
+to do. It is measured in every round, with the loop of that round; the smallest and the largest are
+in brackets.
 
-`by hand` is the ratio that one program reaches which a person writes: all widths padded to the largest, traced, lowered, compiled and
-called once, in the quickest of these ways, in elapsed seconds. It has no plan, no check of padding, no store and no labels.
-The last columns are of `sweep.run`: the padding of its plan, and how many cores it keeps busy, compilation included.
+`by hand` is the ratio that one program reaches which a person writes: all widths padded to the
+largest, traced, lowered, compiled and called once, in the quickest of these ways, in elapsed
+seconds. It has no plan, no check of padding, no store and no labels. The last columns are of
+`sweep.run`: the padding of its plan, and how many cores it keeps busy, compilation included.
 
     python scripts/benchmarks/grids.py [--smoke]
 """
@@ -77,7 +87,9 @@ def training(steps: int) -> Callable[..., dict[str, Array]]:
         params = mlp.init(key, (INPUTS, d, d, OUTPUTS))
         optimizer = optim.muon(lr, sizes=(Fans(INPUTS, d), Fans(d, d), Fans(d, OUTPUTS)))
 
-        def step(carry: tuple[mlp.Params, optax.OptState], _: None) -> tuple[tuple[mlp.Params, optax.OptState], None]:
+        def step(
+            carry: tuple[mlp.Params, optax.OptState], _: None
+        ) -> tuple[tuple[mlp.Params, optax.OptState], None]:
             params, state = carry
             updates, state = optimizer.update(jax.grad(mlp.loss)(params, data), state, params)
             return (optax.apply_updates(params, updates), state), None
@@ -120,8 +132,8 @@ def loop(grid: Grid, key: Array) -> Callable[[], dict[str, np.ndarray]]:
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds of one program: of processors for making it and for computing all its seeds; until it is made, until it is lowered, and until
-    it was made and called once.
+    """Seconds of one program: of processors for making it and for computing all its seeds; until it
+    is made, until it is lowered, and until it was made and called once.
     """
 
     making: float
@@ -137,18 +149,22 @@ class Spent:
 
 
 def least(grid: Grid, key: Array) -> tuple[float, float, float]:
-    """Seconds that no plan goes below: of making programs and computing together, and of computing alone; and those by hand."""
+    """Seconds that no plan goes below: of making programs and computing together, and of computing
+    alone; and those by hand.
+    """
     cores, widths = os.cpu_count() or 1, grid.widths
     made = [spent(grid, key, (d,), d) for d in widths]
     computing = sum(min(way.computing for way in ways) for ways in made)
     alone = [min(ways, key=lambda way: way.both) for ways in made]
     waiting = spent(grid, key, widths, widths[-1])
-    # Contiguous groups, each padded to its largest width: best[j] is the least of the first j widths.
+    # Contiguous groups, each padded to its largest width: best[j] is the least of the first j
+    # widths.
     best = [0.0]
     for j in range(1, len(widths) + 1):
         found = best[j - 1] + alone[j - 1].both
         for i in range(j - 1):
-            # Each narrower point takes at least as long as one of the widest, and a program for several as long as that of one.
+            # Each narrower point takes at least as long as one of the widest, and a program for
+            # several as long as that of one.
             least_possible = best[i] + min(w.making + (j - i) * w.computing for w in made[j - 1])
             if j - i < len(widths) and least_possible < found:
                 group = min(spent(grid, key, widths[i:j], widths[j - 1]), key=lambda way: way.both)
@@ -159,23 +175,32 @@ def least(grid: Grid, key: Array) -> tuple[float, float, float]:
     check, lowered = checking(grid, key)
     # Until the first program is lowered, whichever it is, one core has something to do.
     waited = (cores - 1) * min(lowered, *(way.lowered for ways in (*made, waiting) for way in ways))
-    served = (max(way.made + way.computing / cores, (check + way.both + waited) / cores) for way in waiting)
+    served = (
+        max(way.made + way.computing / cores, (check + way.both + waited) / cores)
+        for way in waiting
+    )
     both = min((exact + waited) / cores, (check + best[-1] + waited) / cores, *served)
     return both, computing / cores, min(way.called for way in waiting)
 
 
 def checking(grid: Grid, key: Array) -> tuple[float, float]:
-    """Processor seconds of making the program without padding with which a padded one is compared, and seconds until it is lowered."""
+    """Processor seconds of making the program without padding with which a padded one is compared,
+    and seconds until it is lowered.
+    """
     start, busy = perf_counter(), process_time()
     with jax.default_matmul_precision("highest"):
-        lowered = jax.jit(lambda key, *rate: grid.measure(key, grid.widths[0], *rate)).lower(key, *grid.rates[:1])
+        lowered = jax.jit(lambda key, *rate: grid.measure(key, grid.widths[0], *rate)).lower(
+            key, *grid.rates[:1]
+        )
     until = perf_counter() - start
     lowered.compile(xla_options(is_kept=False))
     return process_time() - busy, until
 
 
 def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> list[Spent]:
-    """What one program takes, which has these widths padded to one, in each way: traced, lowered, compiled, and run for all their seeds."""
+    """What one program takes, which has these widths padded to one, in each way: traced, lowered,
+    compiled, and run for all their seeds.
+    """
     seeds, rates = np.arange(grid.seeds, dtype=np.uint32), np.float32(grid.rates or (0,))
     points = [axis.ravel() for axis in np.meshgrid(seeds, rates, np.int32(widths), indexing="ij")]
     found = []
@@ -189,7 +214,9 @@ def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> list[Sp
 
         start, busy = perf_counter(), process_time()
         with jax.default_matmul_precision("highest"):
-            lowered = jax.jit(lambda points, at=at, size=size: jax.lax.map(at, points, batch_size=size)).lower(points)
+            lowered = jax.jit(
+                lambda points, at=at, size=size: jax.lax.map(at, points, batch_size=size)
+            ).lower(points)
         until = perf_counter() - start
         program = lowered.compile(xla_options(is_kept=True))
         made, making, computing = perf_counter() - start, process_time() - busy, []
@@ -205,7 +232,9 @@ def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> list[Sp
 
 
 def check(name: str, data: xr.Dataset, looped: dict[str, np.ndarray], rtol: float) -> str:
-    """Raises AssertionError unless every value agrees to `rtol` of the root mean square at its width."""
+    """Raises AssertionError unless every value agrees to `rtol` of the root mean square at its
+    width.
+    """
     worst = 0.0
     for output, values in looped.items():
         for one, other in zip(values, data[output].values, strict=True):
@@ -215,7 +244,9 @@ def check(name: str, data: xr.Dataset, looped: dict[str, np.ndarray], rtol: floa
 
 
 class Parts:
-    """Seconds that JAX counts of what it does, since the last `clear`; compilations side by side each count in full."""
+    """Seconds that JAX counts of what it does, since the last `clear`; compilations side by side
+    each count in full.
+    """
 
     EVENTS = ("jaxpr_trace_duration", "jaxpr_to_mlir_module_duration", "backend_compile_duration")
 
@@ -240,7 +271,13 @@ def parts(name: str, grid: Grid, key: Array, counted: Parts) -> tuple[str, ...]:
     start = perf_counter()
     data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)
     whole = perf_counter() - start
-    return (name, *(f"{value:.2f}" for value in (whole, *counted.seconds.values(), data.attrs["run_seconds"])))
+    return (
+        name,
+        *(
+            f"{value:.2f}"
+            for value in (whole, *counted.seconds.values(), data.attrs["run_seconds"])
+        ),
+    )
 
 
 def row(name: str, grid: Grid, key: Array, repeats: int) -> tuple[str, ...]:
@@ -278,15 +315,23 @@ def main() -> None:
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
-    parser.add_argument("--rates", type=float, nargs="+", default=(0.001, 0.003, 0.01, 0.03), help="of Muon")
+    parser.add_argument(
+        "--rates", type=float, nargs="+", default=(0.001, 0.003, 0.01, 0.03), help="of Muon"
+    )
     parser.add_argument("--steps", type=int, default=60, help="of a training")
     parser.add_argument("--seeds", type=int, default=16, help="seeds of a training")
     parser.add_argument("--svd-seeds", type=int, default=40, help="seeds of the decompositions")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds of both sides and of the bound")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="rounds of both sides and of the bound"
+    )
     parser.add_argument("--only", default="", help="the grids whose names begin so, or all")
-    parser.add_argument("--rtol", type=float, default=2e-2, help="of the root mean square, between sides")
+    parser.add_argument(
+        "--rtol", type=float, default=2e-2, help="of the root mean square, between sides"
+    )
     options = parser.parse_args()
-    small, whole = ((4, 6), (4, 6)) if options.smoke else ((16, 32, 64), (16, 32, 64, 128, 256, 512))
+    small, whole = (
+        ((4, 6), (4, 6)) if options.smoke else ((16, 32, 64), (16, 32, 64, 128, 256, 512))
+    )
     if options.smoke:
         options.seeds, options.svd_seeds, options.repeats, options.steps = 3, 4, 1, 3
     os.environ["SPECJAX_COMPILATION_CACHE"] = "off"
@@ -295,13 +340,19 @@ def main() -> None:
     trained = training(options.steps)
     grids = {
         f"training, {small[0]} to {small[-1]}": Grid(trained, small, options.rates, options.seeds),
-        f"decompositions, {whole[0]} to {whole[-1]}": Grid(decompositions, whole, (), options.svd_seeds),
+        f"decompositions, {whole[0]} to {whole[-1]}": Grid(
+            decompositions, whole, (), options.svd_seeds
+        ),
     }
     if not options.smoke:
-        grids[f"training, {whole[0]} to 128"] = Grid(trained, whole[:4], options.rates, options.seeds)
+        grids[f"training, {whole[0]} to 128"] = Grid(
+            trained, whole[:4], options.rates, options.seeds
+        )
     chosen = {name: grid for name, grid in grids.items() if name.startswith(options.only)}
     if not chosen:
-        parser.error(f"No grid's name begins with {options.only!r}; there are {', '.join(map(repr, grids))}.")
+        parser.error(
+            f"No grid's name begins with {options.only!r}; there are {', '.join(map(repr, grids))}."
+        )
     grids = chosen
     print("\nagreement before timing")
     for name, grid in grids.items():
@@ -312,7 +363,8 @@ def main() -> None:
     print()
     print(table([header, *(row(name, grid, key, options.repeats) for name, grid in grids.items())]))
     print(
-        "seconds of the whole grid; ratio: of the loop to one call of sweep.run; by hand, bound: see the docstring.\n"
+        "seconds of the whole grid; ratio: of the loop to one call of sweep.run; by hand, bound:"
+        " see the docstring.\n"
     )
     counted = Parts()
     header = ("another call of sweep.run", "all", "tracing", "lowering", "LLVM", "computing")

@@ -1,13 +1,19 @@
-"""Seconds for the expectation of a trace, by integration by parts on graphs, by enumeration of all pairings and by expansion in entries.
+"""Seconds for the expectation of a trace, by integration by parts on graphs, by enumeration of all
+pairings and by expansion in entries.
 
-* specjax: `specjax.moments.expectation` of the word as it is written, with nothing remembered from another word;
-* enumeration: every pairing of the Gaussian factors, each with its loops of indices counted: what one writes without a library;
-* expansion: the trace of 3×3 matrices as a polynomial in their entries, as a computer algebra system has it, with each power of an entry
+* specjax: `specjax.moments.expectation` of the word as it is written, with nothing remembered from
+  another word;
+* enumeration: every pairing of the Gaussian factors, each with its loops of indices counted: what
+  one writes without a library;
+* expansion: the trace of 3×3 matrices as a polynomial in their entries, as a computer algebra
+  system has it, with each power of an entry
   replaced by its moment: one number.
 
-The first two give a polynomial in the sizes, and these must be the same, and have the third's number at all sizes 3, before a time is
-printed. Words of more than `--most` pairings are left out of the enumeration, and words that may have more than `--most` monomials in
-the entries out of the expansion. `peak` is the memory that the engine's Python objects take at most, `terms` the length of the result.
+The first two give a polynomial in the sizes, and these must be the same, and have the third's
+number at all sizes 3, before a time is printed. Words of more than `--most` pairings are left out
+of the enumeration, and words that may have more than `--most` monomials in the entries out of the
+expansion. `peak` is the memory that the engine's Python objects take at most, `terms` the length of
+the result.
 
     python scripts/benchmarks/moments.py [--smoke]
 """
@@ -38,7 +44,9 @@ def arguments() -> argparse.Namespace:
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--smoke", action="store_true", help="short words only")
-    parser.add_argument("--most", type=int, default=200_000, help="pairings to enumerate, and monomials to expand")
+    parser.add_argument(
+        "--most", type=int, default=200_000, help="pairings to enumerate, and monomials to expand"
+    )
     options = parser.parse_args()
     if options.smoke:
         options.most = 1000
@@ -63,7 +71,9 @@ def pairings(items: list[int]) -> Iterator[list[tuple[int, int]]]:
 
 
 def enumerated(word: list[Factor]) -> Polynomial:
-    """E tr of the word: a pairing makes one index of the rows and one of the columns of two factors, and each index counts its size."""
+    """E tr of the word: a pairing makes one index of the rows and one of the columns of two
+    factors, and each index counts its size.
+    """
     sizes = [columns if turned else rows for _, rows, columns, turned in word]
     ends = [(i, (i + 1) % len(word)) for i in range(len(word))]
     legs = [(b, a) if turned else (a, b) for (a, b), (*_, turned) in zip(ends, word, strict=True)]
@@ -84,11 +94,15 @@ def enumerated(word: list[Factor]) -> Polynomial:
                 kept, gone = root[x], root[y]
                 root = [kept if r == gone else r for r in root]
         total[tuple(sorted(sizes[r] for r in set(root)))] += 1
-    return Polynomial({tuple(sorted(Counter(loops).items())): count for loops, count in total.items()})
+    return Polynomial(
+        {tuple(sorted(Counter(loops).items())): count for loops, count in total.items()}
+    )
 
 
 def expanded(word: list[Factor], size: int) -> int:
-    """E tr of the word where all sizes are this number: powers of the entries, sorted, with their coefficients."""
+    """E tr of the word where all sizes are this number: powers of the entries, sorted, with their
+    coefficients.
+    """
     Entries = Counter[tuple[tuple[str, int, int], ...]]
     row_of: list[list[Entries]] = [
         [Counter({(): 1}) if i == j else Counter() for j in range(size)] for i in range(size)
@@ -116,7 +130,9 @@ def monomials(word: list[Factor], size: int) -> int:
 
 
 def symbolic(word: list[Factor], run: str) -> moments.Expression:
-    """The word with matrices of names that no other run has, so that the engine remembers nothing of them."""
+    """The word with matrices of names that no other run has, so that the engine remembers nothing
+    of them.
+    """
     product = moments.identity(word[0][1])
     for name, rows, columns, turned in word:
         factor = moments.gaussian(f"{name}_{run}", rows, columns)
@@ -132,7 +148,18 @@ def main() -> None:
         2: (2,) if options.smoke else (2, 3, 4),
         3: (2,),
     }
-    rows = [["word", "factors", "pairings", "specjax, s", "enumeration, s", "expansion, s", "terms", "peak, MB"]]
+    rows = [
+        [
+            "word",
+            "factors",
+            "pairings",
+            "specjax, s",
+            "enumeration, s",
+            "expansion, s",
+            "terms",
+            "peak, MB",
+        ]
+    ]
     for depth, several in powers.items():
         for power in several:
             word = network(depth, power)
@@ -156,9 +183,19 @@ def main() -> None:
                 start = perf_counter()
                 number = expanded(word, SIZE)
                 others[1] = f"{perf_counter() - start:.4f}"
-                assert found.evaluate(dict.fromkeys(found.names, SIZE)) == number, f"{label}: {found} is not {number}"
+                assert found.evaluate(dict.fromkeys(found.names, SIZE)) == number, (
+                    f"{label}: {found} is not {number}"
+                )
             rows.append(
-                [label, str(len(word)), str(count), f"{ours:.4f}", *others, str(len(found.terms)), f"{peak:.1f}"]
+                [
+                    label,
+                    str(len(word)),
+                    str(count),
+                    f"{ours:.4f}",
+                    *others,
+                    str(len(found.terms)),
+                    f"{peak:.1f}",
+                ]
             )
     print(f"all agree wherever there are at most {options.most} pairings, or monomials\n")
     print(table(rows))

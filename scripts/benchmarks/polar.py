@@ -1,28 +1,38 @@
-"""The polar factor by five Newton–Schulz steps: specjax against optax, torch, SVDs, and this machine's matrix products.
+"""The polar factor by five Newton–Schulz steps: specjax against optax, torch, SVDs, and this
+machine's matrix products.
 
-All sides run Muon's five steps with the same coefficients on the same matrices, compiled before the timing:
+All sides run Muon's five steps with the same coefficients on the same matrices, compiled before the
+timing:
 
 * specjax: `polar(x, NewtonSchulz())` in float32, the reference of the ratios to optax;
 * optax: `optax.contrib`'s `orthogonalize_via_newton_schulz` in float32;
-* specjax, bf16: `polar(x, NewtonSchulz(operands=jnp.bfloat16))`, operands rounded to bfloat16 and sums in float32;
-* specjax, restart=5: the same with the five steps on one Gram matrix, the fastest and the least accurate;
-* torch, bf16: the orthogonalization of `torch.optim.Muon`, which runs in bfloat16, if torch is installed.
+* specjax, bf16: `polar(x, NewtonSchulz(operands=jnp.bfloat16))`, operands rounded to bfloat16 and
+  sums in float32;
+* specjax, restart=5: the same with the five steps on one Gram matrix, the fastest and the least
+  accurate;
+* torch, bf16: the orthogonalization of `torch.optim.Muon`, which runs in bfloat16, if torch is
+  installed.
 
-`product` is one matrix product (m, m) @ (m, n), with operands in float32 or in bfloat16. A rate counts the operations of the
-standard form, 5 (4 m² n + 2 m³), whatever a side needs in fact, so the Gram form may exceed the rate of the product.
+`product` is one matrix product (m, m) @ (m, n), with operands in float32 or in bfloat16. A rate
+counts the operations of the standard form, 5 (4 m² n + 2 m³), whatever a side needs in fact, so the
+Gram form may exceed the rate of the product.
 
-Before timing, on Gaussian matrices and on spectra σ_k ∝ 1/k and 1/k²: both float32 sides agree with the five steps in float64 to
-`--rtol` in the Frobenius norm, and both of specjax in bfloat16 come at least as close as torch (at 4 to 1). Times are minima over
-`--rounds` rounds of all sides in turn: other programs only make a run slower. The tables are
+Before timing, on Gaussian matrices and on spectra σ_k ∝ 1/k and 1/k²: both float32 sides agree with
+the five steps in float64 to `--rtol` in the Frobenius norm, and both of specjax in bfloat16 come at
+least as close as torch (at 4 to 1). Times are minima over `--rounds` rounds of all sides in turn:
+other programs only make a run slower. The tables are
 
 * squares and aspects, m×n;
 * batches of 64 matrices;
-* exact factors: `SVD()`, `QDWH()` and `PolarExpress()` of specjax, `jax.scipy.linalg.polar` and U Vᵀ of `jnp.linalg.svd`;
-* one update of `specjax.optim.muon` and of `optax.contrib.muon` on a tree with the shapes of GPT-2 small.
+* exact factors: `SVD()`, `QDWH()` and `PolarExpress()` of specjax, `jax.scipy.linalg.polar` and U
+  Vᵀ of `jnp.linalg.svd`;
+* one update of `specjax.optim.muon` and of `optax.contrib.muon` on a tree with the shapes of GPT-2
+  small.
 
     python scripts/benchmarks/polar.py [--smoke]
 
-An option without sizes leaves its table out: `--squares --rows --small --exact` measures the update alone.
+An option without sizes leaves its table out: `--squares --rows --small --exact` measures the update
+alone.
 """
 
 import argparse
@@ -59,18 +69,31 @@ def arguments() -> argparse.Namespace:
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
-    parser.add_argument("--squares", type=int, nargs="*", default=(128, 256, 512, 1024, 2048), help="sizes n of n×n")
+    parser.add_argument(
+        "--squares", type=int, nargs="*", default=(128, 256, 512, 1024, 2048), help="sizes n of n×n"
+    )
     parser.add_argument("--rows", type=int, nargs="*", default=(256, 512), help="rows m of m×n")
     parser.add_argument("--aspects", type=int, nargs="*", default=(1, 2, 4, 8, 16), help="n / m")
-    parser.add_argument("--small", type=int, nargs="*", default=(16, 32, 64, 128), help="sizes of the 64 matrices")
-    parser.add_argument("--exact", type=int, nargs="*", default=(128, 512), help="sizes of the exact factors")
+    parser.add_argument(
+        "--small", type=int, nargs="*", default=(16, 32, 64, 128), help="sizes of the 64 matrices"
+    )
+    parser.add_argument(
+        "--exact", type=int, nargs="*", default=(128, 512), help="sizes of the exact factors"
+    )
     parser.add_argument("--layers", type=int, default=12, help="layers of the tree, 0 for none")
     parser.add_argument("--width", type=int, default=768, help="width of the tree")
     parser.add_argument("--rounds", type=int, default=9, help="rounds of all sides")
-    parser.add_argument("--rtol", type=float, default=1e-3, help="of float32 sides, against float64")
+    parser.add_argument(
+        "--rtol", type=float, default=1e-3, help="of float32 sides, against float64"
+    )
     options = parser.parse_args()
     if options.smoke:
-        options.squares, options.rows, options.aspects, options.small = (32, 48), (16,), (2, 8), (8,)
+        options.squares, options.rows, options.aspects, options.small = (
+            (32, 48),
+            (16,),
+            (2, 8),
+            (8,),
+        )
         options.exact, options.layers, options.width, options.rounds = (24,), 2, 16, 2
     return options
 
@@ -119,7 +142,9 @@ def distance(x: Any, reference: np.ndarray) -> float:
 
 
 def check(name: str, x: np.ndarray, rtol: float) -> str:
-    """Raises AssertionError unless float32 sides are within `rtol` of float64, and bfloat16 as close as torch."""
+    """Raises AssertionError unless float32 sides are within `rtol` of float64, and bfloat16 as
+    close as torch.
+    """
     reference = five_steps(x)
     in_torch = torch_side(x)
     errors = {
@@ -172,11 +197,22 @@ def of_shapes(shapes: Sequence[tuple[int, int]], rounds: int) -> str:
                 f"{1e3 * least[OURS_FAST]:.2f}",
                 f"{2 * m * m * n / least[PRODUCT_BF16] / 1e9:.0f}",
                 f"{1e3 * least[TORCH]:.2f}" if in_torch else "",
-                *(f"{least[side] / least[TORCH]:.2f}" if in_torch else "" for side in (OURS_BF16, OURS_FAST, OURS)),
+                *(
+                    f"{least[side] / least[TORCH]:.2f}" if in_torch else ""
+                    for side in (OURS_BF16, OURS_FAST, OURS)
+                ),
             )
         )
     header = ("m×n", OURS, "GFLOP/s", PRODUCT, "fraction", OPTAX, "ratio")
-    header += (OURS_BF16, OURS_FAST, PRODUCT_BF16, TORCH, "bf16 ratio", "restart ratio", "f32 ratio")
+    header += (
+        OURS_BF16,
+        OURS_FAST,
+        PRODUCT_BF16,
+        TORCH,
+        "bf16 ratio",
+        "restart ratio",
+        "f32 ratio",
+    )
     return table((header, *rows))
 
 
@@ -206,7 +242,10 @@ def of_exact_methods(sizes: Sequence[int], rounds: int) -> str:
         x = gaussian(shape)
         u, _, vt = np.linalg.svd(x.astype(np.float64), full_matrices=False)
         least = minima({name: partial(method, x) for name, method in methods.items()}, rounds)
-        cells = [f"{1e3 * least[name]:.1f} ({distance(method(x), u @ vt):.0e})" for name, method in methods.items()]
+        cells = [
+            f"{1e3 * least[name]:.1f} ({distance(method(x), u @ vt):.0e})"
+            for name, method in methods.items()
+        ]
         rows.append((f"{shape[0]}×{shape[1]}", *cells))
     return table((("m×n", *methods), *rows))
 
@@ -244,10 +283,15 @@ def of_tree(layers: int, width: int, rounds: int) -> str:
     labels = jax.tree_util.tree_map_with_path(
         lambda path, x: "matrix" if x.ndim == 2 and path[0].key == "layers" else "other", params
     )
-    numbers = jax.tree.map(lambda label: optax.contrib.MuonDimensionNumbers() if label == "matrix" else None, labels)
+    numbers = jax.tree.map(
+        lambda label: optax.contrib.MuonDimensionNumbers() if label == "matrix" else None, labels
+    )
     transforms = {
         OURS: optim.muon(
-            RATE, bias_correction=True, labels=labels, other=optax.adamw(RATE, weight_decay=0, nesterov=True)
+            RATE,
+            bias_correction=True,
+            labels=labels,
+            other=optax.adamw(RATE, weight_decay=0, nesterov=True),
         ),
         OPTAX: optax.contrib.muon(RATE, muon_weight_dimension_numbers=numbers),
     }
@@ -256,11 +300,21 @@ def of_tree(layers: int, width: int, rounds: int) -> str:
         state, step = jax.jit(transform.init)(params), jax.jit(transform.update)
         sides[name] = partial(step, gradients, state, params)
         updates[name] = jax.tree.leaves(sides[name]()[0])
-    worst = max(distance(a, np.asarray(b, np.float64)) for a, b in zip(updates[OURS], updates[OPTAX], strict=True))
+    worst = max(
+        distance(a, np.asarray(b, np.float64))
+        for a, b in zip(updates[OURS], updates[OPTAX], strict=True)
+    )
     assert worst < 1e-4, f"The updates differ by {worst:.1e}."
     least = minima(sides, rounds)
-    row = (f"{layers} layers", f"{least[OURS]:.3f}", f"{least[OPTAX]:.3f}", f"{least[OURS] / least[OPTAX]:.2f}")
-    return f"largest difference of a leaf: {worst:.1e}\n" + table((("seconds", OURS, OPTAX, "ratio"), row))
+    row = (
+        f"{layers} layers",
+        f"{least[OURS]:.3f}",
+        f"{least[OPTAX]:.3f}",
+        f"{least[OURS] / least[OPTAX]:.2f}",
+    )
+    return f"largest difference of a leaf: {worst:.1e}\n" + table(
+        (("seconds", OURS, OPTAX, "ratio"), row)
+    )
 
 
 def main() -> None:

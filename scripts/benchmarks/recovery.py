@@ -1,16 +1,20 @@
-"""The staged count of recovered items against the dense one, and the streamed gradient against the rate of its products.
+"""The staged count of recovered items against the dense one, and the streamed gradient against the
+rate of its products.
 
 One memory for each d of `--dims`: N items of frequency ∝ i^-1.5, one step of Muon from zero.
 
-* dense: all N² logits in blocks of matrix products, with the largest of each row kept and nothing stored;
+* dense: all N² logits in blocks of matrix products, with the largest of each row kept and nothing
+  stored;
 * staged: `specjax.models.associative_memory.recovered`.
 
-The two get the same queries W v_i, and their counts must agree before anything is timed. Times are minima over `--rounds` rounds of all
+The two get the same queries W v_i, and their counts must agree before anything is timed. Times are
+minima over `--rounds` rounds of all
 sides in turn: other programs only make a run slower.
 
-The streamed gradient is timed on the first `--rows` items of positive frequency (its time is proportional to their number), and its
-rate counts the 4 M N d operations of the two products that it cannot do without: M items, N competitors. The rate of a plain product is
-that of the dense side's.
+The streamed gradient is timed on the first `--rows` items of positive frequency (its time is
+proportional to their number), and its rate counts the 4 M N d operations of the two products that
+it cannot do without: M items, N competitors. The rate of a plain product is that of the dense
+side's.
 
     python scripts/benchmarks/recovery.py [--smoke]
 """
@@ -40,13 +44,25 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
     parser.add_argument("--n", type=int, default=100_000, help="items N")
     parser.add_argument("--dims", type=int, nargs="*", default=(64, 256), help="dimensions d")
-    parser.add_argument("--rows", type=int, default=8192, help="items of positive frequency of the gradient")
-    parser.add_argument("--block", type=int, default=1024, help="items of one block of the dense count")
+    parser.add_argument(
+        "--rows", type=int, default=8192, help="items of positive frequency of the gradient"
+    )
+    parser.add_argument(
+        "--block", type=int, default=1024, help="items of one block of the dense count"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of all sides")
-    parser.add_argument("--large", type=int, default=0, help="items of one more count at d = 128, for its memory")
+    parser.add_argument(
+        "--large", type=int, default=0, help="items of one more count at d = 128, for its memory"
+    )
     options = parser.parse_args()
     if options.smoke:
-        options.n, options.dims, options.rows, options.block, options.rounds = 3000, (16, 32), 512, 256, 2
+        options.n, options.dims, options.rows, options.block, options.rounds = (
+            3000,
+            (16, 32),
+            512,
+            256,
+            2,
+        )
     return options
 
 
@@ -60,7 +76,9 @@ def dense(u: Array, y: Array, block: int) -> Array:
         rows = start + jnp.arange(block)
         logits = jnp.matmul(jax.lax.dynamic_slice_in_dim(y, start, block), u.T, precision=HIGHEST)
         own = jnp.take_along_axis(logits, rows[:, None], axis=1)[:, 0]
-        others = jnp.max(jnp.where(rows[:, None] == jnp.arange(n)[None, :], -jnp.inf, logits), axis=1)
+        others = jnp.max(
+            jnp.where(rows[:, None] == jnp.arange(n)[None, :], -jnp.inf, logits), axis=1
+        )
         return jax.lax.dynamic_update_slice_in_dim(mask, own > others, start, 0)
 
     return jax.lax.fori_loop(0, -(-n // block), step, jnp.zeros(n, bool))
@@ -87,7 +105,8 @@ def of_dimension(n: int, d: int, rows: int, block: int, rounds: int) -> tuple[st
     assert counts[DENSE] == counts[STAGED], f"The counts differ: {counts}."
     assert bool(jnp.all(masks[DENSE] == masks[STAGED])), "The counts agree and the items do not."
     print(
-        f"  N = {n}, d = {d}: identical, {counts[STAGED]} items, of which {int(memory.prefix(masks[STAGED]))} in a row"
+        f"  N = {n}, d = {d}: identical, {counts[STAGED]} items, of which"
+        f" {int(memory.prefix(masks[STAGED]))} in a row"
     )
     some = jnp.where(jnp.arange(n) < rows, q, 0)
     scaled = 2 * jnp.sqrt(jnp.asarray(d, w.dtype)) * w
@@ -119,8 +138,9 @@ def of_large(n: int, d: int = 128) -> None:
     recovered = staged(u, v, w)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
-        f"\nN = {n}, d = {d}: {int(memory.count(recovered))} items, {int(memory.prefix(recovered))} in a row, "
-        f"in {taken:.1f} s with compilation; most memory held by the process {peak:.2f} GiB"
+        f"\nN = {n}, d = {d}: {int(memory.count(recovered))} items, {int(memory.prefix(recovered))}"
+        f" in a row, in {taken:.1f} s with compilation; most memory held by the process"
+        f" {peak:.2f} GiB"
     )
 
 
@@ -132,7 +152,10 @@ def main() -> None:
     if not options.dims:
         return
     print("\nrecovered items, before timing")
-    rows = [of_dimension(options.n, d, options.rows, options.block, options.rounds) for d in options.dims]
+    rows = [
+        of_dimension(options.n, d, options.rows, options.block, options.rounds)
+        for d in options.dims
+    ]
     print(f"\nseconds of a count of N = {options.n}, ratio, and GFLOP/s")
     print(table((("d", DENSE, STAGED, "ratio", "product", "gradient", "fraction"), *rows)))
     print(f"\nload {os.getloadavg()[0]:.2f} at the end")

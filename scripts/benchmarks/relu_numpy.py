@@ -1,6 +1,8 @@
-"""The two-layer ReLU network as one would write it in NumPy: the peer of `specjax.models.relu_network` in the benchmarks.
+"""The two-layer ReLU network as one would write it in NumPy: the peer of
+`specjax.models.relu_network` in the benchmarks.
 
-Loss ½ E_x ‖W_2 σ(W_1 x) - Φ x‖², x ~ N(0, I). Arrays are in the dtype of the weights; leading axes are batch axes.
+Loss ½ E_x ‖W_2 σ(W_1 x) - Φ x‖², x ~ N(0, I). Arrays are in the dtype of the weights; leading axes
+are batch axes.
 """
 
 import numpy as np

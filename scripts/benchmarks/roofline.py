@@ -1,8 +1,10 @@
 """What one seed of the sweep of `sweep.py` consists of, on one core or on an accelerator.
 
-The parts are the draws of the weights, the products of the gradient and of its statistics, one pass of each function of all pairs of
-hidden units, and one pass of c = a + s b over as many entries. Each runs alone, many times in a loop, on one thread; processor time of the
-process is what is taken, the least of `--repeats`. On an accelerator it is elapsed time, since the processor only waits there.
+The parts are the draws of the weights, the products of the gradient and of its statistics, one pass
+of each function of all pairs of hidden units, and one pass of c = a + s b over as many entries.
+Each runs alone, many times in a loop, on one thread; processor time of the process is what is
+taken, the least of `--repeats`. On an accelerator it is elapsed time, since the processor only
+waits there.
 
     python scripts/benchmarks/roofline.py [--smoke]
 """
@@ -10,7 +12,9 @@ process is what is taken, the least of `--repeats`. On an accelerator it is elap
 import argparse
 import os
 
-os.environ["PJRT_NPROC"] = "1"  # one thread of XLA; the sweep is measured by sweep.py in a process of its own
+os.environ["PJRT_NPROC"] = (
+    "1"  # one thread of XLA; the sweep is measured by sweep.py in a process of its own
+)
 
 from collections.abc import Callable
 from time import perf_counter, process_time
@@ -31,7 +35,9 @@ Part = Callable[[Array], object]
 
 
 def parts(d1: int) -> dict[str, tuple[Part, float]]:
-    """What is run for a seed, and its operations: floating-point ones of products, entries of the rest."""
+    """What is run for a seed, and its operations: floating-point ones of products, entries of the
+    rest.
+    """
     key, phi = jax.random.key(0), np.array(jax.random.normal(jax.random.key(1), (D2, D0)))
     w1, w2 = jax.random.normal(key, (d1, D0)), jax.random.normal(key, (D2, d1))
     pairs = jax.random.uniform(key, (d1, d1), minval=-1.0)
@@ -62,7 +68,9 @@ def parts(d1: int) -> dict[str, tuple[Part, float]]:
 
 
 def milliseconds(part: Part, seeds: int, repeats: int) -> float:
-    """For each seed, in a loop that keeps the last result alone: of processor time, or elapsed on an accelerator."""
+    """For each seed, in a loop that keeps the last result alone: of processor time, or elapsed on
+    an accelerator.
+    """
     now = process_time if jax.default_backend() == "cpu" else perf_counter
 
     def program(ids: Array) -> object:
@@ -86,7 +94,9 @@ def main() -> None:
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
-    parser.add_argument("--widths", type=int, nargs="+", default=(512, 256, 64), help="hidden units d1")
+    parser.add_argument(
+        "--widths", type=int, nargs="+", default=(512, 256, 64), help="hidden units d1"
+    )
     parser.add_argument("--repeats", type=int, default=5, help="of which the least counts")
     options = parser.parse_args()
     if options.smoke:
@@ -95,8 +105,12 @@ def main() -> None:
     for d1 in options.widths:
         rows = [(f"d1 = {d1}", "ms", "G/s")]
         for name, (part, operations) in parts(d1).items():
-            taken = milliseconds(part, max(2**23 // d1**2, 4) if not options.smoke else 2, options.repeats)
-            rows.append((name, f"{taken:.4f}", f"{1e-6 * operations / taken:.1f}" if operations else ""))
+            taken = milliseconds(
+                part, max(2**23 // d1**2, 4) if not options.smoke else 2, options.repeats
+            )
+            rows.append(
+                (name, f"{taken:.4f}", f"{1e-6 * operations / taken:.1f}" if operations else "")
+            )
         print("\n" + table(rows))
     unit = "of one core" if jax.default_backend() == "cpu" else "elapsed,"
     print(f"ms: {unit} for a seed; G/s: 10⁹ operations of a product, or entries, in a second.")

@@ -1,16 +1,21 @@
-"""A grid of trainings, widths × rates × seeds, by `scaling.transfer`, and by what one would write without it.
+"""A grid of trainings, widths × rates × seeds, by `scaling.transfer`, and by what one would write
+without it.
 
 A perceptron of three layers trained by Muon on fresh batches. The sides are:
 
-* one call of `scaling.transfer`, with one program for each width, all rates and as many seeds at a time as fit;
+* one call of `scaling.transfer`, with one program for each width, all rates and as many seeds at a
+  time as fit;
 * a jitted loop over the grid: a jitted training for every width, called for every rate and seed;
-* a loop that compiles each width and rate: a jitted step for every width and rate, called step by step for every seed;
-* a job for each point: as that loop, but every seed builds and compiles anew, from empty caches, as jobs of a cluster do. To start Python
-  and to import is not counted. Of this side `--job-seeds` of the seeds are trained at every width and rate, and the time is scaled up.
+* a loop that compiles each width and rate: a jitted step for every width and rate, called step by
+  step for every seed;
+* a job for each point: as that loop, but every seed builds and compiles anew, from empty caches, as
+  jobs of a cluster do. To start Python and to import is not counted. Of this side `--job-seeds` of
+  the seeds are trained at every width and rate, and the time is scaled up.
 
-After `--agreeing` steps the losses of two seeds, of jobs one, at two widths and three rates agree to rounding, which is asserted before
-anything is timed: later steps of a training make more of rounding. Each side is timed once, from empty caches, compilation included, as
-who trains a grid waits for it.
+After `--agreeing` steps the losses of two seeds, of jobs one, at two widths and three rates agree
+to rounding, which is asserted before
+anything is timed: later steps of a training make more of rounding. Each side is timed once, from
+empty caches, compilation included, as who trains a grid waits for it.
 
     python scripts/benchmarks/scaling.py [--smoke]
 """
@@ -37,7 +42,9 @@ CALL, JITTED = "one call of scaling.transfer", "jitted loop over the grid"
 STEPWISE, JOBS = "loop that compiles each width and rate", "a job for each point"
 ROUNDING = 1e-3
 PRODUCTS, ROUNDS = 15, 3
-"""Products of a square matrix in the five steps of Newton–Schulz; rounds in which their rate is measured."""
+"""Products of a square matrix in the five steps of Newton–Schulz; rounds in which their rate is
+measured.
+"""
 
 Params = dict[str, Array]
 Batch = tuple[Array, Array]
@@ -48,12 +55,22 @@ def arguments() -> argparse.Namespace:
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
-    parser.add_argument("--widths", type=int, nargs="*", default=(32, 64, 128, 256), help="hidden units of both layers")
+    parser.add_argument(
+        "--widths",
+        type=int,
+        nargs="*",
+        default=(32, 64, 128, 256),
+        help="hidden units of both layers",
+    )
     parser.add_argument("--rates", type=int, default=9, help="rates, each twice the one before")
     parser.add_argument("--seeds", type=int, default=8, help="trainings of every width and rate")
     parser.add_argument("--steps", type=int, default=200, help="steps of each training")
-    parser.add_argument("--job-seeds", type=int, default=1, help="seeds that are trained by a job for each point")
-    parser.add_argument("--agreeing", type=int, default=3, help="steps after which losses are compared")
+    parser.add_argument(
+        "--job-seeds", type=int, default=1, help="seeds that are trained by a job for each point"
+    )
+    parser.add_argument(
+        "--agreeing", type=int, default=3, help="steps after which losses are compared"
+    )
     options = parser.parse_args()
     if options.smoke:
         options.widths, options.rates, options.seeds, options.steps = (4, 8), 3, 2, 5
@@ -86,7 +103,9 @@ def muon(rate: float | Array) -> optax.GradientTransformation:
     return optim.muon(rate, scale="sqrt_out_over_in", dimension_numbers=optim.OUT_IN)
 
 
-def step(params: Params, state: optax.OptState, batch: Batch, rate: float | Array) -> tuple[Params, optax.OptState]:
+def step(
+    params: Params, state: optax.OptState, batch: Batch, rate: float | Array
+) -> tuple[Params, optax.OptState]:
     updates, state = muon(rate).update(jax.grad(loss)(params, batch), state, params)
     return optax.apply_updates(params, updates), state
 
@@ -111,8 +130,12 @@ def by_transfer(options: argparse.Namespace, steps: int) -> np.ndarray:
     return found.data["loss"].transpose("width", "rate", "seed").values
 
 
-def over_grid(options: argparse.Namespace, one: Callable[[int, float], Callable[[Array], Array]]) -> np.ndarray:
-    """The losses of a training that is made for a width and a rate and called with the key of a seed."""
+def over_grid(
+    options: argparse.Namespace, one: Callable[[int, float], Callable[[Array], Array]]
+) -> np.ndarray:
+    """The losses of a training that is made for a width and a rate and called with the key of a
+    seed.
+    """
     keys = [jax.random.fold_in(KEY, seed) for seed in range(options.seeds)]
     found = []
     for width in options.widths:
@@ -154,16 +177,22 @@ def by_jitted_training(options: argparse.Namespace, steps: int) -> np.ndarray:
         def train(key: Array, rate: Array) -> Array:
             params, batches = build(stream(key, "weights"), width), stream(key, "batches")
 
-            def advance(carry: tuple[Params, optax.OptState], i: Array) -> tuple[tuple[Params, optax.OptState], None]:
+            def advance(
+                carry: tuple[Params, optax.OptState], i: Array
+            ) -> tuple[tuple[Params, optax.OptState], None]:
                 return step(*carry, draw(jax.random.fold_in(batches, i)), rate), None
 
-            (params, _), _ = jax.lax.scan(advance, (params, muon(rate).init(params)), jnp.arange(steps))
+            (params, _), _ = jax.lax.scan(
+                advance, (params, muon(rate).init(params)), jnp.arange(steps)
+            )
             return loss(params, draw(stream(key, "held out")))
 
         return jax.jit(train)
 
     trainings = {width: training(width) for width in options.widths}
-    return over_grid(options, lambda width, rate: lambda key: trainings[width](key, jnp.asarray(rate)))
+    return over_grid(
+        options, lambda width, rate: lambda key: trainings[width](key, jnp.asarray(rate))
+    )
 
 
 SIDES = {CALL: by_transfer, JITTED: by_jitted_training, STEPWISE: by_setting, JOBS: by_jobs}
@@ -173,7 +202,9 @@ def timed(options: argparse.Namespace) -> dict[str, float]:
     """The seconds of all sides, each from empty caches, for all seeds."""
     taken = {}
     for name, side in SIDES.items():
-        run = argparse.Namespace(**vars(options) | {"seeds": options.job_seeds if name == JOBS else options.seeds})
+        run = argparse.Namespace(
+            **vars(options) | {"seeds": options.job_seeds if name == JOBS else options.seeds}
+        )
         jax.clear_caches()
         with jax.default_matmul_precision("highest"):
             took = seconds(lambda run=run, side=side: side(run, options.steps))
@@ -183,9 +214,11 @@ def timed(options: argparse.Namespace) -> dict[str, float]:
 
 
 def products_alone(options: argparse.Namespace) -> float:
-    """The seconds that the products of Newton–Schulz take in all hidden layers of the grid, by the rate of products of this machine.
+    """The seconds that the products of Newton–Schulz take in all hidden layers of the grid, by the
+    rate of products of this machine.
 
-    That is the rate of a chain of products of matrices side by side, as many as there are rates, in two programs at a time.
+    That is the rate of a chain of products of matrices side by side, as many as there are rates, in
+    two programs at a time.
     """
     trainings, whole = options.rates * options.seeds, 0.0
     for width in options.widths:
@@ -208,17 +241,28 @@ def products_alone(options: argparse.Namespace) -> float:
 
 def main() -> None:
     options = arguments()
-    count = f"{len(options.widths)} widths × {options.rates} rates × {options.seeds} seeds × {options.steps} steps"
+    count = (
+        f"{len(options.widths)} widths × {options.rates} rates × {options.seeds} seeds ×"
+        f" {options.steps} steps"
+    )
     print(machine("specjax", "jax", "optax"))
-    print(f"widths {', '.join(map(str, options.widths))}: {count}, float32\n\nagreement before timing")
+    print(
+        f"widths {', '.join(map(str, options.widths))}: {count}, float32\n\nagreement before timing"
+    )
     few = argparse.Namespace(widths=options.widths[:2], grid=options.grid[:3], seeds=2)
     with jax.default_matmul_precision("highest"):
         expected = by_transfer(few, options.agreeing)
         for name in (JITTED, STEPWISE, JOBS):
             few.seeds = 1 if name == JOBS else 2
-            off = float(np.max(np.abs(SIDES[name](few, options.agreeing) / expected[..., : few.seeds] - 1)))
+            off = float(
+                np.max(np.abs(SIDES[name](few, options.agreeing) / expected[..., : few.seeds] - 1))
+            )
             assert off < ROUNDING, f"{name}: losses differ by {off:.1e} of themselves."
-            print(f"  {name}: largest difference {off:.1e} of the loss after {options.agreeing} steps", flush=True)
+            print(
+                f"  {name}: largest difference {off:.1e} of the loss after {options.agreeing}"
+                " steps",
+                flush=True,
+            )
     taken = timed(options)
     told = {JOBS: f"{options.job_seeds} (scaled)"} if options.job_seeds < options.seeds else {}
     rows = [
@@ -228,7 +272,8 @@ def main() -> None:
     print("\n" + table((("", "seeds run", "s with compiling", " ratio"), *rows)))
     print("scaled: the seconds are those of the seeds run, times all seeds over these.")
     print(
-        f"Newton–Schulz's products of the hidden layers alone, at this machine's rate of products: {products_alone(options):.1f} s."
+        "Newton–Schulz's products of the hidden layers alone, at this machine's rate of products:"
+        f" {products_alone(options):.1f} s."
     )
 
 

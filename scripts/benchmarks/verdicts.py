@@ -1,9 +1,12 @@
-"""How often fits and relations confirm what is true of eighteen laws, and what is false, at four numbers of seeds.
+"""How often fits and relations confirm what is true of eighteen laws, and what is false, at four
+numbers of seeds.
 
-Each law is a mean over eight widths from 16 to 2048 and noise of 10 % in each seed, half of whose variance all widths share. It is sampled
-again and again, and in each sample the true statements are judged, and false ones beside them: an exponent that is off by 0.05 or 0.1 with
-the true one as its rival, a power law that lacks the logarithm, a constant that is off by 3 %, growth of what approaches a limit, and a
-limit of what grows. A statement that is confirmed though it is false is an error; one that is not decided is not.
+Each law is a mean over eight widths from 16 to 2048 and noise of 10 % in each seed, half of whose
+variance all widths share. It is sampled again and again, and in each sample the true statements are
+judged, and false ones beside them: an exponent that is off by 0.05 or 0.1 with the true one as its
+rival, a power law that lacks the logarithm, a constant that is off by 3 %, growth of what
+approaches a limit, and a limit of what grows. A statement that is confirmed though it is false is
+an error; one that is not decided is not.
 
     python scripts/benchmarks/verdicts.py --repetitions 200 --processes 2
 """
@@ -29,10 +32,11 @@ SHARED = 0.5
 
 @dataclass(frozen=True)
 class Law:
-    """A mean over widths, the exponent it has at large ones, whether it grows there like a power, and which limit it has.
+    """A mean over widths, the exponent it has at large ones, whether it grows there like a power,
+    and which limit it has.
 
-    `grows` is None of a logarithm alone. `exponent` is None where the law has a logarithm; then `near` is a power that it looks like.
-    `heavy` draws have no mean.
+    `grows` is None of a logarithm alone. `exponent` is None where the law has a logarithm; then
+    `near` is a power that it looks like. `heavy` draws have no mean.
     """
 
     mean: Callable[[np.ndarray], np.ndarray]
@@ -85,7 +89,10 @@ def sample(law: Law, seeds: int, rng: np.random.Generator) -> xr.DataArray:
     # A ratio of two normals has no mean, and the median of this one is 0.
     noise = noise / np.abs(rng.standard_normal(seeds)) if law.heavy else noise
     return xr.DataArray(
-        law.mean(WIDTHS)[:, None] * (1 + NOISE * noise), dims=("x", "seed"), coords={"x": WIDTHS}, name="y"
+        law.mean(WIDTHS)[:, None] * (1 + NOISE * noise),
+        dims=("x", "seed"),
+        coords={"x": WIDTHS},
+        name="y",
     )
 
 
@@ -95,12 +102,21 @@ def judged(law: Law, y: xr.DataArray) -> Iterator[tuple[str, str]]:
     power = lab.scales_as(y, "x", 0.0, by=by)
     if law.exponent is not None:
         true = law.exponent
-        yield "true: the exponent", _scales(power, true, {"0.1 less": true - 0.1, "0.1 more": true + 0.1})
+        yield (
+            "true: the exponent",
+            _scales(power, true, {"0.1 less": true - 0.1, "0.1 more": true + 0.1}),
+        )
         for off, name in ((0.05, "false: the exponent ± 0.05"), (0.1, "false: the exponent ± 0.1")):
-            yield from ((name, _scales(power, true + side * off, {"the true one": true})) for side in (-1, 1))
+            yield from (
+                (name, _scales(power, true + side * off, {"the true one": true}))
+                for side in (-1, 1)
+            )
     if law.near is not None:
         for exponent in (law.near, law.near + 0.05, law.near - 0.05, round(law.near * 2) / 2):
-            yield "false: no logarithm", _scales(power, exponent, {"less": exponent - 0.1, "more": exponent + 0.1})
+            yield (
+                "false: no logarithm",
+                _scales(power, exponent, {"less": exponent - 0.1, "more": exponent + 0.1}),
+            )
         yield "false: no logarithm", _scales(power, law.near, {"with it": round(law.near * 2) / 2})
     growth, limit = lab.grows(y, "x", by=by).judge({}), lab.saturates(y, "x", by=by).judge({})
     if law.grows or law.grows is None:
@@ -123,7 +139,10 @@ def _constants(law: Law, y: xr.DataArray, by: fits.By) -> Iterator[tuple[str, st
     rivals = {f"× {factor}": form * factor for factor in (0.97, 1.03)}
     yield "true: the constant", lab.equals(y, form, by=by).judge(rivals).verdict
     for wrong in rivals.values():
-        yield "false: the constant ± 3 %", lab.equals(y, wrong, by=by).judge({"the true one": form}).verdict
+        yield (
+            "false: the constant ± 3 %",
+            lab.equals(y, wrong, by=by).judge({"the true one": form}).verdict,
+        )
 
 
 def counted(name: str, seeds: int, repetition: int) -> Counter[tuple[str, str, int, str]]:
@@ -136,7 +155,9 @@ def counted(name: str, seeds: int, repetition: int) -> Counter[tuple[str, str, i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repetitions", type=int, default=200)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--laws", nargs="*", default=list(LAWS))
@@ -144,10 +165,15 @@ def main() -> None:
     args = parser.parse_args()
     if args.smoke:
         args.repetitions = 1
-    jobs = [(name, seeds, r) for name in args.laws for seeds in SEEDS for r in range(args.repetitions)]
+    jobs = [
+        (name, seeds, r) for name in args.laws for seeds in SEEDS for r in range(args.repetitions)
+    ]
     with ProcessPoolExecutor(args.processes) as pool:
         counts = sum(pool.map(counted, *zip(*jobs, strict=True), chunksize=10), Counter())
-    print(f"Verdicts of {args.repetitions} samples a law and number of seeds, as confirmed / refuted / inconclusive.")
+    print(
+        f"Verdicts of {args.repetitions} samples a law and number of seeds, as confirmed / refuted"
+        " / inconclusive."
+    )
     rows = [["statement and law", *(f"{seeds} seeds" for seeds in SEEDS)]]
     for statement in STATEMENTS:
         for name in args.laws:
@@ -161,8 +187,13 @@ def main() -> None:
             print(f"{statement}: " + ", ".join(shares))
 
 
-def _verdicts(counts: Counter[tuple[str, str, int, str]], name: str, statement: str, seeds: int) -> list[int]:
-    return [counts[name, statement, seeds, verdict] for verdict in ("confirmed", "refuted", "inconclusive")]
+def _verdicts(
+    counts: Counter[tuple[str, str, int, str]], name: str, statement: str, seeds: int
+) -> list[int]:
+    return [
+        counts[name, statement, seeds, verdict]
+        for verdict in ("confirmed", "refuted", "inconclusive")
+    ]
 
 
 def _cell(counts: Counter[tuple[str, str, int, str]], name: str, statement: str, seeds: int) -> str:
@@ -172,7 +203,11 @@ def _cell(counts: Counter[tuple[str, str, int, str]], name: str, statement: str,
 
 def _share(counts: Counter[tuple[str, str, int, str]], statement: str, seeds: int) -> str:
     every = np.sum([_verdicts(counts, name, statement, seeds) for name in LAWS], axis=0)
-    return f"{every[0]} of {every.sum()} confirmed, {every[:2].sum() / every.sum():.0%} decided" if every.sum() else ""
+    return (
+        f"{every[0]} of {every.sum()} confirmed, {every[:2].sum() / every.sum():.0%} decided"
+        if every.sum()
+        else ""
+    )
 
 
 if __name__ == "__main__":

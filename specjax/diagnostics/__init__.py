@@ -1,4 +1,6 @@
-"""What a spectral step would do to a network: its linear maps, their ranks, its curvature; what an inexact step does to an exponent."""
+"""What a spectral step would do to a network: its linear maps, their ranks, its curvature; what an
+inexact step does to an exponent.
+"""
 
 from specjax.diagnostics.attribution import ExponentShift as ExponentShift
 from specjax.diagnostics.attribution import attribute as attribute

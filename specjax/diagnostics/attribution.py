@@ -1,17 +1,19 @@
 """How much of a fitted width exponent is the model's, and how much the orthogonalizer's.
 
-An iteration with a fixed number of steps orthogonalizes wide matrices worse than narrow ones, because their small singular values
-are smaller relative to the norm it divides by. So it bends whatever is measured after it. A measurement that takes the method as an
-argument, and says which matrices it orthogonalizes, can be run again with the exact factor, on the same draws:
+An iteration with a fixed number of steps orthogonalizes wide matrices worse than narrow ones,
+because their small singular values are smaller relative to the norm it divides by. So it bends
+whatever is measured after it. A measurement that takes the method as an argument, and says which
+matrices it orthogonalizes, can be run again with the exact factor, on the same draws:
 
     def measure(key, method, width):
         momentum = ...
         step = spectral.polar(momentum, method)
         return {"change": ...}, momentum
 
-    data = attribute(measure, over={"width": sweep.widths(32, 64, 128)}, methods={"muon": NewtonSchulz()}, seeds=100, key=key)
-    data["polar_error.alignment"].sel(orthogonalizer="muon")  # the error of the method at every width
-    exponent_shift(data["change"], "width", orthogonalizer="muon")  # what it did to the exponent
+    over, methods = {"width": sweep.widths(32, 64, 128)}, {"muon": NewtonSchulz()}
+    data = attribute(measure, over=over, methods=methods, seeds=100, key=key)
+    data["polar_error.alignment"].sel(orthogonalizer="muon")  # the method's error at every width
+    exponent_shift(data["change"], "width", orthogonalizer="muon")  # how it moved the exponent
 """
 
 from collections.abc import Callable, Mapping
@@ -31,11 +33,15 @@ from specjax.sweep.axes import Over
 from specjax.sweep.failures import FAILED
 
 ORTHOGONALIZER = "orthogonalizer"
-"""The dimension along which the methods are. Not "method": xarray's `sel` has an argument of that name."""
+"""The dimension along which the methods are. Not "method": xarray's `sel` has an argument of that
+name.
+"""
 EXACT = "exact"
 """The name of the reference along it: the polar factor by `SVD()`."""
 ERROR = "polar_error"
-"""The name under which errors are reported: "polar_error.alignment", ..., see `specjax.spectral.PolarError`."""
+"""The name under which errors are reported: "polar_error.alignment", ..., see
+`specjax.spectral.PolarError`.
+"""
 
 Method = Callable[[Array], Array]
 
@@ -44,9 +50,10 @@ Method = Callable[[Array], Array]
 class ExponentShift:
     """By how much a method moved an exponent: `shift` ± 4 `stderr`, which is `interval`.
 
-    `shift` is the exponent of the ratio of the two means, with the method over exact, by least squares with equal weights. `fitted` and
-    `exact` are the fits of both sides. The difference of their exponents is the shift where both are power laws; where a curve bends it
-    is not, because each is weighted by its own noise.
+    `shift` is the exponent of the ratio of the two means, with the method over exact, by least
+    squares with equal weights. `fitted` and `exact` are the fits of both sides. The difference of
+    their exponents is the shift where both are power laws; where a curve bends it is not, because
+    each is weighted by its own noise.
     """
 
     fitted: Fit
@@ -61,17 +68,21 @@ def with_polar_error(measure: Callable[..., Any], method: Method) -> Callable[..
     """The measurement of `sweep.run` that measures with `method` and reports the method's error.
 
     Args:
-        measure: A pure function `measure(key, method, **point)` that orthogonalizes with `spectral.polar(x, method)` and returns a pair: a
-            dict of arrays, as for `sweep.run`, and the matrices it orthogonalized, an array (..., m, n) or a nested dict of such. In
-            training, return those of the last step, or a few on the way: each costs a singular value decomposition.
+        measure: A pure function `measure(key, method, **point)` that orthogonalizes with
+            `spectral.polar(x, method)` and returns a pair: a dict of arrays, as for `sweep.run`,
+            and the matrices it orthogonalized, an array (..., m, n) or a nested dict of such. In
+            training, return those of the last step, or a few on the way: each costs a singular
+            value decomposition.
         method: A method of `spectral.polar`, or any callable that is one.
 
     Returns:
-        `measure(key, **point)`, whose outputs are those of the given one and under "polar_error" the fields of `spectral.PolarError`,
-        with the leading axes of the matrices, and under their names if they were a dict.
+        `measure(key, **point)`, whose outputs are those of the given one and under "polar_error"
+        the fields of `spectral.PolarError`, with the leading axes of the matrices, and under their
+        names if they were a dict.
 
     Raises:
-        ValueError: when it is traced, if `measure` does not return such a pair, or has an output called "polar_error".
+        ValueError: when it is traced, if `measure` does not return such a pair, or has an output
+            called "polar_error".
     """
     given = partial(measure, method=method)
 
@@ -80,13 +91,14 @@ def with_polar_error(measure: Callable[..., Any], method: Method) -> Callable[..
         result = given(key, **point)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Mapping)):
             raise ValueError(
-                f"measure needs to return its outputs and the matrices it orthogonalized, got a {type(result).__name__}; "
-                "write e.g. return {'loss': loss}, momentum."
+                "measure needs to return its outputs and the matrices it orthogonalized, got a"
+                f" {type(result).__name__}; write e.g. return {{'loss': loss}}, momentum."
             )
         outputs, matrices = result
         if ERROR in outputs:
             raise ValueError(
-                f"The output name {ERROR!r} is taken by the report of the method's error; rename the output."
+                f"The output name {ERROR!r} is taken by the report of the method's error; rename"
+                " the output."
             )
         errors = jax.tree.map(lambda x: spectral.method_error(x, method)._asdict(), matrices)
         return {**outputs, ERROR: errors}
@@ -103,7 +115,8 @@ def attribute(
     seeds: int,
     key: Key[Array, ""],
 ) -> xr.Dataset:
-    """The sweep of `measure` with every method and with the exact polar factor, on the same seeds, in one program.
+    """The sweep of `measure` with every method and with the exact polar factor, on the same seeds,
+    in one program.
 
     Args:
         measure: As for `with_polar_error`.
@@ -113,24 +126,30 @@ def attribute(
         key: See `seeds`.
 
     Returns:
-        The dataset of `sweep.run`, errors of the methods included, with a first dimension "orthogonalizer": the names and last "exact".
-        A seed that failed with one method counts as failed, so that what is compared stays paired.
+        The dataset of `sweep.run`, errors of the methods included, with a first dimension
+        "orthogonalizer": the names and last "exact". A seed that failed with one method counts as
+        failed, so that what is compared stays paired.
 
     Raises:
-        ValueError: no method, a name that is not a non-empty string without "." and "/", or is "exact"; and whatever `sweep.run` and
-            `with_polar_error` refuse.
+        ValueError: no method, a name that is not a non-empty string without "." and "/", or is
+            "exact"; and whatever `sweep.run` and `with_polar_error` refuse.
     """
     if not methods:
-        raise ValueError("attribute needs at least one method, got none; write e.g. methods={'muon': NewtonSchulz()}.")
+        raise ValueError(
+            "attribute needs at least one method, got none; write e.g. methods={'muon':"
+            " NewtonSchulz()}."
+        )
     for name in methods:
         if not isinstance(name, str) or not name or set("./") & set(name) or name == EXACT:
             raise ValueError(
-                f"A method needs a non-empty name without '.' and '/' other than {EXACT!r}, got {name!r}; rename it."
+                f"A method needs a non-empty name without '.' and '/' other than {EXACT!r}, got"
+                f" {name!r}; rename it."
             )
     for name in ("method", ORTHOGONALIZER):
         if name in over:
             raise ValueError(
-                f"The name {name!r} belongs to the attribution and cannot be swept; give the argument another name."
+                f"The name {name!r} belongs to the attribution and cannot be swept; give the"
+                " argument another name."
             )
     every: dict[str, Method] = {**methods, EXACT: spectral.SVD()}
     parts = {name: with_polar_error(measure, method) for name, method in every.items()}
@@ -147,9 +166,11 @@ def attribute(
 def exponent_shift(
     data: xr.DataArray, dim: str, *, orthogonalizer: str, resamples: int = 1000, seed: int = 0
 ) -> ExponentShift:
-    """How far an `orthogonalizer` moved the exponent of `data` in `dim` from the one that the exact factor gives.
+    """How far an `orthogonalizer` moved the exponent of `data` in `dim` from the one that the exact
+    factor gives.
 
-    Seeds are resampled for both sides at once, all widths of a seed together: what both sides share, the draw, cancels.
+    Seeds are resampled for both sides at once, all widths of a seed together: what both sides
+    share, the draw, cancels.
 
     Args:
         data: Dimensions exactly "orthogonalizer", `dim` and "seed", e.g. `attribute(...)["loss"]`.
@@ -164,11 +185,16 @@ def exponent_shift(
     known = data[ORTHOGONALIZER].values.tolist() if ORTHOGONALIZER in data.dims else []
     if orthogonalizer not in known or EXACT not in known:
         raise ValueError(
-            f"data needs {orthogonalizer!r} and {EXACT!r} along {ORTHOGONALIZER!r}, got {known}; pass an output of attribute."
+            f"data needs {orthogonalizer!r} and {EXACT!r} along {ORTHOGONALIZER!r}, got {known};"
+            " pass an output of attribute."
         )
     sides = [data.sel({ORTHOGONALIZER: name}, drop=True) for name in (orthogonalizer, EXACT)]
-    fitted, exact = (fits.fit_power_law(side, dim, resamples=resamples, seed=seed) for side in sides)
-    y = np.stack([side.sortby(dim).transpose(dim, "seed").values.astype(np.float64) for side in sides])
+    fitted, exact = (
+        fits.fit_power_law(side, dim, resamples=resamples, seed=seed) for side in sides
+    )
+    y = np.stack(
+        [side.sortby(dim).transpose(dim, "seed").values.astype(np.float64) for side in sides]
+    )
     log_x = np.log(fitted.widths)
     weights = (log_x - log_x.mean()) / np.sum((log_x - log_x.mean()) ** 2)
 
@@ -182,16 +208,24 @@ def exponent_shift(
     # A resample has (n - 1)/n of the variance it stands for.
     stderr = float(np.std(replicates) * np.sqrt(n / (n - 1)))
     measured = shift(slice(None))
-    return ExponentShift(fitted, exact, measured, stderr, (measured - 4 * stderr, measured + 4 * stderr))
+    return ExponentShift(
+        fitted, exact, measured, stderr, (measured - 4 * stderr, measured + 4 * stderr)
+    )
 
 
 def _along_methods(data: xr.Dataset, names: list[str]) -> xr.Dataset:
     """The outputs "method.output" as outputs with a dimension for the methods."""
     label = xr.DataArray(names, dims=ORTHOGONALIZER, name=ORTHOGONALIZER)
-    own = [str(name).removeprefix(f"{EXACT}.") for name in data.data_vars if str(name).startswith(f"{EXACT}.")]
+    own = [
+        str(name).removeprefix(f"{EXACT}.")
+        for name in data.data_vars
+        if str(name).startswith(f"{EXACT}.")
+    ]
     shared = {name: data[name] for name in data.data_vars if name == FAILED}
     outputs = {
-        output: xr.concat([_renamed(data[f"{name}.{output}"], f"{name}.") for name in names], label, join="exact")
+        output: xr.concat(
+            [_renamed(data[f"{name}.{output}"], f"{name}.") for name in names], label, join="exact"
+        )
         for output in own
     }
     return xr.Dataset({**outputs, **shared}, attrs=data.attrs)

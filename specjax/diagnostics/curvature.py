@@ -1,4 +1,6 @@
-"""The Hessian of each linear map of a model along its Euclidean and its spectral step, by Hessian-vector products."""
+"""The Hessian of each linear map of a model along its Euclidean and its spectral step, by
+Hessian-vector products.
+"""
 
 from functools import partial
 from typing import NamedTuple
@@ -18,9 +20,10 @@ from specjax.spectral.scaling import scaled
 class Curvature(NamedTuple):
     """The Hessian of one block along its two steps, by Hessian-vector products.
 
-    `decrease_ratio` compares the decreases ⟨G, D⟩² / 2 ⟨D, H D⟩ of the quadratic model at the best step size, spectral over Euclidean; NaN
-    where one of the curvatures is not positive. `spectral_feature` and `euclidean_feature` are ⟨D, H D⟩ / ‖D A‖_F², which the layered
-    Hessian bound (spectral-criterion, eq. 4.4) takes for the same constant C_F in both directions.
+    `decrease_ratio` compares the decreases ⟨G, D⟩² / 2 ⟨D, H D⟩ of the quadratic model at the best
+    step size, spectral over Euclidean; NaN where one of the curvatures is not positive.
+    `spectral_feature` and `euclidean_feature` are ⟨D, H D⟩ / ‖D A‖_F², which the layered Hessian
+    bound (spectral-criterion, eq. 4.4) takes for the same constant C_F in both directions.
     """
 
     decrease_ratio: float
@@ -29,7 +32,9 @@ class Curvature(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """What is known of the two steps of each matrix of a map before any curvature; of the inputs A here `scale` is taken out."""
+    """What is known of the two steps of each matrix of a map before any curvature; of the inputs A
+    here `scale` is taken out.
+    """
 
     nonzero: Bool[Array, " maps"]
     inner: Float[Array, " maps"]
@@ -53,18 +58,28 @@ class _Steps(NamedTuple):
 def curvatures(
     probe: Probe, gradients: list[Array], inputs: list[Inputs], exact_up_to: int
 ) -> list[list[Curvature | None]]:
-    """The curvature along the two steps of every map, one map at a time; None where the gradient is zero."""
+    """The curvature along the two steps of every map, one map at a time; None where the gradient is
+    zero.
+    """
 
     @partial(jax.jit, compiler_options=cpu_options())
     def along(
-        leaves: list[Array], batch: PyTree, directions: list[Array], place: Int[Array, ""], head: Int[Array, ""]
+        leaves: list[Array],
+        batch: PyTree,
+        directions: list[Array],
+        place: Int[Array, ""],
+        head: Int[Array, ""],
     ) -> Array:
         """⟨D, H D⟩ for the direction of one matrix, the others zero."""
         direction = [jnp.zeros_like(x) for x in leaves]
         for i, (m, d) in enumerate(zip(probe.found(leaves, batch), directions, strict=True)):
             matrices = jax.eval_shape(m.matrices, leaves[m.leaf])
             chosen = (jnp.arange(len(d)) == head) & (place == i)
-            only = jnp.where(chosen[:, None, None], d, 0).reshape(matrices.shape).astype(matrices.dtype)
+            only = (
+                jnp.where(chosen[:, None, None], d, 0)
+                .reshape(matrices.shape)
+                .astype(matrices.dtype)
+            )
             direction[m.leaf] += jax.linear_transpose(m.matrices, leaves[m.leaf])(only)[0]
         gradient = jax.grad(probe.loss)
         _, product = jax.jvp(lambda x: gradient(x, batch), (leaves,), (direction,))
@@ -74,9 +89,15 @@ def curvatures(
     both = [s.euclidean for s in steps], [s.spectral for s in steps]
     return [
         [
-            _curvature(numbers, head, *(float(along(probe.leaves, probe.batch, step, place, head)) for step in both))
-            if numbers.nonzero[head]
-            else None
+            (
+                _curvature(
+                    numbers,
+                    head,
+                    *(float(along(probe.leaves, probe.batch, step, place, head)) for step in both),
+                )
+                if numbers.nonzero[head]
+                else None
+            )
             for head in range(len(numbers.nonzero))
         ]
         for place, numbers in enumerate(jax.device_get([s.numbers for s in steps]))
@@ -85,10 +106,16 @@ def curvatures(
 
 @partial(jax.jit, static_argnames="exact_up_to")
 def _steps(gradients: list[Array], inputs: list[Inputs], exact_up_to: int) -> list[_Steps]:
-    # Nothing here depends on the length of a step; that of the gradient may have no square in float32.
+    # Nothing here depends on the length of a step; that of the gradient may have no square in
+    # float32.
     euclidean = [listed(scaled(g)[0]) for g in gradients]
-    polars = shape_by_shape(partial(_polar, exact_up_to=exact_up_to), [listed(g) for g in gradients])
-    return [_Steps(g, p, _numbers(g, p, given)) for g, p, given in zip(euclidean, polars, inputs, strict=True)]
+    polars = shape_by_shape(
+        partial(_polar, exact_up_to=exact_up_to), [listed(g) for g in gradients]
+    )
+    return [
+        _Steps(g, p, _numbers(g, p, given))
+        for g, p, given in zip(euclidean, polars, inputs, strict=True)
+    ]
 
 
 def _numbers(g: Float[Array, "maps m k"], p: Float[Array, "maps m k"], inputs: Inputs) -> _Numbers:

@@ -15,16 +15,19 @@ from specjax.jaxlib import cpu_options
 
 @checked
 def first_not_finite(model: Model, params: PyTree, batch: PyTree) -> str | None:
-    """What is NaN or infinite first, or None: a parameter, then the inputs of a linear map in the order of use, the loss, a gradient.
+    """What is NaN or infinite first, or None: a parameter, then the inputs of a linear map in the
+    order of use, the loss, a gradient.
 
-    Arguments are those of `layer_report`: the loss, its parameters and a batch. The parameters of stacked layers are told apart by their
-    first index, as in "the inputs of blocks.down[3]".
+    Arguments are those of `layer_report`: the loss, its parameters and a batch. The parameters of
+    stacked layers are told apart by their first index, as in "the inputs of blocks.down[3]".
     """
     probe = Probe(model, params, batch)
     labels: list[str] = []
 
     @partial(jax.jit, compiler_options=cpu_options())
-    def finite(leaves: list[Array], batch: PyTree) -> tuple[list[Array], list[Array], Array, list[Array]]:
+    def finite(
+        leaves: list[Array], batch: PyTree
+    ) -> tuple[list[Array], list[Array], Array, list[Array]]:
         found = linear_maps(lambda x: probe.loss(x, batch), leaves)
         labels.extend(probe.name(m) for m in found)
         value, gradients = jax.value_and_grad(probe.loss)(leaves, batch)

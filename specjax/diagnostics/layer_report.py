@@ -1,8 +1,10 @@
-"""A table of the linear maps of a model: where a spectral step decreases the loss more than a Euclidean one.
+"""A table of the linear maps of a model: where a spectral step decreases the loss more than a
+Euclidean one.
 
-Of a map W with inputs A and gradient G the guaranteed decreases of the two steps have the ratio nr(G) / st(A) (spectral-criterion,
-Section 1.2). For a loss that is quadratic in W A with curvature the same in every direction, ‖W A - Y‖², more is certain: with a
-ratio of at least 2 the spectral step is the better one, with at most 1/2 the Euclidean one; between, either may be.
+Of a map W with inputs A and gradient G the guaranteed decreases of the two steps have the ratio
+nr(G) / st(A) (spectral-criterion, Section 1.2). For a loss that is quadratic in W A with curvature
+the same in every direction, ‖W A - Y‖², more is certain: with a ratio of at least 2 the spectral
+step is the better one, with at most 1/2 the Euclidean one; between, either may be.
 """
 
 from collections.abc import Sequence
@@ -24,10 +26,14 @@ from specjax.optim.splits import Splits
 from specjax.spectral.ranks import estimate_ranks, estimate_stable_rank, power_iteration
 from specjax.spectral.scaling import ratio
 
-Recommendation = Literal["spectral", "leans spectral", "leans Euclidean", "Euclidean", "undecided", "no gradient"]
+Recommendation = Literal[
+    "spectral", "leans spectral", "leans Euclidean", "Euclidean", "undecided", "no gradient"
+]
 
 SURE = 2.0
-"""A ratio nr(G)/st(A) from which the spectral step is certainly the better one, and 1/SURE the Euclidean one (module's text)."""
+"""A ratio nr(G)/st(A) from which the spectral step is certainly the better one, and 1/SURE the
+Euclidean one (module's text).
+"""
 
 
 Bounds = tuple[float, float, float]
@@ -35,7 +41,8 @@ Bounds = tuple[float, float, float]
 
 
 class LayerRow(NamedTuple):
-    """One linear map (m, k): st(A) of its k inputs and nr(G) of its gradient, each (value, lower, upper), and what follows.
+    """One linear map (m, k): st(A) of its k inputs and nr(G) of its gradient, each (value, lower,
+    upper), and what follows.
 
     `ratio` is nr(G)/st(A), the ratio of the guaranteed decreases, spectral over Euclidean.
     """
@@ -51,7 +58,9 @@ class LayerRow(NamedTuple):
 
 
 class LayerReport(NamedTuple):
-    """The rows in the order of first use, and the parameters that are in no linear map; `str` of it is the table."""
+    """The rows in the order of first use, and the parameters that are in no linear map; `str` of it
+    is the table.
+    """
 
     rows: tuple[LayerRow, ...]
     others: tuple[str, ...]
@@ -63,7 +72,8 @@ class LayerReport(NamedTuple):
         table = [head, *(_cells(row) for row in self.rows)]
         widths = [max(len(line[i]) for line in table) for i in range(len(head))]
         lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in table
         ]
         if self.others:
             lines.append(f"in no linear map: {', '.join(self.others)}")
@@ -81,29 +91,35 @@ def layer_report(
     splits: Splits | None = None,
     key: Key[Array, ""] | None = None,
 ) -> LayerReport:
-    """The table (layer, st(A), nr(G), ratio of decreases, recommendation) for any model, in one call.
+    """The table (layer, st(A), nr(G), ratio of decreases, recommendation) for any model, in one
+    call.
 
-    The linear maps are found in the traced program, by the parameters that enter products: layers of equinox and plain trees, under vmap,
-    jit, remat, scan and cond, embeddings that are looked up, layers that share a matrix, convolutions (a matrix from windows to channels),
-    adapters `x @ (W + A @ B)`, weight norms, concatenated parameters, ragged products and experts that data picks. Not seen are depthwise
-    convolutions, which have no matrix, and what is inside `while_loop`, which has no gradient, and `shard_map`.
+    The linear maps are found in the traced program, by the parameters that enter products: layers
+    of equinox and plain trees, under vmap, jit, remat, scan and cond, embeddings that are looked
+    up, layers that share a matrix, convolutions (a matrix from windows to channels), adapters `x @
+    (W + A @ B)`, weight norms, concatenated parameters, ragged products and experts that data
+    picks. Not seen are depthwise convolutions, which have no matrix, and what is inside
+    `while_loop`, which has no gradient, and `shard_map`.
 
     Args:
-        model: The loss as a function of parameters and batch: one number, or a tuple of one number and anything.
+        model: The loss as a function of parameters and batch: one number, or a tuple of one number
+            and anything.
         params: A tree with arrays; other leaves, as those of equinox modules, are passed through.
         batch: Whatever the model takes.
         curvature: Also take Hessian-vector products along both steps of every map, two for each.
         exact_up_to: Matrices whose smaller side is longer have estimated ranks, with intervals.
-        splits: The matrices that a leaf's outputs hold, as those of `matrix_layout(...).splits`: a row for each.
+        splits: The matrices that a leaf's outputs hold, as those of `matrix_layout(...).splits`: a
+            row for each.
         key: Of the estimates; key(0) by default.
 
     Returns:
-        A row for each map (for each head or layer where one parameter holds several). Where activations or a gradient are not finite the
-        ranks are NaN and the recommendation is "undecided".
+        A row for each map (for each head or layer where one parameter holds several). Where
+        activations or a gradient are not finite the ranks are NaN and the recommendation is
+        "undecided".
 
     Raises:
-        ValueError: if the model returns something else than one number, no parameter enters a product, or no leaf has a name of
-            `splits`.
+        ValueError: if the model returns something else than one number, no parameter enters a
+            product, or no leaf has a name of `splits`.
 
     """
     key = jax.random.key(0) if key is None else key
@@ -114,10 +130,21 @@ def layer_report(
         for ranks in jax.device_get(_ranks(gradients, inputs, key, exact_up_to))
     )
     bends: list[list[Curvature | None]] = (
-        curvatures(probe, gradients, inputs, exact_up_to) if curvature else [[None] * len(ranks) for ranks in nuclear]
+        curvatures(probe, gradients, inputs, exact_up_to)
+        if curvature
+        else [[None] * len(ranks) for ranks in nuclear]
     )
     rows = [
-        LayerRow(name, kind, shape, st, nr, nr[0] / st[0] if st[0] > 0 else float("nan"), _recommendation(st, nr), bent)
+        LayerRow(
+            name,
+            kind,
+            shape,
+            st,
+            nr,
+            nr[0] / st[0] if st[0] > 0 else float("nan"),
+            _recommendation(st, nr),
+            bent,
+        )
         for (names, kind, shape), of_stable, of_nuclear, of_bent in zip(
             probe.labels(), stable, nuclear, bends, strict=True
         )
@@ -127,13 +154,17 @@ def layer_report(
 
 
 @checked
-def activation_stable_ranks(model: Model, params: PyTree, batch: PyTree, *, steps: int = 40) -> PyTree:
-    """st(A) for every parameter that is a linear map, a tree like `params`: what `optim.rank_switch` takes as `stable_ranks`.
+def activation_stable_ranks(
+    model: Model, params: PyTree, batch: PyTree, *, steps: int = 40
+) -> PyTree:
+    """st(A) for every parameter that is a linear map, a tree like `params`: what
+    `optim.rank_switch` takes as `stable_ranks`.
 
-    A pure function that can be jitted with a training step, and compiles as that does (docs/faq.md, on versions of JAX). Each norm is
-    by `steps` power iterations from a fixed start, so a value may be too large, never too small, but for rounding; it is NaN where an
-    activation is NaN or infinite. A parameter stacked over a scan's layers, or over heads, has one number for each; one used in several
-    ways the largest; one that is in no product, None.
+    A pure function that can be jitted with a training step, and compiles as that does (docs/faq.md,
+    on versions of JAX). Each norm is by `steps` power iterations from a fixed start, so a value may
+    be too large, never too small, but for rounding; it is NaN where an activation is NaN or
+    infinite. A parameter stacked over a scan's layers, or over heads, has one number for each; one
+    used in several ways the largest; one that is in no product, None.
 
     Raises:
         ValueError: as `layer_report`.
@@ -144,8 +175,12 @@ def activation_stable_ranks(model: Model, params: PyTree, batch: PyTree, *, step
 
 
 def stable_ranks_of(probe: Probe, maps: Sequence[LinearMap], *, steps: int = 40) -> PyTree:
-    """`activation_stable_ranks` of a model that is opened up already, with the maps of this trace."""
-    return probe.by_parameter(maps, [_iterated_stable_rank(inputs_of(m), steps) for m in maps], jnp.maximum)
+    """`activation_stable_ranks` of a model that is opened up already, with the maps of this
+    trace.
+    """
+    return probe.by_parameter(
+        maps, [_iterated_stable_rank(inputs_of(m), steps) for m in maps], jnp.maximum
+    )
 
 
 # Compiled as a whole: operation by operation the first report of a model takes minutes.
@@ -153,15 +188,23 @@ def stable_ranks_of(probe: Probe, maps: Sequence[LinearMap], *, steps: int = 40)
 def _ranks(
     gradients: list[Array], inputs: list[Inputs], key: Array, exact_up_to: int
 ) -> tuple[list[Array], list[Array]]:
-    """The stable ranks of the inputs and the nuclear ranks of the gradients of all maps, the `Bounds` of each head in a row."""
+    """The stable ranks of the inputs and the nuclear ranks of the gradients of all maps, the
+    `Bounds` of each head in a row.
+    """
     columns = [listed(given.columns) for given in inputs if given.columns is not None]
     grams = [listed(given.gram) for given in inputs if given.gram is not None]
-    of_columns = iter(shape_by_shape(partial(_stable_ranks, key=key, exact_up_to=exact_up_to), columns))
-    of_grams = iter(shape_by_shape(partial(_stable_ranks_of_grams, key=key, exact_up_to=exact_up_to), grams))
+    of_columns = iter(
+        shape_by_shape(partial(_stable_ranks, key=key, exact_up_to=exact_up_to), columns)
+    )
+    of_grams = iter(
+        shape_by_shape(partial(_stable_ranks_of_grams, key=key, exact_up_to=exact_up_to), grams)
+    )
     stable = [
-        _of_counts(given.counts)
-        if given.counts is not None
-        else next(of_columns if given.columns is not None else of_grams)
+        (
+            _of_counts(given.counts)
+            if given.counts is not None
+            else next(of_columns if given.columns is not None else of_grams)
+        )
         for given in inputs
     ]
     nuclear = partial(_nuclear_ranks, key=key, exact_up_to=exact_up_to)
@@ -172,7 +215,9 @@ def _of_counts(counts: Float[Array, " k"]) -> Float[Array, "1 3"]:
     return _certain(ratio(jnp.sum(counts), jnp.max(counts))[None])
 
 
-def _stable_ranks(columns: Float[Array, "maps k n"], key: Key[Array, ""], exact_up_to: int) -> Float[Array, "maps 3"]:
+def _stable_ranks(
+    columns: Float[Array, "maps k n"], key: Key[Array, ""], exact_up_to: int
+) -> Float[Array, "maps 3"]:
     if min(columns.shape[1:]) <= exact_up_to:
         return _certain(spectral.stable_rank(columns))
     return jnp.stack(jax.vmap(partial(estimate_stable_rank, key=key))(columns), axis=-1)
@@ -186,10 +231,14 @@ def _stable_ranks_of_grams(
     if grams.shape[-1] <= exact_up_to:
         return _certain(ratio(traces, spectral.spectral_norm(grams)))
     norms = jax.vmap(partial(power_iteration, key=key))(grams)
-    return jnp.stack([ratio(traces, norm) for norm in (norms.value, norms.upper, norms.lower)], axis=-1)
+    return jnp.stack(
+        [ratio(traces, norm) for norm in (norms.value, norms.upper, norms.lower)], axis=-1
+    )
 
 
-def _nuclear_ranks(matrices: Float[Array, "maps m k"], key: Key[Array, ""], exact_up_to: int) -> Float[Array, "maps 3"]:
+def _nuclear_ranks(
+    matrices: Float[Array, "maps m k"], key: Key[Array, ""], exact_up_to: int
+) -> Float[Array, "maps 3"]:
     if min(matrices.shape[1:]) <= exact_up_to:
         return _certain(spectral.nuclear_rank(matrices))
     return jnp.stack(jax.vmap(lambda g: estimate_ranks(g, key).nuclear)(matrices), axis=-1)
@@ -219,7 +268,13 @@ def _recommendation(stable_rank: Bounds, nuclear_rank: Bounds) -> Recommendation
 
 
 def _cells(row: LayerRow) -> list[str]:
-    cells = [row.name, row.kind, "{} x {}".format(*row.shape), _shown(row.stable_rank), _shown(row.nuclear_rank)]
+    cells = [
+        row.name,
+        row.kind,
+        "{} x {}".format(*row.shape),
+        _shown(row.stable_rank),
+        _shown(row.nuclear_rank),
+    ]
     cells += [f"{row.ratio:.3g}", row.recommendation]
     if row.curvature is not None:
         cells += [f"{number:.3g}" for number in row.curvature]
@@ -236,7 +291,10 @@ def _iterated_stable_rank(inputs: Inputs, steps: int) -> Float[Array, "..."]:
         return jnp.sum(inputs.counts) / jnp.maximum(jnp.max(inputs.counts), 1)
     if inputs.columns is not None:
         a = inputs.columns
-        norm, squares = power_iteration(a, jax.random.key(0), steps=steps).value ** 2, jnp.sum(a**2, axis=(-2, -1))
+        norm, squares = (
+            power_iteration(a, jax.random.key(0), steps=steps).value ** 2,
+            jnp.sum(a**2, axis=(-2, -1)),
+        )
     else:
         assert inputs.gram is not None
         norm = power_iteration(inputs.gram, jax.random.key(0), steps=steps).value

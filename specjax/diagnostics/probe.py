@@ -1,4 +1,6 @@
-"""A model opened up by its parameters: its loss as a function of their leaves, its linear maps, their names, inputs and gradients."""
+"""A model opened up by its parameters: its loss as a function of their leaves, its linear maps,
+their names, inputs and gradients.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -29,16 +31,21 @@ Model = Callable[[PyTree, PyTree], Any]
 class Probe:
     """A model opened up: programs that compute what is asked of its linear maps.
 
-    The maps are found anew whenever a program is traced, since what they close over belongs to that trace.
+    The maps are found anew whenever a program is traced, since what they close over belongs to that
+    trace.
     """
 
-    def __init__(self, model: Model, params: PyTree, batch: PyTree, splits: Splits | None = None) -> None:
+    def __init__(
+        self, model: Model, params: PyTree, batch: PyTree, splits: Splits | None = None
+    ) -> None:
         self._model = model
         arrays, self._static = eqx.partition(params, eqx.is_inexact_array)
         self.leaves, self._treedef = jax.tree.flatten(arrays)
         self.names = leaf_names(arrays)
         self._splits = by_leaf(splits or {}, self.names)
-        self.batch, self._batch_static = eqx.partition(batch, lambda x: isinstance(x, jax.Array | np.ndarray))
+        self.batch, self._batch_static = eqx.partition(
+            batch, lambda x: isinstance(x, jax.Array | np.ndarray)
+        )
         self.maps: list[tuple[LinearMap, tuple[int, ...]]] = []
 
     def loss(self, leaves: Sequence[Array], batch: PyTree) -> Array:
@@ -52,12 +59,15 @@ class Probe:
         found = linear_maps(lambda x: self.loss(x, batch), leaves)
         if not found:
             raise ValueError(
-                "No parameter enters a matrix product in this model, so that there is no layer to report on."
+                "No parameter enters a matrix product in this model, so that there is no layer to"
+                " report on."
             )
         return [
             part
             for m in found
-            for part in (m.parts(self._splits[m.leaf], leaves[m.leaf]) if m.leaf in self._splits else [m])
+            for part in (
+                m.parts(self._splits[m.leaf], leaves[m.leaf]) if m.leaf in self._splits else [m]
+            )
         ]
 
     def maps_of_this_trace(self) -> list[LinearMap]:
@@ -65,19 +75,27 @@ class Probe:
         return self.found(self.leaves, self.batch)
 
     def by_parameter(
-        self, maps: Sequence[LinearMap], values: Sequence[Array], safer: Callable[[Array, Array], Array]
+        self,
+        maps: Sequence[LinearMap],
+        values: Sequence[Array],
+        safer: Callable[[Array, Array], Array],
     ) -> PyTree:
-        """A tree like the parameters of what was computed of their maps, `values` (*maps) each; None for those in no map.
+        """A tree like the parameters of what was computed of their maps, `values` (*maps) each;
+        None for those in no map.
 
-        A parameter stacked over a scan's layers has the values of all, of several uses the one that `safer` chooses.
+        A parameter stacked over a scan's layers has the values of all, of several uses the one that
+        `safer` chooses.
         """
         found: list[dict[tuple[int, ...], Array]] = [{} for _ in self.leaves]
         for linear_map, value in zip(maps, values, strict=True):
             earlier = found[linear_map.leaf].get(linear_map.layers)
-            # A slice of a parameter has fewer batch axes than another use: one number for all of them is what is safe.
+            # A slice of a parameter has fewer batch axes than another use: one number for all of
+            # them is what is safe.
             if earlier is not None and earlier.shape != value.shape:
                 earlier, value = (reduce(safer, x.ravel()) for x in (earlier, value))
-            found[linear_map.leaf][linear_map.layers] = value if earlier is None else safer(earlier, value)
+            found[linear_map.leaf][linear_map.layers] = (
+                value if earlier is None else safer(earlier, value)
+            )
         return jax.tree.unflatten(self._treedef, [_assembled(by_index) for by_index in found])
 
     def gradients_and_inputs(self) -> tuple[list[Array], list[Inputs]]:
@@ -105,7 +123,10 @@ class Probe:
             name = self.name(found)
             if uses.count(use) > 1:
                 name += f" (use {uses[: position + 1].count(use)})"
-            heads = [f" (map {', '.join(map(str, head))})" if head else "" for head in np.ndindex(shape[:-2])]
+            heads = [
+                f" (map {', '.join(map(str, head))})" if head else ""
+                for head in np.ndindex(shape[:-2])
+            ]
             labels.append(([name + head for head in heads], found.kind, (shape[-2], shape[-1])))
         return labels
 
@@ -121,7 +142,9 @@ def listed(stack: Array) -> Array:
 
 
 def shape_by_shape(function: Callable[[Array], Array], stacks: Sequence[Array]) -> list[Array]:
-    """A function of stacks of matrices, of each of these stacks: called once for all of one shape, so that it is compiled once for them."""
+    """A function of stacks of matrices, of each of these stacks: called once for all of one shape,
+    so that it is compiled once for them.
+    """
     alike: dict[tuple[tuple[int, ...], jnp.dtype], list[int]] = {}
     for place, stack in enumerate(stacks):
         alike.setdefault((stack.shape[1:], stack.dtype), []).append(place)
@@ -139,6 +162,8 @@ def _assembled(by_index: dict[tuple[int, ...], Array]) -> Array | None:
         return None
     if list(by_index) == [()]:
         return by_index[()]
-    extents = tuple(max(index[axis] for index in by_index) + 1 for axis in range(len(next(iter(by_index)))))
+    extents = tuple(
+        max(index[axis] for index in by_index) + 1 for axis in range(len(next(iter(by_index))))
+    )
     stacked = jnp.stack([by_index[index] for index in sorted(by_index)])
     return stacked.reshape(*extents, *stacked.shape[1:])

@@ -1,4 +1,6 @@
-"""The ledgers of the five papers, of what is known of widths and rates, and of recent statements: one beside the experiments of each."""
+"""The ledgers of the five papers, of what is known of widths and rates, and of recent statements:
+one beside the experiments of each.
+"""
 
 from functools import cache
 from pathlib import Path
@@ -19,7 +21,9 @@ PAPERS = {
 
 @cache
 def ledger(paper: str) -> lab.Ledger:
-    """The ledger of a paper; raises ValueError with the known ones for a paper that there is not."""
+    """The ledger of a paper; raises ValueError with the known ones for a paper that there is
+    not.
+    """
     if paper not in PAPERS:
         raise ValueError(f"There is no paper {paper!r}; there are {', '.join(PAPERS)}.")
     return lab.read_ledger(Path(__file__).parent / PAPERS[paper] / "ledger.toml", paper)

@@ -13,21 +13,28 @@ from specjax.models.targets import check_target
 def load_target(path: str, shape: tuple[int, int]) -> Float[Array, "rows columns"]:
     """The matrix in a .npy file, in JAX's default float.
 
-    Raises ValueError if there is no such file, it holds no real numbers, another shape, or entries that are not finite in that
-    float.
+    Raises ValueError if there is no such file, it holds no real numbers, another shape, or entries
+    that are not finite in that float.
     """
     if not Path(path).is_file():
         raise ValueError(f"There is no target file {path!r}; write the target with numpy.save.")
     try:
-        # An open file, because numpy leaves the one it opens to the garbage collector where it is no archive after all.
+        # An open file, because numpy leaves the one it opens to the garbage collector where it is
+        # no archive after all.
         with Path(path).open("rb") as file:
             matrix = np.load(file, allow_pickle=False)
     except (ValueError, OSError, EOFError, BadZipFile) as error:
-        raise ValueError(f"The target file {path!r} holds no array; write it with numpy.save.") from error
+        raise ValueError(
+            f"The target file {path!r} holds no array; write it with numpy.save."
+        ) from error
     # A .npz file loads as a mapping of arrays.
     if not isinstance(matrix, np.ndarray) or matrix.dtype.kind not in "iuf":
-        raise ValueError(f"The target file {path!r} holds no array of real numbers; write one with numpy.save.")
-    with np.errstate(over="ignore"):  # an entry too large becomes infinite, which is what is checked
+        raise ValueError(
+            f"The target file {path!r} holds no array of real numbers; write one with numpy.save."
+        )
+    with np.errstate(
+        over="ignore"
+    ):  # an entry too large becomes infinite, which is what is checked
         matrix = matrix.astype(jnp.result_type(float))
     check_target(matrix, shape, f"The target in {path!r}")
     return jnp.asarray(matrix)

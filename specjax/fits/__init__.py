@@ -1,6 +1,7 @@
 """Fits of labelled data: exponents, offsets, optima and ends, with intervals from the replicates.
 
-The data may come from a sweep or from anywhere else; a fit reads the dimension "seed" or "batch" as its replicates:
+The data may come from a sweep or from anywhere else; a fit reads the dimension "seed" or "batch" as
+its replicates:
 
     fit = fit_power_law(data["loss"], dim="d1")
     fit.exponent, fit.interval, fit.local_exponents

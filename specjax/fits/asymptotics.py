@@ -1,8 +1,10 @@
-"""The exponent of a quantity at large sizes: every one that some curve has which the data do not contradict.
+"""The exponent of a quantity at large sizes: every one that some curve has which the data do not
+contradict.
 
-A power law with one correction x⁻ᵍ and one above an offset are fitted; the exponent is inside of the intervals of those that the data
-bear. Neither is the whole of a law: a correction may have a second term that is no larger at the smallest size. A power of the logarithm
-moves exponents too, and is excluded or counted.
+A power law with one correction x⁻ᵍ and one above an offset are fitted; the exponent is inside of
+the intervals of those that the data bear. Neither is the whole of a law: a correction may have a
+second term that is no larger at the smallest size. A power of the logarithm moves exponents too,
+and is excluded or counted.
 """
 
 from collections.abc import Iterator
@@ -16,7 +18,8 @@ from specjax.fits import log_models
 from specjax.fits.bootstrap import By, Sample, sample_of
 from specjax.fits.ends import LEAST_LOGARITHM, End, Ends, ends_of, with_another_term
 
-_FEWEST = 5  # sizes, at which a model with one correction can be contradicted; with two it takes one size more
+# sizes, at which a model with one correction can be contradicted; with two it takes one size more
+_FEWEST = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +27,17 @@ class Asymptotics:
     """What data say of the exponent in a size at large sizes.
 
     Attributes:
-        exponent: That of the nearest power law with a correction or an offset; NaN where the data contradict all of them.
-        within: The interval of the exponents of such curves that are not contradicted, lengthened by the shift.
+        exponent: That of the nearest power law with a correction or an offset; NaN where the data
+            contradict all of them.
+        within: The interval of the exponents of such curves that are not contradicted, lengthened
+            by the shift.
         powers: The same of both models, with 0 where a curve above an offset settles at a limit.
         interval: Of all curves, those with a logarithm as well.
         limit: Whether a curve with a limit above 0 is as near, where the mean falls or rises.
-        curve: In words, the nearest power law; where the data contradict them, the nearest with a logarithm, or nothing.
-        left_out: How many of the smallest sizes were left out, at which the data contradict every power law.
+        curve: In words, the nearest power law; where the data contradict them, the nearest with a
+            logarithm, or nothing.
+        left_out: How many of the smallest sizes were left out, at which the data contradict every
+            power law.
     """
 
     exponent: float
@@ -49,9 +56,11 @@ class Asymptotics:
         return bool(np.isnan(self.exponent))
 
     def from_logarithm(self, exponent: float, *, any_unit: bool = True) -> tuple[float, bool]:
-        """Standard errors to the nearest xᵇ (log x/x₁)ᶜ with this b and a c of 1/2 or more up or down, and whether all are excluded.
+        """Standard errors to the nearest xᵇ (log x/x₁)ᶜ with this b and a c of 1/2 or more up or
+        down, and whether all are excluded.
 
-        The unit x₁ is any below the smallest x, or 1. At 0 E + A log x is one of them, if it is mostly a logarithm at the largest size.
+        The unit x₁ is any below the smallest x, or 1. At 0 E + A log x is one of them, if it is
+        mostly a logarithm at the largest size.
         """
         offset, _, log = self._models
         assert log.logs is not None
@@ -72,11 +81,14 @@ class Asymptotics:
 
 
 @checked_but("data")
-def asymptotics(data: xr.DataArray, dim: str, *, significance: float, by: By = "mean") -> Asymptotics:
+def asymptotics(
+    data: xr.DataArray, dim: str, *, significance: float, by: By = "mean"
+) -> Asymptotics:
     """The exponents at large `dim` that `data` do not contradict at `significance`.
 
-    Where every power law with one correction is contradicted, two terms of a series of corrections are fitted, and where that is as well
-    the smallest sizes are left out, as long as 5 are left. Data, errors and warnings are those of `fits.ends`.
+    Where every power law with one correction is contradicted, two terms of a series of corrections
+    are fitted, and where that is as well the smallest sizes are left out, as long as 5 are left.
+    Data, errors and warnings are those of `fits.ends`.
     """
     sample = sample_of(data, dim, least=_FEWEST, by=by)
     last: Ends | None = None
@@ -90,11 +102,15 @@ def asymptotics(data: xr.DataArray, dim: str, *, significance: float, by: By = "
     assert last is not None
     everything = (-np.inf, np.inf)
     curve = _curve(last[2]) if last[2].p_misfit >= significance else ""
-    return Asymptotics(np.nan, everything, everything, everything, False, curve, 0, last, significance)
+    return Asymptotics(
+        np.nan, everything, everything, everything, False, curve, 0, last, significance
+    )
 
 
 def _ever_more_terms(part: Sample, significance: float) -> Iterator[Ends]:
-    """The models with one correction, and with two where there are sizes enough to contradict them."""
+    """The models with one correction, and with two where there are sizes enough to contradict
+    them.
+    """
     models = ends_of(part, significance, second_terms=True)
     yield models
     if len(part.x) > _FEWEST:
@@ -115,10 +131,19 @@ def _exponents(models: Ends, significance: float, left_out: int) -> Asymptotics:
     interval = powers
     assert log.powers is not None
     if log.p_misfit >= significance and not log.powers[0] <= 0 <= log.powers[1]:
-        # A logarithm does better than none: how far it moves the exponent says how much the unknown form does.
+        # A logarithm does better than none: how far it moves the exponent says how much the unknown
+        #     form does.
         interval = _reaching([powers, log.exponents], abs(log.exponent - nearest.exponent))
     return Asymptotics(
-        nearest.exponent, within, powers, interval, limit, _curve(nearest), left_out, models, significance
+        nearest.exponent,
+        within,
+        powers,
+        interval,
+        limit,
+        _curve(nearest),
+        left_out,
+        models,
+        significance,
     )
 
 
@@ -127,7 +152,9 @@ def _reaching(intervals: list[tuple[float, float]], farther: float = 0.0) -> tup
 
 
 def _leading(offset: End) -> tuple[bool, tuple[float, float]]:
-    """Whether curves above an offset approach a limit above 0 and no other, and the exponents of their leading term."""
+    """Whether curves above an offset approach a limit above 0 and no other, and the exponents of
+    their leading term.
+    """
     assert offset.limits is not None
     (low, high), rising = offset.exponents, offset.rises
     if rising:

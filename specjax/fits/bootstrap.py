@@ -1,8 +1,9 @@
 """Seeds as a sample, their bootstrap, and the intervals it gives.
 
-A seed is drawn with all its widths at once. Widths are coupled (one seed, one draw, of which each width is a block), so their
-means move together, and a formula that takes them for independent can be wrong by a large factor in either direction. Whole seeds
-are resampled, and everything is computed again in each resample.
+A seed is drawn with all its widths at once. Widths are coupled (one seed, one draw, of which each
+width is a block), so their means move together, and a formula that takes them for independent can
+be wrong by a large factor in either direction. Whole seeds are resampled, and everything is
+computed again in each resample.
 """
 
 import warnings
@@ -20,23 +21,29 @@ from specjax.fits.tails import warn_of_heavy_tails
 from specjax.sweep.replicates import BATCH, SEED, present, replicate_dim
 
 ROUNDING = 1e-9  # a narrower interval of an exponent is one of rounding
-FEW = 10  # replicates below which a standard error is itself uncertain by a quarter, and a bootstrap rough
+# replicates below which a standard error is itself uncertain by a quarter, and a bootstrap rough
+FEW = 10
 
 
 class RoughFitWarning(UserWarning):
-    """A fit rests on so few points or replicates that its interval is rough, or cannot show misfit."""
+    """A fit rests on so few points or replicates that its interval is rough, or cannot show
+    misfit.
+    """
 
 
 _BATCH_ENTRIES = 4_000_000  # counts of resampled seeds held at once: 32 MB
 _PLURAL = {SEED: "seeds", BATCH: "batches"}
-_POINTS = 3  # at or below, a fit of two parameters has one residual at most, and its local exponents show nothing
+# at or below, a fit of two parameters has one residual at most, and its local exponents show
+# nothing
+_POINTS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Replicates of a quantity at each x; `y` is 0 where one is not `present`.
 
-    `replicate` is what one is, "seed" or "batch". `name` and `dim` are those of the data, `labels` those of dim and data with their units.
+    `replicate` is what one is, "seed" or "batch". `name` and `dim` are those of the data, `labels`
+    those of dim and data with their units.
     """
 
     name: str
@@ -84,7 +91,8 @@ def noise_told(stderr: float, level: float, resampled: str) -> str:
 
 
 def told(value: float, low: float, high: float, noise: str = "", *, rounding: float = 0.0) -> str:
-    """A number with its interval, by as many digits as tell its ends apart, and what the interval is made of.
+    """A number with its interval, by as many digits as tell its ends apart, and what the interval
+    is made of.
 
     Of an interval no wider than `rounding` as many digits are shown as rounding leaves.
     """
@@ -93,8 +101,12 @@ def told(value: float, low: float, high: float, noise: str = "", *, rounding: fl
     if high - low <= rounding:
         value, low, high = (round(part, 9) + 0.0 for part in (value, low, high))
     elif np.isfinite([low, high]).all() and high > low:
-        digits = int(np.clip(np.floor(np.log10(largest)) - np.floor(np.log10(high - low)) + 1, 3, 15))
-    return f"{value:.{digits}g} ({low:.{digits}g} to {high:.{digits}g}{f', {noise}' if noise else ''})"
+        digits = int(
+            np.clip(np.floor(np.log10(largest)) - np.floor(np.log10(high - low)) + 1, 3, 15)
+        )
+    return (
+        f"{value:.{digits}g} ({low:.{digits}g} to {high:.{digits}g}{f', {noise}' if noise else ''})"
+    )
 
 
 def sample_of(data: xr.DataArray, dim: str, least: int, by: By = "mean") -> Sample:
@@ -112,11 +124,14 @@ def sample_of(data: xr.DataArray, dim: str, least: int, by: By = "mean") -> Samp
     if len(failed):
         first = data[sample.replicate].values[failed][:5].tolist()
         raise ValueError(
-            f"A fit needs finite data, but {len(failed)} {_PLURAL[sample.replicate]} have NaN or inf (the first: {first}); "
-            "leave them out with specjax.sweep.without_failed(dataset)."
+            f"A fit needs finite data, but {len(failed)} {_PLURAL[sample.replicate]} have NaN or"
+            f" inf (the first: {first}); leave them out with specjax.sweep.without_failed(dataset)."
         )
     if len(sample.x) <= _POINTS:
-        told = f"A fit to {len(sample.x)} points along {dim!r} cannot show whether they follow a power law; sweep at least {_POINTS + 1}."
+        told = (
+            f"A fit to {len(sample.x)} points along {dim!r} cannot show whether they follow a power"
+            f" law; sweep at least {_POINTS + 1}."
+        )
         warnings.warn(told, RoughFitWarning, stacklevel=3)
     warn_if_few(sample, stacklevel=4)
     require_single_draws(by, data)
@@ -127,39 +142,48 @@ def sample_of(data: xr.DataArray, dim: str, least: int, by: By = "mean") -> Samp
 
 
 def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
-    """The replicates in float64 at every point of `dims`, the last of which is x and varies fastest, all of them ascending.
+    """The replicates in float64 at every point of `dims`, the last of which is x and varies
+    fastest, all of them ascending.
 
     Raises:
-        ValueError: no DataArray; other dimensions; fewer than `least` values of x; fewer than 2 replicates at a point; a coordinate that
-            is not positive.
+        ValueError: no DataArray; other dimensions; fewer than `least` values of x; fewer than 2
+            replicates at a point; a coordinate that is not positive.
     """
     if not isinstance(data, xr.DataArray):
         raise ValueError(
-            f"A fit needs one quantity, such as data['loss'], got a {type(data).__name__}; pass a DataArray."
+            f"A fit needs one quantity, such as data['loss'], got a {type(data).__name__}; pass a"
+            " DataArray."
         )
     replicate, dim, needed = replicate_dim(data), dims[-1], ", ".join(map(repr, dims))
     if sorted(map(str, data.dims)) != sorted([*dims, replicate]):
         raise ValueError(
-            f"A fit over {needed} needs exactly the dimensions ({needed}, 'seed') or ({needed}, 'batch'), got {tuple(data.dims)}; "
-            "select or average the others first."
+            f"A fit over {needed} needs exactly the dimensions ({needed}, 'seed') or ({needed},"
+            f" 'batch'), got {tuple(data.dims)}; select or average the others first."
         )
     if data.sizes[dim] < least:
         raise ValueError(
-            f"This fit needs at least {least} points along {dim!r}, got {data.sizes[dim]}; sweep more of them."
+            f"This fit needs at least {least} points along {dim!r}, got {data.sizes[dim]}; sweep"
+            " more of them."
         )
     require_sizes(data, *dims)
     data = data.sortby(list(dims)).transpose(*dims, replicate)
     y, there = data.values.astype(np.float64), present(data, replicate)
-    found = np.ones(y.shape, bool) if there is None else there.broadcast_like(data).transpose(*data.dims).values
+    found = (
+        np.ones(y.shape, bool)
+        if there is None
+        else there.broadcast_like(data).transpose(*data.dims).values
+    )
     fewest = int(found.sum(axis=-1).min()) if found.size else 0
     if fewest < 2:
         raise ValueError(
-            f"An interval needs at least 2 {_PLURAL[replicate]}, got {fewest}; run more seeds, or for values without seed noise "
-            f"repeat them with data.isel({replicate}=[0, 0])."
+            f"An interval needs at least 2 {_PLURAL[replicate]}, got {fewest}; run more seeds, or"
+            f" for values without seed noise repeat them with data.isel({replicate}=[0, 0])."
         )
     name = "data" if data.name is None else str(data.name)  # arithmetic on arrays drops their names
     units = (part.attrs.get("units") for part in (data[dim], data))
-    x_label, y_label = (f"{what} [{unit}]" if unit else what for what, unit in zip((dim, name), units, strict=True))
+    x_label, y_label = (
+        f"{what} [{unit}]" if unit else what for what, unit in zip((dim, name), units, strict=True)
+    )
     y, found = (part.reshape(-1, part.shape[-1]) for part in (np.where(found, y, 0.0), found))
     x = np.resize(np.asarray(data[dim].values, np.float64), len(y))
     return Sample(name, dim, (x_label, y_label), replicate, x, y, found)
@@ -170,8 +194,9 @@ def resample(
 ) -> tuple[Float[np.ndarray, "resamples n"], Float[np.ndarray, "resamples n"]]:
     """Means and standard errors in resamples of the replicates, all widths of a replicate together.
 
-    As many replicates are drawn as the width with most of them has, and each width uses those it has. A resample that leaves a
-    width without any is drawn again. Without any noise there is one resample, the sample itself.
+    As many replicates are drawn as the width with most of them has, and each width uses those it
+    has. A resample that leaves a width without any is drawn again. Without any noise there is one
+    resample, the sample itself.
 
     Raises:
         ValueError: fewer than 100 resamples.
@@ -200,9 +225,12 @@ def resample(
         whole = own.min(axis=1) > 0
         own, moved, second = own[whole], moved[whole] / own[whole], second[whole] / own[whole]
         variance = second - moved**2
-        # A resample that repeats one seed has no spread; what the subtraction leaves of it is rounding.
+        # A resample that repeats one seed has no spread; what the subtraction leaves of it is
+        # rounding.
         variance = np.where(variance > 1e-12 * second, variance, 0.0)
-        found.append((means + moved * scale[:, 0], np.sqrt(variance / np.maximum(own - 1, 1)) * scale[:, 0]))
+        found.append(
+            (means + moved * scale[:, 0], np.sqrt(variance / np.maximum(own - 1, 1)) * scale[:, 0])
+        )
         wanted -= len(own)
     resampled, spread = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return resampled, spread
@@ -210,15 +238,22 @@ def resample(
 
 @checked_but("data")
 def require_sizes(data: xr.DataArray, *dims: str) -> None:
-    """Raises a ValueError for data that are no real numbers, or coordinates that are no positive, finite and different ones."""
+    """Raises a ValueError for data that are no real numbers, or coordinates that are no positive,
+    finite and different ones.
+    """
     require_real(data)
     for dim in dims:
         _require_dim(data, dim)
         require_real(data[dim])
         x = np.asarray(data[dim].values, np.float64)
-        if dim not in data.coords or not (np.isfinite(x).all() and (x > 0).all()) or len(np.unique(x)) < len(x):
+        if (
+            dim not in data.coords
+            or not (np.isfinite(x).all() and (x > 0).all())
+            or len(np.unique(x)) < len(x)
+        ):
             raise ValueError(
-                f"A power law in {dim!r} needs a coordinate of positive, different numbers, got {data[dim].values.tolist()}."
+                f"A power law in {dim!r} needs a coordinate of positive, different numbers, got"
+                f" {data[dim].values.tolist()}."
             )
 
 
@@ -226,18 +261,24 @@ def require_single_draws(by: By, data: xr.DataArray) -> None:
     """Raises a ValueError for a median or a geometric mean where `data` have means of batches."""
     if by != "mean" and BATCH in data.dims:
         raise ValueError(
-            f"A {by} is of single draws, and {data.name!r} has means of batches; keep the seeds (reduce=None)."
+            f"A {by} is of single draws, and {data.name!r} has means of batches; keep the seeds"
+            " (reduce=None)."
         )
 
 
 def _require_dim(data: xr.DataArray, dim: str) -> None:
     if dim not in data.dims and dim not in data.coords:
-        raise ValueError(f"{dim!r} needs to be a dimension of the data, which have {sorted(map(str, data.dims))}.")
+        raise ValueError(
+            f"{dim!r} needs to be a dimension of the data, which have"
+            f" {sorted(map(str, data.dims))}."
+        )
 
 
 @checked
 def require_real(values: xr.DataArray) -> None:
-    """Raises a ValueError for data or coordinates that are no real numbers: text, dates, objects or complex numbers."""
+    """Raises a ValueError for data or coordinates that are no real numbers: text, dates, objects or
+    complex numbers.
+    """
     if values.dtype.kind not in "biuf":
         what = {"M": "dates", "m": "times", "c": "complex numbers"}.get(values.dtype.kind, "text")
         way = (
@@ -247,17 +288,22 @@ def require_real(values: xr.DataArray) -> None:
         )
         if what in ("dates", "times"):
             way = "give what has passed since the start as a number"
-        raise ValueError(f"{values.name!r} needs to be real numbers, got {what} ({values.dtype}); {way}.")
+        raise ValueError(
+            f"{values.name!r} needs to be real numbers, got {what} ({values.dtype}); {way}."
+        )
 
 
 def weights(
     x: Float[np.ndarray, " n"], errors: Float[np.ndarray, "sets n"], counts: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, "sets n"]:
-    """The inverse variance of each mean, to a factor, with the standard deviation of a replicate taken as a power law in x.
+    """The inverse variance of each mean, to a factor, with the standard deviation of a replicate
+    taken as a power law in x.
 
-    Its power law is the line through the logarithms of errors · √counts; errors of 0, as of a width where all replicates agree, are
-    left out of it, and with fewer than two others all widths weigh the same. Weights by each width's own variance would bias a fit to
-    skewed noise: a mean that came out high has a variance that came out high, and is given less weight for it.
+    Its power law is the line through the logarithms of errors · √counts; errors of 0, as of a width
+    where all replicates agree, are left out of it, and with fewer than two others all widths weigh
+    the same. Weights by each width's own variance would bias a fit to
+    skewed noise: a mean that came out high has a variance that came out high, and is given less
+        weight for it.
     """
     log_x = np.log(x)
     known = errors > 0
@@ -271,17 +317,22 @@ def weights(
 
 
 def degrees_of_freedom(
-    sample: Sample, means: Float[np.ndarray, "resamples n"], replicates: Float[np.ndarray, "resamples k"]
+    sample: Sample,
+    means: Float[np.ndarray, "resamples n"],
+    replicates: Float[np.ndarray, "resamples k"],
 ) -> Float[np.ndarray, " k"]:
     """Of the bootstrap variance of each of k estimates: replicates less one.
 
-    Where widths have different numbers of them: the harmonic mean of those, each weighted with the share of its width in the
-    variance of the estimate, which the regression of the estimate on the resampled means tells.
+    Where widths have different numbers of them: the harmonic mean of those, each weighted with the
+    share of its width in the variance of the estimate, which the regression of the estimate on the
+    resampled means tells.
     """
     own = sample.counts - 1.0
     if len(np.unique(own)) == 1:
         return np.full(replicates.shape[1], own[0])
-    slopes, *_ = np.linalg.lstsq(means - means.mean(axis=0), replicates - replicates.mean(axis=0), rcond=None)
+    slopes, *_ = np.linalg.lstsq(
+        means - means.mean(axis=0), replicates - replicates.mean(axis=0), rcond=None
+    )
     shares = (slopes * means.std(axis=0)[:, None]) ** 2
     known = shares.sum(axis=0) > 0
     shares = np.where(known, shares, 1.0)
@@ -289,14 +340,18 @@ def degrees_of_freedom(
 
 
 def tail_of(level: float, freedom: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:
-    """The share of replicates beyond each end of the interval at `level`; raises a ValueError for a level outside (0, 1).
+    """The share of replicates beyond each end of the interval at `level`; raises a ValueError for a
+    level outside (0, 1).
 
-    A resample has (n - 1)/n of the variance it stands for, and a percentile interval uses the normal where t is due; the tail of
-    the expanded percentile interval (Hesterberg 2015) makes up for both.
+    A resample has (n - 1)/n of the variance it stands for, and a percentile interval uses the
+    normal where t is due; the tail of the expanded percentile interval (Hesterberg 2015) makes up
+    for both.
     """
     if not 0 < level < 1:
         raise ValueError(f"level needs to be between 0 and 1, got {level}; write e.g. 0.95.")
-    return np.asarray(stats.norm.cdf(np.sqrt((freedom + 1) / freedom) * stats.t.ppf((1 - level) / 2, freedom)))
+    return np.asarray(
+        stats.norm.cdf(np.sqrt((freedom + 1) / freedom) * stats.t.ppf((1 - level) / 2, freedom))
+    )
 
 
 def intervals(
@@ -309,12 +364,15 @@ def intervals(
 
 
 def warn_if_few(sample: Sample, stacklevel: int) -> None:
-    """Warns with a RoughFitWarning, where there is noise, of fewer replicates at a width than an interval needs."""
+    """Warns with a RoughFitWarning, where there is noise, of fewer replicates at a width than an
+    interval needs.
+    """
     if sample.counts.min() >= FEW or not np.any(sample.means_and_stderrs()[1] > 0):
         return
     more = "cut the seeds into more batches" if sample.replicate == BATCH else "run more seeds"
     warnings.warn(
-        f"The intervals of {sample.name!r} rest on {sample.resampled}, and below {FEW} they are rough; {more}.",
+        f"The intervals of {sample.name!r} rest on {sample.resampled}, and below {FEW} they are"
+        f" rough; {more}.",
         RoughFitWarning,
         stacklevel=stacklevel,
     )

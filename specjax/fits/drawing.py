@@ -1,4 +1,5 @@
-"""Pictures of fits: means, curve, band and exponent; and of optima: a curve for each size with its optimum.
+"""Pictures of fits: means, curve, band and exponent; and of optima: a curve for each size with its
+optimum.
 
 Matplotlib is imported where it is needed, so that a sweep does not wait for it.
 """
@@ -19,15 +20,23 @@ _POINTS = 200
 
 @checked
 def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
-    """Draws means with bars of two standard errors, the curve and its band at each x, with the exponent in the legend.
+    """Draws means with bars of two standard errors, the curve and its band at each x, with the
+    exponent in the legend.
 
-    It is drawn into `ax`, or a new figure, with logarithmic axes; the y axis is linear if a mean is not positive. An offset is a dashed
-    line.
+    It is drawn into `ax`, or a new figure, with logarithmic axes; the y axis is linear if a mean is
+    not positive. An offset is a dashed line.
     """
     ax = _axes(ax)
     label = f"{fit.name}, mean ± 2 standard errors"
     points = ax.errorbar(
-        fit.widths, fit.means, yerr=2 * fit.stderrs, fmt="o", markersize=5, capsize=2, linewidth=1, label=label
+        fit.widths,
+        fit.means,
+        yerr=2 * fit.stderrs,
+        fmt="o",
+        markersize=5,
+        capsize=2,
+        linewidth=1,
+        label=label,
     )
     color = points[0].get_color()
     x = np.geomspace(fit.widths[0], fit.widths[-1], _POINTS)
@@ -53,10 +62,12 @@ def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
 
 @checked
 def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
-    """Draws the means against the scalar, one curve for each size, with their optima; the y axis is linear where a mean is not positive.
+    """Draws the means against the scalar, one curve for each size, with their optima; the y axis is
+    linear where a mean is not positive.
 
-    It is drawn into `ax`, or a new figure. Bars of means are two standard errors. An optimum is a filled mark, with its interval as a line;
-    an open mark is a least point at the end of the grid, where there is no optimum. What is not finite is not drawn.
+    It is drawn into `ax`, or a new figure. Bars of means are two standard errors. An optimum is a
+    filled mark, with its interval as a line; an open mark is a least point at the end of the grid,
+    where there is no optimum. What is not finite is not drawn.
     """
     from matplotlib import colormaps
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -66,7 +77,9 @@ def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
     for place, (size, color) in enumerate(zip(found.sizes, shades, strict=True)):
         mean, least, best = found.means[place], found.minima[place], found.best[place]
         style = {"fmt": ".-", "markersize": 4, "capsize": 2, "linewidth": 1, "color": color}
-        ax.errorbar(found.grid, mean, yerr=2 * found.stderrs[place], label=f"{found.dim} {size:g}", **style)
+        ax.errorbar(
+            found.grid, mean, yerr=2 * found.stderrs[place], label=f"{found.dim} {size:g}", **style
+        )
         if np.isfinite(found.optima[place]):
             ax.plot(found.intervals[place], [least, least], color=color, linewidth=2.5, alpha=0.5)
             ax.plot(found.optima[place], least, "o", markersize=7, color=color)
@@ -87,7 +100,10 @@ def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
             ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel(found.labels[0])
     ax.set_ylabel(f"{found.labels[1]}, mean ± 2 standard errors")
-    (low, high), title = found.interval, f"{found.over} of least {found.name}: no exponent, the grid is too short"
+    (low, high), title = (
+        found.interval,
+        f"{found.over} of least {found.name}: no exponent, the grid is too short",
+    )
     if np.isfinite(found.exponent):
         title = f"optimum ∝ {found.dim}^{found.exponent:.2f} ({low:.2f} to {high:.2f})"
     ax.set_title(title, fontsize="medium")
@@ -104,5 +120,7 @@ def _axes(ax: "Axes | None") -> "Axes":
 
 
 def tick_label(value: float | int | np.number) -> str:
-    """A number beside an axis: whole numbers as they are, others by three digits, since more would touch their neighbours."""
+    """A number beside an axis: whole numbers as they are, others by three digits, since more would
+    touch their neighbours.
+    """
     return f"{value:g}" if float(value).is_integer() else f"{value:.3g}"

@@ -1,9 +1,13 @@
-"""What swept data do beyond the sizes swept: every curve of three models that they do not contradict.
+"""What swept data do beyond the sizes swept: every curve of three models that they do not
+contradict.
 
-The models are y = E + A xᵇ ("offset"), y = a xᵇ (1 + c x⁻ᵍ) with a fitted power g ("subleading"), and y = a xᵇ (log x)ᶜ ("logarithm").
-The exponents that are not contradicted are those where the distance T² of `specjax.fits.misfit` is above its least value by no more
-than Rao's test allows for one parameter. The limits E and the powers c of the logarithm that are not contradicted are found likewise.
-As b tends to 0, E runs to infinity: a limit has a finite interval exactly where growth without end is contradicted within that model.
+The models are y = E + A xᵇ ("offset"), y = a xᵇ (1 + c x⁻ᵍ) with a fitted power g ("subleading"),
+and y = a xᵇ (log x)ᶜ ("logarithm"). The exponents that are not contradicted are those where the
+distance T² of `specjax.fits.misfit` is above its least value by no more than Rao's test allows for
+one parameter. The limits E and the powers c of the logarithm that are not contradicted are found
+likewise.
+As b tends to 0, E runs to infinity: a limit has a finite interval exactly where growth without end
+    is contradicted within that model.
 """
 
 from collections.abc import Callable
@@ -22,11 +26,17 @@ from specjax.fits.misfit import Whitened, beside, whitened
 from specjax.fits.regression import rise
 
 SLOWEST = 0.5
-"""The least power g of a correction x⁻ᵍ: 1/√x is the slowest rate at which fluctuations of a random matrix vanish."""
+"""The least power g of a correction x⁻ᵍ: 1/√x is the slowest rate at which fluctuations of a random
+matrix vanish.
+"""
 TOLERANCE = 3e-4
-"""The relative error by which a model may miss a mean: all laws have more terms than models, and precise data would contradict any."""
+"""The relative error by which a model may miss a mean: all laws have more terms than models, and
+precise data would contradict any.
+"""
 LEAST_LOGARITHM = 0.5
-"""The smallest power of a logarithm that counts: no data tell a power law from one with (log x)^0.001."""
+"""The smallest power of a logarithm that counts: no data tell a power law from one with (log
+x)^0.001.
+"""
 _LIMITS = 401  # exponents at which a limit is computed
 _FLATTEST = 1e-6  # the exponent nearest to 0 of them: E + A xᵇ is a logarithm there
 
@@ -35,14 +45,16 @@ _FLATTEST = 1e-6  # the exponent nearest to 0 of them: E + A xᵇ is a logarithm
 class End:
     """The curves of one model that data do not contradict.
 
-    `p_misfit` is the p-value of the nearest curve, small if the model is contradicted, and `misfit` its T². `exponent` is b of that curve
-    and `exponents` the interval of all. `rises` says whether the nearest curve does, at the largest x. `from_zero` is the distance of the
-    nearest curve with b of the other sign, in standard errors.
+    `p_misfit` is the p-value of the nearest curve, small if the model is contradicted, and `misfit`
+    its T². `exponent` is b of that curve and `exponents` the interval of all. `rises` says whether
+    the nearest curve does, at the largest x. `from_zero` is the distance of the nearest curve with
+    b of the other sign, in standard errors.
 
-    `limit` and `limits` are E for b < 0, of the model "offset", with infinite ends where b may be 0 or above, and `from_no_limit` is the
-    distance of the nearest curve with E = 0 and b < 0; `logarithmic` is the local power of the logarithm of E + A log x at the largest x, 0
-    if b = 0 is contradicted. `power` is g of "subleading" and c of (log x/unit)ᶜ of "logarithm"; `powers` is the
-    interval of all c, and `logs` has all curves with one. What a model lacks is None.
+    `limit` and `limits` are E for b < 0, of the model "offset", with infinite ends where b may be 0
+    or above, and `from_no_limit` is the distance of the nearest curve with E = 0 and b < 0;
+    `logarithmic` is the local power of the logarithm of E + A log x at the largest x, 0 if b = 0 is
+    contradicted. `power` is g of "subleading" and c of (log x/unit)ᶜ of "logarithm"; `powers` is
+    the interval of all c, and `logs` has all curves with one. What a model lacks is None.
     """
 
     model: Literal["offset", "subleading", "logarithm"]
@@ -63,7 +75,9 @@ class End:
 
     @property
     def is_logarithm(self) -> bool:
-        """Whether E + A log x is not contradicted within the model "offset", and is mostly a logarithm at the largest x."""
+        """Whether E + A log x is not contradicted within the model "offset", and is mostly a
+        logarithm at the largest x.
+        """
         return self.logarithmic is not None and abs(self.logarithmic) >= LEAST_LOGARITHM
 
 
@@ -81,17 +95,19 @@ def ends(
     tolerance: float = TOLERANCE,
     by: By = "mean",
 ) -> Ends:
-    """The curves of the models "offset", "subleading" and "logarithm" that `data` do not contradict at `significance`.
+    """The curves of the models "offset", "subleading" and "logarithm" that `data` do not contradict
+    at `significance`.
 
-    If a model is right, each of its intervals leaves the truth out with that probability. Data, errors and warnings are those of
-    `choose_model`, with at least 5 widths.
+    If a model is right, each of its intervals leaves the truth out with that probability. Data,
+    errors and warnings are those of `choose_model`, with at least 5 widths.
 
     Args:
         data: Dimensions exactly `dim` and "seed" or "batch".
         dim: The dimension that is x.
         significance: What each interval leaves out.
         slowest: The least power of a correction, at most 2.
-        tolerance: The relative error by which a model may miss each mean besides the noise of the seeds.
+        tolerance: The relative error by which a model may miss each mean besides the noise of the
+            seeds.
         by: What is estimated at each x: the mean, the median or the geometric mean.
     """
     return ends_of(sample_of(data, dim, least=5, by=by), significance, slowest, tolerance)
@@ -105,13 +121,17 @@ def ends_of(
     *,
     second_terms: bool = False,
 ) -> Ends:
-    """Those of a sample, of corrections with a second term that is no larger as well if that is asked for.
+    """Those of a sample, of corrections with a second term that is no larger as well if that is
+    asked for.
 
     Raises:
         ValueError: the means cannot be tested (`whitened`), or `slowest` is outside of (0, 2].
     """
     if not 0 < slowest <= FASTEST:
-        raise ValueError(f"The least power of a correction needs to be above 0 and at most {FASTEST:g}, got {slowest}.")
+        raise ValueError(
+            f"The least power of a correction needs to be above 0 and at most {FASTEST:g}, got"
+            f" {slowest}."
+        )
     means = whitened(sample, significance, tolerance)
     return (
         _offset(means, significance),
@@ -121,12 +141,18 @@ def ends_of(
             log_models.corrected(means, significance, slowest, second_terms=second_terms),
             significance,
         ),
-        _of_curves("logarithm", means, log_models.logarithmic_in_any_unit(means, significance), significance),
+        _of_curves(
+            "logarithm",
+            means,
+            log_models.logarithmic_in_any_unit(means, significance),
+            significance,
+        ),
     )
 
 
 def with_another_term(sample: Sample, significance: float, models: Ends) -> Ends:
-    """Those of a sample with two terms of a series of corrections of any size, and one beside the logarithm; the offset has none and stays.
+    """Those of a sample with two terms of a series of corrections of any size, and one beside the
+    logarithm; the offset has none and stays.
 
     The exponents of the `models` with a second term that is no larger are among them.
     """
@@ -162,7 +188,10 @@ def _offset(means: Whitened, significance: float) -> End:
     slope, stderr, _ = beside(constant, means.units(rise(x, np.array([0.0, b])).T), target)
     if high >= 0:
         reach = np.sqrt(room) * stderr[0]
-        limits = -np.inf if slope[0] - reach < 0 else limits[0], np.inf if slope[0] + reach > 0 else limits[1]
+        limits = (
+            -np.inf if slope[0] - reach < 0 else limits[0],
+            (np.inf if slope[0] + reach > 0 else limits[1]),
+        )
     logarithmic = 0.0
     if low <= 0 <= high:
         (start,), _, _ = beside(means.units(rise(x, np.zeros(1)).T), constant, target)
@@ -182,11 +211,14 @@ def _offset(means: Whitened, significance: float) -> End:
     )
 
 
-def _of_curves(model: Literal["subleading", "logarithm"], means: Whitened, found: Allowed, significance: float) -> End:
+def _of_curves(
+    model: Literal["subleading", "logarithm"], means: Whitened, found: Allowed, significance: float
+) -> End:
     x = means.sample.x
     curve = x**found.exponent * np.exp(found.correction)
     low, high = found.exponents
-    # Standard errors from 0, of which there are as many between the exponent and the end of its interval as the room allows.
+    # Standard errors from 0, of which there are as many between the exponent and the end of its
+    # interval as the room allows.
     reach = abs((low if found.exponent > 0 else high) - found.exponent)
     room = np.sqrt(means.room(found.misfit, significance, found.parameters))
     end = End(
@@ -201,13 +233,17 @@ def _of_curves(model: Literal["subleading", "logarithm"], means: Whitened, found
     )
     if model == "subleading":
         return end
-    return replace(end, power=found.logarithm, unit=found.unit, powers=found.logarithms, logs=found.logs)
+    return replace(
+        end, power=found.logarithm, unit=found.unit, powers=found.logarithms, logs=found.logs
+    )
 
 
 def _profile(
     means: Whitened, misfit: Callable[[np.ndarray], np.ndarray], significance: float
 ) -> tuple[float, float, tuple[float, float], float]:
-    """The b of least misfit, that misfit, the interval of b, and how far the nearest b of the other sign is, in standard errors."""
+    """The b of least misfit, that misfit, the interval of b, and how far the nearest b of the other
+    sign is, in standard errors.
+    """
     b, least, grid, values = means.nearest(misfit)
     top = least + means.room(least, significance)
 
@@ -218,7 +254,11 @@ def _profile(
         beyond = side[np.abs(grid[side] - b) > abs(last - b)]
         if not len(beyond):
             return last
-        return float(optimize.brentq(lambda at: float(misfit(np.array([at]))[0]) - top, last, float(grid[beyond[0]])))
+        return float(
+            optimize.brentq(
+                lambda at: float(misfit(np.array([at]))[0]) - top, last, float(grid[beyond[0]])
+            )
+        )
 
     places = np.arange(len(grid))
     interval = end(places[grid < b][::-1]), end(places[grid > b])

@@ -5,7 +5,8 @@ from jaxtyping import Float
 
 
 def unit_of(values: Float[np.ndarray, "..."], axis: int | None = None) -> Float[np.ndarray, "..."]:
-    """The power of two of the largest finite magnitude along an axis, or of all, with the axes kept; 1 where there is none but 0.
+    """The power of two of the largest finite magnitude along an axis, or of all, with the axes
+    kept; 1 where there is none but 0.
 
     Division by it is exact.
     """

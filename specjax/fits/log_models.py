@@ -1,8 +1,10 @@
-"""Models that are linear in the logarithm of the means but for one or two parameters, with all of their curves that data do not contradict.
+"""Models that are linear in the logarithm of the means but for one or two parameters, with all of
+their curves that data do not contradict.
 
-The squared distance T² is that of `specjax.fits.misfit`, here between log means and the logarithm of a curve, with the covariance of log
-means to first order in their noise. For given shape parameters the exponent b and the prefactor, and what else is linear, have closed
-forms; so the b that are not contradicted are the union over the shapes of those within the room that is left.
+The squared distance T² is that of `specjax.fits.misfit`, here between log means and the logarithm
+of a curve, with the covariance of log means to first order in their noise. For given shape
+parameters the exponent b and the prefactor, and what else is linear, have closed forms; so the b
+that are not contradicted are the union over the shapes of those within the room that is left.
 """
 
 from dataclasses import dataclass, replace
@@ -23,15 +25,19 @@ _CLOSER = 3  # grids of powers about the one of the farthest exponent
 _REACH = 1.5  # of the radius within which a parabola stays below the level
 _SECOND = ((0, 0), (-1, 0), (-0.5, 0), (0.5, 0), (1, 0), (0, 0.2), (0, 0.35), (0, 0.6), (0, 1))
 """The second terms of a correction u = (x₀/x)ᵍ: with (r, l) it is u (1 + r u + l log(x/x₀))."""
-_LOGS_AT_SMALLEST = np.geomspace(0.7, 10, 16)  # the logarithm at the smallest x, in the units in which it is one
+_LOGS_AT_SMALLEST = np.geomspace(
+    0.7, 10, 16
+)  # the logarithm at the smallest x, in the units in which it is one
 
 
 @dataclass(frozen=True, eq=False)
 class Allowed:
-    """The curves of a model that are not contradicted: T² and parameters of the nearest, and the interval of each.
+    """The curves of a model that are not contradicted: T² and parameters of the nearest, and the
+    interval of each.
 
-    `power` is that of the correction of the nearest curve, and `correction` what is added to the logarithm of its a xᵇ at each x;
-    `logarithm` is its power of log(x/unit) and `logarithms` the interval of that, and `logs` has all curves with one.
+    `power` is that of the correction of the nearest curve, and `correction` what is added to the
+    logarithm of its a xᵇ at each x; `logarithm` is its power of log(x/unit) and `logarithms` the
+    interval of that, and `logs` has all curves with one.
     """
 
     misfit: float
@@ -48,10 +54,11 @@ class Allowed:
 
 @dataclass(frozen=True, eq=False)
 class Logarithms:
-    """Curves with a power of the logarithm: T² by the exponent and that power, for each of several shapes.
+    """Curves with a power of the logarithm: T² by the exponent and that power, for each of several
+    shapes.
 
-    It is least at `centers`, where it is `misfits`, and `inverses` are the inverses of the covariance of the two. A curve counts if
-    T² is at most `top`.
+    It is least at `centers`, where it is `misfits`, and `inverses` are the inverses of the
+    covariance of the two. A curve counts if T² is at most `top`.
     """
 
     misfits: Float[np.ndarray, " shapes"]
@@ -61,7 +68,8 @@ class Logarithms:
     top: float
 
     def misfit_with(self, exponent: float | None, least: float, *, any_unit: bool = True) -> float:
-        """T² of the nearest curve with this exponent, or with any, and a power of the logarithm from `least` to 3, up or down.
+        """T² of the nearest curve with this exponent, or with any, and a power of the logarithm
+        from `least` to 3, up or down.
 
         The logarithm is log x/x₁ for any of the units x₁, or the first of them alone.
         """
@@ -73,7 +81,9 @@ class Logarithms:
         return in_words(exponent, power, unit)
 
     def exponents(self) -> tuple[float, float]:
-        """The least and the largest exponent of a curve whose power of the logarithm is at most 3, up or down."""
+        """The least and the largest exponent of a curve whose power of the logarithm is at most 3,
+        up or down.
+        """
         (bb, bc), (_, cc) = np.moveaxis(self.inverses, 0, -1)
         room = self.top - self.misfits
         inside = room >= 0
@@ -83,12 +93,16 @@ class Logarithms:
             farthest = -side * bc / cc * np.sqrt(np.where(inside, room, 0) / (bb - bc**2 / cc))
             moved = np.clip(self.centers[:, 1] + farthest, -_LARGEST, _LARGEST) - self.centers[:, 1]
             left = room - (cc - bc**2 / bb) * moved**2
-            reach = side * (self.centers[:, 0] - bc / bb * moved) + np.sqrt(np.clip(left, 0, None) / bb)
+            reach = side * (self.centers[:, 0] - bc / bb * moved) + np.sqrt(
+                np.clip(left, 0, None) / bb
+            )
             ends.append(side * float(np.max(np.where(left >= 0, reach, -np.inf))))
         nearest = float(self.centers[np.argmin(self.misfits), 0])
         return (ends[0], ends[1]) if np.isfinite(ends).all() else (nearest, nearest)
 
-    def _nearest(self, exponent: float | None, least: float, any_unit: bool) -> tuple[float, float, float]:
+    def _nearest(
+        self, exponent: float | None, least: float, any_unit: bool
+    ) -> tuple[float, float, float]:
         (bb, bc), (_, cc) = np.moveaxis(self.inverses, 0, -1)
         found = np.inf, np.nan, np.nan
         for side in (-1, 1):
@@ -103,7 +117,9 @@ class Logarithms:
             misfits = self.misfits + bb * away**2 + 2 * bc * away * moved + cc * moved**2
             misfits = np.where(any_unit | (self.units == self.units[0]), misfits, np.inf)
             place = int(np.argmin(misfits))
-            found = min(found, (float(misfits[place]), float(powers[place]), float(self.units[place])))
+            found = min(
+                found, (float(misfits[place]), float(powers[place]), float(self.units[place]))
+            )
         return found
 
 
@@ -128,7 +144,9 @@ def logarithmic_in_any_unit(means: Whitened, significance: float) -> Allowed:
     return _with_units(means, significance, _units(means))
 
 
-def _with_units(means: Whitened, significance: float, units: Float[np.ndarray, " units"]) -> Allowed:
+def _with_units(
+    means: Whitened, significance: float, units: Float[np.ndarray, " units"]
+) -> Allowed:
     return _linear(means, significance, _columns(means, _log_log(means, units)), units)
 
 
@@ -142,19 +160,31 @@ def logarithmic_corrected(means: Whitened, significance: float, slowest: float) 
     """y = a xᵇ (log x/x₁)ᶜ exp(p x⁻ᵍ)."""
     powers, term = _corrections(means, slowest)
     units = _units(means)
-    columns = _columns(means, np.tile(_log_log(means, units), (len(powers), 1)), np.repeat(term, len(units), axis=0))
-    return _linear(means, significance, columns, np.tile(units, len(powers)), np.repeat(powers, len(units)))
+    columns = _columns(
+        means,
+        np.tile(_log_log(means, units), (len(powers), 1)),
+        np.repeat(term, len(units), axis=0),
+    )
+    return _linear(
+        means, significance, columns, np.tile(units, len(powers)), np.repeat(powers, len(units))
+    )
 
 
-def corrected(means: Whitened, significance: float, slowest: float, *, second_terms: bool) -> Allowed:
-    """y = a xᵇ (1 + c t(x)), positive, with a correction that is smaller than the leading term at the largest x.
+def corrected(
+    means: Whitened, significance: float, slowest: float, *, second_terms: bool
+) -> Allowed:
+    """y = a xᵇ (1 + c t(x)), positive, with a correction that is smaller than the leading term at
+    the largest x.
 
-    t = x⁻ᵍ, or with `second_terms` also a sum of it and one that is at the smallest x no larger: x⁻²ᵍ of either sign, or x⁻ᵍ log x. The
-    power g is between `slowest` and 2. T² and the parameters are those of the nearest curve without a second term.
+    t = x⁻ᵍ, or with `second_terms` also a sum of it and one that is at the smallest x no larger:
+    x⁻²ᵍ of either sign, or x⁻ᵍ log x. The power g is between `slowest` and 2. T² and the parameters
+    are those of the nearest curve without a second term.
     """
     powers, kinds = (
         part.ravel()
-        for part in np.meshgrid(np.linspace(slowest, FASTEST, _POWERS), np.arange(len(_SECOND) if second_terms else 1))
+        for part in np.meshgrid(
+            np.linspace(slowest, FASTEST, _POWERS), np.arange(len(_SECOND) if second_terms else 1)
+        )
     )
     misfits, shapes = _nearest_shapes(means, powers, kinds)
     for kind in [0, 0, 0, None, None]:
@@ -173,7 +203,9 @@ def corrected(means: Whitened, significance: float, slowest: float, *, second_te
     at = slice(place, place + 1)
     _, nearest, _ = _of_shapes(means, powers[at], kinds[at], shapes[at, None])
     correction = np.log1p(np.expm1(shapes[place]) * _terms(means, powers[at], kinds[at])[0])
-    return Allowed(float(misfits[place]), 4, float(nearest[0, 0]), interval, float(powers[place]), correction)
+    return Allowed(
+        float(misfits[place]), 4, float(nearest[0, 0]), interval, float(powers[place]), correction
+    )
 
 
 def _closer(power: float, slowest: float) -> Float[np.ndarray, " powers"]:
@@ -201,7 +233,9 @@ def _exponents_below(
     shapes: Float[np.ndarray, " sets"],
     top: float,
 ) -> tuple[float, float]:
-    """The least and the largest exponent of a curve whose T² is at most `top`, from powers of which some are near to its power."""
+    """The least and the largest exponent of a curve whose T² is at most `top`, from powers of which
+    some are near to its power.
+    """
     ends = []
     for side in (-1, 1):
         tried, alike, nearest, best = powers, kinds, shapes, -np.inf
@@ -218,7 +252,9 @@ def _exponents_below(
 
 
 def _between_neighbours(
-    powers: Float[np.ndarray, " sets"], kinds: Int[np.ndarray, " sets"], farthest: Float[np.ndarray, " sets"]
+    powers: Float[np.ndarray, " sets"],
+    kinds: Int[np.ndarray, " sets"],
+    farthest: Float[np.ndarray, " sets"],
 ) -> tuple[Float[np.ndarray, " more"], Int[np.ndarray, " more"]]:
     """For each kind the powers between the neighbours of the one whose exponent is farthest."""
     found = []
@@ -226,7 +262,9 @@ def _between_neighbours(
         own = kinds == kind
         ordered = np.unique(powers[own])
         at = int(np.searchsorted(ordered, powers[own][np.argmax(farthest[own])]))
-        found.append(np.linspace(ordered[max(at - 1, 0)], ordered[min(at + 1, len(ordered) - 1)], _POWERS))
+        found.append(
+            np.linspace(ordered[max(at - 1, 0)], ordered[min(at + 1, len(ordered) - 1)], _POWERS)
+        )
     return np.concatenate(found), np.repeat(np.unique(kinds), _POWERS)
 
 
@@ -240,7 +278,11 @@ def _of_shapes(
     inverse, across = means.log_basis
     term = _terms(means, powers, kinds)[:, None, :]
     left = means.log_target - means.of_logs(np.log1p(np.expm1(shapes)[..., None] * term))
-    return np.sum((left @ across) ** 2, axis=-1), left @ inverse[1], float(np.sqrt(np.sum(inverse[1] ** 2)))
+    return (
+        np.sum((left @ across) ** 2, axis=-1),
+        left @ inverse[1],
+        float(np.sqrt(np.sum(inverse[1] ** 2))),
+    )
 
 
 def _bounds(
@@ -274,14 +316,18 @@ def _shapes_about(
     shapes: Float[np.ndarray, " sets"],
     top: float,
 ) -> Float[np.ndarray, "sets shapes"]:
-    """Shapes for each power, over all of their range and about the nearest one as far as T² stays below `top`."""
+    """Shapes for each power, over all of their range and about the nearest one as far as T² stays
+    below `top`.
+    """
     low, high = _bounds(means, powers, kinds)
     everywhere = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _SHAPES)
     # By the largest distance below `top` among ever larger ones: a misfit need not be a parabola.
     around = np.geomspace(1e-9, 1.0, 2 * _SHAPES)
     grids = [everywhere, shapes[:, None]]
     for side in (-1, 1):
-        trial = np.clip(shapes[:, None] + side * around * (high - low)[:, None], low[:, None], high[:, None])
+        trial = np.clip(
+            shapes[:, None] + side * around * (high - low)[:, None], low[:, None], high[:, None]
+        )
         found, _, _ = _of_shapes(means, powers, kinds, trial)
         below = np.where(found <= top, np.abs(trial - shapes[:, None]), 0.0).max(axis=1)
         radius = _REACH * np.maximum(below, 1e-9 * (high - low))
@@ -290,7 +336,9 @@ def _shapes_about(
 
 
 def _columns(means: Whitened, *extra: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "sets n k"]:
-    """1, log x and further columns of the logarithm of a model, one set of them for each set of the further ones."""
+    """1, log x and further columns of the logarithm of a model, one set of them for each set of the
+    further ones.
+    """
     x = means.sample.x
     parts = [np.atleast_2d(part) for part in (np.ones_like(x), np.log(x), *extra)]
     return np.stack(np.broadcast_arrays(*parts), axis=-1)
@@ -306,7 +354,9 @@ def _log_log(means: Whitened, units: Float[np.ndarray, " units"]) -> Float[np.nd
     return np.log(np.log(means.sample.x / units[:, None]))
 
 
-def _corrections(means: Whitened, slowest: float) -> tuple[Float[np.ndarray, " sets"], Float[np.ndarray, "sets n"]]:
+def _corrections(
+    means: Whitened, slowest: float
+) -> tuple[Float[np.ndarray, " sets"], Float[np.ndarray, "sets n"]]:
     """Powers g of a correction, and (x₀/x)ᵍ for each."""
     powers = np.linspace(slowest, FASTEST, 6 * _POWERS)
     return powers, (means.sample.x[0] / means.sample.x) ** powers[:, None]
@@ -321,8 +371,8 @@ def _linear(
 ) -> Allowed:
     """The curves of a model whose logarithm is linear in each of several sets of `_columns`.
 
-    The third column is log log(x/x₁) where the sets differ in x₁, one of `logs`. That and the power of a correction, one of `powers`, are a
-    parameter each.
+    The third column is log log(x/x₁) where the sets differ in x₁, one of `logs`. That and the power
+    of a correction, one of `powers`, are a parameter each.
     """
     white = np.swapaxes(means.of_logs(np.swapaxes(columns, 1, 2)), 1, 2)
     scale = np.sqrt(np.sum(white**2, axis=1, keepdims=True))

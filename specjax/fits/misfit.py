@@ -1,9 +1,11 @@
 """How far swept means are from the nearest curve of a model, in units of their noise.
 
-The measure is the squared Mahalanobis distance T² between the means and the curve, with the covariance of the means between widths
-estimated from the seeds. For means of normal data and a model linear near its optimum this is Hotelling's statistic, whose
-distribution takes the coupling of widths and the estimate of the covariance into account, exactly and with no resampling. For a
-given exponent b each model is linear in what is left, so that T² to its nearest curve is a function of b alone.
+The measure is the squared Mahalanobis distance T² between the means and the curve, with the
+covariance of the means between widths estimated from the seeds. For means of normal data and a
+model linear near its optimum this is Hotelling's statistic, whose distribution takes the coupling
+of widths and the estimate of the covariance into account, exactly and with no resampling. For a
+given exponent b each model is linear in what is left, so that T² to its nearest curve is a function
+of b alone.
 """
 
 from collections.abc import Callable
@@ -21,12 +23,14 @@ from specjax.fits.regression import exponent_bounds, rise, s_bounds
 
 _GRID = 401
 _NEAR = np.geomspace(1e-7, 0.05, 40)
-_ALONE = 1e-10  # share of its variance that a width has for itself at least, for the covariance to be inverted
+# share of its variance that a width has for itself at least, for the covariance to be inverted
+_ALONE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
 class Whitened:
-    """The `target`: means in units in which they are independent and of variance 1, to which `units` takes (widths, k); from n `seeds`.
+    """The `target`: means in units in which they are independent and of variance 1, to which
+    `units` takes (widths, k); from n `seeds`.
 
     `means` and what `units` takes are in units of `unit`.
     """
@@ -50,7 +54,9 @@ class Whitened:
 
     @cached_property
     def log_basis(self) -> tuple[Float[np.ndarray, "2 n"], Float[np.ndarray, "n rest"]]:
-        """The pseudo-inverse of the columns 1 and log x in these units, and an orthonormal basis of what is across them."""
+        """The pseudo-inverse of the columns 1 and log x in these units, and an orthonormal basis of
+        what is across them.
+        """
         x = self.sample.x
         columns = self.of_logs(np.stack([np.ones_like(x), np.log(x / x[-1])])).T
         q, r = np.linalg.qr(columns, mode="complete")
@@ -82,29 +88,40 @@ class Whitened:
         edges = leading[None] + bounds[:, None, None] * correction[None]
         along = np.clip(np.sum(edges * target[:, None], axis=1), 0, None)
         at_edges = np.sum(target**2) - along**2 / np.sum(edges**2, axis=1)
-        c = np.where(inside, coefficient / np.where(inside, a, 1.0), bounds[np.argmin(at_edges, axis=0)])
+        c = np.where(
+            inside, coefficient / np.where(inside, a, 1.0), bounds[np.argmin(at_edges, axis=0)]
+        )
         return np.where(inside, free, at_edges.min(axis=0)), c
 
     def nearest(
         self, misfit: Callable[[np.ndarray], np.ndarray], *starts: float
     ) -> tuple[float, float, Float[np.ndarray, " grid"], Float[np.ndarray, " grid"]]:
-        """Of T² as a function of b, the b of its least value and that value, and a grid of b with the values there.
+        """Of T² as a function of b, the b of its least value and that value, and a grid of b with
+        the values there.
 
-        The grid has 0 in it. The valley of precise data is narrower than a step of the grid: it is looked for around the `starts` as well.
+        The grid has 0 in it. The valley of precise data is narrower than a step of the grid: it is
+        looked for around the `starts` as well.
         """
         around = [start + side * _NEAR for start in starts for side in (-1, 1)]
-        grid = np.union1d(np.linspace(*exponent_bounds(self.sample.x), _GRID), np.concatenate([[0.0], starts, *around]))
+        grid = np.union1d(
+            np.linspace(*exponent_bounds(self.sample.x), _GRID),
+            np.concatenate([[0.0], starts, *around]),
+        )
         values = misfit(grid)
         best = int(np.argmin(values))
         cell = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
         found = optimize.minimize_scalar(
-            lambda b: float(misfit(np.array([b]))[0]), bounds=cell, method="bounded", options={"xatol": 1e-9}
+            lambda b: float(misfit(np.array([b]))[0]),
+            bounds=cell,
+            method="bounded",
+            options={"xatol": 1e-9},
         )
         ends = (float(found.x), float(found.fun)), (float(grid[best]), float(values[best]))
         return *min(ends, key=lambda end: end[1]), grid, values
 
     def p_misfit(self, misfit: float, parameters: int) -> float:
-        """The p-value of the T² of a model with so many parameters: Hotelling's distribution, as a small-sample one of F.
+        """The p-value of the T² of a model with so many parameters: Hotelling's distribution, as a
+        small-sample one of F.
 
         1 where the model has a parameter for every width, so that nothing could contradict it.
         """
@@ -116,36 +133,44 @@ class Whitened:
     def p_term(self, fall: float, misfit: float) -> float:
         """The p-value of the fall of T² to `misfit` by a third parameter.
 
-        Rao's test for additional information (Rao 1948; Mardia, Kent and Bibby 1979, theorem 5.2.2 and section 3.6): with n seeds and p =
-        widths - 2, (n - p) ΔT²/(n - 1 + T²) is F(1, n - p).
+        Rao's test for additional information (Rao 1948; Mardia, Kent and Bibby 1979, theorem 5.2.2
+        and section 3.6): with n seeds and p = widths - 2, (n - p) ΔT²/(n - 1 + T²) is F(1, n - p).
         """
         left = self.seeds - len(self.target) + 2
         return float(stats.f.sf(left * max(fall, 0.0) / (self.seeds - 1 + misfit), 1, left))
 
     def room(self, least: float, significance: float, parameters: int = 3) -> float:
-        """How far T² may be above its `least` value for one of so many parameters: the quantile of the same test."""
+        """How far T² may be above its `least` value for one of so many parameters: the quantile of
+        the same test.
+        """
         left = self.seeds - len(self.target) + parameters - 1
         return float(stats.f.isf(significance, 1, left) * (self.seeds - 1 + least) / left)
 
 
 def whitened(sample: Sample, significance: float, tolerance: float = 0.0) -> Whitened:
-    """The means of `sample`, to be tested at `significance`; raises a ValueError where they cannot be (`choose_model`).
+    """The means of `sample`, to be tested at `significance`; raises a ValueError where they cannot
+    be (`choose_model`).
 
-    `tolerance` is a relative error of each mean, independent of the others, by which a model may miss them besides the noise of seeds.
+    `tolerance` is a relative error of each mean, independent of the others, by which a model may
+    miss them besides the noise of seeds.
     """
     check_number(tolerance, "tolerance", "[0, 1)", "A test of curves")
     if not 0 < significance < 1:
-        raise ValueError(f"significance needs to be between 0 and 1, got {significance}; write e.g. 0.05.")
+        raise ValueError(
+            f"significance needs to be between 0 and 1, got {significance}; write e.g. 0.05."
+        )
     n = int(sample.counts.min())
     if n <= len(sample.x):
         raise ValueError(
-            f"A covariance between {len(sample.x)} widths needs more seeds than widths, got {n}; run more seeds."
+            f"A covariance between {len(sample.x)} widths needs more seeds than widths, got {n};"
+            " run more seeds."
         )
     means, stderrs = sample.means_and_stderrs()
     if not (stderrs > 0).all():
         raise ValueError(
-            f"Misfit is weighed against seed noise, and {sample.name!r} has none at {sample.dim}={sample.x[np.argmin(stderrs > 0)]:g}; "
-            "compare the local exponents of a fit instead."
+            f"Misfit is weighed against seed noise, and {sample.name!r} has none at"
+            f" {sample.dim}={sample.x[np.argmin(stderrs > 0)]:g}; compare the local exponents of a"
+            " fit instead."
         )
     counts = sample.counts[:, None]
     influence = sample.deviations(means) / np.sqrt(counts * (counts - 1.0)) / stderrs[:, None]
@@ -159,18 +184,20 @@ def whitened(sample: Sample, significance: float, tolerance: float = 0.0) -> Whi
         factor = np.zeros_like(correlation)
     if not tolerance and np.min(np.diag(factor)) ** 2 < _ALONE:
         raise ValueError(
-            f"The widths of {sample.name!r} move together exactly, and no noise is left to weigh misfit against; "
-            "compare the local exponents of a fit instead."
+            f"The widths of {sample.name!r} move together exactly, and no noise is left to weigh"
+            " misfit against; compare the local exponents of a fit instead."
         )
     if not (means > 0).all():
         raise ValueError(
-            f"What {sample.name!r} does as {sample.dim} grows is asked of positive means, and not all are."
+            f"What {sample.name!r} does as {sample.dim} grows is asked of positive means, and not"
+            " all are."
         )
     if tolerance:
         missed = tolerance * means
         sizes = np.hypot(stderrs, missed)
         factor = np.linalg.cholesky(
-            correlation * np.outer(stderrs / sizes, stderrs / sizes) + np.diag((missed / sizes) ** 2)
+            correlation * np.outer(stderrs / sizes, stderrs / sizes)
+            + np.diag((missed / sizes) ** 2)
         )
         stderrs = sizes
     inverse = linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
@@ -182,9 +209,13 @@ def whitened(sample: Sample, significance: float, tolerance: float = 0.0) -> Whi
 
 
 def beside(
-    first: Float[np.ndarray, "n _"], second: Float[np.ndarray, "n sets"], target: Float[np.ndarray, " n"]
+    first: Float[np.ndarray, "n _"],
+    second: Float[np.ndarray, "n sets"],
+    target: Float[np.ndarray, " n"],
 ) -> tuple[Float[np.ndarray, " sets"], Float[np.ndarray, " sets"], Float[np.ndarray, " sets"]]:
-    """The coefficient of each `second` column beside its `first` in the nearest combination, its standard error, and T² of that."""
+    """The coefficient of each `second` column beside its `first` in the nearest combination, its
+    standard error, and T² of that.
+    """
     unit = first / np.sqrt(np.sum(first**2, axis=0))
     left = target[:, None] - unit * np.sum(unit * target[:, None], axis=0)
     across = second - unit * np.sum(unit * second, axis=0)

@@ -1,4 +1,6 @@
-"""The fit of y = E + A xᵇ: a power law above a floor, as scaling laws of losses are, with intervals for all three."""
+"""The fit of y = E + A xᵇ: a power law above a floor, as scaling laws of losses are, with intervals
+for all three.
+"""
 
 import numpy as np
 import xarray as xr
@@ -11,27 +13,37 @@ from specjax.fits.regression import fit_curve
 
 @checked_but("data")
 def fit_offset(
-    data: xr.DataArray, dim: str, *, by: By = "mean", resamples: int = 1000, level: float = 0.95, seed: int = 0
+    data: xr.DataArray,
+    dim: str,
+    *,
+    by: By = "mean",
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Fit:
     """Fits y = E + A xᵇ to the means of `data` over seeds, with intervals of E, A and b.
 
-    The fit is least squares on the means themselves, which need not be positive, weighted by their inverse variances, with the
-    standard deviation of a seed taken as a power law in x. E and A are linear and projected out; b is searched for in both signs.
-    Resampling and intervals are those of `fit_power_law`; the standard error of b is half the distance of the replicates'
-    quantiles that lie one standard deviation from the middle of a normal. E is zero within error where its interval contains 0.
+    The fit is least squares on the means themselves, which need not be positive, weighted by their
+    inverse variances, with the standard deviation of a seed taken as a power law in x. E and A are
+    linear and projected out; b is searched for in both signs. Resampling and intervals are those of
+    `fit_power_law`; the standard error of b is half the distance of the replicates' quantiles that
+    lie one standard deviation from the middle of a normal. E is zero within error where its
+    interval contains 0.
 
-    Arguments, result and warnings are those of `fit_power_law`, with at least 4 widths; E is `Fit.offset`.
+    Arguments, result and warnings are those of `fit_power_law`, with at least 4 widths; E is
+    `Fit.offset`.
 
     Raises:
-        ValueError: what `fit_power_law` refuses, but for signs; or the data do not determine the three parameters: A is 0
-            within noise, b is 0 within noise (where E has no value), or b runs to where only one end of the widths feels the term.
+        ValueError: what `fit_power_law` refuses, but for signs; or the data do not determine the
+            three parameters: A is 0 within noise, b is 0 within noise (where E has no value), or b
+            runs to where only one end of the widths feels the term.
     """
     sample = sample_of(data, dim, least=4, by=by)
 
     def undetermined(why: str) -> ValueError:
         return ValueError(
-            f"The points do not determine E + A·{dim}^b for {sample.name!r}: {why}; sweep a wider range, run more seeds, or fit a "
-            "power law without the offset."
+            f"The points do not determine E + A·{dim}^b for {sample.name!r}: {why}; sweep a wider"
+            " range, run more seeds, or fit a power law without the offset."
         )
 
     means, stderrs = sample.means_and_stderrs()

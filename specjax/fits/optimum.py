@@ -1,13 +1,18 @@
-"""The optimum of a scalar at each size, a learning rate at each width say, and the power of the size that it follows.
+"""The optimum of a scalar at each size, a learning rate at each width say, and the power of the
+size that it follows.
 
-The curve is the mean over seeds against the scalar. Its least point on the grid and the two neighbours of that point lie on one
-parabola in the logarithm of the scalar, and the vertex of it is the optimum. Whole seeds are resampled, all sizes and all points of the
-grid together, and the least point is chosen anew each time. So the interval is that of the optimum of the mean, which is what one who
-tunes a scalar once for all seeds wants; the mean of the optima of single seeds is another number.
+The curve is the mean over seeds against the scalar. Its least point on the grid and the two
+neighbours of that point lie on one parabola in the logarithm of the scalar, and the vertex of it is
+the optimum. Whole seeds are resampled, all sizes and all points of the grid together, and the least
+point is chosen anew each time. So the interval is that of the optimum of the mean, which is what
+one who tunes a scalar once for all seeds wants; the mean of the optima of single seeds is another
+number.
 
-A curve is no parabola. How far that may move the optimum is told by five other parabolas: through three points of which the middle one
-is a neighbour of the least, and all three of the logarithms of the means, which have the same least point. An interval reaches over
-their vertices as well, between the neighbours of the least point. Of the exponent the same is asked with one kind of parabola at all
+A curve is no parabola. How far that may move the optimum is told by five other parabolas: through
+three points of which the middle one is a neighbour of the least, and all three of the logarithms of
+the means, which have the same least point. An interval reaches over their vertices as well, between
+the neighbours of the least point. Of the exponent the same is asked with one kind of parabola at
+all
 sizes: what moves all optima alike moves no exponent.
 """
 
@@ -23,7 +28,9 @@ from specjax.fits import bootstrap
 from specjax.fits.bootstrap import Sample, degrees_of_freedom, resample, sample_over, tail_of
 
 Place = Literal["inside", "smallest", "largest", "beside divergence"]
-"""Where the least point lies: inside of the grid, at an end of it, or next to a point at which some seed is not finite."""
+"""Where the least point lies: inside of the grid, at an end of it, or next to a point at which some
+seed is not finite.
+"""
 _ENDS: tuple[Place, ...] = ("smallest", "largest")
 _TOLD: dict[Place, str] = {
     "inside": "inside",
@@ -37,20 +44,27 @@ _PARTS = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Optimum:
-    """The scalar `over` of least `name` at each size `dim`, and the exponent of its power law in the size; prints in one line.
+    """The scalar `over` of least `name` at each size `dim`, and the exponent of its power law in
+    the size; prints in one line.
 
-    At each of the `sizes`, ascending: `optima` and their 95 % `intervals`, longer by what other parabolas say; NaN, and open (0 or inf) to
-    that side, where the least point is an end of the grid; `minima`, the least means on the grid, at its points `best`; and `places`,
-    where those lie. An end of the grid that is the least point of more resamples than an interval leaves out counts as one. `means`, with
-    their `stderrs`, are those at each size and value of the scalar on the `grid`, ascending; NaN where a seed is not finite.
+    At each of the `sizes`, ascending: `optima` and their 95 % `intervals`, longer by what other
+    parabolas say; NaN, and open (0 or inf) to that side, where the least point is an end of the
+    grid; `minima`, the least means on the grid, at its points `best`; and `places`, where those
+    lie. An end of the grid that is the least point of more resamples than an interval leaves out
+    counts as one. `means`, with their `stderrs`, are those at each size and value of the scalar on
+    the `grid`, ascending; NaN where a seed is not finite.
 
-    `exponent` is that of the optimum in the size, by least squares in logarithms with equal weights, over the sizes that have one; NaN
-    where fewer than two do. `stderr` is its bootstrap standard error, `shift` how far other parabolas move it, and `interval` its 95 %
-    bootstrap interval, longer by `shift` at both ends. `labels` are those of scalar and data with their units.
+    `exponent` is that of the optimum in the size, by least squares in logarithms with equal
+    weights, over the sizes that have one; NaN where fewer than two do. `stderr` is its bootstrap
+    standard error, `shift` how far other parabolas move it, and `interval` its 95 % bootstrap
+    interval, longer by `shift` at both ends. `labels` are those of scalar and data with their
+    units.
 
-    Of a point that is chosen and judged by the same seeds the mean is too low. So `values` are means at points that are chosen without the
-    seeds that judge them, a tenth of all at a time, and `biases` what the minima are above them. `value_exponent`, with its 95 % interval
-    `value_interval`, is that of the values in the size, over the same sizes; NaN where one is not positive.
+    Of a point that is chosen and judged by the same seeds the mean is too low. So `values` are
+    means at points that are chosen without the seeds that judge them, a tenth of all at a time, and
+    `biases` what the minima are above them. `value_exponent`, with its 95 % interval
+    `value_interval`, is that of the values in the size, over the same sizes; NaN where one is not
+    positive.
     """
 
     sizes: Float[np.ndarray, " n"]
@@ -79,52 +93,82 @@ class Optimum:
     def __repr__(self) -> str:
         if np.isnan(self.exponent):
             return (
-                f"{self.over} of least {self.name}: no exponent in {self.dim}, since fewer than two sizes have their least point inside of "
-                f"the grid from {self.grid[0]:g} to {self.grid[-1]:g}; sweep beyond its ends"
+                f"{self.over} of least {self.name}: no exponent in {self.dim}, since fewer than two"
+                f" sizes have their least point inside of the grid from {self.grid[0]:g} to"
+                f" {self.grid[-1]:g}; sweep beyond its ends"
             )
         low, high = self.interval
         noise = bootstrap.noise_told(self.stderr, _LEVEL, self.resampled)
         noise = f"{noise} and a shift of {self.shift:.2f}"
         exponent = bootstrap.told(self.exponent, low, high, noise, rounding=bootstrap.ROUNDING)
-        told = f"{self.over} of least {self.name}: exponent {exponent.replace(' (', f' in {self.dim} (', 1)}"
-        left_out = [f"{size:g}" for size, place in zip(self.sizes, self.places, strict=True) if place in _ENDS]
-        without = f", without {self.dim} {', '.join(left_out)}, where it is an end of the grid" if left_out else ""
+        told = (
+            f"{self.over} of least {self.name}: exponent"
+            f" {exponent.replace(' (', f' in {self.dim} (', 1)}"
+        )
+        left_out = [
+            f"{size:g}"
+            for size, place in zip(self.sizes, self.places, strict=True)
+            if place in _ENDS
+        ]
+        without = (
+            f", without {self.dim} {', '.join(left_out)}, where it is an end of the grid"
+            if left_out
+            else ""
+        )
         low, high = self.value_interval
         value = (
             ""
             if np.isnan(self.value_exponent)
             else (
-                f"; {self.name} there: exponent {bootstrap.told(self.value_exponent, low, high, rounding=bootstrap.ROUNDING)}"
+                f"; {self.name} there: exponent"
+                f" {bootstrap.told(self.value_exponent, low, high, rounding=bootstrap.ROUNDING)}"
             )
         )
         return f"{told}{without}{value}"
 
     def table(self) -> str:
-        """A line for each size: the optimum, its interval, the least mean, and where the least point lies."""
+        """A line for each size: the optimum, its interval, the least mean, and where the least
+        point lies.
+        """
         rows = [[self.dim, self.over, "interval", self.name, "least point of the grid"]]
         columns = self.sizes, self.optima, self.intervals, self.minima, self.places
         for size, optimum, (low, high), least, place in zip(*columns, strict=True):
-            rows.append([f"{size:g}", f"{optimum:.3g}", f"{low:.3g} to {high:.3g}", f"{least:.4g}", _TOLD[place]])
+            rows.append(
+                [
+                    f"{size:g}",
+                    f"{optimum:.3g}",
+                    f"{low:.3g} to {high:.3g}",
+                    f"{least:.4g}",
+                    _TOLD[place],
+                ]
+            )
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            for row in rows
+        ]
         return "\n".join(line.rstrip() for line in lines)
 
 
 @checked_but("data")
 def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
-    """Where the mean of `data` over seeds is least along `over`, at each size `dim`, and the power of the size that it follows.
+    """Where the mean of `data` over seeds is least along `over`, at each size `dim`, and the power
+    of the size that it follows.
 
-    A point of the grid at which some seed is NaN or infinite is not taken for the best: who tunes would not take it. A least point at an
-    end of the grid has no optimum, and its size is left out of the exponent. For where something is largest, pass it negated.
+    A point of the grid at which some seed is NaN or infinite is not taken for the best: who tunes
+    would not take it. A least point at an end of the grid has no optimum, and its size is left out
+    of the exponent. For where something is largest, pass it negated.
 
     Args:
         data: Dimensions exactly `over`, `dim` and "seed" or "batch"; e.g. `run(...)["loss"]`.
-        over: The dimension of the scalar; its coordinate is positive, with at least 3 values, best in equal ratios.
+        over: The dimension of the scalar; its coordinate is positive, with at least 3 values, best
+            in equal ratios.
         dim: The dimension of the size; its coordinate is positive.
 
     Raises:
-        ValueError: other dimensions, fewer than 3 values of the scalar, a single seed, a coordinate that is not positive, or a size at
-            which some seed is not finite at every value of the scalar.
+        ValueError: other dimensions, fewer than 3 values of the scalar, a single seed, a coordinate
+            that is not positive, or a size at which some seed is not finite at every value of the
+            scalar.
 
     Warns:
         RoughFitWarning: fewer than 10 seeds or batches.
@@ -133,7 +177,8 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
     sizes, grid = (np.sort(data[name].values.astype(np.float64)) for name in (dim, over))
     usable = (np.isfinite(points.y).all(axis=1)).reshape(len(sizes), len(grid))
     _check_some_finite(usable, sizes, grid, over, dim)
-    # The points at which every seed is finite, of all sizes as those of one sample, so that they are resampled together.
+    # The points at which every seed is finite, of all sizes as those of one sample, so that they
+    # are resampled together.
     sample = points.at(usable.ravel())
     bootstrap.warn_if_few(sample, stacklevel=3)
     means, stderrs = sample.means_and_stderrs()
@@ -159,7 +204,9 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
         stderr, (lower, upper) = _interval(drawn @ weights, sample, resampled)
         interval = lower - shift, upper + shift
     minima, values = grid_means.min(axis=1), _judged_by_others(sample, usable)
-    value_exponent, value_interval = _power(sizes, values, drawn_means.min(axis=2), known, sample, resampled)
+    value_exponent, value_interval = _power(
+        sizes, values, drawn_means.min(axis=2), known, sample, resampled
+    )
     grid_stderrs = _on_grid(stderrs, usable)
     return Optimum(
         sizes=sizes,
@@ -187,35 +234,54 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
     )
 
 
-def _judged_by_others(sample: Sample, usable: Bool[np.ndarray, "n points"]) -> Float[np.ndarray, " n"]:
-    """At each size the mean of seeds at the point that is best for all other seeds, over at most ten parts of the seeds."""
+def _judged_by_others(
+    sample: Sample, usable: Bool[np.ndarray, "n points"]
+) -> Float[np.ndarray, " n"]:
+    """At each size the mean of seeds at the point that is best for all other seeds, over at most
+    ten parts of the seeds.
+    """
     parts = min(_PARTS, int(sample.counts.min()))
     part = np.arange(sample.y.shape[1]) % parts
     total, count = sample.y.sum(axis=1), sample.counts
     found, judged = np.zeros(len(usable)), np.zeros(len(usable))
     for each in range(parts):
-        own, number = sample.y[:, part == each].sum(axis=1), sample.present[:, part == each].sum(axis=1)
+        own, number = (
+            sample.y[:, part == each].sum(axis=1),
+            sample.present[:, part == each].sum(axis=1),
+        )
         others = (total - own) / np.maximum(count - number, 1)
         best = np.argmin(_on_grid(others, usable), axis=1)[:, None]
         # What no seed is there for at a point is judged by none.
-        found += np.take_along_axis(np.where(usable, _on_grid(own, usable), 0.0), best, axis=1)[:, 0]
-        judged += np.take_along_axis(np.where(usable, _on_grid(number.astype(float), usable), 0.0), best, axis=1)[:, 0]
+        found += np.take_along_axis(np.where(usable, _on_grid(own, usable), 0.0), best, axis=1)[
+            :, 0
+        ]
+        judged += np.take_along_axis(
+            np.where(usable, _on_grid(number.astype(float), usable), 0.0), best, axis=1
+        )[:, 0]
     return found / np.maximum(judged, 1)
 
 
-def _slope_weights(sizes: Float[np.ndarray, " n"], known: Bool[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """The weights of which the sum with y is the slope of y over log size, by least squares over the sizes that are known."""
+def _slope_weights(
+    sizes: Float[np.ndarray, " n"], known: Bool[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """The weights of which the sum with y is the slope of y over log size, by least squares over
+    the sizes that are known.
+    """
     centered = np.where(known, np.log(sizes) - np.log(sizes)[known].mean(), 0.0)
     return centered / np.sum(centered**2)
 
 
 def _interval(
-    slopes: Float[np.ndarray, " resamples"], sample: Sample, resampled: Float[np.ndarray, "resamples usable"]
+    slopes: Float[np.ndarray, " resamples"],
+    sample: Sample,
+    resampled: Float[np.ndarray, "resamples usable"],
 ) -> tuple[float, tuple[float, float]]:
     """The standard error of a slope and its interval."""
     column = slopes[:, None]
     freedom = degrees_of_freedom(sample, resampled, column)
-    ((stderr,), ((low, high),)) = (part.tolist() for part in bootstrap.intervals(column, freedom, _LEVEL))
+    (stderr,), ((low, high),) = (
+        part.tolist() for part in bootstrap.intervals(column, freedom, _LEVEL)
+    )
     return stderr, (low, high)
 
 
@@ -227,7 +293,8 @@ def _power(
     sample: Sample,
     resampled: Float[np.ndarray, "resamples usable"],
 ) -> tuple[float, tuple[float, float]]:
-    """The exponent of values in the sizes that are known, and its interval by the spread of resampled minima about their mean.
+    """The exponent of values in the sizes that are known, and its interval by the spread of
+    resampled minima about their mean.
 
     These are too low by choosing anew, which their mean takes out.
     """
@@ -242,27 +309,36 @@ def _power(
 def _vertices(
     x: Float[np.ndarray, " points"], y: Float[np.ndarray, "*curves points"]
 ) -> tuple[Int[np.ndarray, "*curves"], Float[np.ndarray, "*curves"], Float[np.ndarray, "..."]]:
-    """Of each curve the least point, the vertex there, and those of the other parabolas; inf stands for what is not finite."""
+    """Of each curve the least point, the vertex there, and those of the other parabolas; inf stands
+    for what is not finite.
+    """
     best = np.argmin(y, axis=-1)
     low, high = x[np.maximum(best - 1, 0)], x[np.minimum(best + 1, len(x) - 1)]
     middle = _vertex(x, y, best)
     beside = [_vertex(x, y, best + side) for side in (-1, 1)]
     sure = np.isfinite(middle)
-    # Without a parabola about the least point, one beside it is the next best; at an end of the grid there is none.
-    nearest = np.where(np.isfinite(beside[0]), beside[0], np.where(np.isfinite(beside[1]), beside[1], x[best]))
+    # Without a parabola about the least point, one beside it is the next best; at an end of the
+    # grid there is none.
+    nearest = np.where(
+        np.isfinite(beside[0]), beside[0], np.where(np.isfinite(beside[1]), beside[1], x[best])
+    )
     inside = (best > 0) & (best < len(x) - 1)
     middle = np.where(sure, middle, np.where(inside, np.clip(nearest, low, high), x[best]))
     positive = (y > 0).all(axis=-1, keepdims=True)
     logs = np.log(np.where(positive, y, 1.0))
     beside += [_vertex(x, logs, best + side) for side in (-1, 0, 1)]
-    others = [np.clip(np.where(np.isfinite(vertex), vertex, middle), low, high) for vertex in beside]
+    others = [
+        np.clip(np.where(np.isfinite(vertex), vertex, middle), low, high) for vertex in beside
+    ]
     # Then nothing says where between its neighbours the optimum lies.
     others[0], others[1] = np.where(sure, others[0], low), np.where(sure, others[1], high)
     return best, middle, np.stack(others)
 
 
 def _vertex(
-    x: Float[np.ndarray, " points"], y: Float[np.ndarray, "*curves points"], place: Int[np.ndarray, "*curves"]
+    x: Float[np.ndarray, " points"],
+    y: Float[np.ndarray, "*curves points"],
+    place: Int[np.ndarray, "*curves"],
 ) -> Float[np.ndarray, "*curves"]:
     """The vertex of the parabola through a point and its neighbours; NaN where it has none."""
     middle = np.clip(place, 1, len(x) - 2)
@@ -292,14 +368,17 @@ def _places(
     return np.select([below, above, finite], ["smallest", "largest", "inside"], "beside divergence")
 
 
-def _check_some_finite(usable: np.ndarray, sizes: np.ndarray, grid: np.ndarray, over: str, dim: str) -> None:
+def _check_some_finite(
+    usable: np.ndarray, sizes: np.ndarray, grid: np.ndarray, over: str, dim: str
+) -> None:
     some = usable.any(axis=1)
     if not some.all():
         nowhere = ", ".join(f"{size:g}" for size in sizes[~some])
         held = [f"{grid[usable[i]].max():g} at {dim} {sizes[i]:g}" for i in np.flatnonzero(some)]
         raise ValueError(
-            f"At {dim} {nowhere} some seed is NaN or infinite at every {over!r} from {grid[0]:g} to {grid[-1]:g}; sweep other "
-            f"values (the largest at which no seed is: {', '.join(held) or 'none'})."
+            f"At {dim} {nowhere} some seed is NaN or infinite at every {over!r} from {grid[0]:g} to"
+            f" {grid[-1]:g}; sweep other values (the largest at which no seed is:"
+            f" {', '.join(held) or 'none'})."
         )
 
 

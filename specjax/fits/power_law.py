@@ -1,4 +1,6 @@
-"""Power-law exponents from swept data, with intervals from a bootstrap over seeds that keeps widths coupled."""
+"""Power-law exponents from swept data, with intervals from a bootstrap over seeds that keeps widths
+coupled.
+"""
 
 from dataclasses import replace
 
@@ -26,18 +28,22 @@ def fit_power_law(
     level: float = _LEVEL,
     seed: int = 0,
 ) -> Fit:
-    """Fits y = a xᵇ, or y = a xᵇ (1 + c/x) with c between -x_min and x_max, to the means of `data` over seeds.
+    """Fits y = a xᵇ, or y = a xᵇ (1 + c/x) with c between -x_min and x_max, to the means of `data`
+    over seeds.
 
-    The fit is least squares on log means, weighted by their inverse variances (`specjax.fits.bootstrap.weights`). Means, variances
-    and the fit are computed again in each resample of the seeds, all widths of a seed together. Intervals are percentile intervals,
-    widened for few seeds by Student's t (the expanded percentile interval of Hesterberg 2015). Where each width has its own number of
-    seeds (the coordinate `seeds`), it uses those it has.
+    The fit is least squares on log means, weighted by their inverse variances
+    (`specjax.fits.bootstrap.weights`). Means, variances and the fit are computed again in each
+    resample of the seeds, all widths of a seed together. Intervals are percentile intervals,
+    widened for few seeds by Student's t (the expanded percentile interval of Hesterberg 2015).
+    Where each width has its own number of seeds (the coordinate `seeds`), it uses those it has.
 
     Args:
-        data: Dimensions exactly `dim` and "seed", e.g. `run(...)["loss"]`, or "batch", whose means are then the replicates.
+        data: Dimensions exactly `dim` and "seed", e.g. `run(...)["loss"]`, or "batch", whose means
+            are then the replicates.
         dim: The dimension that is x; its coordinate is positive.
         subleading: Whether to fit c as well.
-        by: What is fitted at each x: the mean, the median, or the geometric mean ("log"), for draws with heavy tails.
+        by: What is fitted at each x: the mean, the median, or the geometric mean ("log"), for draws
+            with heavy tails.
         resamples: Bootstrap resamples of the seeds.
         level: Coverage of the intervals.
         seed: Seed of the resampling.
@@ -46,8 +52,9 @@ def fit_power_law(
         A `Fit`: exponent, standard error, interval, local exponents, curve and band.
 
     Raises:
-        ValueError: other dimensions; fewer than 2 widths, or 4 with `subleading`; a single seed; non-finite data; a mean that is
-            not positive, or within noise of zero; widths that do not determine c.
+        ValueError: other dimensions; fewer than 2 widths, or 4 with `subleading`; a single seed;
+            non-finite data; a mean that is not positive, or within noise of zero; widths that do
+            not determine c.
 
     Warns:
         RoughFitWarning: 3 widths or fewer, or fewer than 10 seeds or batches.
@@ -69,22 +76,25 @@ def fit_logarithm(
 ) -> Fit:
     """Fits y = a xᵇ (log x)ᶜ to the means of `data` over seeds; c is `Fit.logarithm`.
 
-    Where x begins below 2, 1 + log(x/x₀) stands for the logarithm, x₀ being the smallest x. Exponent and c move against each other: their
-    intervals are wide unless x covers several decades. Arguments, result, errors and warnings are those of `fit_power_law`, with
-    at least 4 widths.
+    Where x begins below 2, 1 + log(x/x₀) stands for the logarithm, x₀ being the smallest x.
+    Exponent and c move against each other: their intervals are wide unless x covers several
+    decades. Arguments, result, errors and warnings are those of `fit_power_law`, with at least 4
+    widths.
     """
     return _fitted(sample_of(data, dim, least=4, by=by), "logarithm", resamples, level, seed)
 
 
 @checked_but("data")
 def asymptotic_exponent(data: xr.DataArray, dim: str, *, by: By = "mean") -> Fit:
-    """The exponent that `data` approach at large `dim`, with an interval that covers noise and finite size.
+    """The exponent that `data` approach at large `dim`, with an interval that covers noise and
+    finite size.
 
-    It is that of a fit with one subleading term to all widths but the smallest. The half-width of `interval` is 4·SE + |shift|: four
-    bootstrap standard errors for the seeds, and for the terms beyond the subleading one the shift of the exponent when the smallest
-    width, where they are largest, is left out. That bounds what is left of them if leaving it out at least halves them, as it does
-    to 1/x² on doubling widths. It is a rule and not a confidence level. `asymptotics` asks for less: the power of the correction is
-    fitted, and a logarithm is looked for.
+    It is that of a fit with one subleading term to all widths but the smallest. The half-width of
+    `interval` is 4·SE + |shift|: four bootstrap standard errors for the seeds, and for the terms
+    beyond the subleading one the shift of the exponent when the smallest width, where they are
+    largest, is left out. That bounds what is left of them if leaving it out at least halves them,
+    as it does to 1/x² on doubling widths. It is a rule and not a confidence level. `asymptotics`
+    asks for less: the power of the correction is fitted, and a logarithm is looked for.
 
     Arguments, errors and warnings are those of `fit_power_law`, with at least 5 widths.
     """
@@ -98,12 +108,15 @@ def asymptotic_exponent(data: xr.DataArray, dim: str, *, by: By = "mean") -> Fit
 
 @checked_but("data")
 def drop_smallest(data: xr.DataArray, dim: str, *, by: By = "mean") -> xr.Dataset:
-    """The exponents of `fit_power_law` without the 0, 1, 2, ... smallest widths, where terms beyond the power law are largest.
+    """The exponents of `fit_power_law` without the 0, 1, 2, ... smallest widths, where terms beyond
+    the power law are largest.
 
     Returns:
-        Along `dim`, whose coordinate is the smallest width that is left, 3 at least: `exponent` with the ends `low` and `high` of its 95 %
-        interval, and `shift`, the exponent less that of all widths, with `shift_low` and `shift_high`, all from the same resamples. A
-        shift whose interval leaves 0 out is a term that the model does not have. `to_dataframe()` prints as a table.
+        Along `dim`, whose coordinate is the smallest width that is left, 3 at least: `exponent`
+        with the ends `low` and `high` of its 95 % interval, and `shift`, the exponent less that of
+        all widths, with `shift_low` and `shift_high`, all from the same resamples. A shift whose
+        interval leaves 0 out is a term that the model does not have. `to_dataframe()` prints as a
+        table.
 
     Raises:
         ValueError: fewer than 4 widths, and whatever `fit_power_law` refuses for any of the fits.
@@ -112,7 +125,9 @@ def drop_smallest(data: xr.DataArray, dim: str, *, by: By = "mean") -> xr.Datase
     left = [sample.at(slice(k, None)) for k in range(len(sample.x) - 2)]
     exponents = np.concatenate([_line_of(part, "power law").exponent for part in left])
     means, stderrs = resample(sample, 1000, 0)
-    lines = [_lines_of(part, means[:, k:], stderrs[:, k:], "power law") for k, part in enumerate(left)]
+    lines = [
+        _lines_of(part, means[:, k:], stderrs[:, k:], "power law") for k, part in enumerate(left)
+    ]
     replicates = np.stack([line.exponent for line in lines], axis=1)
     moves = replicates - replicates[:, :1]
     (low, high), (shift_low, shift_high) = (
@@ -121,37 +136,54 @@ def drop_smallest(data: xr.DataArray, dim: str, *, by: By = "mean") -> xr.Datase
     )
     found = {"exponent": exponents, "low": low, "high": high, "shift": exponents - exponents[0]}
     found |= {"shift_low": shift_low, "shift_high": shift_high}
-    return xr.Dataset({name: (dim, values) for name, values in found.items()}, {dim: sample.x[: len(left)]})
+    return xr.Dataset(
+        {name: (dim, values) for name, values in found.items()}, {dim: sample.x[: len(left)]}
+    )
 
 
 def _line_of(sample: Sample, model: LogModel) -> Curves:
-    """The fit to the means of `sample`; raises a ValueError where one is not positive, or where they do not determine c."""
+    """The fit to the means of `sample`; raises a ValueError where one is not positive, or where
+    they do not determine c.
+    """
     means, stderrs = sample.means_and_stderrs()
     if np.any(means <= 0):
         where = sample.x[np.argmax(means <= 0)]
         raise ValueError(
-            f"A power law needs positive means, but {sample.name!r} has mean {means[means <= 0][0]:.3g} at {sample.dim}={where:g}; "
-            "fit minus the data if they are negative throughout, or their projection on a fixed direction if the sign changes."
+            f"A power law needs positive means, but {sample.name!r} has mean"
+            f" {means[means <= 0][0]:.3g} at {sample.dim}={where:g}; fit minus the data if they are"
+            " negative throughout, or their projection on a fixed direction if the sign changes."
         )
-    line = fit_log(sample.x, np.log(means)[None], weights(sample.x, (stderrs / means)[None], sample.counts), model)
+    line = fit_log(
+        sample.x,
+        np.log(means)[None],
+        weights(sample.x, (stderrs / means)[None], sample.counts),
+        model,
+    )
     if model == "subleading" and line.undetermined[0]:
         raise ValueError(
-            f"The points do not determine a subleading term of {sample.name!r}; sweep a wider range, run more seeds, or fit without it."
+            f"The points do not determine a subleading term of {sample.name!r}; sweep a wider"
+            " range, run more seeds, or fit without it."
         )
     return line
 
 
 def _lines_of(
-    sample: Sample, means: Float[np.ndarray, "resamples n"], stderrs: Float[np.ndarray, "resamples n"], model: LogModel
+    sample: Sample,
+    means: Float[np.ndarray, "resamples n"],
+    stderrs: Float[np.ndarray, "resamples n"],
+    model: LogModel,
 ) -> Curves:
     """The fits to the means of each resample; raises a ValueError where one is not positive."""
     crossing = np.any(means <= 0, axis=0)
     if crossing.any():
         raise ValueError(
-            f"The mean of {sample.name!r} at {sample.dim}={sample.x[np.argmax(crossing)]:g} is within noise of zero, where it has no "
-            "logarithm; run more seeds, or leave that point out."
+            f"The mean of {sample.name!r} at {sample.dim}={sample.x[np.argmax(crossing)]:g} is"
+            " within noise of zero, where it has no logarithm; run more seeds, or leave that point"
+            " out."
         )
-    return fit_log(sample.x, np.log(means), weights(sample.x, stderrs / means, sample.counts), model)
+    return fit_log(
+        sample.x, np.log(means), weights(sample.x, stderrs / means, sample.counts), model
+    )
 
 
 def _fitted(sample: Sample, model: LogModel, resamples: int, level: float, seed: int) -> Fit:

@@ -1,7 +1,8 @@
 """Weighted least squares for power laws, vectorised over data sets.
 
-Each model has one parameter that enters nonlinearly; for a given value of it the model is linear in two others, which are projected
-out (variable projection, Golub and Pereyra 1973), so that one parameter alone is searched for:
+Each model has one parameter that enters nonlinearly; for a given value of it the model is linear in
+two others, which are projected out (variable projection, Golub and Pereyra 1973), so that one
+parameter alone is searched for:
 
 - log y = α + b log x + log(1 + c/x), the plain line at c = 0: searched for c;
 - log y = α + b log x + c log log x: linear in all;
@@ -16,9 +17,11 @@ from jaxtyping import Bool, Float
 
 from specjax.fits.float_range import unit_of
 
-# c = x_min (eˢ - 1), so that every finite s keeps 1 + c/x > 0 on all x ≥ x_min. At s = -8 the model has a zero at x_min.
+# c = x_min (eˢ - 1), so that every finite s keeps 1 + c/x > 0 on all x ≥ x_min. At s = -8 the model
+# has a zero at x_min.
 LEAST_S = -8.0
-# From one x to the next the term A xᵇ changes at most by e⁸: a larger |b| is a step at one end, and no exponent.
+# From one x to the next the term A xᵇ changes at most by e⁸: a larger |b| is a step at one end, and
+# no exponent.
 _STEEPEST = 8.0
 _STARTS = 65
 _ITERATIONS = 30  # Gauss-Newton on one smooth variable from so fine a grid needs fewer than 10
@@ -31,7 +34,8 @@ LogModel = Literal["power law", "subleading", "logarithm"]
 
 
 class Curves(NamedTuple):
-    """The parameters of y = offset + prefactor · x^exponent · (1 + c/x) · (log x)^logarithm, one entry per data set.
+    """The parameters of y = offset + prefactor · x^exponent · (1 + c/x) · (log x)^logarithm, one
+    entry per data set.
 
     `undetermined` is where a search ended at an end of its range.
 
@@ -82,7 +86,8 @@ def fit_log(
 def s_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
     """The least and the greatest s that `fit_log` searches.
 
-    The greatest is that of c = x_max: beyond it the term would not be subleading at any x, and xᵇ (1 + c/x) would pass for xᵇ⁻¹.
+    The greatest is that of c = x_max: beyond it the term would not be subleading at any x, and xᵇ
+    (1 + c/x) would pass for xᵇ⁻¹.
     """
     return LEAST_S, float(np.log1p(x[-1] / x[0]))
 
@@ -93,17 +98,20 @@ def log_of(x: Float[np.ndarray, "*n"], smallest: float | np.float64) -> Float[np
 
 
 def unit_of_logarithm(smallest: float | np.float64) -> float:
-    """1, and where the `smallest` x fitted is below 2 the number that makes the logarithm there 1: it is positive at all x."""
+    """1, and where the `smallest` x fitted is below 2 the number that makes the logarithm there 1:
+    it is positive at all x.
+    """
     return 1.0 if smallest >= 2 else float(smallest / np.e)
 
 
 def fit_curve(
     x: Float[np.ndarray, " n"], y: Float[np.ndarray, "sets n"], weights: Float[np.ndarray, "sets n"]
 ) -> Curves:
-    """The weighted least-squares fit of y = E + A xᵇ to each row of `y` with its `weights`; `x` ascends.
+    """The weighted least-squares fit of y = E + A xᵇ to each row of `y` with its `weights`; `x`
+    ascends.
 
-    E + A xᵇ is written p + q u(x) with u = (xᵇ - x₀ᵇ)/(xₘᵇ - x₀ᵇ) between 0 and 1, which stays a good basis at b = 0, where it is
-    the line in log x.
+    E + A xᵇ is written p + q u(x) with u = (xᵇ - x₀ᵇ)/(xₘᵇ - x₀ᵇ) between 0 and 1, which stays a
+    good basis at b = 0, where it is the line in log x.
     """
     # Squares of numbers near either end of the range of floats are none.
     scale = unit_of(y).item()
@@ -135,7 +143,9 @@ def rise(x: Float[np.ndarray, " n"], b: Float[np.ndarray, " sets"]) -> Float[np.
     log_x = np.log(x / x[0])
     flat = np.abs(b) < 1e-12
     safe = np.where(flat, 1.0, b)[..., None]
-    return np.where(flat[..., None], log_x / log_x[-1], np.expm1(safe * log_x) / np.expm1(safe * log_x[-1]))
+    return np.where(
+        flat[..., None], log_x / log_x[-1], np.expm1(safe * log_x) / np.expm1(safe * log_x[-1])
+    )
 
 
 def _search(
@@ -145,23 +155,29 @@ def _search(
     low: float,
     high: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The parameter of each set with least weighted squares: the best of a grid, refined by Gauss-Newton; and whether it is an end.
+    """The parameter of each set with least weighted squares: the best of a grid, refined by
+    Gauss-Newton; and whether it is an end.
 
-    `residual` and `slope`, its negative derivative, take one parameter per set and have what is linear projected out.
+    `residual` and `slope`, its negative derivative, take one parameter per set and have what is
+    linear projected out.
     """
 
     def cost(parameter: np.ndarray) -> np.ndarray:
         return np.sum(weights * residual(parameter) ** 2, axis=-1)
 
     starts = np.linspace(low, high, _STARTS)
-    best = starts[np.argmin(np.stack([cost(np.full(len(weights), start)) for start in starts]), axis=0)]
+    best = starts[
+        np.argmin(np.stack([cost(np.full(len(weights), start)) for start in starts]), axis=0)
+    ]
     for _ in range(_ITERATIONS):
         moved = slope(best)
         norm = np.sum(weights * moved**2, axis=-1)
         step = np.sum(weights * moved * residual(best), axis=-1) / np.where(norm > 0, norm, 1)
         trials = np.clip(best + _STEPS[:, None] * np.clip(step, -1, 1), low, high)
         previous = best
-        best = np.take_along_axis(trials, np.argmin(np.stack([cost(t) for t in trials]), axis=0)[None], axis=0)[0]
+        best = np.take_along_axis(
+            trials, np.argmin(np.stack([cost(t) for t in trials]), axis=0)[None], axis=0
+        )[0]
         if np.max(np.abs(best - previous)) <= _CONVERGED:
             break
     return best, (best <= low) | (best >= high)

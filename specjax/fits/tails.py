@@ -15,10 +15,12 @@ class HeavyTailWarning(UserWarning):
 def tail_index(
     y: Float[np.ndarray, "n replicates"], present: Bool[np.ndarray, "n replicates"]
 ) -> tuple[float, float] | None:
-    """The power ξ with which the largest deviations from the median grow, n^ξ, and its standard error; None where draws are few.
+    """The power ξ with which the largest deviations from the median grow, n^ξ, and its standard
+    error; None where draws are few.
 
-    Hill's estimator (Hill 1975) of the √n largest of n, averaged over widths. At ξ of 1/2 and above a law has no variance, at 1 and
-    above no mean. The standard error takes the widths for one, since they may move together.
+    Hill's estimator (Hill 1975) of the √n largest of n, averaged over widths. At ξ of 1/2 and above
+    a law has no variance, at 1 and above no mean. The standard error takes the widths for one,
+    since they may move together.
     """
     n = int(present.sum(axis=1).min())
     if n < _FEWEST:
@@ -36,15 +38,18 @@ def tail_index(
 
 
 def warn_of_heavy_tails(
-    y: Float[np.ndarray, "n replicates"], present: Bool[np.ndarray, "n replicates"], name: str, stacklevel: int
+    y: Float[np.ndarray, "n replicates"],
+    present: Bool[np.ndarray, "n replicates"],
+    name: str,
+    stacklevel: int,
 ) -> None:
     """Warns with a HeavyTailWarning where the tail index is above 1/2 by two standard errors."""
     found = tail_index(y, present) if np.isfinite(y).all() else None
     if found is None or found[0] - 2 * found[1] <= 0.5:
         return
     warnings.warn(
-        f"The largest draws of {name!r} grow like (number of seeds)^{found[0]:.2g}, and from 1/2 on a mean has no standard error; "
-        "fit by='median' or by='log' (the geometric mean).",
+        f"The largest draws of {name!r} grow like (number of seeds)^{found[0]:.2g}, and from 1/2 on"
+        " a mean has no standard error; fit by='median' or by='log' (the geometric mean).",
         HeavyTailWarning,
         stacklevel=stacklevel + 1,
     )

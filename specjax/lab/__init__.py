@@ -1,11 +1,17 @@
-"""The lab: statements about labelled data, judged by relations that can fail, attacked every time, and kept in ledgers.
+"""The lab: statements about labelled data, judged by relations that can fail, attacked every time,
+and kept in ledgers.
 
-    @lab.statement("eq-40", "The off-diagonal is d₀d₂/4π at every input dimension.", rivals={"κ₂": leading_term})
+    @lab.statement(
+        "eq-40",
+        "The off-diagonal is d₀d₂/4π at every input dimension.",
+        rivals={"κ₂": leading_term},
+    )
     def exact(config, data):
-        return lab.equals(data["off_diagonal"], lab.closed_form(theory.off_diagonal_1, data.d0, 1))
+        form = lab.closed_form(theory.off_diagonal_1, data.d0, 1)
+        return lab.equals(data["off_diagonal"], form)
 
-Four promises: no verdict without its numbers; no verdict that could not have gone the other way; no statement of a paper without a row;
-no experiment longer than its content.
+Four promises: no verdict without its numbers; no verdict that could not have gone the other way; no
+statement of a paper without a row; no experiment longer than its content.
 """
 
 from specjax.lab.check import Check as Check

@@ -1,4 +1,6 @@
-"""Checks: judgements as they are stored, so that they can be read, compared and reported without running anything."""
+"""Checks: judgements as they are stored, so that they can be read, compared and reported without
+running anything.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,8 @@ class Check:
         name: The name of the statement.
         cites: The rows that the statement decides.
         says: Its sentence.
-        verdict: What it came out as, after the attacks; `reason` says why where the numbers alone do not.
+        verdict: What it came out as, after the attacks; `reason` says why where the numbers alone
+            do not.
         expected: What `specjax reproduce` expects of it; None where it is held open.
         rule: How the verdict follows from the numbers.
         estimate: The estimate at the point that decides.
@@ -28,11 +31,13 @@ class Check:
         compared: The prediction or threshold that it was compared with.
         draws: Independent draws at that point.
         depends: Whether the verdict turns along the length of a training.
-        away: Standard errors between estimate and prediction; None where `compared` is a threshold, which predicts nothing.
+        away: Standard errors between estimate and prediction; None where `compared` is a threshold,
+            which predicts nothing.
         power: The nearest rival and its distance.
         points: Label, estimate, ends of the interval and what it was compared with, at each point.
         rivals: Name, distance in standard errors and whether it is excluded, of each rival.
-        attacks: Kind, name, verdict and whether the statement survives what should have broken it, of each attack.
+        attacks: Kind, name, verdict and whether the statement survives what should have broken it,
+            of each attack.
         corrected: Whether the statement is ours, in the place of what the cited rows say.
         post_hoc: Why its rule was changed after data were seen.
     """
@@ -67,7 +72,9 @@ class Check:
             cites=statement.cites,
             says=statement.says,
             verdict=judgement.verdict,
-            expected=None if statement.holds is None else "confirmed" if statement.holds else "refuted",
+            expected=(
+                None if statement.holds is None else "confirmed" if statement.holds else "refuted"
+            ),
             rule=found.rule,
             reason=judgement.reason,
             estimate=_finite(found.deciding.estimate),
@@ -78,15 +85,25 @@ class Check:
             away=None if found.away is None else _finite(found.away),
             power=found.power,
             points=tuple(
-                {"label": p.label} | {key: _finite(getattr(p, key)) for key in ("estimate", "low", "high", "compared")}
+                {"label": p.label}
+                | {key: _finite(getattr(p, key)) for key in ("estimate", "low", "high", "compared")}
                 for p in found.points
             ),
             rivals=tuple(
-                {"name": d.rival, "standard_errors": _finite(d.standard_errors), "excluded": d.excluded}
+                {
+                    "name": d.rival,
+                    "standard_errors": _finite(d.standard_errors),
+                    "excluded": d.excluded,
+                }
                 for d in found.rivals
             ),
             attacks=tuple(
-                {"kind": a.kind, "name": a.name, "verdict": a.finding.verdict, "survived": a in survived}
+                {
+                    "kind": a.kind,
+                    "name": a.name,
+                    "verdict": a.finding.verdict,
+                    "survived": a in survived,
+                }
                 for a in judgement.attacks
             ),
             corrected=statement.corrected,
@@ -101,7 +118,9 @@ class Check:
             TypeError: a key too many or too few, as in a check of another version.
         """
         lists = {field.name for field in fields(cls) if str(field.type).startswith("tuple")}
-        values: dict[str, Any] = {key: tuple(value) if key in lists else value for key, value in content.items()}
+        values: dict[str, Any] = {
+            key: tuple(value) if key in lists else value for key, value in content.items()
+        }
         return cls(**values)
 
     @property
@@ -111,7 +130,9 @@ class Check:
 
     @property
     def predicted(self) -> float | None:
-        """What the statement predicts of the estimate; None where it is compared with a threshold."""
+        """What the statement predicts of the estimate; None where it is compared with a
+        threshold.
+        """
         return None if self.away is None else self.compared
 
 
@@ -135,7 +156,11 @@ def attack_rows(experiment: str, judgements: Sequence[Judgement]) -> list[Attack
         survived = _survived(judgement)
         for attack in judgement.attacks:
             what = f"{attack.kind}: {attack.name}"
-            rows.append(AttackRow(experiment, name, verdict, what, attack.finding.verdict, attack in survived))
+            rows.append(
+                AttackRow(
+                    experiment, name, verdict, what, attack.finding.verdict, attack in survived
+                )
+            )
         if judgement.survivors and not survived:
             rows.append(AttackRow(experiment, name, verdict, "any data", "refuted", True))
     return rows
@@ -143,7 +168,11 @@ def attack_rows(experiment: str, judgements: Sequence[Judgement]) -> list[Attack
 
 def _survived(judgement: Judgement) -> list[Attack]:
     confirmed = judgement.finding.verdict == "confirmed"
-    return [attack for attack in judgement.attacks if confirmed and attack.finding.verdict == "confirmed"]
+    return [
+        attack
+        for attack in judgement.attacks
+        if confirmed and attack.finding.verdict == "confirmed"
+    ]
 
 
 def _finite(value: float) -> float | None:

@@ -1,10 +1,12 @@
-"""Configurations: frozen dataclasses whose fields are flags of the command line and refuse, in one sentence, what cannot be judged.
+"""Configurations: frozen dataclasses whose fields are flags of the command line and refuse, in one
+sentence, what cannot be judged.
 
     class Config(lab.Config):
         widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, points=5, help="hidden units")
         seeds: int = lab.seeds(4000)
 
-Every configuration has the field `seed`, from which all randomness comes: `sizes.stream(key, name)` makes one key for each use.
+Every configuration has the field `seed`, from which all randomness comes: `sizes.stream(key, name)`
+makes one key for each use.
 
 A default passes the same check as a value that is typed, when its field is made.
 """
@@ -19,7 +21,9 @@ from typing import Any, dataclass_transform
 from specjax.arguments import checked_but
 
 MOST_SIZE = 2**20
-"""The largest size of a field: a square matrix of float32 numbers with so many rows takes 4 TiB, more than any device has."""
+"""The largest size of a field: a square matrix of float32 numbers with so many rows takes 4 TiB,
+more than any device has.
+"""
 MOST_COUNT = 2**31 - 1
 """The largest number of steps, samples or draws: int32 counts no further."""
 _FLOAT32 = float.fromhex("0x1.fffffep+127")
@@ -28,20 +32,33 @@ _FLOAT32 = float.fromhex("0x1.fffffep+127")
 
 @checked_but("default")
 def sizes(
-    *default: int, least: int = 1, most: int = MOST_SIZE, points: int = 1, count: int | None = None, help: str
+    *default: int,
+    least: int = 1,
+    most: int = MOST_SIZE,
+    points: int = 1,
+    count: int | None = None,
+    help: str,
 ) -> Any:
-    """A field of sizes in ascending order, at least `points` of them, or `count` if given, each from `least` to `most`.
+    """A field of sizes in ascending order, at least `points` of them, or `count` if given, each
+    from `least` to `most`.
 
-    For numbers of steps or samples, which no square matrix has as its side, take `most=lab.MOST_COUNT`.
+    For numbers of steps or samples, which no square matrix has as its side, take
+    `most=lab.MOST_COUNT`.
     """
     return _field(default, _ascending("sizes", least, points, count, most), help)
 
 
 @checked_but("default")
 def ascending(
-    *default: float | int, least: float | int, points: int = 1, first: float | int | None = None, help: str
+    *default: float | int,
+    least: float | int,
+    points: int = 1,
+    first: float | int | None = None,
+    help: str,
 ) -> Any:
-    """A field of finite numbers in ascending order, at least `points` of them, each at least `least`; `first` is the first, if given."""
+    """A field of finite numbers in ascending order, at least `points` of them, each at least
+    `least`; `first` is the first, if given.
+    """
     in_order = _ascending("numbers", least, points)
 
     def check(name: str, value: Any) -> None:
@@ -54,7 +71,8 @@ def ascending(
 
 @checked_but("default")
 def integer(default: int, *, least: int = 1, most: int = MOST_SIZE, help: str) -> Any:
-    """A field of one integer from `least` to `most`, which is a flag of the command line with the text `help`; others are refused.
+    """A field of one integer from `least` to `most`, which is a flag of the command line with the
+    text `help`; others are refused.
 
     For a number of steps or samples take `most=lab.MOST_COUNT`.
     """
@@ -75,8 +93,14 @@ def number(
     def check(name: str, value: Any) -> None:
         if not (_is_float32(value) and above < value < below and least <= value):
             at_least = "" if math.isinf(least) else f" of at least {least:g}"
-            ends = "" if math.isinf(above) and math.isinf(below) else f" between {above:g} and {below:g}, ends excluded"
-            raise ValueError(f"{name} must be a finite number{at_least}{ends}, got {_shown(value)}.")
+            ends = (
+                ""
+                if math.isinf(above) and math.isinf(below)
+                else f" between {above:g} and {below:g}, ends excluded"
+            )
+            raise ValueError(
+                f"{name} must be a finite number{at_least}{ends}, got {_shown(value)}."
+            )
 
     return _field(_floats(default), check, help)
 
@@ -89,13 +113,21 @@ def numbers(
     count: int | None = None,
     help: str,
 ) -> Any:
-    """A field of one or more different finite numbers strictly between `above` and `below`; `count` of them, if given."""
+    """A field of one or more different finite numbers strictly between `above` and `below`; `count`
+    of them, if given.
+    """
 
     def check(name: str, value: Any) -> None:
         good = _each(value, lambda v: _is_float32(v) and above < v < below)
         if not good or not value or len(set(value)) < len(value):
-            ends = "" if math.isinf(above) and math.isinf(below) else f" between {above:g} and {below:g}"
-            raise ValueError(f"{name} needs one or more different finite numbers{ends}, got {_shown(value)}.")
+            ends = (
+                ""
+                if math.isinf(above) and math.isinf(below)
+                else f" between {above:g} and {below:g}"
+            )
+            raise ValueError(
+                f"{name} needs one or more different finite numbers{ends}, got {_shown(value)}."
+            )
         if count is not None and len(value) != count:
             raise ValueError(f"{name} needs {count} numbers, got {value}.")
 
@@ -104,14 +136,19 @@ def numbers(
 
 @checked_but("default")
 def grid(*default: float | int, count: int | None = None, help: str) -> Any:
-    """A field of positive numbers in ascending order, to take the best of: three or more, so that one lies inside, or `count`."""
+    """A field of positive numbers in ascending order, to take the best of: three or more, so that
+    one lies inside, or `count`.
+    """
 
     def check(name: str, value: Any) -> None:
-        in_order = _each(value, _is_float32) and all(low < high for low, high in pairwise((0.0, *value)))
+        in_order = _each(value, _is_float32) and all(
+            low < high for low, high in pairwise((0.0, *value))
+        )
         if not in_order or (len(value) < 3 if count is None else len(value) != count):
             number = "3 or more" if count is None else f"{count}"
             raise ValueError(
-                f"{name} needs {number} positive numbers in ascending order, so that one lies inside, got {_shown(value)}."
+                f"{name} needs {number} positive numbers in ascending order, so that one lies"
+                f" inside, got {_shown(value)}."
             )
 
     return _field(_floats(default), check, help)
@@ -144,13 +181,26 @@ def switch(default: bool, *, help: str) -> Any:
 @dataclass_transform(
     frozen_default=True,
     kw_only_default=True,
-    field_specifiers=(sizes, ascending, integer, number, numbers, grid, seeds, root_seed, text, switch),
+    field_specifiers=(
+        sizes,
+        ascending,
+        integer,
+        number,
+        numbers,
+        grid,
+        seeds,
+        root_seed,
+        text,
+        switch,
+    ),
 )
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """A configuration: subclasses become frozen dataclasses, and every field is checked when one is made.
+    """A configuration: subclasses become frozen dataclasses, and every field is checked when one is
+    made.
 
-    What concerns several fields at once is checked in `__post_init__`, after `super().__post_init__()`.
+    What concerns several fields at once is checked in `__post_init__`, after
+    `super().__post_init__()`.
     """
 
     seed: int = dataclasses.field(default=0, metadata={"help": "root of all randomness"})
@@ -168,17 +218,24 @@ class Config:
 
 
 def _ascending(
-    called: str, least: float | int, points: int, count: int | None = None, most: float | int = _FLOAT32
+    called: str,
+    least: float | int,
+    points: int,
+    count: int | None = None,
+    most: float | int = _FLOAT32,
 ) -> Callable[[str, Any], None]:
     is_one = _is_int if called == "sizes" else _is_float32
 
     def check(name: str, value: Any) -> None:
-        good = _each(value, lambda v: is_one(v) and v >= least) and all(low < high for low, high in pairwise(value))
+        good = _each(value, lambda v: is_one(v) and v >= least) and all(
+            low < high for low, high in pairwise(value)
+        )
         if not good or (len(value) < points if count is None else len(value) != count):
             number = f"{points} or more " if points > 1 else ""
             number = number if count is None else f"{count} "
             raise ValueError(
-                f"{name} needs {number}different {called} in ascending order, each at least {least:g}, got {_shown(value)}."
+                f"{name} needs {number}different {called} in ascending order, each at least"
+                f" {least:g}, got {_shown(value)}."
             )
         if value and value[-1] > most:
             raise ValueError(f"{name} needs {called} of at most {most}, got {_shown(value)}.")
@@ -191,7 +248,11 @@ def _between(least: int, most: int) -> Callable[[str, Any], None]:
         if not _is_int(value):
             raise ValueError(f"{name} must be an integer, got {_shown(value)}.")
         if value < least or value > most:
-            ends = f" and at most {most}" if value > most or most not in (MOST_SIZE, MOST_COUNT) else ""
+            ends = (
+                f" and at most {most}"
+                if value > most or most not in (MOST_SIZE, MOST_COUNT)
+                else ""
+            )
             raise ValueError(f"{name} must be at least {least}{ends}, got {_shown(value)}.")
 
     return check
@@ -226,7 +287,9 @@ def _floats(default: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A value as an error shows it; what is no float32 only because it is too large is said to be."""
+    """A value as an error shows it; what is no float32 only because it is too large is said to
+    be.
+    """
     if isinstance(value, float) and _FLOAT32 < abs(value) < math.inf:
         return f"{value}, beyond 3.4e38, the largest of float32"
     try:

@@ -1,4 +1,6 @@
-"""Controls that are made of the data themselves: one quantity in the place of another, or a dataset that is changed."""
+"""Controls that are made of the data themselves: one quantity in the place of another, or a dataset
+that is changed.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -27,7 +29,9 @@ def replacing(target: str, source: Source, *, of: str | None = None) -> Callable
         found = _dataset(data, of)
         for name in (target, source) if isinstance(source, str) else (target,):
             if name not in found:
-                raise ValueError(f"A control replaces {target!r} by {source!r}, and the data have no {name!r}.")
+                raise ValueError(
+                    f"A control replaces {target!r} by {source!r}, and the data have no {name!r}."
+                )
         value = found[source] if isinstance(source, str) else source
         if not isinstance(value, xr.DataArray):
             value = value(found) if callable(value) else xr.full_like(found[target], value)
@@ -44,7 +48,9 @@ def exchanging(first: str, second: str, *, of: str | None = None) -> Callable[[A
     def exchanged(found: xr.Dataset) -> xr.Dataset:
         for name in (first, second):
             if name not in found:
-                raise ValueError(f"A control exchanges {first!r} and {second!r}, and the data have no {name!r}.")
+                raise ValueError(
+                    f"A control exchanges {first!r} and {second!r}, and the data have no {name!r}."
+                )
         return found.rename({first: second, second: first})
 
     return changing(exchanged, of=of)
@@ -52,13 +58,17 @@ def exchanging(first: str, second: str, *, of: str | None = None) -> Callable[[A
 
 @checked
 def at_places(values: DataT, dim: str, places: Sequence[int] | slice | int) -> DataT:
-    """An array or a dataset with what is at other places of `dim`, at its coordinates: two exchanged, or one place everywhere."""
+    """An array or a dataset with what is at other places of `dim`, at its coordinates: two
+    exchanged, or one place everywhere.
+    """
     _check_dim(values, dim)
     taken = [places] * values.sizes[dim] if isinstance(places, int) else places
     if not isinstance(taken, slice) and not all(
         isinstance(i, int) and -len(values[dim]) <= i < len(values[dim]) for i in taken
     ):
-        raise ValueError(f"Places along {dim!r} are from 0 to {len(values[dim]) - 1}, got {places}.")
+        raise ValueError(
+            f"Places along {dim!r} are from 0 to {len(values[dim]) - 1}, got {places}."
+        )
     return values.isel({dim: taken}).assign_coords({dim: values[dim]})
 
 
@@ -70,7 +80,9 @@ def reverse(values: DataT, dim: str) -> DataT:
 
 @checked
 def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
-    """`at_places` by coordinates of `dim`: at each that is a key of `other`, what is at that one's."""
+    """`at_places` by coordinates of `dim`: at each that is a key of `other`, what is at that
+    one's.
+    """
     _check_dim(values, dim)
     labels: list[Any] = values[dim].values.tolist()
     if missing := {*other, *other.values()} - {*labels}:
@@ -79,19 +91,26 @@ def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
 
 
 @checked
-def changing(change: Callable[[xr.Dataset], xr.Dataset], *, of: str | None = None) -> Callable[[Any, Any], Any]:
-    """A control: what `change` makes of the data, or of the dataset `of`, where a run returns several."""
+def changing(
+    change: Callable[[xr.Dataset], xr.Dataset], *, of: str | None = None
+) -> Callable[[Any, Any], Any]:
+    """A control: what `change` makes of the data, or of the dataset `of`, where a run returns
+    several.
+    """
     return lambda _, data: change(data) if of is None else {**data, of: change(_dataset(data, of))}
 
 
 def _dataset(data: Any, of: str | None) -> Any:
     if of is not None and of not in data:
-        raise ValueError(f"A control changes the dataset {of!r}, and the data have {sorted(map(str, data))}.")
+        raise ValueError(
+            f"A control changes the dataset {of!r}, and the data have {sorted(map(str, data))}."
+        )
     return data if of is None else data[of]
 
 
 def _check_dim(values: xr.DataArray | xr.Dataset, dim: str) -> None:
     if dim not in values.dims or dim not in values.coords:
         raise ValueError(
-            f"{dim!r} needs to be a dimension with labels, got data with {sorted(map(str, values.coords))}."
+            f"{dim!r} needs to be a dimension with labels, got data with"
+            f" {sorted(map(str, values.coords))}."
         )

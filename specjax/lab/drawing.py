@@ -17,13 +17,19 @@ from specjax.fits.drawing import tick_label
 from specjax.lab.estimates import Estimate, Number, estimate
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's, which colour-blind readers tell apart; where there are several curves, `MARKERS` go with them."""
+"""Okabe and Ito's, which colour-blind readers tell apart; where there are several curves, `MARKERS`
+go with them.
+"""
 MARKERS = ("o", "s", "^", "D", "v", "P")
 STYLE: dict[Any, Any] = {"axes.prop_cycle": cycler(color=COLORS)}
-"""Settings of Matplotlib under which figures are drawn: what no colour is chosen for has one of these."""
+"""Settings of Matplotlib under which figures are drawn: what no colour is chosen for has one of
+these.
+"""
 
 _APART = 0.09
-"""The least distance of ticks, as a share of the axis, at which numbers of three or four digits do not touch."""
+"""The least distance of ticks, as a share of the axis, at which numbers of three or four digits do
+not touch.
+"""
 _LETTERS = 30
 """Labels of more letters, all together, would touch each other side by side."""
 _TICKS = 8
@@ -31,7 +37,9 @@ _TICKS = 8
 
 
 def first_dim(values: xr.DataArray) -> str | None:
-    """The dimension that becomes the horizontal axis: the first one of more than one point, None where there is none."""
+    """The dimension that becomes the horizontal axis: the first one of more than one point, None
+    where there is none.
+    """
     return next((str(dim) for dim in values.dims if values.sizes[dim] > 1), None)
 
 
@@ -41,16 +49,30 @@ def words(name: str) -> str:
 
 
 def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number = 1.0) -> None:
-    """Estimates with their intervals against `dim`, a curve for each of the other points, all over `scale`."""
+    """Estimates with their intervals against `dim`, a curve for each of the other points, all over
+    `scale`.
+    """
     value, low, high = ((part / scale) for part in (found.value, found.low, found.high))
     for curve, (middle, lower, upper) in enumerate(
         zip(*(_curves(part, dim) for part in (value, low, high)), strict=True)
     ):
         x = [0] if dim is None else value[dim].values
         bars = [abs(middle - lower), abs(upper - middle)]
-        axes.errorbar(x, middle, yerr=bars, fmt="o", capsize=2, markersize=4, color=COLORS[curve % len(COLORS)])
+        axes.errorbar(
+            x,
+            middle,
+            yerr=bars,
+            fmt="o",
+            capsize=2,
+            markersize=4,
+            color=COLORS[curve % len(COLORS)],
+        )
     if dim is None:
-        at = ", ".join(f"{words(str(name))} = {value[name].item()}" for name in value.dims if name in value.coords)
+        at = ", ".join(
+            f"{words(str(name))} = {value[name].item()}"
+            for name in value.dims
+            if name in value.coords
+        )
         axes.set_xticks([0], [at or "one estimate"])
         axes.set(xlim=(-1, 1), xlabel=f"{found.draws} draws")
         return
@@ -58,7 +80,9 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
     x = value[dim].values
     if not np.issubdtype(x.dtype, np.number):
         labels = [words(str(label)) for label in x]
-        turned: dict[str, Any] = {"rotation": 20, "ha": "right"} if sum(map(len, labels)) > _LETTERS else {}
+        turned: dict[str, Any] = (
+            {"rotation": 20, "ha": "right"} if sum(map(len, labels)) > _LETTERS else {}
+        )
         axes.set_xticks(x, labels, **turned)
         return
     wide = x.min() > 0 and x.max() >= 8 * x.min()
@@ -71,17 +95,22 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
 
 
 def apart(axes: Axes, ticks: Iterable[float | int], least: float) -> list[float | int]:
-    """Of these ticks of x those in view that are as far apart as `least`, a share of the axis; the ones nearest to zero first."""
+    """Of these ticks of x those in view that are as far apart as `least`, a share of the axis; the
+    ones nearest to zero first.
+    """
     places: dict[float | int, float] = {}
     for tick in sorted(ticks, key=abs):
-        place = float(axes.transLimits.transform(axes.transScale.transform((tick, axes.get_ylim()[0])))[0])
+        place = float(
+            axes.transLimits.transform(axes.transScale.transform((tick, axes.get_ylim()[0])))[0]
+        )
         if 0 <= place <= 1 and all(abs(place - other) >= least for other in places.values()):
             places[tick] = place
     return sorted(places)
 
 
 def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = None) -> None:
-    """Means against a size on logarithmic axes with the power law fitted to them, or the means alone where none can be fitted.
+    """Means against a size on logarithmic axes with the power law fitted to them, or the means
+    alone where none can be fitted.
 
     A curve with a name, one of several, has a single entry in the legend.
     """
@@ -99,13 +128,32 @@ def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = Non
 
 
 def draw_sweep(
-    axes: Axes, data: xr.DataArray, dim: str, *, label: str, color: str, marker: str = "o", line: bool = False
+    axes: Axes,
+    data: xr.DataArray,
+    dim: str,
+    *,
+    label: str,
+    color: str,
+    marker: str = "o",
+    line: bool = False,
 ) -> None:
-    """Means over seeds against `dim` on logarithmic axes, with bars of two standard errors (from 2 seeds on)."""
+    """Means over seeds against `dim` on logarithmic axes, with bars of two standard errors (from 2
+    seeds on).
+    """
     mean, stderr = sweep.mean_and_stderr(data)
     x = data[dim].values
     style = marker + ("-" if line else "")
-    axes.errorbar(x, mean, yerr=2 * stderr, fmt=style, markersize=5, capsize=2, linewidth=1, color=color, label=label)
+    axes.errorbar(
+        x,
+        mean,
+        yerr=2 * stderr,
+        fmt=style,
+        markersize=5,
+        capsize=2,
+        linewidth=1,
+        color=color,
+        label=label,
+    )
     log_axes(axes, x)
 
 
@@ -119,16 +167,28 @@ def draw_curves(
     fmt: str = "-",
     per_curve: bool = False,
 ) -> None:
-    """Means over draws against `dim` with bars of two standard errors, a curve for each coordinate of `curves`.
+    """Means over draws against `dim` with bars of two standard errors, a curve for each coordinate
+    of `curves`.
 
-    `label` names a coordinate. With `per_curve` x is multiplied by it: samples, where it is a batch and x are steps.
+    `label` names a coordinate. With `per_curve` x is multiplied by it: samples, where it is a batch
+    and x are steps.
     """
     mean, stderr = sweep.mean_and_stderr(draws.astype(float))
     for k, at in enumerate(mean[curves].values):
         x = mean[dim].values * (at if per_curve else 1)
         y, bars = (part.isel({curves: k}).values for part in (mean, 2 * stderr))
         marker, color = MARKERS[k % len(MARKERS)], COLORS[k % len(COLORS)]
-        axes.errorbar(x, y, bars, label=label(at), fmt=marker + fmt, color=color, capsize=2, markersize=4, linewidth=1)
+        axes.errorbar(
+            x,
+            y,
+            bars,
+            label=label(at),
+            fmt=marker + fmt,
+            color=color,
+            capsize=2,
+            markersize=4,
+            linewidth=1,
+        )
 
 
 def draw_panels(
@@ -143,9 +203,11 @@ def draw_panels(
     ticks: bool = True,
     fmt: str = "-",
 ) -> tuple[Figure, dict[Any, Axes]]:
-    """`draw_curves` on logarithmic axes in a panel for each coordinate of `over`, which `titles` name, side by side with one y axis.
+    """`draw_curves` on logarithmic axes in a panel for each coordinate of `over`, which `titles`
+    name, side by side with one y axis.
 
-    With `ticks` every coordinate of `along` has one. The panels are returned by coordinate, for what else belongs into them.
+    With `ticks` every coordinate of `along` has one. The panels are returned by coordinate, for
+    what else belongs into them.
     """
     places = draws[over].values.tolist()
     drawn = Figure(figsize=(4.2 * len(places), 4), layout="constrained")
@@ -163,19 +225,29 @@ def draw_shares(axes: Axes, shares: xr.DataArray) -> None:
     axes.imshow(shares, vmin=0, vmax=1, cmap="Blues", aspect="auto")
     for (row, column), share in np.ndenumerate(shares.values):
         color = "white" if share > 0.6 else "black"
-        axes.text(column, row, f"{share:.2g}", ha="center", va="center", fontsize="x-small", color=color)
+        axes.text(
+            column, row, f"{share:.2g}", ha="center", va="center", fontsize="x-small", color=color
+        )
 
 
-def draw_slopes(axes: Axes, draws: xr.DataArray, dim: str, curves: str, exponents: Sequence[float]) -> None:
-    """Powers of `dim` through the last mean of each of the first curves, dashed, in the colours of `draw_curves`."""
+def draw_slopes(
+    axes: Axes, draws: xr.DataArray, dim: str, curves: str, exponents: Sequence[float]
+) -> None:
+    """Powers of `dim` through the last mean of each of the first curves, dashed, in the colours of
+    `draw_curves`.
+    """
     mean = draws.astype(float).mean("seed")
     for k, exponent in enumerate(exponents):
         last, x = mean.isel({curves: k, dim: -1}).item(), mean[dim].values
-        axes.plot(x, last * (x / x[-1]) ** exponent, "--", color=COLORS[k % len(COLORS)], linewidth=0.7)
+        axes.plot(
+            x, last * (x / x[-1]) ** exponent, "--", color=COLORS[k % len(COLORS)], linewidth=0.7
+        )
 
 
 def log_axes(axes: Axes, ticks: Sequence[float | int] | np.ndarray = ()) -> None:
-    """Logarithmic axes of what has been drawn, with these ticks of x, if there are any, and no others."""
+    """Logarithmic axes of what has been drawn, with these ticks of x, if there are any, and no
+    others.
+    """
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     if len(ticks):
@@ -195,19 +267,29 @@ def readable_decades(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def draw_band(axes: Axes, draws: xr.DataArray, dim: str, *, label: str, color: str, style: str = "-") -> None:
+def draw_band(
+    axes: Axes, draws: xr.DataArray, dim: str, *, label: str, color: str, style: str = "-"
+) -> None:
     """Medians over seeds against `dim`, and a band from the least to the largest."""
     axes.plot(draws[dim], draws.median("seed"), style, linewidth=1.2, color=color, label=label)
-    axes.fill_between(draws[dim], draws.min("seed"), draws.max("seed"), color=color, alpha=0.15, linewidth=0)
+    axes.fill_between(
+        draws[dim], draws.min("seed"), draws.max("seed"), color=color, alpha=0.15, linewidth=0
+    )
 
 
-def draw_line(axes: Axes, values: xr.DataArray, like: xr.DataArray, dim: str | None, *, label: str, color: str) -> None:
-    """Predicted values as dashed curves over the points of `like`, one for each of the other points."""
+def draw_line(
+    axes: Axes, values: xr.DataArray, like: xr.DataArray, dim: str | None, *, label: str, color: str
+) -> None:
+    """Predicted values as dashed curves over the points of `like`, one for each of the other
+    points.
+    """
     for place, line in enumerate(_curves(values.broadcast_like(like).transpose(*like.dims), dim)):
         x = [0] if dim is None else like[dim].values
         # Between labels there is nothing.
         style = "x--" if np.issubdtype(np.asarray(x).dtype, np.number) else "x"
-        axes.plot(x, line, style, linewidth=1, markersize=4, color=color, label=None if place else label)
+        axes.plot(
+            x, line, style, linewidth=1, markersize=4, color=color, label=None if place else label
+        )
 
 
 def _curves(values: xr.DataArray, dim: str | None) -> np.ndarray:

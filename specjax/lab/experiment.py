@@ -44,8 +44,9 @@ class Experiment(Generic[ConfigT]):
         tables: Tables beside the one of the statements.
 
     Raises:
-        ValueError: no statement, two of one name, one that cites no row of the ledger, a scale that is not known, or a field of the
-            configuration with the name of a flag that every experiment has.
+        ValueError: no statement, two of one name, one that cites no row of the ledger, a scale that
+            is not known, or a field of the configuration with the name of a flag that every
+            experiment has.
     """
 
     name: str
@@ -68,14 +69,18 @@ class Experiment(Generic[ConfigT]):
         for statement in self.statements:
             if names.count(statement.name) > 1:
                 raise ValueError(
-                    f"{self.name} has two statements called {statement.name!r}; give each a name of its own."
+                    f"{self.name} has two statements called {statement.name!r}; give each a name of"
+                    " its own."
                 )
             self.ledger.require(statement.cites, f"The statement {statement.name!r} of {self.name}")
         if unknown := sorted(set(self.scales) - set(SCALES)):
-            raise ValueError(f"{self.name} has the unknown scale {unknown[0]!r}; there are {', '.join(SCALES)}.")
+            raise ValueError(
+                f"{self.name} has the unknown scale {unknown[0]!r}; there are {', '.join(SCALES)}."
+            )
         if taken := RUN_FLAGS & {each.name for each in fields(self.config)}:
             raise ValueError(
-                f"The configuration of {self.name} has the field {min(taken)!r}, a flag of `specjax run` itself; give it another name."
+                f"The configuration of {self.name} has the field {min(taken)!r}, a flag of `specjax"
+                " run` itself; give it another name."
             )
 
     @property
@@ -86,7 +91,12 @@ class Experiment(Generic[ConfigT]):
     @property
     def source(self) -> str:
         """The paper and the rows that its statements cite."""
-        return ", ".join([self.paper, *dict.fromkeys(row for statement in self.statements for row in statement.cites)])
+        return ", ".join(
+            [
+                self.paper,
+                *dict.fromkeys(row for statement in self.statements for row in statement.cites),
+            ]
+        )
 
     def at(self, scale: str, **changed: Any) -> ConfigT:
         """The configuration of a scale, with some fields changed."""
@@ -108,10 +118,16 @@ class Experiment(Generic[ConfigT]):
             if self.figure is not None:
                 return self.figure(config, data)
             return default_figure(
-                {s.name: (s.relation(config, data), s.rival_numbers(config, data)) for s in self.statements}
+                {
+                    s.name: (s.relation(config, data), s.rival_numbers(config, data))
+                    for s in self.statements
+                }
             )
 
     def tabulate(self, config: ConfigT, data: Data, judgements: Sequence[Judgement]) -> list[Table]:
         """Its own tables, then the numbers of its judgements point by point."""
         own = [] if self.tables is None else self.tables(config, data)
-        return [*own, table_of_points({judged.statement.name: judged.finding for judged in judgements})]
+        return [
+            *own,
+            table_of_points({judged.statement.name: judged.finding for judged in judgements}),
+        ]

@@ -1,4 +1,6 @@
-"""The figure that an experiment has without drawing one: a panel for each statement with a curve, and lines for all others."""
+"""The figure that an experiment has without drawing one: a panel for each statement with a curve,
+and lines for all others.
+"""
 
 import re
 import textwrap
@@ -17,17 +19,23 @@ from specjax.lab.relations.line import Line, draw_lines
 _ACROSS, _LINES = 3, 9
 """Panels side by side, and lines in one of them."""
 _WIDTH, _HEIGHT, _LEAST = 4.2, 3.4, 5.4
-"""Inches of a panel, and the least width of a figure: that of the longest label of an axis beside the names of lines."""
+"""Inches of a panel, and the least width of a figure: that of the longest label of an axis beside
+the names of lines.
+"""
 _ENTRIES, _ENTRY = 12, 0.13
 """Entries of a legend that are shown, and the height of one in inches."""
 _LETTERS, _LETTERS_BELOW = 32, 64
-"""Of an axis label in one line: as many as a panel is high; and of a legend, which is smaller: as many as it is wide."""
+"""Of an axis label in one line: as many as a panel is high; and of a legend, which is smaller: as
+many as it is wide.
+"""
 
 Drawn = tuple[Relation, Mapping[str, Number]]
 
 
 def default_figure(statements: Mapping[str, Drawn]) -> Figure:
-    """A panel for each statement with a curve or rivals, drawn by its relation; the others are lines, those of one axis in one panel."""
+    """A panel for each statement with a curve or rivals, drawn by its relation; the others are
+    lines, those of one axis in one panel.
+    """
     curves, axis_lines = {}, dict[str, list[tuple[str, Line]]]()
     for name, drawn in statements.items():
         title, line = _title(name), drawn[0].line()
@@ -35,7 +43,9 @@ def default_figure(statements: Mapping[str, Drawn]) -> Figure:
             curves[title] = drawn
         else:
             axis_lines.setdefault(line.axis, []).append((title, line))
-    strips = [lines[k : k + _LINES] for lines in axis_lines.values() for k in range(0, len(lines), _LINES)]
+    strips = [
+        lines[k : k + _LINES] for lines in axis_lines.values() for k in range(0, len(lines), _LINES)
+    ]
     count = len(curves) + len(strips)
     down, across = -(-count // _ACROSS), min(count, _ACROSS)
     figure = Figure(figsize=(max(_WIDTH * across, _LEAST), _HEIGHT * down), layout="constrained")
@@ -56,8 +66,12 @@ def default_figure(statements: Mapping[str, Drawn]) -> Figure:
 
 
 def _title(name: str) -> str:
-    """The name of a statement as words, with the numbers of papers as they print them: Theorem B.2 in theorem-b-2."""
-    return re.sub(r"\b(\d+|[a-z]) (?=\d+\b)", lambda first: f"{first[1].upper()}.", name.replace("-", " "))
+    """The name of a statement as words, with the numbers of papers as they print them: Theorem B.2
+    in theorem-b-2.
+    """
+    return re.sub(
+        r"\b(\d+|[a-z]) (?=\d+\b)", lambda first: f"{first[1].upper()}.", name.replace("-", " ")
+    )
 
 
 def _legend_below(axes: Axes) -> float:

@@ -14,7 +14,9 @@ Verdict = Literal["confirmed", "refuted", "inconclusive"]
 
 @dataclass(frozen=True)
 class Distance:
-    """How far one rival is: `standard_errors` between it and the estimate, where they are farthest; excluded beyond 4."""
+    """How far one rival is: `standard_errors` between it and the estimate, where they are farthest;
+    excluded beyond 4.
+    """
 
     rival: str
     standard_errors: float
@@ -26,7 +28,9 @@ class Distance:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of the data: its coordinates, the estimate with its interval, and the number it was compared with."""
+    """One point of the data: its coordinates, the estimate with its interval, and the number it was
+    compared with.
+    """
 
     label: str
     estimate: float
@@ -39,9 +43,11 @@ class Point:
 class Finding:
     """A verdict, the rule it follows from, and its numbers at every point, the deciding one first.
 
-    `draws` is the number of draws at the point with fewest. `reason` says why nothing could be decided, or at which length a
-    verdict turns; it is empty where the numbers say all. `away` is how far the prediction is from the estimate at the deciding point,
-    in standard errors, None where no number is predicted. `turns` says that the verdict changes along the length of a training.
+    `draws` is the number of draws at the point with fewest. `reason` says why nothing could be
+    decided, or at which length a verdict turns; it is empty where the numbers say all. `away` is
+    how far the prediction is from the estimate at the deciding point, in standard errors, None
+    where no number is predicted. `turns` says that the verdict changes along the length of a
+    training.
     """
 
     verdict: Verdict
@@ -60,7 +66,9 @@ class Finding:
 
     @property
     def power(self) -> str:
-        """How well the data tell: the distance of the nearest rival, or of a refuted prediction itself; empty where there is none."""
+        """How well the data tell: the distance of the nearest rival, or of a refuted prediction
+        itself; empty where there is none.
+        """
         if self.verdict == "refuted" and self.away is not None:
             return f"{self.away:.3g} SE from the prediction"
         return str(min(self.rivals, key=lambda rival: rival.standard_errors)) if self.rivals else ""
@@ -68,7 +76,9 @@ class Finding:
 
 def points(found: Estimate, compared: Number, first: xr.DataArray) -> tuple[Point, ...]:
     """The points of an estimate, that with the largest `first` before all others."""
-    values, low, high, against, order = xr.broadcast(found.value, found.low, found.high, xr.DataArray(compared), first)
+    values, low, high, against, order = xr.broadcast(
+        found.value, found.low, found.high, xr.DataArray(compared), first
+    )
     rows = [
         Point(label, *(float(a.values[index]) for a in (values, low, high, against)))
         for index, label in labelled(values)
@@ -80,7 +90,9 @@ def points(found: Estimate, compared: Number, first: xr.DataArray) -> tuple[Poin
 
 
 def distances(found: Estimate, rivals: Mapping[str, Number]) -> tuple[Distance, ...]:
-    """How far each rival is at the point where it is farthest: a rival is excluded that lies outside of one interval."""
+    """How far each rival is at the point where it is farthest: a rival is excluded that lies
+    outside of one interval.
+    """
     return tuple(
         Distance(name, float(found.distance(rival).max()), bool((~found.contains(rival)).any()))
         for name, rival in rivals.items()

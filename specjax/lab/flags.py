@@ -1,7 +1,8 @@
-"""Command-line flags from an experiment's configuration: one flag per dataclass field, its type and its help from the field.
+"""Command-line flags from an experiment's configuration: one flag per dataclass field, its type and
+its help from the field.
 
-A value is read by the field's annotation; whether it makes sense is for the configuration's own `__post_init__` to say, so a
-configuration made in Python and one made by flags pass the same gate.
+A value is read by the field's annotation; whether it makes sense is for the configuration's own
+`__post_init__` to say, so a configuration made in Python and one made by flags pass the same gate.
 """
 
 import dataclasses
@@ -14,7 +15,9 @@ ConfigT = TypeVar("ConfigT")
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """A flag: the field it sets, what its values look like, the default as one would type it, and help text."""
+    """A flag: the field it sets, what its values look like, the default as one would type it, and
+    help text.
+    """
 
     field: str
     metavar: str
@@ -45,10 +48,14 @@ def flags(config: Any) -> list[Flag]:
 def override(config: ConfigT, texts: Mapping[str, str]) -> ConfigT:
     """The configuration with fields replaced by values read from text.
 
-    Raises ValueError, in one sentence, for a text that is not of the field's type and for whatever `__post_init__` refuses.
+    Raises ValueError, in one sentence, for a text that is not of the field's type and for whatever
+    `__post_init__` refuses.
     """
     hints = get_type_hints(type(config))
-    values = {name: _read("--" + name.replace("_", "-"), hints[name], text) for name, text in texts.items()}
+    values = {
+        name: _read("--" + name.replace("_", "-"), hints[name], text)
+        for name, text in texts.items()
+    }
     return dataclasses.replace(config, **values)  # type: ignore[type-var]
 
 
@@ -58,7 +65,9 @@ def _read(option: str, hint: Any, text: str) -> Any:
         try:
             return tuple(_KINDS[item].read(part) for part in text.split(","))
         except ValueError:
-            raise ValueError(f"{option} takes {what}, as in {option} {_metavar(hint)}, not {text!r}.") from None
+            raise ValueError(
+                f"{option} takes {what}, as in {option} {_metavar(hint)}, not {text!r}."
+            ) from None
     try:
         return _KINDS[hint].read(text)
     except ValueError:
@@ -71,7 +80,10 @@ def _metavar(hint: Any) -> str:
         return f"{metavar},{metavar},..."
     if hint in _KINDS:
         return _KINDS[hint].metavar
-    raise TypeError(f"A configuration field is an int, float, bool, str or a tuple of such items, ..., not {hint}.")
+    raise TypeError(
+        "A configuration field is an int, float, bool, str or a tuple of such items, ..., not"
+        f" {hint}."
+    )
 
 
 def written(value: Any) -> str:

@@ -1,4 +1,5 @@
-"""Ledgers: every numbered statement, figure and table of a paper, a row each, with what has become of it.
+"""Ledgers: every numbered statement, figure and table of a paper, a row each, with what has become
+of it.
 
 A ledger is a TOML file with one table for each row, under the row's id:
 
@@ -6,8 +7,8 @@ A ledger is a TOML file with one table for each row, under the row's id:
     kind = "theorem"
     where = "Section 3.2"
     says = "One sentence that says what the paper states, with its conditions."
-    finding = "One sentence that says what was found."        # where something was
-    because = "Proof device: used only for Theorem 4."        # where no statement of an experiment cites the row
+    finding = "One sentence that says what was found."  # optional
+    because = "Proof device: used only for Theorem 4."  # if no statement cites the row
 
 The status of a row is never typed: it follows from the verdicts of the statements that cite it.
 """
@@ -40,7 +41,9 @@ Status = Literal["holds", "corrected", "false", "depends", "open", "not run", "n
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a ledger: its id in the paper's own numbering, what kind of thing it is, where it stands and what it says."""
+    """A row of a ledger: its id in the paper's own numbering, what kind of thing it is, where it
+    stands and what it says.
+    """
 
     id: str
     kind: str
@@ -59,7 +62,9 @@ class Ledger:
 
     @classmethod
     def of(cls, paper: str, **says: str) -> "Ledger":
-        """A ledger of conjectures of one's own, `id="What it says."`, an underscore standing for a dash."""
+        """A ledger of conjectures of one's own, `id="What it says."`, an underscore standing for a
+        dash.
+        """
         ids = {name.replace("_", "-"): text for name, text in says.items()}
         return cls(paper, {id: Row(id, "conjecture", paper, text) for id, text in ids.items()})
 
@@ -68,13 +73,16 @@ class Ledger:
         for id in ids:
             if id not in self.rows:
                 raise ValueError(
-                    f"{by} cites {id!r}, which is no row of the ledger of {self.paper}; add the row or correct the id."
+                    f"{by} cites {id!r}, which is no row of the ledger of {self.paper}; add the row"
+                    " or correct the id."
                 )
 
 
 @dataclass(frozen=True)
 class Citation:
-    """One statement that cites a row, as far as the row's status depends on it; the verdict is None where it was not run."""
+    """One statement that cites a row, as far as the row's status depends on it; the verdict is None
+    where it was not run.
+    """
 
     verdict: Verdict | None
     corrected: bool
@@ -87,7 +95,8 @@ def read_ledger(path: Path, paper: str) -> Ledger:
     """The ledger in a file.
 
     Raises:
-        ValueError: no TOML, an unknown key or kind, a missing one, or an id that is not in kebab-case.
+        ValueError: no TOML, an unknown key or kind, a missing one, or an id that is not in
+            kebab-case.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -101,10 +110,11 @@ def read_ledger(path: Path, paper: str) -> Ledger:
 def status(citations: Iterable[Citation]) -> Status:
     """What the verdicts on the statements that cite a row make of it.
 
-    A row holds where every statement in its own words is confirmed, and is false where one is refuted: "corrected" where a
-    corrected statement beside it is confirmed. It depends where a verdict turns along the length of a training, or where a statement
-    of ours on another setting, which says that it is otherwise there, is confirmed. It is open where a verdict is inconclusive, or a
-    correction of ours refuted.
+    A row holds where every statement in its own words is confirmed, and is false where one is
+    refuted: "corrected" where a corrected statement beside it is confirmed. It depends where a
+    verdict turns along the length of a training, or where a statement of ours on another setting,
+    which says that it is otherwise there, is confirmed. It is open where a verdict is inconclusive,
+    or a correction of ours refuted.
     """
     cited = list(citations)
     if not cited:
@@ -126,17 +136,23 @@ def status(citations: Iterable[Citation]) -> Status:
 def _row(path: Path, id: str, row: object) -> Row:
     known = {field.name for field in fields(Row)} - {"id"}
     if not isinstance(row, dict):
-        raise ValueError(f"The ledger {path} has {id!r} outside of a table; write [{id}] above its keys.")
+        raise ValueError(
+            f"The ledger {path} has {id!r} outside of a table; write [{id}] above its keys."
+        )
     if unknown := sorted(set(row) - known):
         raise ValueError(
-            f"The row {id!r} of {path} has the unknown key {unknown[0]!r}; there are {', '.join(sorted(known))}."
+            f"The row {id!r} of {path} has the unknown key {unknown[0]!r}; there are"
+            f" {', '.join(sorted(known))}."
         )
     if missing := sorted({"kind", "where", "says"} - set(row)):
         raise ValueError(f"The row {id!r} of {path} lacks the key {missing[0]!r}.")
     if row["kind"] not in KINDS:
         raise ValueError(
-            f"The row {id!r} of {path} has the unknown kind {row['kind']!r}; there are {', '.join(KINDS)}."
+            f"The row {id!r} of {path} has the unknown kind {row['kind']!r}; there are"
+            f" {', '.join(KINDS)}."
         )
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", id):
-        raise ValueError(f"The row {id!r} of {path} needs an id in kebab-case, such as 'theorem-3'.")
+        raise ValueError(
+            f"The row {id!r} of {path} needs an id in kebab-case, such as 'theorem-3'."
+        )
     return Row(id, **row)

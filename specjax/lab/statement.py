@@ -1,15 +1,21 @@
-"""A statement: a sentence, the rows of a ledger that it decides, what it must reject, and the relation that judges it.
+"""A statement: a sentence, the rows of a ledger that it decides, what it must reject, and the
+relation that judges it.
 
-    @lab.statement("eq-40", "The off-diagonal is d₀d₂/4π at every input dimension.", rivals={"κ₂": leading_term})
+    @lab.statement(
+        "eq-40",
+        "The off-diagonal is d₀d₂/4π at every input dimension.",
+        rivals={"κ₂": leading_term},
+    )
     def exact(config, data):
         return lab.equals(data["off_diagonal"], closed_form(data))
 
 The sentence may as well be the docstring of the function.
 
-What must break it stands beside the sentence, not in the data: a *rival* is another prediction, which a confirmed statement must have
-excluded; a *control* makes other data of the same form (weights zero, noise in the place of a gradient, the other optimizer's run),
-in which a confirmed statement must not be confirmed. A refuted statement needs one of either that is confirmed, or its verdict could not
-have come out otherwise. Both are tried every time that a statement is judged.
+What must break it stands beside the sentence, not in the data: a *rival* is another prediction,
+which a confirmed statement must have excluded; a *control* makes other data of the same form
+(weights zero, noise in the place of a gradient, the other optimizer's run), in which a confirmed
+statement must not be confirmed. A refuted statement needs one of either that is confirmed, or its
+verdict could not have come out otherwise. Both are tried every time that a statement is judged.
 """
 
 import re
@@ -31,7 +37,9 @@ Control = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Attack:
-    """What became of a statement under a rival, a control or a perturbation: `kind`, its name, and what was found."""
+    """What became of a statement under a rival, a control or a perturbation: `kind`, its name, and
+    what was found.
+    """
 
     kind: str
     name: str
@@ -42,8 +50,8 @@ class Attack:
 class Judgement:
     """A statement judged: its verdict with what was found, and how it fared under every attack.
 
-    The verdict is that of the finding, but inconclusive where an attack shows that it could not have come out otherwise; `survivors`
-    names these attacks.
+    The verdict is that of the finding, but inconclusive where an attack shows that it could not
+    have come out otherwise; `survivors` names these attacks.
     """
 
     statement: "Statement"
@@ -58,12 +66,20 @@ class Judgement:
 
     @property
     def reason(self) -> str:
-        """Why the verdict is not that of the numbers alone, or what else there is to say; empty where they say all."""
+        """Why the verdict is not that of the numbers alone, or what else there is to say; empty
+        where they say all.
+        """
         if not self.survivors:
             return self.finding.reason
         if self.finding.verdict == "confirmed":
-            return f"It is confirmed as well with {'; with '.join(self.survivors)}: these data cannot tell."
-        return "The numbers refute it; of its rivals and controls none fits the data, so that nothing shows what would be confirmed."
+            return (
+                f"It is confirmed as well with {'; with '.join(self.survivors)}: these data cannot"
+                " tell."
+            )
+        return (
+            "The numbers refute it; of its rivals and controls none fits the data, so that nothing"
+            " shows what would be confirmed."
+        )
 
 
 @dataclass(frozen=True)
@@ -84,17 +100,24 @@ class Statement:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):
-            raise ValueError(f"The statement {self.name!r} needs a name in kebab-case, such as 'slope-of-loss'.")
+            raise ValueError(
+                f"The statement {self.name!r} needs a name in kebab-case, such as 'slope-of-loss'."
+            )
         if not self.says:
             raise ValueError(
-                f"The statement {self.name!r} says nothing; give it a sentence, or its function a docstring."
+                f"The statement {self.name!r} says nothing; give it a sentence, or its function a"
+                " docstring."
             )
         if not self.cites:
-            raise ValueError(f"The statement {self.name!r} cites nothing; name the rows of the ledger that it decides.")
+            raise ValueError(
+                f"The statement {self.name!r} cites nothing; name the rows of the ledger that it"
+                " decides."
+            )
         if not self.rivals and not self.controls:
             raise ValueError(
-                f"The statement {self.name!r} has neither a rival nor a control, so that nothing would show if it could not fail; "
-                "name a wrong formula, or data in which it is false."
+                f"The statement {self.name!r} has neither a rival nor a control, so that nothing"
+                " would show if it could not fail; name a wrong formula, or data in which it is"
+                " false."
             )
 
     def judge(self, config: Any, data: Any) -> Judgement:
@@ -106,14 +129,21 @@ class Statement:
         return Judgement(self, found, attacks, _survivors(found, attacks))
 
     def find(self, config: Any, data: Any) -> Finding:
-        """What the numbers say, before any attack: for who needs the numbers and not the verdict."""
+        """What the numbers say, before any attack: for who needs the numbers and not the
+        verdict.
+        """
         return self._along(self.relation(config, data), self.rival_numbers(config, data))
 
     def rival_numbers(self, config: Any, data: Any) -> dict[str, Number]:
         """What each rival predicts for these data."""
-        return {name: rival(config, data) if callable(rival) else rival for name, rival in self.rivals.items()}
+        return {
+            name: rival(config, data) if callable(rival) else rival
+            for name, rival in self.rivals.items()
+        }
 
-    def _attacks(self, config: Any, data: Any, relation: Relation, rivals: Mapping[str, Number]) -> list[Attack]:
+    def _attacks(
+        self, config: Any, data: Any, relation: Relation, rivals: Mapping[str, Number]
+    ) -> list[Attack]:
         attacks = []
         for name, rival in rivals.items():
             others = {other: number for other, number in rivals.items() if other != name}
@@ -122,30 +152,45 @@ class Statement:
             attacks.append(Attack("rival", name, self._attacked(relation.against(rival), others)))
         for name, control in self.controls.items():
             attacks.append(
-                Attack("control", name, self._attacked(self.relation(config, control(config, data)), rivals))
+                Attack(
+                    "control",
+                    name,
+                    self._attacked(self.relation(config, control(config, data)), rivals),
+                )
             )
         for name, perturbed in relation.perturbed().items():
             attacks.append(Attack("perturbation", name, self._attacked(perturbed, rivals)))
         return attacks
 
     def _along(self, relation: Relation, rivals: Mapping[str, Number]) -> Finding:
-        """The finding, or where a length is a dimension of the data, the one that all lengths agree on."""
+        """The finding, or where a length is a dimension of the data, the one that all lengths agree
+        on.
+        """
         if self.along is None:
             return relation.judge(rivals)
         lengths = relation.lengths(self.along).values
         found = _at_lengths(relation, rivals, self.along)
         last = found[-1]
-        changes = [place for place in range(1, len(found)) if found[place].verdict != found[place - 1].verdict]
+        changes = [
+            place
+            for place in range(1, len(found))
+            if found[place].verdict != found[place - 1].verdict
+        ]
         if not changes:
             return last
-        told = ", ".join(f"{found[place].verdict} from {self.along} = {lengths[place]:g}" for place in (0, *changes))
+        told = ", ".join(
+            f"{found[place].verdict} from {self.along} = {lengths[place]:g}"
+            for place in (0, *changes)
+        )
         # Noise at one length is no dependence on it.
         turns = {"confirmed", "refuted"} <= {each.verdict for each in found}
         why = "It depends on the length" if turns else "It is not decided at every length"
         return replace(last, verdict="inconclusive", turns=turns, reason=f"{why}: {told}.")
 
     def _attacked(self, relation: Relation, rivals: Mapping[str, Number]) -> Finding:
-        """The finding of an attack, or where a length is a dimension, a length at which it is confirmed: one is enough to survive."""
+        """The finding of an attack, or where a length is a dimension, a length at which it is
+        confirmed: one is enough to survive.
+        """
         if self.along is None:
             return relation.judge(rivals)
         found = _at_lengths(relation, rivals, self.along)
@@ -173,17 +218,21 @@ def statement(
         says: One sentence; by default the docstring of the function.
         name: Its name in records; by default that of the function, in kebab-case.
         rivals: Other predictions by name: numbers, or functions of configuration and data.
-        controls: By name, functions of configuration and data that return data of the same form, in which the statement must not hold; of
-            a statement that is refuted, in which it must.
-        holds: What `specjax reproduce` expects: confirmed, refuted (False), or nothing, where it is held open (None).
+        controls: By name, functions of configuration and data that return data of the same form, in
+            which the statement must not hold; of a statement that is refuted, in which it must.
+        holds: What `specjax reproduce` expects: confirmed, refuted (False), or nothing, where it is
+            held open (None).
         corrected: Whether it is ours, put in the place of what the cited rows say.
-        elsewhere: Whether it is ours and says that in another setting, such as a smaller model, it is otherwise than in the cited rows,
+        elsewhere: Whether it is ours and says that in another setting, such as a smaller model, it
+            is otherwise than in the cited rows,
             which it cannot refute: confirmed, it makes them depend on the setting.
-        along: The dimension of the data that is the length of a training: the verdict must be the same at every length.
+        along: The dimension of the data that is the length of a training: the verdict must be the
+            same at every length.
         post_hoc: Why its rule was changed after data were seen; it is then judged on fresh seeds.
 
     Raises:
-        ValueError: no sentence, no rival and no control, no row cited, or a name that is not in kebab-case.
+        ValueError: no sentence, no rival and no control, no row cited, or a name that is not in
+            kebab-case.
     """
 
     def named(relation: Judge) -> Statement:
@@ -191,17 +240,31 @@ def statement(
         rows = (cites,) if isinstance(cites, str) else tuple(cites)
         sentence = says or " ".join((relation.__doc__ or "").split())
         return Statement(
-            called, rows, sentence, relation, rivals or {}, controls or {}, holds, corrected, elsewhere, along, post_hoc
+            called,
+            rows,
+            sentence,
+            relation,
+            rivals or {},
+            controls or {},
+            holds,
+            corrected,
+            elsewhere,
+            along,
+            post_hoc,
         )
 
     return named
 
 
 class Statements(list[Statement]):
-    """The statements of an experiment, in the order in which a module makes them: `@states("eq-40", "…", rivals=…)`."""
+    """The statements of an experiment, in the order in which a module makes them: `@states("eq-40",
+    "…", rivals=…)`.
+    """
 
     def __call__(self, *args: Any, **options: Any) -> Callable[[Judge], Statement]:
-        """Makes a statement as `statement` does, with the same arguments and errors, and keeps it."""
+        """Makes a statement as `statement` does, with the same arguments and errors, and keeps
+        it.
+        """
         make = statement(*args, **options)
 
         def kept(relation: Judge) -> Statement:
@@ -218,16 +281,24 @@ def _at_lengths(relation: Relation, rivals: Mapping[str, Number], dim: str) -> l
 
 def _at(rivals: Mapping[str, Number], dim: str, place: int) -> dict[str, Number]:
     return {
-        name: rival.isel({dim: place}) if isinstance(rival, xr.DataArray) and dim in rival.dims else rival
+        name: (
+            rival.isel({dim: place})
+            if isinstance(rival, xr.DataArray) and dim in rival.dims
+            else rival
+        )
         for name, rival in rivals.items()
     }
 
 
 def _survivors(found: Finding, attacks: tuple[Attack, ...]) -> tuple[str, ...]:
     confirmed = tuple(
-        f"the {attack.kind} {attack.name!r}" for attack in attacks if attack.finding.verdict == "confirmed"
+        f"the {attack.kind} {attack.name!r}"
+        for attack in attacks
+        if attack.finding.verdict == "confirmed"
     )
     if found.verdict == "confirmed":
         return confirmed
-    shown = any(attack.finding.verdict == "confirmed" for attack in attacks if attack.kind != "perturbation")
+    shown = any(
+        attack.finding.verdict == "confirmed" for attack in attacks if attack.kind != "perturbation"
+    )
     return ("any data",) if found.verdict == "refuted" and not shown else ()

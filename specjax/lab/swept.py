@@ -13,9 +13,14 @@ from specjax.sweep.axes import Axis
 
 @checked
 def swept(
-    key: Key[Array, ""], stream: str, measure: Callable[..., Mapping[str, Any]], seeds: int, **over: Axis
+    key: Key[Array, ""],
+    stream: str,
+    measure: Callable[..., Mapping[str, Any]],
+    seeds: int,
+    **over: Axis,
 ) -> xr.Dataset:
-    """`sweep.run` of a measurement over its arguments, with the stream of that name from the root key of the run.
+    """`sweep.run` of a measurement over its arguments, with the stream of that name from the root
+    key of the run.
 
     Raises:
         ValueError: as `sweep.run` does.

@@ -1,4 +1,6 @@
-"""The table that every experiment has, of the numbers of its statements point by point, and one of means at each size."""
+"""The table that every experiment has, of the numbers of its statements point by point, and one of
+means at each size.
+"""
 
 import math
 from collections.abc import Mapping
@@ -28,7 +30,9 @@ class Table:
 
 @checked
 def table_of_points(findings: Mapping[str, Finding]) -> Table:
-    """Estimate, interval and what it was compared with, at each point of each statement by name, the deciding one first."""
+    """Estimate, interval and what it was compared with, at each point of each statement by name,
+    the deciding one first.
+    """
     rows = [
         (name if place == 0 else "", *_cells(point), str(found.draws))
         for name, found in findings.items()
@@ -39,8 +43,11 @@ def table_of_points(findings: Mapping[str, Finding]) -> Table:
 
 
 @checked
-def table_by_size(title: str, values: Mapping[str, xr.DataArray], dim: str, of_logs: bool = False) -> Table:
-    """Means over seeds at each size, a row for every other coordinate, and the slopes of their logarithms, with standard errors.
+def table_by_size(
+    title: str, values: Mapping[str, xr.DataArray], dim: str, of_logs: bool = False
+) -> Table:
+    """Means over seeds at each size, a row for every other coordinate, and the slopes of their
+    logarithms, with standard errors.
 
     Args:
         title: Of the table.
@@ -48,15 +55,22 @@ def table_by_size(title: str, values: Mapping[str, xr.DataArray], dim: str, of_l
         dim: The sizes.
         of_logs: Whether the values are logarithms themselves.
     """
-    if not values or not all(isinstance(draws, xr.DataArray) and dim in draws.coords for draws in values.values()):
+    if not values or not all(
+        isinstance(draws, xr.DataArray) and dim in draws.coords for draws in values.values()
+    ):
         raise ValueError(
-            f"table_by_size needs DataArrays by name, each with the coordinate {dim!r}, got {', '.join(map(str, values)) or 'none'}."
+            f"table_by_size needs DataArrays by name, each with the coordinate {dim!r}, got"
+            f" {', '.join(map(str, values)) or 'none'}."
         )
     rows = []
     shown: list[tuple[xr.DataArray, ...]]
     for name, draws in values.items():
         if "seed" in draws.dims:
-            slope = fits.slopes(draws, dim) if of_logs else fits.jackknife(draws, lambda mean: _slopes(mean, dim))
+            slope = (
+                fits.slopes(draws, dim)
+                if of_logs
+                else fits.jackknife(draws, lambda mean: _slopes(mean, dim))
+            )
             shown = [sweep.mean_and_stderr(part.astype(float)) for part in (draws, slope)]
         else:
             shown = [(draws,), (fits.slopes(draws, dim) if of_logs else _slopes(draws, dim),)]
@@ -65,7 +79,13 @@ def table_by_size(title: str, values: Mapping[str, xr.DataArray], dim: str, of_l
             at = dict(zip(ends[0].dims, place, strict=True))
             cells = zip(*(part.isel(at).values for part in means), strict=True)
             last = " ± ".join(f"{float(part.isel(at)):.2f}" for part in ends)
-            rows.append((f"{name} {where}".strip(), *(" ± ".join(f"{x:.4g}" for x in cell) for cell in cells), last))
+            rows.append(
+                (
+                    f"{name} {where}".strip(),
+                    *(" ± ".join(f"{x:.4g}" for x in cell) for cell in cells),
+                    last,
+                )
+            )
     sizes = next(iter(values.values()))[dim].values
     return Table(title, ("", *(f"{dim} = {size}" for size in sizes), "slope"), tuple(rows))
 
@@ -76,8 +96,21 @@ def _slopes(means: xr.DataArray, dim: str) -> xr.DataArray:
 
 
 def _cells(point: Point) -> tuple[str, ...]:
-    return point.label, _text(point.estimate), f"{_text(point.low)} to {_text(point.high)}", _text(point.compared)
+    return (
+        point.label,
+        _text(point.estimate),
+        f"{_text(point.low)} to {_text(point.high)}",
+        _text(point.compared),
+    )
 
 
 def _text(value: float) -> str:
-    return f"{value:.5g}" if math.isfinite(value) else "–" if math.isnan(value) else "∞" if value > 0 else "-∞"
+    return (
+        f"{value:.5g}"
+        if math.isfinite(value)
+        else "–"
+        if math.isnan(value)
+        else "∞"
+        if value > 0
+        else "-∞"
+    )

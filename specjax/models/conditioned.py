@@ -1,9 +1,11 @@
-"""Problems of a given condition number κ, posed for a comparison of optimizers: start, gradient, loss, and the units of a step size.
+"""Problems of a given condition number κ, posed for a comparison of optimizers: start, gradient,
+loss, and the units of a step size.
 
-Symmetric factorization, in-context regression and matrix regression, each with a log-spaced spectrum from 1 down to 1/κ. Functions of a key
-and κ, which may be traced, so that a sweep maps over both. `steps_to` counts the iterations of an optax optimizer to an accuracy, `along`
-records its path. Under `vmap` the loop of `steps_to` runs until the last has arrived, and those that have arrived keep their state: early
-finishers do not stop the others.
+Symmetric factorization, in-context regression and matrix regression, each with a log-spaced
+spectrum from 1 down to 1/κ. Functions of a key and κ, which may be traced, so that a sweep maps
+over both. `steps_to` counts the iterations of an optax optimizer to an accuracy, `along` records
+its path. Under `vmap` the loop of `steps_to` runs until the last has arrived, and those that have
+arrived keep their state: early finishers do not stop the others.
 """
 
 from collections.abc import Callable
@@ -13,7 +15,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from specjax.models import factorization_spectra, in_context_regression, matrix_factorization, matrix_regression
+from specjax.models import (
+    factorization_spectra,
+    in_context_regression,
+    matrix_factorization,
+    matrix_regression,
+)
 from specjax.sizes import AnySize
 from specjax.theory.preconditioning.conditions import check_ranks
 
@@ -26,8 +33,9 @@ Map = Callable[[Array], Array]
 class Problem(NamedTuple):
     """A start, exact gradient and loss, and what should vanish, relative to its target.
 
-    `length` is the distance that has to be covered, the unit for steps of a fixed length; `curvature` the largest eigenvalue of the
-    Hessian at the target, whose inverse is the unit for gradient descent. `project` is applied to every iterate.
+    `length` is the distance that has to be covered, the unit for steps of a fixed length;
+    `curvature` the largest eigenvalue of the Hessian at the target, whose inverse is the unit for
+    gradient descent. `project` is applied to every iterate.
     """
 
     start: Float[Array, "m n"]
@@ -39,21 +47,32 @@ class Problem(NamedTuple):
     project: Map = lambda x: x
 
     def error(self, x: Float[Array, "m n"]) -> Float[Array, ""]:
-        """The Frobenius norm of the residual, at least the operator norm, in which the theorems are."""
+        """The Frobenius norm of the residual, at least the operator norm, in which the theorems
+        are.
+        """
         return jnp.linalg.norm(self.residual(x))
 
 
 def factorization(
-    key: Key[Array, ""], kappa: Float[Array, ""] | float, d: int, r: int, k: int, scale: Float[Array, ""] | float
+    key: Key[Array, ""],
+    kappa: Float[Array, ""] | float,
+    d: int,
+    r: int,
+    k: int,
+    scale: Float[Array, ""] | float,
 ) -> Problem:
-    """¼ ‖X Xᵀ - M‖² with M of rank r in a Haar basis, and the start scale · V ∈ R^{d×k} with V Haar.
+    """¼ ‖X Xᵀ - M‖² with M of rank r in a Haar basis, and the start scale · V ∈ R^{d×k} with V
+    Haar.
 
-    Raises ValueError for κ below 1, where it is known, a rank above d, or fewer columns than the rank, which reach no such target.
+    Raises ValueError for κ below 1, where it is known, a rank above d, or fewer columns than the
+    rank, which reach no such target.
     """
     check_ranks(d, k, r)
     basis_key, start_key = jax.random.split(key)
     kappa = jnp.asarray(kappa, jnp.result_type(float))
-    m = factorization_spectra.target(basis_key, d, factorization_spectra.logarithmic_spectrum(r, kappa)).matrix
+    m = factorization_spectra.target(
+        basis_key, d, factorization_spectra.logarithmic_spectrum(r, kappa)
+    ).matrix
     return Problem(
         matrix_factorization.orthonormal_init(start_key, d, k, scale),
         gradient=lambda x: matrix_factorization.gradient(x, m),
@@ -67,23 +86,36 @@ def factorization(
 def wide_factorization(
     key: Key[Array, ""], kappa: Float[Array, ""] | float, d: int, r: int, k: AnySize, scale: float
 ) -> Problem:
-    """As `factorization`, from a start of independent N(0, scale²/d) entries, so that one program serves every number of columns."""
-    start = scale * matrix_factorization.init(jax.random.fold_in(key, 1), d, k) / jnp.sqrt(jnp.asarray(float(d)))
+    """As `factorization`, from a start of independent N(0, scale²/d) entries, so that one program
+    serves every number of columns.
+    """
+    start = (
+        scale
+        * matrix_factorization.init(jax.random.fold_in(key, 1), d, k)
+        / jnp.sqrt(jnp.asarray(float(d)))
+    )
     return factorization(key, kappa, d, r, d, scale)._replace(start=start)
 
 
-def in_context(key: Key[Array, ""], kappa: Float[Array, ""] | float, d: int, *, rotated: bool = True) -> Problem:
-    """½ ‖(S Q - I) S^{1/2}‖² with S in a Haar basis, from Q_0 = 0; the residual is relative to ‖S⁻¹‖.
+def in_context(
+    key: Key[Array, ""], kappa: Float[Array, ""] | float, d: int, *, rotated: bool = True
+) -> Problem:
+    """½ ‖(S Q - I) S^{1/2}‖² with S in a Haar basis, from Q_0 = 0; the residual is relative to
+    ‖S⁻¹‖.
 
-    With `rotated=False` S is diagonal. Then rounding has no part off the diagonal either, and the matrices are the scalar sequences.
+    With `rotated=False` S is diagonal. Then rounding has no part off the diagonal either, and the
+    matrices are the scalar sequences.
 
-    Iterates are symmetrized: S and S⁻¹ are symmetric, in exact arithmetic so is every Q of Muon and gradient descent, and the
-    antisymmetric part of rounding grows. Raises ValueError for κ below 1, where it is known.
+    Iterates are symmetrized: S and S⁻¹ are symmetric, in exact arithmetic so is every Q of Muon and
+    gradient descent, and the antisymmetric part of rounding grows. Raises ValueError for κ below 1,
+    where it is known.
     """
     kappa = jnp.asarray(kappa, jnp.result_type(float))
     spectrum = factorization_spectra.logarithmic_spectrum(d, kappa)
     basis = factorization_spectra.orthonormal(key, d, d) if rotated else jnp.eye(d)
-    s, inverse = (symmetric(factorization_spectra.composed(basis, v, basis)) for v in (spectrum, 1 / spectrum))
+    s, inverse = (
+        symmetric(factorization_spectra.composed(basis, v, basis)) for v in (spectrum, 1 / spectrum)
+    )
     return Problem(
         in_context_regression.init(d),
         gradient=lambda q: in_context_regression.gradient(q, s),
@@ -96,7 +128,8 @@ def in_context(key: Key[Array, ""], kappa: Float[Array, ""] | float, d: int, *, 
 
 
 def regression(key: Key[Array, ""], kappa: Float[Array, ""] | float, rows: int, d: int) -> Problem:
-    """½ ‖W A - Y‖² with A Aᵀ of condition number κ and Y = W* A of norm 1, from W_0 = 0; the residual is relative to ‖W*‖.
+    """½ ‖W A - Y‖² with A Aᵀ of condition number κ and Y = W* A of norm 1, from W_0 = 0; the
+    residual is relative to ‖W*‖.
 
     Raises ValueError for κ below 1, where it is known.
     """
@@ -123,10 +156,14 @@ class Run(NamedTuple):
     error: Array
 
 
-def steps_to(problem: Problem, transform: "optax.GradientTransformation", accuracy: float | Array, limit: int) -> Run:
-    """The first t with error(x_t) <= accuracy, or `limit`; a run whose error is NaN stops, with that error.
+def steps_to(
+    problem: Problem, transform: "optax.GradientTransformation", accuracy: float | Array, limit: int
+) -> Run:
+    """The first t with error(x_t) <= accuracy, or `limit`; a run whose error is NaN stops, with
+    that error.
 
-    So does a run whose iterate a step leaves as it is, to the last bit: step sizes that fall with the loss have fallen below rounding then.
+    So does a run whose iterate a step leaves as it is, to the last bit: step sizes that fall with
+    the loss have fallen below rounding then.
     """
 
     def unfinished(state: Any) -> Array:
@@ -138,7 +175,12 @@ def steps_to(problem: Problem, transform: "optax.GradientTransformation", accura
         x, memory = step(problem, transform, before, memory)
         return x, memory, t + 1, problem.error(x), jnp.any(x != before)
 
-    initial = problem.start, transform.init(problem.start), jnp.zeros((), int), problem.error(problem.start)
+    initial = (
+        problem.start,
+        transform.init(problem.start),
+        jnp.zeros((), int),
+        problem.error(problem.start),
+    )
     _, _, t, error, _ = jax.lax.while_loop(unfinished, advance, (*initial, jnp.ones((), bool)))
     return Run(t, error)
 
@@ -156,8 +198,12 @@ def along(
     return jnp.concatenate([what(problem.start)[None], values])
 
 
-def step(problem: Problem, transform: "optax.GradientTransformation", x: Array, memory: Any) -> tuple[Array, Any]:
-    """One step of an optimizer on a problem, which is told the loss too: the iterate and the optimizer's state after it."""
+def step(
+    problem: Problem, transform: "optax.GradientTransformation", x: Array, memory: Any
+) -> tuple[Array, Any]:
+    """One step of an optimizer on a problem, which is told the loss too: the iterate and the
+    optimizer's state after it.
+    """
     # Here, since the models are to load without optax.
     import optax
 

@@ -1,7 +1,9 @@
-"""Single-head decoder blocks at initialization, with everything that feeds a weight matrix by its name.
+"""Single-head decoder blocks at initialization, with everything that feeds a weight matrix by its
+name.
 
-Pre-normalization without gains, biases and positions (spectral-criterion, Section 2.2.2): X_att = X + W_O V P with
-P = softmax(Kᵀ Q/√d) of A = RMSNorm(X), then X⁺ = X_att + W_2 σ(W_1 RMSNorm(X_att)). Tokens are rows here, so that all is transposed.
+Pre-normalization without gains, biases and positions (spectral-criterion, Section 2.2.2): X_att = X
++ W_O V P with P = softmax(Kᵀ Q/√d) of A = RMSNorm(X), then X⁺ = X_att + W_2 σ(W_1 RMSNorm(X_att)).
+Tokens are rows here, so that all is transposed.
 """
 
 from typing import NamedTuple
@@ -27,10 +29,11 @@ class Block(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """What feeds the weights of a block (spectral-criterion, Table 1), and its residual stream; tokens in rows.
+    """What feeds the weights of a block (spectral-criterion, Table 1), and its residual stream;
+    tokens in rows.
 
-    `attention_input` feeds W_Q, W_K and W_V, `attention_mixed` = V P feeds W_O, `mlp_input` feeds W_1, `mlp_hidden` feeds W_2;
-    `mlp_preactivation` is W_1's output before the activation.
+    `attention_input` feeds W_Q, W_K and W_V, `attention_mixed` = V P feeds W_O, `mlp_input` feeds
+    W_1, `mlp_hidden` feeds W_2; `mlp_preactivation` is W_1's output before the activation.
     """
 
     attention_input: Float[Array, "n d"]
@@ -43,11 +46,21 @@ class Activations(NamedTuple):
 
 
 def init(key: Key[Array, ""], d: int, k: int, activation: str = "relu") -> Block:
-    """Independent N(0, 1/fan_in) entries (Assumption A); a gated activation has two matrices in `up`."""
+    """Independent N(0, 1/fan_in) entries (Assumption A); a gated activation has two matrices in
+    `up`.
+    """
     rows = 2 * k if activation in GATED else k
-    shapes = {"query": (d, d), "key": (d, d), "value": (d, d), "output": (d, d), "up": (rows, d), "down": (d, k)}
+    shapes = {
+        "query": (d, d),
+        "key": (d, d),
+        "value": (d, d),
+        "output": (d, d),
+        "up": (rows, d),
+        "down": (d, k),
+    }
     keys = jax.random.split(key, len(shapes))
-    # One generator for the five of d columns, each a block of the largest draw: a generator takes long to compile.
+    # One generator for the five of d columns, each a block of the largest draw: a generator takes
+    # long to compile.
     of_width = jax.vmap(lambda one: normal(one, (max(rows, d), d)))(keys[:-1])
     draws = [*of_width, normal(keys[-1], (d, k))]
     return Block(
@@ -59,9 +72,15 @@ def init(key: Key[Array, ""], d: int, k: int, activation: str = "relu") -> Block
 
 
 def apply(
-    block: Block, x: Float[Array, "n d"], activation: str = "relu", *, causal: bool | Bool[Array, ""] = False
+    block: Block,
+    x: Float[Array, "n d"],
+    activation: str = "relu",
+    *,
+    causal: bool | Bool[Array, ""] = False,
 ) -> Activations:
-    """All activations of one block for the hidden states x; `causal` lets a token see only itself and those before."""
+    """All activations of one block for the hidden states x; `causal` lets a token see only itself
+    and those before.
+    """
     a = rms_norm(x)
     query, key, value = (a @ w.T for w in (block.query, block.key, block.value))
     scores = query @ key.T / jnp.sqrt(jnp.asarray(x.shape[1], x.dtype))
@@ -71,18 +90,26 @@ def apply(
     mlp_input = rms_norm(after)
     preactivation = mlp_input @ block.up.T
     hidden = activated(preactivation, activation)
-    return Activations(a, mixed, after, mlp_input, preactivation, hidden, after + hidden @ block.down.T)
+    return Activations(
+        a, mixed, after, mlp_input, preactivation, hidden, after + hidden @ block.down.T
+    )
 
 
 def attention(at: Float[Array, "3 n d"], width: AnySize) -> Float[Array, "n d"]:
-    """What attention without a mask feeds to W_O, of the outputs of W_Q, W_K and W_V; `width` is the active d of padded ones."""
+    """What attention without a mask feeds to W_O, of the outputs of W_Q, W_K and W_V; `width` is
+    the active d of padded ones.
+    """
     query, key, value = at
     scores = query @ key.T / jnp.sqrt(jnp.asarray(active(width), at.dtype))
     return jax.nn.softmax(scores, axis=-1) @ value
 
 
-def attention_derivative(key: Key[Array, ""], at: Float[Array, "3 n d"], width: AnySize) -> Float[Array, ""]:
-    """The largest singular value of the derivative of `attention` by 50 power iterations from a random start, from below."""
+def attention_derivative(
+    key: Key[Array, ""], at: Float[Array, "3 n d"], width: AnySize
+) -> Float[Array, ""]:
+    """The largest singular value of the derivative of `attention` by 50 power iterations from a
+    random start, from below.
+    """
 
     def of(at: Array) -> Array:
         return attention(at, width)
@@ -91,17 +118,22 @@ def attention_derivative(key: Key[Array, ""], at: Float[Array, "3 n d"], width: 
         image = jax.jvp(of, (at,), (direction / jnp.linalg.norm(direction),))[1]
         return jax.vjp(of, at)[1](image)[0], jnp.linalg.norm(image)
 
-    # A start of the active width, or it and what so few iterations come to would depend on how far d is padded.
+    # A start of the active width, or it and what so few iterations come to would depend on how far
+    # d is padded.
     start = normal(key, (*at.shape[:2], width)).astype(at.dtype)
     return jax.lax.scan(step, start, length=50)[1][-1]
 
 
-def zipf_tokens(key: Key[Array, ""], n: int, probabilities: Float[Array, " vocabulary"]) -> Int[Array, " n"]:
+def zipf_tokens(
+    key: Key[Array, ""], n: int, probabilities: Float[Array, " vocabulary"]
+) -> Int[Array, " n"]:
     """n independent tokens with the given probabilities."""
     return jax.random.choice(key, len(probabilities), (n,), p=probabilities)
 
 
-def embed(key: Key[Array, ""], tokens: Int[Array, " n"], vocabulary: int, d: int) -> Float[Array, "n d"]:
+def embed(
+    key: Key[Array, ""], tokens: Int[Array, " n"], vocabulary: int, d: int
+) -> Float[Array, "n d"]:
     """Rows of an embedding with N(0, 1) entries (Lemma 2.9)."""
     return normal(key, (vocabulary, d))[tokens]
 

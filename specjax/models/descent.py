@@ -1,4 +1,6 @@
-"""Steps against a direction, with a learning rate for each: gradient descent, simplified Muon, or what else a direction makes of it."""
+"""Steps against a direction, with a learning rate for each: gradient descent, simplified Muon, or
+what else a direction makes of it.
+"""
 
 from collections.abc import Callable
 
@@ -14,14 +16,16 @@ def path(
     direction: Map,
     project: Map = lambda x: x,
 ) -> Float[Array, "steps ... m n"]:
-    """x_1, x_2, ... of x_t = project(x_(t-1) - η_t direction(x_(t-1))), from the start x_0, which is left out.
+    """x_1, x_2, ... of x_t = project(x_(t-1) - η_t direction(x_(t-1))), from the start x_0, which
+    is left out.
 
     Several runs at once lie along the leading axes, each with rates of its own.
 
     Args:
         start: x_0.
         rates: η_1, η_2, ..., as many as steps, for each run.
-        direction: The gradient for gradient descent, its polar factor for simplified Muon; takes and returns all runs.
+        direction: The gradient for gradient descent, its polar factor for simplified Muon; takes
+            and returns all runs.
         project: What is applied to every iterate, such as the symmetric part.
     """
 

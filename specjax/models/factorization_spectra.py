@@ -1,7 +1,9 @@
-"""Targets of matrix factorization with a given spectrum, and starts aligned with them (preconditioning, Section 2.1).
+"""Targets of matrix factorization with a given spectrum, and starts aligned with them
+(preconditioning, Section 2.1).
 
-M = U diag(λ_1, ..., λ_r) Uᵀ with U ∈ R^{d×r} Haar distributed: rotating the basis of the problem changes nothing for Muon and gradient
-descent, but it does for every method that works entry by entry.
+M = U diag(λ_1, ..., λ_r) Uᵀ with U ∈ R^{d×r} Haar distributed: rotating the basis of the problem
+changes nothing for Muon and gradient descent, but it does for every method that works entry by
+entry.
 """
 
 from typing import NamedTuple
@@ -12,11 +14,17 @@ from jaxtyping import Array, ArrayLike, Float, Key
 from specjax.linalg import qr
 from specjax.programs import is_traced
 from specjax.sizes import normal
-from specjax.theory.preconditioning.conditions import check_condition_number, check_ranks, check_spectrum
+from specjax.theory.preconditioning.conditions import (
+    check_condition_number,
+    check_ranks,
+    check_spectrum,
+)
 
 
 class SpectralTarget(NamedTuple):
-    """M of shape (d, d), its orthonormal eigenvectors (d, r) and its nonzero eigenvalues (r,), descending."""
+    """M of shape (d, d), its orthonormal eigenvectors (d, r) and its nonzero eigenvalues (r,),
+    descending.
+    """
 
     matrix: Float[Array, "d d"]
     basis: Float[Array, "d r"]
@@ -31,15 +39,20 @@ class AlignedStart(NamedTuple):
     frame: Float[Array, "k r"]
 
 
-def logarithmic_spectrum(rank: int, kappa: ArrayLike, largest: ArrayLike = 1.0) -> Float[Array, " r"]:
-    """`rank` eigenvalues in equal ratios from `largest` down to `largest`/κ; for rank 1 `largest` alone. κ >= 1 may be traced."""
+def logarithmic_spectrum(
+    rank: int, kappa: ArrayLike, largest: ArrayLike = 1.0
+) -> Float[Array, " r"]:
+    """`rank` eigenvalues in equal ratios from `largest` down to `largest`/κ; for rank 1 `largest`
+    alone. κ >= 1 may be traced.
+    """
     check_condition_number(kappa)
     kappa, largest, place = _places(rank, kappa, largest)
     return largest * kappa**-place
 
 
 def orthonormal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
-    """A Haar distributed matrix with orthonormal columns, or orthonormal rows where there are more columns than rows.
+    """A Haar distributed matrix with orthonormal columns, or orthonormal rows where there are more
+    columns than rows.
 
     The Q of a Gaussian matrix, with the signs that make the diagonal of R positive.
     """
@@ -52,7 +65,8 @@ def orthonormal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "r
 def target(key: Key[Array, ""], d: int, spectrum: Float[Array, " r"]) -> SpectralTarget:
     """M = U diag(spectrum) Uᵀ with U Haar distributed, symmetric to the last bit.
 
-    Raises ValueError for a spectrum that is not positive and descending (where it is known), or of more than d eigenvalues.
+    Raises ValueError for a spectrum that is not positive and descending (where it is known), or of
+    more than d eigenvalues.
     """
     check_spectrum(spectrum)
     check_ranks(d, spectrum.shape[0], spectrum.shape[0])
@@ -61,11 +75,14 @@ def target(key: Key[Array, ""], d: int, spectrum: Float[Array, " r"]) -> Spectra
     return SpectralTarget((matrix + matrix.T) / 2, basis, spectrum)
 
 
-def aligned_start(key: Key[Array, ""], at: SpectralTarget, k: int, scale: ArrayLike) -> AlignedStart:
-    """X_0 = U diag(s) Wᵀ with the target's U, W ∈ R^{k×r} Haar distributed and all s = `scale` (eq. 41).
+def aligned_start(
+    key: Key[Array, ""], at: SpectralTarget, k: int, scale: ArrayLike
+) -> AlignedStart:
+    """X_0 = U diag(s) Wᵀ with the target's U, W ∈ R^{k×r} Haar distributed and all s = `scale` (eq.
+    41).
 
-    From here Muon's and gradient descent's iterates keep the form U diag(x_t) Wᵀ, and each x_i obeys its scalar recursion
-    (Lemma 3). Raises ValueError for k < r.
+    From here Muon's and gradient descent's iterates keep the form U diag(x_t) Wᵀ, and each x_i
+    obeys its scalar recursion (Lemma 3). Raises ValueError for k < r.
     """
     r = at.spectrum.shape[0]
     check_ranks(at.matrix.shape[0], k, r)

@@ -1,8 +1,11 @@
-"""In-context linear regression by one layer of linear attention, as a model of prompts and as the quadratic objective it amounts to.
+"""In-context linear regression by one layer of linear attention, as a model of prompts and as the
+quadratic objective it amounts to.
 
-Fixed inputs x_1, ..., x_N with covariance S = (1/N) Σ x_i x_iᵀ, a task w with mean 0 and covariance I, labels y_i = w·x_i, and a query
-drawn uniformly from the inputs. The prompt is [[x_1 … x_N, x_q], [y_1 … y_N, 0]]; attention without softmax reads the prediction off the
-bottom right entry, wᵀ S Q x_q. Its expected squared error is ‖(S Q - I) S^{1/2}‖_F² (preconditioning, Section 2.2 and Appendix D).
+Fixed inputs x_1, ..., x_N with covariance S = (1/N) Σ x_i x_iᵀ, a task w with mean 0 and covariance
+I, labels y_i = w·x_i, and a query drawn uniformly from the inputs. The prompt is [[x_1 … x_N, x_q],
+[y_1 … y_N, 0]]; attention without softmax reads the prediction off the bottom right entry, wᵀ S Q
+x_q. Its expected squared error is ‖(S Q - I) S^{1/2}‖_F² (preconditioning, Section 2.2 and Appendix
+D).
 """
 
 import jax.numpy as jnp
@@ -23,10 +26,11 @@ def covariance(inputs: Float[Array, "d n"]) -> Float[Array, "d d"]:
 
 
 def loss(q: Float[Array, "d d"], s: Float[Array, "d d"]) -> Float[Array, ""]:
-    """½ ‖(S Q - I) S^{1/2}‖_F² = ½ tr((S Q - I)ᵀ (S Q - I) S), half the expected squared error of the prompts (eq. 20).
+    """½ ‖(S Q - I) S^{1/2}‖_F² = ½ tr((S Q - I)ᵀ (S Q - I) S), half the expected squared error of
+    the prompts (eq. 20).
 
-    The minimum 0 is at Q = S⁻¹, and the Hessian has condition number κ(S)³ (eq. 21). Raises ValueError for an S of another shape than
-    Q, not symmetric, or not finite.
+    The minimum 0 is at Q = S⁻¹, and the Hessian has condition number κ(S)³ (eq. 21). Raises
+    ValueError for an S of another shape than Q, not symmetric, or not finite.
     """
     residual = _residual(q, s)
     return jnp.sum(residual * (residual @ s)) / 2
@@ -49,7 +53,9 @@ def prompt(
 def linear_attention(
     tokens: Float[Array, "features tokens"], q: Float[Array, "d d"]
 ) -> Float[Array, "features tokens"]:
-    """W^V E (Eᵀ W^{KQ} E) / N with W^V = diag(0, 1) and W^{KQ} = diag(Q, 0): attention without softmax (eq. 175)."""
+    """W^V E (Eᵀ W^{KQ} E) / N with W^V = diag(0, 1) and W^{KQ} = diag(Q, 0): attention without
+    softmax (eq. 175).
+    """
     d, n = q.shape[0], tokens.shape[1] - 1
     value = jnp.zeros((d + 1, d + 1), q.dtype).at[d, d].set(1)
     key_query = jnp.zeros((d + 1, d + 1), q.dtype).at[:d, :d].set(q)
@@ -62,16 +68,21 @@ def prediction(tokens: Float[Array, "features tokens"], q: Float[Array, "d d"]) 
 
 
 def draw_tasks(key: Key[Array, ""], tasks: AnySize, d: int) -> Float[Array, "tasks d"]:
-    """Tasks w with independent N(0, 1) entries, in rows; any law of mean 0 and covariance I gives the same objective."""
+    """Tasks w with independent N(0, 1) entries, in rows; any law of mean 0 and covariance I gives
+    the same objective.
+    """
     return normal(key, (tasks, d))
 
 
 def sampled_loss(
     q: Float[Array, "d d"], inputs: Float[Array, "d n"], tasks: Float[Array, "tasks d"]
 ) -> Float[Array, ""]:
-    """½ mean over tasks and over the queries x_1, ..., x_N of (prediction - w·x_q)², prompt by prompt; unbiased for `loss` at S."""
+    """½ mean over tasks and over the queries x_1, ..., x_N of (prediction - w·x_q)², prompt by
+    prompt; unbiased for `loss` at S.
+    """
     labels = tasks @ inputs
-    # The answer wᵀ S Q x_q of every prompt, without building the prompts; `prediction` is the same one by one.
+    # The answer wᵀ S Q x_q of every prompt, without building the prompts; `prediction` is the same
+    # one by one.
     answers = (labels @ inputs.T / inputs.shape[1]) @ q @ inputs
     return jnp.mean((answers - labels) ** 2) / 2
 

@@ -1,4 +1,6 @@
-"""Symmetric matrix factorization: L(U) = ¼ ‖U Uᵀ - M‖_F², U ∈ R^{d×k}, M symmetric (outer-product, eq. 5; preconditioning, eq. 5)."""
+"""Symmetric matrix factorization: L(U) = ¼ ‖U Uᵀ - M‖_F², U ∈ R^{d×k}, M symmetric (outer-product,
+eq. 5; preconditioning, eq. 5).
+"""
 
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
@@ -14,7 +16,8 @@ def init(key: Key[Array, ""], d: AnySize, k: AnySize) -> Float[Array, "d k"]:
 
 
 def orthonormal_init(key: Key[Array, ""], d: int, k: int, scale: ArrayLike) -> Float[Array, "d k"]:
-    """A start scale · V with V Haar distributed: V Vᵀ = I where k >= d, Vᵀ V = I where k <= d (preconditioning, Theorem 1).
+    """A start scale · V with V Haar distributed: V Vᵀ = I where k >= d, Vᵀ V = I where k <= d
+    (preconditioning, Theorem 1).
 
     For k >= d any such start is aligned with every target: U_0 U_0ᵀ = scale² I.
     """
@@ -23,14 +26,21 @@ def orthonormal_init(key: Key[Array, ""], d: int, k: int, scale: ArrayLike) -> F
 
 
 def loss(u: Float[Array, "d k"], target: Float[Array, "d d"]) -> Float[Array, ""]:
-    """¼ ‖U Uᵀ - M‖_F². Raises ValueError for a target of another shape, not symmetric, or not finite."""
+    """¼ ‖U Uᵀ - M‖_F². Raises ValueError for a target of another shape, not symmetric, or not
+    finite.
+    """
     return jnp.sum(_residual(u, target) ** 2) / 4
 
 
 def sampled_loss(
-    u: Float[Array, "d k"], target: Float[Array, "d d"], x: Float[Array, "n d"], y: Float[Array, "n d"]
+    u: Float[Array, "d k"],
+    target: Float[Array, "d d"],
+    x: Float[Array, "n d"],
+    y: Float[Array, "n d"],
 ) -> Float[Array, ""]:
-    """¼ mean_i (x_iᵀ (U Uᵀ - M) y_i)², matrix sensing by rank-one probes; unbiased for `loss` if x, y are independent N(0, I)."""
+    """¼ mean_i (x_iᵀ (U Uᵀ - M) y_i)², matrix sensing by rank-one probes; unbiased for `loss` if x,
+    y are independent N(0, I).
+    """
     return jnp.mean(jnp.einsum("ni,ij,nj->n", x, _residual(u, target), y) ** 2) / 4
 
 

@@ -1,8 +1,8 @@
-"""Matrix linear regression: L(W) = ½ ‖W A - Y‖_F², W ∈ R^{m×d}, inputs A ∈ R^{d×n}, the direction that the preconditioning paper
-leaves open (Section 5).
+"""Matrix linear regression: L(W) = ½ ‖W A - Y‖_F², W ∈ R^{m×d}, inputs A ∈ R^{d×n}, the direction
+that the preconditioning paper leaves open (Section 5).
 
-With Y = W* A the gradient is (W - W*) A Aᵀ: its singular vectors are not those of W - W*, unless A Aᵀ is a multiple of I, so Muon's
-dynamics do not decouple.
+With Y = W* A the gradient is (W - W*) A Aᵀ: its singular vectors are not those of W - W*, unless A
+Aᵀ is a multiple of I, so Muon's dynamics do not decouple.
 """
 
 import jax.numpy as jnp
@@ -18,39 +18,54 @@ def init(rows: int, d: int) -> Float[Array, "rows d"]:
     return jnp.zeros((rows, d))
 
 
-def loss(w: Float[Array, "m d"], inputs: Float[Array, "d n"], outputs: Float[Array, "m n"]) -> Float[Array, ""]:
+def loss(
+    w: Float[Array, "m d"], inputs: Float[Array, "d n"], outputs: Float[Array, "m n"]
+) -> Float[Array, ""]:
     """½ ‖W A - Y‖_F². Raises ValueError for outputs of another shape or not finite."""
     return jnp.sum(_residual(w, inputs, outputs) ** 2) / 2
 
 
 def sampled_loss(
-    w: Float[Array, "m d"], inputs: Float[Array, "d n"], outputs: Float[Array, "m n"], columns: Float[Array, " batch"]
+    w: Float[Array, "m d"],
+    inputs: Float[Array, "d n"],
+    outputs: Float[Array, "m n"],
+    columns: Float[Array, " batch"],
 ) -> Float[Array, ""]:
-    """n/2 mean_i ‖W a_i - y_i‖² over the columns i of a batch, given as numbers in [0, 1); unbiased for `loss` if they are uniform."""
+    """n/2 mean_i ‖W a_i - y_i‖² over the columns i of a batch, given as numbers in [0, 1); unbiased
+    for `loss` if they are uniform.
+    """
     n = inputs.shape[1]
     chosen = jnp.floor(columns * n).astype(int)
     return n * jnp.mean(jnp.sum(_residual(w, inputs, outputs)[:, chosen] ** 2, axis=0)) / 2
 
 
-def gradient(w: Float[Array, "m d"], inputs: Float[Array, "d n"], outputs: Float[Array, "m n"]) -> Float[Array, "m d"]:
+def gradient(
+    w: Float[Array, "m d"], inputs: Float[Array, "d n"], outputs: Float[Array, "m n"]
+) -> Float[Array, "m d"]:
     """(W A - Y) Aᵀ, exact. Raises as `loss`."""
     return _residual(w, inputs, outputs) @ inputs.T
 
 
-def conditioned_inputs(key: Key[Array, ""], d: int, n: int, kappa: Float[Array, ""] | float) -> Float[Array, "d n"]:
-    """A with singular values in equal ratios from 1 to κ^(-1/2) and Haar singular vectors, n >= d: A Aᵀ has condition number κ.
+def conditioned_inputs(
+    key: Key[Array, ""], d: int, n: int, kappa: Float[Array, ""] | float
+) -> Float[Array, "d n"]:
+    """A with singular values in equal ratios from 1 to κ^(-1/2) and Haar singular vectors, n >= d:
+    A Aᵀ has condition number κ.
 
     Raises ValueError for κ below 1 or fewer inputs than dimensions.
     """
     if n < d:
         raise ValueError(
-            f"A Aᵀ is singular with n={n} inputs in d={d} dimensions; take n of at least {d}, or a smaller d."
+            f"A Aᵀ is singular with n={n} inputs in d={d} dimensions; take n of at least {d}, or a"
+            " smaller d."
         )
     rotated = orthonormal(key, n, d)
     return jnp.sqrt(logarithmic_spectrum(d, kappa))[:, None] * rotated.T
 
 
-def linear_outputs(key: Key[Array, ""], inputs: Float[Array, "d n"], rows: AnySize) -> Float[Array, "rows n"]:
+def linear_outputs(
+    key: Key[Array, ""], inputs: Float[Array, "d n"], rows: AnySize
+) -> Float[Array, "rows n"]:
     """Y = W* A for a W* with independent N(0, 1) entries: outputs that some W fits exactly."""
     return normal(key, (padded(rows), inputs.shape[0])) @ inputs
 

@@ -1,7 +1,9 @@
-"""Multilayer perceptrons of any depth and activation, gated or not, without biases: x ↦ W_L σ(W_{L-1} ⋯ σ(W_1 x)).
+"""Multilayer perceptrons of any depth and activation, gated or not, without biases: x ↦ W_L
+σ(W_{L-1} ⋯ σ(W_1 x)).
 
-Parameters are the tuple (W_1, …, W_L), W_ℓ ∈ R^{h_ℓ×d_{ℓ-1}}, h_ℓ = d_ℓ or, in a gated hidden layer, 2 d_ℓ: the first half gates the
-second, A = SiLU(W' A') ∘ (W'' A') for "swiglu". Samples are rows (spectral-criterion, eq. 1.2).
+Parameters are the tuple (W_1, …, W_L), W_ℓ ∈ R^{h_ℓ×d_{ℓ-1}}, h_ℓ = d_ℓ or, in a gated hidden
+layer, 2 d_ℓ: the first half gates the second, A = SiLU(W' A') ∘ (W'' A') for "swiglu". Samples are
+rows (spectral-criterion, eq. 1.2).
 """
 
 from collections.abc import Sequence
@@ -21,9 +23,14 @@ GATED = {"swiglu": "silu"}
 
 
 def init(
-    key: Key[Array, ""], dims: Sequence[AnySize], activation: str = "relu", *, distribution: str = "normal"
+    key: Key[Array, ""],
+    dims: Sequence[AnySize],
+    activation: str = "relu",
+    *,
+    distribution: str = "normal",
 ) -> Params:
-    """Weights for the sizes (d_0, …, d_L): "normal", N(0, 1/fan_in), or "uniform", U(-1/√fan_in, 1/√fan_in), torch's default.
+    """Weights for the sizes (d_0, …, d_L): "normal", N(0, 1/fan_in), or "uniform", U(-1/√fan_in,
+    1/√fan_in), torch's default.
 
     Gated hidden layers need sizes that are ints, because the halves of their weights are cut apart.
 
@@ -32,7 +39,9 @@ def init(
 
     """
     if len(dims) < 2:
-        raise ValueError(f"A network needs at least an input and an output size, got dims={tuple(dims)}.")
+        raise ValueError(
+            f"A network needs at least an input and an output size, got dims={tuple(dims)}."
+        )
     _check_activation(activation)
     if distribution not in ("normal", "uniform"):
         raise ValueError(f"The distribution is 'normal' or 'uniform', got {distribution!r}.")
@@ -40,13 +49,17 @@ def init(
     for layer, (columns, rows) in enumerate(pairwise(dims)):
         if activation in GATED and layer < len(dims) - 2:
             if not isinstance(rows, int):
-                raise ValueError("The hidden sizes of a gated network must be ints, got a Size; sweep them by values.")
+                raise ValueError(
+                    "The hidden sizes of a gated network must be ints, got a Size; sweep them by"
+                    " values."
+                )
             rows = 2 * rows
         shapes.append((rows, columns))
     draw = normal if distribution == "normal" else uniform
     extents = [(padded(rows), padded(columns)) for rows, columns in shapes]
     draws: dict[int, Array] = {}
-    # One generator for all layers of one shape: generators are most of what compiling a network of many layers takes.
+    # One generator for all layers of one shape: generators are most of what compiling a network of
+    #     many layers takes.
     for extent in dict.fromkeys(extents):
         layers = [layer for layer, other in enumerate(extents) if other == extent]
         keys = jnp.stack([jax.random.fold_in(key, layer) for layer in layers])
@@ -60,8 +73,12 @@ def init(
     return tuple(weights)
 
 
-def layer_inputs(params: Params, x: Float[Array, "n d0"], activation: str = "relu") -> list[Float[Array, "n _"]]:
-    """A_0 = x, A_1, …, A_{L-1}: what W_1, …, W_L act on, samples in rows. Raises ValueError for an unknown activation."""
+def layer_inputs(
+    params: Params, x: Float[Array, "n d0"], activation: str = "relu"
+) -> list[Float[Array, "n _"]]:
+    """A_0 = x, A_1, …, A_{L-1}: what W_1, …, W_L act on, samples in rows. Raises ValueError for an
+    unknown activation.
+    """
     _check_activation(activation)
     inputs = [x]
     for weight in params[:-1]:
@@ -69,13 +86,17 @@ def layer_inputs(params: Params, x: Float[Array, "n d0"], activation: str = "rel
     return inputs
 
 
-def forward(params: Params, x: Float[Array, "n d0"], activation: str = "relu") -> Float[Array, "n dL"]:
+def forward(
+    params: Params, x: Float[Array, "n d0"], activation: str = "relu"
+) -> Float[Array, "n dL"]:
     """The outputs, samples in rows. Raises as `layer_inputs`."""
     return layer_inputs(params, x, activation)[-1] @ params[-1].T
 
 
 def loss(
-    params: Params, batch: tuple[Float[Array, "n d0"], Float[Array, "n dL"]], activation: str = "relu"
+    params: Params,
+    batch: tuple[Float[Array, "n d0"], Float[Array, "n dL"]],
+    activation: str = "relu",
 ) -> Float[Array, ""]:
     """(1/2n) Σ_t ‖f(x_t) - y_t‖² of the batch (x, y). Raises as `layer_inputs`."""
     x, y = batch
@@ -92,4 +113,6 @@ def activated(x: Float[Array, "n h"], activation: str) -> Float[Array, "n k"]:
 
 def _check_activation(activation: str) -> None:
     if activation not in ACTIVATIONS and activation not in GATED:
-        raise ValueError(f"There is no activation {activation!r}; there are {', '.join([*ACTIVATIONS, *GATED])}.")
+        raise ValueError(
+            f"There is no activation {activation!r}; there are {', '.join([*ACTIVATIONS, *GATED])}."
+        )

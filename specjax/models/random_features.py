@@ -1,8 +1,10 @@
-"""Regression on random features: L(W) = (1/2n)‖W A - Y‖_F², W ∈ R^{m×k}, features A ∈ R^{k×n} in columns.
+"""Regression on random features: L(W) = (1/2n)‖W A - Y‖_F², W ∈ R^{m×k}, features A ∈ R^{k×n} in
+columns.
 
-Model I (realizable) has Y = W_# A, model II (teacher-student) Y = W̄ Ā with features Ā of other weights. With B = A Aᵀ/n and
-B̄ = Ā Aᵀ/n the gradient is ∇L(W) = W B - W̄ B̄; model I is B̄ = B. Gradient descent from W_0 = 0 is solved in closed form
-(spectral-criterion, Section 3): one eigendecomposition of B gives every step.
+Model I (realizable) has Y = W_# A, model II (teacher-student) Y = W̄ Ā with features Ā of other
+weights. With B = A Aᵀ/n and B̄ = Ā Aᵀ/n the gradient is ∇L(W) = W B - W̄ B̄; model I is B̄ = B.
+Gradient descent from W_0 = 0 is solved in closed form (spectral-criterion, Section 3): one
+eigendecomposition of B gives every step.
 """
 
 from typing import NamedTuple
@@ -25,7 +27,9 @@ def relu_features(v: Float[Array, "k d"], x: Float[Array, "d n"]) -> Float[Array
 def swiglu_features(
     gate: Float[Array, "k d"], value: Float[Array, "k d"], x: Float[Array, "d n"]
 ) -> Float[Array, "k n"]:
-    """SiLU(V_1 X) ∘ (V_2 X), with V_1 the `gate` and V_2 the `value` (spectral-criterion, Section 1.2.2)."""
+    """SiLU(V_1 X) ∘ (V_2 X), with V_1 the `gate` and V_2 the `value` (spectral-criterion, Section
+    1.2.2).
+    """
     return jax.nn.silu(gate @ x) * (value @ x)
 
 
@@ -34,33 +38,50 @@ def weights(key: Key[Array, ""], k: AnySize, d: AnySize) -> Float[Array, "k d"]:
     return normal(key, (k, d)) / jnp.sqrt(jnp.asarray(active(d), jnp.result_type(float)))
 
 
-def second_moment(a_bar: Float[Array, "*batch rows n"], a: Float[Array, "*batch k n"]) -> Float[Array, "*batch rows k"]:
-    """B̄ = Ā Aᵀ/n; B where both are the same. Of padded samples, which are zero, n must be divided out by the caller."""
+def second_moment(
+    a_bar: Float[Array, "*batch rows n"], a: Float[Array, "*batch k n"]
+) -> Float[Array, "*batch rows k"]:
+    """B̄ = Ā Aᵀ/n; B where both are the same. Of padded samples, which are zero, n must be divided
+    out by the caller.
+    """
     return a_bar @ a.mT / a.shape[-1]
 
 
-def loss(w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]) -> Float[Array, ""]:
+def loss(
+    w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]
+) -> Float[Array, ""]:
     """(1/2n)‖W A - Y‖_F²."""
     return jnp.sum((w @ a - y) ** 2) / (2 * a.shape[1])
 
 
-def gradient(w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]) -> Float[Array, "m k"]:
+def gradient(
+    w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]
+) -> Float[Array, "m k"]:
     """∇L(W) = (W A - Y) Aᵀ/n."""
     return (w @ a - y) @ a.T / a.shape[1]
 
 
-def gd_step(w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]) -> Float[Array, "m k"]:
-    """W - ∇L(W)/L_F, L_F = ‖A‖_op²/n: gradient descent at its largest guaranteed decrease (spectral-criterion, Section 1.2)."""
+def gd_step(
+    w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]
+) -> Float[Array, "m k"]:
+    """W - ∇L(W)/L_F, L_F = ‖A‖_op²/n: gradient descent at its largest guaranteed decrease
+    (spectral-criterion, Section 1.2).
+    """
     return w - gradient(w, a, y) / eigvalsh(second_moment(a, a))[-1]
 
 
-def spectral_step(w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]) -> Float[Array, "m k"]:
-    """W - (‖∇L‖_*/L_op) polar(∇L), L_op = ‖A‖_F²/n: SpecGD, Muon without momentum (spectral-criterion, Section 1.2)."""
+def spectral_step(
+    w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]
+) -> Float[Array, "m k"]:
+    """W - (‖∇L‖_*/L_op) polar(∇L), L_op = ‖A‖_F²/n: SpecGD, Muon without momentum
+    (spectral-criterion, Section 1.2).
+    """
     return w - spectral_direction(gradient(w, a, y)) * (a.shape[1] / jnp.sum(a**2))
 
 
 class Trajectory(NamedTuple):
-    """Gradient descent from W_0 = 0, solved: B = U diag(λ) Uᵀ, the columns of -W̄ B̄ U and the step size η.
+    """Gradient descent from W_0 = 0, solved: B = U diag(λ) Uᵀ, the columns of -W̄ B̄ U and the step
+    size η.
 
     `eigenvalues` ascend, `vectors` is U, `initial` is ∇L(0) U.
     """
@@ -79,7 +100,8 @@ def trajectory(
     slowdown: float = 1.0,
     offset: float = 0.0,
 ) -> Trajectory:
-    """Gradient descent with η = 1/(offset + slowdown · λ_1(B)) on the model with B, B̄ and the teacher W̄.
+    """Gradient descent with η = 1/(offset + slowdown · λ_1(B)) on the model with B, B̄ and the
+    teacher W̄.
 
     Model I is `b_bar` = `b` with the teacher W_#.
 
@@ -96,10 +118,16 @@ def trajectory(
     """
     if not (slowdown >= 1 and offset >= 0):
         raise ValueError(
-            f"A step of at most 1/‖B‖_op needs slowdown >= 1 and offset >= 0, got {slowdown} and {offset}."
+            f"A step of at most 1/‖B‖_op needs slowdown >= 1 and offset >= 0, got {slowdown} and"
+            f" {offset}."
         )
     eigenvalues, vectors = eigh(b)
-    return Trajectory(eigenvalues, vectors, -(teacher @ b_bar) @ vectors, 1 / (offset + slowdown * eigenvalues[-1]))
+    return Trajectory(
+        eigenvalues,
+        vectors,
+        -(teacher @ b_bar) @ vectors,
+        1 / (offset + slowdown * eigenvalues[-1]),
+    )
 
 
 def gradient_at(path: Trajectory, steps: int | Int[Array, ""]) -> Float[Array, "m k"]:
@@ -108,13 +136,19 @@ def gradient_at(path: Trajectory, steps: int | Int[Array, ""]) -> Float[Array, "
 
 
 def rotated_gradient_at(path: Trajectory, steps: int | Int[Array, ""]) -> Float[Array, "m k"]:
-    """∇L(W_t) U: the gradient in the eigenbasis of B, with the same singular values and one matrix product cheaper."""
+    """∇L(W_t) U: the gradient in the eigenbasis of B, with the same singular values and one matrix
+    product cheaper.
+    """
     return path.initial * shrinkage(path.eigenvalues, path.rate, steps)[None, :]
 
 
 def gap_at(path: Trajectory, steps: int | Int[Array, ""]) -> Float[Array, ""]:
-    """L(W_t) - min L = ½ tr(G_0 (I - ηB)^{2t} B⁺ G_0ᵀ), exact; eigenvalues of B that are zero to rounding count as zero."""
-    rounding = path.eigenvalues.shape[0] * jnp.finfo(path.eigenvalues.dtype).eps * path.eigenvalues[-1]
+    """L(W_t) - min L = ½ tr(G_0 (I - ηB)^{2t} B⁺ G_0ᵀ), exact; eigenvalues of B that are zero to
+    rounding count as zero.
+    """
+    rounding = (
+        path.eigenvalues.shape[0] * jnp.finfo(path.eigenvalues.dtype).eps * path.eigenvalues[-1]
+    )
     trained = path.eigenvalues > rounding
     shrunk = shrinkage(path.eigenvalues, path.rate, 2 * steps)
     weight = jnp.where(trained, shrunk / jnp.where(trained, path.eigenvalues, 1), 0)
@@ -122,7 +156,9 @@ def gap_at(path: Trajectory, steps: int | Int[Array, ""]) -> Float[Array, ""]:
 
 
 def rotated_error_at(path: Trajectory, steps: int | Int[Array, ""]) -> Float[Array, "m k"]:
-    """(W_t - W_*) U, W_* the minimizer: the error whose product with diag(λ) is the rotated gradient; for an invertible B."""
+    """(W_t - W_*) U, W_* the minimizer: the error whose product with diag(λ) is the rotated
+    gradient; for an invertible B.
+    """
     return rotated_gradient_at(path, steps) / path.eigenvalues[None, :]
 
 
@@ -133,8 +169,11 @@ class SpectralDescent(NamedTuple):
     nuclear_rank: Float[Array, " steps"]
 
 
-def spectral_descent(path: Trajectory, rotated_error: Float[Array, "m k"], steps: int) -> SpectralDescent:
-    """SpecGD for `steps` iterations of `spectral_step` from W_* + `rotated_error` Uᵀ, in the eigenbasis of B.
+def spectral_descent(
+    path: Trajectory, rotated_error: Float[Array, "m k"], steps: int
+) -> SpectralDescent:
+    """SpecGD for `steps` iterations of `spectral_step` from W_* + `rotated_error` Uᵀ, in the
+    eigenbasis of B.
 
     The step is equivariant under rotations, and in the eigenbasis the products with B are scalings.
     """

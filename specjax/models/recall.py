@@ -1,12 +1,16 @@
-"""In-context recall: sequences in which a trigger is followed by the same output each time (associative-memory, Appendix D.2).
+"""In-context recall: sequences in which a trigger is followed by the same output each time
+(associative-memory, Appendix D.2).
 
-Two disjoint vocabularies of N tokens: triggers Q are the tokens 0 to N - 1, outputs and noise V the next N. A sequence draws K triggers
-from p^(t) without replacement and K outputs from p^(o) with replacement, puts each bigram (q_k, o_k) at M places, and fills the rest with
-noise, uniform on V. From its second time on, the output of a trigger can be known, and only these tokens count. p^(t) and p^(o) are power
-laws, p_i ∝ i^-α, whose exponents may be traced; so may the number of tokens and of sequences, as a `Size`.
+Two disjoint vocabularies of N tokens: triggers Q are the tokens 0 to N - 1, outputs and noise V the
+next N. A sequence draws K triggers from p^(t) without replacement and K outputs from p^(o) with
+replacement, puts each bigram (q_k, o_k) at M places, and fills the rest with noise, uniform on V.
+From its second time on, the output of a trigger can be known, and only these tokens count. p^(t)
+and p^(o) are power laws, p_i ∝ i^-α, whose exponents may be traced; so may the number of tokens and
+of sequences, as a `Size`.
 
-Since a trigger never appears but before its output, copying what followed it last is always right: `oracle` does so, and `induction_head`
-is a two-layer transformer that does, made of the associative memories of Bietti et al. (2023).
+Since a trigger never appears but before its output, copying what followed it last is always right:
+`oracle` does so, and `induction_head` is a two-layer transformer that does, made of the associative
+memories of Bietti et al. (2023).
 """
 
 from dataclasses import dataclass
@@ -30,7 +34,8 @@ class Recall:
         repeats: M, how many times each appears.
 
     Raises:
-        ValueError: for less than one trigger, two repeats, K items, or a length that 2 K M tokens do not fit in.
+        ValueError: for less than one trigger, two repeats, K items, or a length that 2 K M tokens
+            do not fit in.
 
     """
 
@@ -42,17 +47,19 @@ class Recall:
     def __post_init__(self) -> None:
         if self.triggers < 1 or self.repeats < 2:
             raise ValueError(
-                f"Recall needs triggers of at least 1 and repeats of at least 2, got {self.triggers} and {self.repeats}."
+                "Recall needs triggers of at least 1 and repeats of at least 2, got"
+                f" {self.triggers} and {self.repeats}."
             )
         if padded(self.items) < max(self.triggers, 2):
             raise ValueError(
-                f"Triggers are drawn without replacement, so items must be at least {max(self.triggers, 2)}, got "
-                f"{padded(self.items)}."
+                "Triggers are drawn without replacement, so items must be at least"
+                f" {max(self.triggers, 2)}, got {padded(self.items)}."
             )
         if self.length < 2 * self.triggers * self.repeats:
             raise ValueError(
-                f"A sequence of {self.triggers} triggers, each {self.repeats} times with its output, needs a length of at "
-                f"least {2 * self.triggers * self.repeats}, got {self.length}."
+                f"A sequence of {self.triggers} triggers, each {self.repeats} times with its"
+                f" output, needs a length of at least {2 * self.triggers * self.repeats}, got"
+                f" {self.length}."
             )
 
     @property
@@ -68,10 +75,11 @@ def sample(
     trigger_exponent: ArrayLike = 0.0,
     output_exponent: ArrayLike = 0.0,
 ) -> Sequences:
-    """Independent sequences; with both exponents zero, triggers and outputs are uniform (the paper's out-of-distribution data).
+    """Independent sequences; with both exponents zero, triggers and outputs are uniform (the
+    paper's out-of-distribution data).
 
-    Sequence i depends on the key and i alone, so that a smaller batch is the beginning of a larger one. Bigrams do not overlap, and all
-    such placements are equally likely.
+    Sequence i depends on the key and i alone, so that a smaller batch is the beginning of a larger
+    one. Bigrams do not overlap, and all such placements are equally likely.
 
     Args:
         key: Of the batch.
@@ -81,7 +89,8 @@ def sample(
         output_exponent: α_o of p^(o).
 
     Returns:
-        Tokens `(batch, T)`, and which of the T - 1 after the first count: K (M - 1) of every sequence.
+        Tokens `(batch, T)`, and which of the T - 1 after the first count: K (M - 1) of every
+        sequence.
 
     """
     keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(padded(batch)))
@@ -100,7 +109,8 @@ def oracle(tokens: Int[Array, " n"]) -> Int[Array, " n"]:
 
 
 def memory_recall(model: Transformer, task: Recall) -> Float[Array, ""]:
-    """R(W_V) of the last block, W_O W_V where attention has W_O: the share of tokens v ∈ V with argmax_v' u_v'ᵀ W_V e_v = v.
+    """R(W_V) of the last block, W_O W_V where attention has W_O: the share of tokens v ∈ V with
+    argmax_v' u_v'ᵀ W_V e_v = v.
 
     u are the rows of the head (of the embedding, where it is tied), v' is in V; 1/N by chance.
     """
@@ -117,22 +127,38 @@ def memory_recall(model: Transformer, task: Recall) -> Float[Array, ""]:
 def induction_head(task: Recall) -> Transformer:
     """A transformer without W_O and perceptrons that solves the task, of width 6N + T.
 
-    The stream has four parts: the token, its place, the token before, and the prediction. Block 1 attends from each place to the one
-    before and takes its token along; block 2 attends to the place whose token before is this one, and W_V maps its token, if it is in V,
-    to the prediction, which alone the head reads.
+    The stream has four parts: the token, its place, the token before, and the prediction. Block 1
+    attends from each place to the one before and takes its token along; block 2 attends to the
+    place whose token before is this one, and W_V maps its token, if it is in V, to the prediction,
+    which alone the head reads.
     """
     v, t = task.vocabulary, task.length
     d = 3 * v + t
-    token, place, before, prediction = (slice(0, v), slice(v, v + t), slice(v + t, d - v), slice(d - v, d))
+    token, place, before, prediction = (
+        slice(0, v),
+        slice(v, v + t),
+        slice(v + t, d - v),
+        slice(d - v, d),
+    )
     sharp = (
         400 / d**0.5
-    )  # normed parts of the stream are at least √(d/6) long, so that no other place gets e^-50 of the attention
+        # normed parts of the stream are at least √(d/6) long, so that no other place gets e^-50 of
+        # the attention
+    )
     zero, one = jnp.zeros((d, d)), jnp.eye(v)
-    is_output = (jnp.arange(v) >= v // 2).astype(zero.dtype)  # the first place takes itself for the one before
+    is_output = (jnp.arange(v) >= v // 2).astype(
+        zero.dtype
+    )  # the first place takes itself for the one before
     weights = {
-        "query": [zero.at[place, place].set(sharp * jnp.eye(t, k=1)), zero.at[token, token].set(sharp * one)],
+        "query": [
+            zero.at[place, place].set(sharp * jnp.eye(t, k=1)),
+            zero.at[token, token].set(sharp * one),
+        ],
         "key": [zero.at[place, place].set(jnp.eye(t)), zero.at[token, before].set(one)],
-        "value": [zero.at[before, token].set(one), zero.at[prediction, token].set(jnp.diag(is_output))],
+        "value": [
+            zero.at[before, token].set(one),
+            zero.at[prediction, token].set(jnp.diag(is_output)),
+        ],
     }
     blank = jnp.zeros((v, d))
     query, key, value = (jnp.stack(weights[name]) for name in ("query", "key", "value"))
@@ -153,10 +179,14 @@ def _weights(items: AnySize, exponent: ArrayLike) -> Float[Array, " items"]:
 
 
 def _sequence(
-    key: Array, task: Recall, trigger_law: Float[Array, " items"], output_law: Float[Array, " items"]
+    key: Array,
+    task: Recall,
+    trigger_law: Float[Array, " items"],
+    output_law: Float[Array, " items"],
 ) -> tuple[Int[Array, " T"], Bool[Array, " T-1"]]:
     k, m, t = task.triggers, task.repeats, task.length
-    # One draw of all numbers, which compiles faster than four; those for the items are the last, since padding makes them more.
+    # One draw of all numbers, which compiles faster than four; those for the items are the last,
+    # since padding makes them more.
     units, among, n = t - k * m, mask(task.items), padded(task.items)
     numbers = uniform(key, (k + t + units + n,))
     for_outputs, for_noise, for_places, for_triggers = jnp.split(numbers, (k, k + t, k + t + units))
@@ -168,7 +198,8 @@ def _sequence(
     last = jnp.asarray(active(task.items), jnp.int32) - 1
     noise = for_noise * jnp.asarray(active(task.items), cumulative.dtype)
     outputs, noise = (jnp.minimum(x.astype(jnp.int32), last) + n for x in (outputs, noise))
-    # Bigrams and single tokens are t - k m units in a row; which of them are bigrams is a random subset, in random order.
+    # Bigrams and single tokens are t - k m units in a row; which of them are bigrams is a random
+    # subset, in random order.
     chosen = jnp.argsort(for_places)[: k * m]
     start = chosen + jnp.sum(chosen[None, :] < chosen[:, None], axis=1)
     which = jnp.repeat(jnp.arange(k), m)
@@ -177,6 +208,7 @@ def _sequence(
     there = jnp.arange(t)[:, None] == start[None, :] + 1
     tokens = jnp.where(here.any(1) | there.any(1), 0, noise)
     tokens = tokens + jnp.sum(
-        jnp.where(here, triggers[which][None, :], 0) + jnp.where(there, outputs[which][None, :], 0), axis=1
+        jnp.where(here, triggers[which][None, :], 0) + jnp.where(there, outputs[which][None, :], 0),
+        axis=1,
     )
     return tokens, jnp.any(here & again[None, :], axis=1)[:-1]

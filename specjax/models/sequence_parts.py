@@ -1,4 +1,6 @@
-"""Parts of a transformer, as functions of the features of one sequence, whose tokens are the first axis."""
+"""Parts of a transformer, as functions of the features of one sequence, whose tokens are the first
+axis.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +17,11 @@ def rms_norm(x: Float[Array, "*n d"], width: AnySize | None = None) -> Float[Arr
 
 
 def rotated(x: Float[Array, "n heads size"]) -> Float[Array, "n heads size"]:
-    """Rotary positions: entries i and i + size/2 of token t, as a complex number, times exp(-i θ_i t).
+    """Rotary positions: entries i and i + size/2 of token t, as a complex number, times exp(-i θ_i
+    t).
 
-    Of the size/2 angles θ half fall geometrically from 1 to 1/1024 and half are zero, as in the snapshot of Figure 19.
+    Of the size/2 angles θ half fall geometrically from 1 to 1/1024 and half are zero, as in the
+    snapshot of Figure 19.
     """
     n, _, size = x.shape
     angles = np.concatenate([np.geomspace(1, 1 / 1024, size // 4), np.zeros(size // 4)])

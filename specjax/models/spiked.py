@@ -1,8 +1,11 @@
-"""Second moments of features with a few large eigenvalues above a bulk of order one, and their cross versions.
+"""Second moments of features with a few large eigenvalues above a bulk of order one, and their
+cross versions.
 
-They are the assumptions E to H of spectral-criterion, Section 3, as draws: B = S + Σ with a low-rank S of spikes and a bulk Σ whose
-eigenvalues are uniform on an interval; B̄ = S̄ + Σ̄ with a bulk of rank r, whose right spike directions are those of B. Bulks are
-diagonal: teachers and spike directions are rotation invariant, so this chooses the axes and nothing else.
+They are the assumptions E to H of spectral-criterion, Section 3, as draws: B = S + Σ with a
+low-rank S of spikes and a bulk Σ whose eigenvalues are uniform on an interval; B̄ = S̄ + Σ̄ with a
+bulk of rank r, whose right spike directions are those of B. Bulks are
+diagonal: teachers and spike directions are rotation invariant, so this chooses the axes and nothing
+    else.
 """
 
 from typing import NamedTuple
@@ -19,7 +22,9 @@ BULK = (0.5, 1.5)
 
 
 class Moments(NamedTuple):
-    """B, symmetric positive definite on the active block, and B̄ (spectral-criterion, Section 3.2)."""
+    """B, symmetric positive definite on the active block, and B̄ (spectral-criterion, Section
+    3.2).
+    """
 
     b: Float[Array, "k k"]
     b_bar: Float[Array, "k k"]
@@ -28,7 +33,8 @@ class Moments(NamedTuple):
 def spiked(
     key: Key[Array, ""], k: AnySize, spikes: Float[Array, " p"], bulk: tuple[float, float] = BULK
 ) -> Float[Array, "k k"]:
-    """B = U diag(spikes) Uᵀ + Σ, U ∈ R^{k×p} uniform with orthonormal columns: assumption E (p = 1) or F.
+    """B = U diag(spikes) Uᵀ + Σ, U ∈ R^{k×p} uniform with orthonormal columns: assumption E (p = 1)
+    or F.
 
     Args:
         key: Of the draw, row-keyed.
@@ -56,7 +62,8 @@ def teacher_student(
 ) -> Moments:
     """B = U Q Uᵀ + Γ and B̄ = V Q̄ Uᵀ + Σ̄ with independent U and V: assumption G (p = 1) or H.
 
-    Σ̄ is diagonal with `rank` entries in the interval `bulk` and the rest zero, Γ as in `spiked`. Args and errors as there.
+    Σ̄ is diagonal with `rank` entries in the interval `bulk` and the rest zero, Γ as in `spiked`.
+    Args and errors as there.
     """
     _check(k, spikes, bulk)
     # Mapped over keys, since a generator takes long to compile.
@@ -64,7 +71,10 @@ def teacher_student(
     u, v = jax.vmap(lambda one: directions(one, k, spikes.shape[0]))(keys[0])
     full, other = jax.vmap(lambda one: _bulk(one, k, bulk))(keys[1])
     low_rank = jnp.where(jnp.arange(padded(k)) < active(rank), other, 0)
-    return Moments((u * spikes[None, :]) @ u.T + jnp.diag(full), (v * cross_spikes[None, :]) @ u.T + jnp.diag(low_rank))
+    return Moments(
+        (u * spikes[None, :]) @ u.T + jnp.diag(full),
+        (v * cross_spikes[None, :]) @ u.T + jnp.diag(low_rank),
+    )
 
 
 def directions(key: Key[Array, ""], k: AnySize, count: int) -> Float[Array, "k count"]:
@@ -79,6 +89,8 @@ def _bulk(key: Array, k: AnySize, bulk: tuple[float, float]) -> Array:
 
 def _check(k: AnySize, spikes: Array, bulk: tuple[float, float]) -> None:
     if not 0 < spikes.shape[0] <= padded(k):
-        raise ValueError(f"A spiked model needs from 1 to k={padded(k)} spikes, got {spikes.shape[0]}.")
+        raise ValueError(
+            f"A spiked model needs from 1 to k={padded(k)} spikes, got {spikes.shape[0]}."
+        )
     if not 0 < bulk[0] <= bulk[1]:
         raise ValueError(f"The bulk must be an interval above 0, got {bulk}.")

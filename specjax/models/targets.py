@@ -10,25 +10,37 @@ from specjax.sizes import AnySize, normal, padded, rademacher
 def linear_target(
     key: Key[Array, ""], rows: AnySize, columns: AnySize, scale: float = 1.0
 ) -> Float[Array, "rows columns"]:
-    """A map Φ with independent N(0, scale²) entries; row-keyed, so the target of a smaller size is the leading block."""
+    """A map Φ with independent N(0, scale²) entries; row-keyed, so the target of a smaller size is
+    the leading block.
+    """
     return scale * normal(key, (rows, columns))
 
 
 def sign_target(
     key: Key[Array, ""], rows: AnySize, columns: AnySize, scale: float = 1.0
 ) -> Float[Array, "rows columns"]:
-    """A map Φ with independent entries ±scale, row-keyed: ‖Φ‖_F² = scale² · rows · columns whatever the draw."""
+    """A map Φ with independent entries ±scale, row-keyed: ‖Φ‖_F² = scale² · rows · columns whatever
+    the draw.
+    """
     return scale * rademacher(key, (rows, columns))
 
 
-def low_rank_target(key: Key[Array, ""], d: AnySize, rank: int, scale: float = 1.0) -> Float[Array, "d d"]:
-    """A symmetric positive semidefinite M = scale F Fᵀ of the given rank, F ∈ R^{d×rank} with independent N(0, 1) entries."""
+def low_rank_target(
+    key: Key[Array, ""], d: AnySize, rank: int, scale: float = 1.0
+) -> Float[Array, "d d"]:
+    """A symmetric positive semidefinite M = scale F Fᵀ of the given rank, F ∈ R^{d×rank} with
+    independent N(0, 1) entries.
+    """
     factor = normal(key, (d, rank))
     return scale * factor @ factor.T
 
 
-def check_target(target: Float[Array | np.ndarray, "..."], shape: tuple[AnySize, ...], what: str) -> None:
-    """Raises ValueError unless `target` has the given shape and, where its values are known before compilation, finite entries."""
+def check_target(
+    target: Float[Array | np.ndarray, "..."], shape: tuple[AnySize, ...], what: str
+) -> None:
+    """Raises ValueError unless `target` has the given shape and, where its values are known before
+    compilation, finite entries.
+    """
     expected = tuple(padded(size) for size in shape)
     if target.shape != expected:
         raise ValueError(f"{what} must have shape {expected}, got {target.shape}.")
@@ -37,7 +49,9 @@ def check_target(target: Float[Array | np.ndarray, "..."], shape: tuple[AnySize,
 
 
 def check_symmetric(target: Float[Array | np.ndarray, "d d"], what: str) -> None:
-    """Raises ValueError unless `target` is symmetric to rounding, where its values are known before compilation."""
+    """Raises ValueError unless `target` is symmetric to rounding, where its values are known before
+    compilation.
+    """
     if is_traced(target):
         return
     matrix = np.asarray(target)
@@ -46,7 +60,9 @@ def check_symmetric(target: Float[Array | np.ndarray, "d d"], what: str) -> None
 
 
 def check_off_diagonal(matrix: Float[Array | np.ndarray, "m m"], what: str, remedy: str) -> None:
-    """Raises ValueError for a diagonal matrix: nothing can be projected on its off-diagonal part."""
+    """Raises ValueError for a diagonal matrix: nothing can be projected on its off-diagonal
+    part.
+    """
     matrix = np.asarray(matrix)
     if not np.any(matrix[~np.eye(len(matrix), dtype=bool)]):
         raise ValueError(f"{what} must have an entry off the diagonal that is not zero; {remedy}.")

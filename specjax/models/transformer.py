@@ -1,16 +1,20 @@
-"""A causal transformer: pre-normalization without gains, learned positions, an optional multilayer perceptron in every block.
+"""A causal transformer: pre-normalization without gains, learned positions, an optional multilayer
+perceptron in every block.
 
-X ← E[tokens] + P, then in block ℓ X ← X + W_O attention(W_Q A, W_K A, W_V A) with A = RMSNorm(X), and X ← X + W_2 σ(W_1 RMSNorm(X)), gated
-σ(W_g B) ∘ (W_1 B) for gated activations; logits W_head RMSNorm(X). This is the architecture of spectral-criterion, Section 2.2.2, and of
-the recall task of associative-memory, Appendix D.2. Sequences have tokens in rows, weights are (outputs, inputs).
+X ← E[tokens] + P, then in block ℓ X ← X + W_O attention(W_Q A, W_K A, W_V A) with A = RMSNorm(X),
+and X ← X + W_2 σ(W_1 RMSNorm(X)), gated σ(W_g B) ∘ (W_1 B) for gated activations; logits W_head
+RMSNorm(X). This is the architecture of spectral-criterion, Section 2.2.2, and of the recall task of
+associative-memory, Appendix D.2. Sequences have tokens in rows, weights are (outputs, inputs).
 
-`figure_19` adds what spectral-criterion's Figure 19 has, each an option of its own: rotary positions, QK norm, value embeddings, skips as
-in a U-net, outputs that start at zero, and a cap on the logits, with the constants of the snapshot that the paper names (modded-nanogpt,
-commit 0d200742). What that has beyond them is not here: windows of attention, a block without attention, a normalized embedding, and its
-addition in every block with a weight that starts at zero.
+`figure_19` adds what spectral-criterion's Figure 19 has, each an option of its own: rotary
+positions, QK norm, value embeddings, skips as in a U-net, outputs that start at zero, and a cap on
+the logits, with the constants of the snapshot that the paper names (modded-nanogpt, commit
+0d200742). What that has beyond them is not here: windows of attention, a block without attention, a
+normalized embedding, and its addition in every block with a weight that starts at zero.
 
-The blocks lie stacked along a leading axis and are scanned, so that a deep model compiles as fast as a shallow one, and an
-orthogonalizing step takes all of a kind in one batched call: `optim.muon(rate, labels=transformer.labels, dimension_numbers=optim.OUT_IN)`.
+The blocks lie stacked along a leading axis and are scanned, so that a deep model compiles as fast
+as a shallow one, and an orthogonalizing step takes all of a kind in one batched call:
+`optim.muon(rate, labels=transformer.labels, dimension_numbers=optim.OUT_IN)`.
 """
 
 from dataclasses import dataclass
@@ -38,22 +42,29 @@ class Architecture:
         context: The longest sequence, where positions are learned.
         blocks: Their number.
         heads: Heads of every attention, a divisor of the width.
-        activation: σ of the perceptrons, a name of `theory.activations` or "swiglu"; None for attention only.
+        activation: σ of the perceptrons, a name of `theory.activations` or "swiglu"; None for
+            attention only.
         expansion: Hidden units of a perceptron over d.
         tied: Whether the head is the embedding, over √d.
-        project: Whether attention has W_O; without it the heads' values are added to the stream as they are.
-        rotary: Whether queries and keys turn with their position (`rotated`), in the place of learned positions.
+        project: Whether attention has W_O; without it the heads' values are added to the stream as
+            they are.
+        rotary: Whether queries and keys turn with their position (`rotated`), in the place of
+            learned positions.
         qk_norm: Whether queries and keys are RMS-normalized in every head, before they turn.
-        value_tables: Tables of value embeddings, so many for the first and the same again for the last blocks. With any, the values of
-            every block are λ W_V A + λ' E'[tokens], with two numbers that are trained from 1/2 on and E' = 0 between.
-        skips: Whether block L - 1 - k adds the output of block k < L/2 to what enters it, times a number that is trained from 1 on.
+        value_tables: Tables of value embeddings, so many for the first and the same again for the
+            last blocks. With any, the values of every block are λ W_V A + λ' E'[tokens], with two
+            numbers that are trained from 1/2 on and E' = 0 between.
+        skips: Whether block L - 1 - k adds the output of block k < L/2 to what enters it, times a
+            number that is trained from 1 on.
         zero_outputs: Whether W_O, W_2 and the head start at zero.
         cap: Logits z become cap · tanh(z/cap); None leaves them.
 
     Raises:
-        ValueError: for sizes below 1, heads that do not divide the width, several heads or rotary positions of a `Size`, rotary positions
-            in heads of a size that 4 does not divide, value tables for more than all blocks, skips in an odd number of blocks, outputs
-            that start at zero without W_O or with a tied head, a cap that is not positive, or an unknown activation.
+        ValueError: for sizes below 1, heads that do not divide the width, several heads or rotary
+            positions of a `Size`, rotary positions in heads of a size that 4 does not divide, value
+            tables for more than all blocks, skips in an odd number of blocks, outputs that start at
+            zero without W_O or with a tied head, a cap that is not positive, or an unknown
+            activation.
 
     """
 
@@ -74,34 +85,57 @@ class Architecture:
     cap: float | None = None
 
     def __post_init__(self) -> None:
-        counts = (self.vocabulary, self.context, self.blocks, self.heads, self.expansion, padded(self.width))
+        counts = (
+            self.vocabulary,
+            self.context,
+            self.blocks,
+            self.heads,
+            self.expansion,
+            padded(self.width),
+        )
         if min(counts) < 1:
             raise ValueError(f"All sizes of a transformer must be at least 1, got {self}.")
         if isinstance(self.width, Size):
             if self.heads != 1:
                 raise ValueError(
-                    f"A width that is swept as a Size needs heads=1, got {self.heads}; sweep it by values."
+                    f"A width that is swept as a Size needs heads=1, got {self.heads}; sweep it by"
+                    " values."
                 )
         elif self.width % self.heads:
-            raise ValueError(f"The heads must divide the width, got heads={self.heads} and width={self.width}.")
-        if self.activation is not None and self.activation not in ACTIVATIONS and self.activation not in GATED:
+            raise ValueError(
+                f"The heads must divide the width, got heads={self.heads} and width={self.width}."
+            )
+        if (
+            self.activation is not None
+            and self.activation not in ACTIVATIONS
+            and self.activation not in GATED
+        ):
             known = ", ".join([*ACTIVATIONS, *GATED])
-            raise ValueError(f"There is no activation {self.activation!r}; there are None, {known}.")
+            raise ValueError(
+                f"There is no activation {self.activation!r}; there are None, {known}."
+            )
         self._check_options()
 
     def _check_options(self) -> None:
         if self.rotary and (isinstance(self.width, Size) or self.width // self.heads % 4):
             raise ValueError(
-                f"Rotary positions need heads of a size that 4 divides and is an int, got heads={self.heads} and width={self.width}."
+                "Rotary positions need heads of a size that 4 divides and is an int, got"
+                f" heads={self.heads} and width={self.width}."
             )
         if not 0 <= 2 * self.value_tables <= self.blocks:
             raise ValueError(
-                f"A value table serves one of the first and one of the last blocks, got {self.value_tables} for {self.blocks} blocks."
+                "A value table serves one of the first and one of the last blocks, got"
+                f" {self.value_tables} for {self.blocks} blocks."
             )
         if self.skips and self.blocks % 2:
-            raise ValueError(f"Skips join the blocks in pairs, got {self.blocks} blocks; make them even.")
+            raise ValueError(
+                f"Skips join the blocks in pairs, got {self.blocks} blocks; make them even."
+            )
         if self.zero_outputs and (self.tied or not self.project):
-            raise ValueError("Outputs that start at zero need W_O and a head of its own: project=True and tied=False.")
+            raise ValueError(
+                "Outputs that start at zero need W_O and a head of its own: project=True and"
+                " tied=False."
+            )
         if self.cap is not None and not self.cap > 0:
             raise ValueError(f"The cap on the logits must be positive, got {self.cap}.")
 
@@ -111,23 +145,39 @@ class Architecture:
         return times(self.width, self.expansion)
 
 
-def figure_19(vocabulary: int, width: int, context: int, blocks: int = 12, heads: int = 6) -> Architecture:
-    """The architecture of spectral-criterion, Figure 19, at any size: one value table for every four blocks, logits capped at 15.
+def figure_19(
+    vocabulary: int, width: int, context: int, blocks: int = 12, heads: int = 6
+) -> Architecture:
+    """The architecture of spectral-criterion, Figure 19, at any size: one value table for every
+    four blocks, logits capped at 15.
 
-    Attention has the scale of all transformers here, 1/√(head size), where the snapshot has 1.36 times it, 0.12 with heads of 128.
+    Attention has the scale of all transformers here, 1/√(head size), where the snapshot has 1.36
+    times it, 0.12 with heads of 128.
 
     Raises:
         ValueError: as `Architecture`.
 
     """
     return Architecture(
-        vocabulary, width, context, blocks, heads, "relu_squared",
-        rotary=True, qk_norm=True, value_tables=blocks // 4, skips=True, zero_outputs=True, cap=15.0,
-    )  # fmt: skip
+        vocabulary,
+        width,
+        context,
+        blocks,
+        heads,
+        "relu_squared",
+        rotary=True,
+        qk_norm=True,
+        value_tables=blocks // 4,
+        skips=True,
+        zero_outputs=True,
+        cap=15.0,
+    )
 
 
 class Blocks(eqx.Module):
-    """The weights of all blocks, which the first axis counts; None for what an architecture does without."""
+    """The weights of all blocks, which the first axis counts; None for what an architecture does
+    without.
+    """
 
     query: Float[Array, "blocks d d"]
     key: Float[Array, "blocks d d"]
@@ -145,8 +195,12 @@ class ValueEmbeddings(eqx.Module):
     shares: Float[Array, "blocks 2"]
     """λ and λ' of every block."""
 
-    def __call__(self, tokens: Int[Array, " n"], blocks: int) -> tuple[Array, Float[Array, "blocks n d"]]:
-        """The shares, and what is added in every block: of t tables number k in block k and in block L - t + k, zero between."""
+    def __call__(
+        self, tokens: Int[Array, " n"], blocks: int
+    ) -> tuple[Array, Float[Array, "blocks n d"]]:
+        """The shares, and what is added in every block: of t tables number k in block k and in
+        block L - t + k, zero between.
+        """
         embedded = self.tables[:, tokens]
         between = jnp.zeros((blocks - 2 * len(embedded), *embedded.shape[1:]), embedded.dtype)
         return self.shares, jnp.concatenate([embedded, between, embedded])
@@ -168,7 +222,9 @@ class Transformer(eqx.Module):
     qk_norm: bool = eqx.field(static=True, default=False)
     cap: float | None = eqx.field(static=True, default=None)
 
-    def __call__(self, tokens: Int[Array, " n"], width: AnySize | None = None) -> Float[Array, "n vocabulary"]:
+    def __call__(
+        self, tokens: Int[Array, " n"], width: AnySize | None = None
+    ) -> Float[Array, "n vocabulary"]:
         """Logits of the next token at every position; `width` is the `Size` of a padded model.
 
         Raises:
@@ -179,7 +235,8 @@ class Transformer(eqx.Module):
         if self.positions is not None:
             if len(tokens) > len(self.positions):
                 raise ValueError(
-                    f"A sequence of {len(tokens)} tokens is longer than the context of {len(self.positions)}."
+                    f"A sequence of {len(tokens)} tokens is longer than the context of"
+                    f" {len(self.positions)}."
                 )
             x = x + self.positions[: len(tokens)]
         width = x.shape[-1] if width is None else width
@@ -203,16 +260,25 @@ class Transformer(eqx.Module):
             return (x, outputs), None
 
         (x, _), _ = jax.lax.scan(block, (x, outputs), (self.blocks, added, skips))
-        head = self.embedding / jnp.sqrt(jnp.asarray(active(width), x.dtype)) if self.head is None else self.head
+        head = (
+            self.embedding / jnp.sqrt(jnp.asarray(active(width), x.dtype))
+            if self.head is None
+            else self.head
+        )
         logits = rms_norm(x, width) @ head.T
         return logits if self.cap is None else capped(logits, self.cap)
 
     def _attention(
-        self, weights: Blocks, a: Float[Array, "n d"], width: AnySize, added: tuple[Array, Array] | None
+        self,
+        weights: Blocks,
+        a: Float[Array, "n d"],
+        width: AnySize,
+        added: tuple[Array, Array] | None,
     ) -> Float[Array, "n d"]:
         n, d = a.shape
         query, key, value = (
-            (a @ w.T).reshape(n, self.heads, d // self.heads) for w in (weights.query, weights.key, weights.value)
+            (a @ w.T).reshape(n, self.heads, d // self.heads)
+            for w in (weights.query, weights.key, weights.value)
         )
         if added is not None:
             shares, embedded = added
@@ -223,7 +289,9 @@ class Transformer(eqx.Module):
         if self.positions is None:
             query, key = rotated(query), rotated(key)
         scale = jnp.sqrt(jnp.asarray(active(width), a.dtype) / self.heads)
-        mixed = jax.nn.dot_product_attention(query / scale, key, value, scale=1.0, is_causal=True).reshape(n, d)
+        mixed = jax.nn.dot_product_attention(
+            query / scale, key, value, scale=1.0, is_causal=True
+        ).reshape(n, d)
         return mixed if weights.output is None else mixed @ weights.output.T
 
     def _hidden(self, weights: Blocks, b: Float[Array, "n d"]) -> Float[Array, "n h"]:
@@ -236,14 +304,18 @@ class Transformer(eqx.Module):
 
 
 class Sequences(NamedTuple):
-    """Training data: tokens, and whether each of those after the first is to be predicted (None: all)."""
+    """Training data: tokens, and whether each of those after the first is to be predicted (None:
+    all).
+    """
 
     tokens: Int[Array, "batch n+1"]
     counted: Bool[Array, "batch n"] | None = None
 
 
 def init(key: Key[Array, ""], architecture: Architecture) -> Transformer:
-    """Independent entries: N(0, 1) in tables and positions, N(0, 1/fan_in) in matrices (Assumption A), or 0 where those start at zero."""
+    """Independent entries: N(0, 1) in tables and positions, N(0, 1/fan_in) in matrices (Assumption
+    A), or 0 where those start at zero.
+    """
     d, hidden = architecture.width, architecture.hidden
     shapes = dict.fromkeys(("query", "key", "value"), (d, d))
     if architecture.project:
@@ -253,18 +325,26 @@ def init(key: Key[Array, ""], architecture: Architecture) -> Transformer:
         if architecture.activation in GATED:
             shapes["gate"] = (hidden, d)
     block_key, table_key = jax.random.split(key)
-    keys = {name: jax.random.fold_in(block_key, i) for i, name in enumerate(Blocks.__dataclass_fields__)}
+    keys = {
+        name: jax.random.fold_in(block_key, i) for i, name in enumerate(Blocks.__dataclass_fields__)
+    }
 
     def stack(name: str) -> Array:
         rows, columns = shapes[name]
-        draws = jax.vmap(lambda one: normal(one, (rows, columns)))(jax.random.split(keys[name], architecture.blocks))
+        draws = jax.vmap(lambda one: normal(one, (rows, columns)))(
+            jax.random.split(keys[name], architecture.blocks)
+        )
         return draws / jnp.sqrt(jnp.asarray(active(columns), draws.dtype))
 
     tables = [
         normal(jax.random.fold_in(table_key, i), (rows, d))
-        for i, rows in enumerate((architecture.vocabulary, architecture.context, architecture.vocabulary))
+        for i, rows in enumerate(
+            (architecture.vocabulary, architecture.context, architecture.vocabulary)
+        )
     ]
-    head = None if architecture.tied else tables[2] / jnp.sqrt(jnp.asarray(active(d), tables[2].dtype))
+    head = (
+        None if architecture.tied else tables[2] / jnp.sqrt(jnp.asarray(active(d), tables[2].dtype))
+    )
     weights: dict[str, Any] = {name: stack(name) if name in shapes else None for name in keys}
     model = Transformer(
         embedding=tables[0],
@@ -302,7 +382,9 @@ def loss(model: Transformer, batch: Sequences, width: AnySize | None = None) -> 
     return jnp.sum(jnp.where(counted, losses, 0)) / jnp.sum(counted, dtype=losses.dtype)
 
 
-def accuracy(model: Transformer, batch: Sequences, width: AnySize | None = None) -> Float[Array, ""]:
+def accuracy(
+    model: Transformer, batch: Sequences, width: AnySize | None = None
+) -> Float[Array, ""]:
     """The share of the tokens that count that have the largest logit; NaN if there are none."""
     logits, targets, counted = _predictions(model, batch, width)
     right = counted & (jnp.argmax(logits, axis=-1) == targets)
@@ -310,12 +392,18 @@ def accuracy(model: Transformer, batch: Sequences, width: AnySize | None = None)
 
 
 def labels(model: PyTree) -> PyTree:
-    """For `optim.muon`: the matrices of the blocks are "matrix"; embedding, positions and head are "other"."""
+    """For `optim.muon`: the matrices of the blocks are "matrix"; embedding, positions and head are
+    "other".
+    """
     everything = jax.tree.map(lambda _: "other", model)
-    return eqx.tree_at(lambda m: m.blocks, everything, jax.tree.map(lambda _: "matrix", model.blocks))
+    return eqx.tree_at(
+        lambda m: m.blocks, everything, jax.tree.map(lambda _: "matrix", model.blocks)
+    )
 
 
-def _predictions(model: Transformer, batch: Sequences, width: AnySize | None) -> tuple[Array, Array, Array]:
+def _predictions(
+    model: Transformer, batch: Sequences, width: AnySize | None
+) -> tuple[Array, Array, Array]:
     tokens, counted = batch
     logits = jax.vmap(lambda one: model(one, width))(tokens[:, :-1])
     targets = tokens[:, 1:]

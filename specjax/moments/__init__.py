@@ -1,4 +1,6 @@
-"""Exact moments of words of Gaussian matrices, at every finite size: expectations, variances, orders of growth, and numbers."""
+"""Exact moments of words of Gaussian matrices, at every finite size: expectations, variances,
+orders of growth, and numbers.
+"""
 
 from specjax.moments.expectation import covariance as covariance
 from specjax.moments.expectation import expectation as expectation

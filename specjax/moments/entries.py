@@ -1,4 +1,6 @@
-"""Single places of arrays in traced functions: identities and masks by comparison of places, entries, rows and columns at numbers."""
+"""Single places of arrays in traced functions: identities and masks by comparison of places,
+entries, rows and columns at numbers.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +9,16 @@ import numpy as np
 
 from specjax.moments.expression import Expression, contract, uniform
 from specjax.moments.graph import Size
-from specjax.moments.values import Places, Rule, Value, constant_number, every, number, size_of, spread
+from specjax.moments.values import (
+    Places,
+    Rule,
+    Value,
+    constant_number,
+    every,
+    number,
+    size_of,
+    spread,
+)
 
 
 def _iota(_: Sequence[Any], shape: tuple[Size, ...], params: Mapping[str, Any]) -> Value:
@@ -19,16 +30,21 @@ def _equal(inputs: Sequence[Any], shape: tuple[Size, ...], _: Any) -> Value:
     a, b = inputs if isinstance(inputs[0], Places) else inputs[::-1]
     labels = list(range(len(shape)))
     if not isinstance(a, Places):
-        return uniform(shape, int(constant_number(number(a, "eq")) == constant_number(number(b, "eq"))))
+        return uniform(
+            shape, int(constant_number(number(a, "eq")) == constant_number(number(b, "eq")))
+        )
     sizes = dict(enumerate(shape))
     if isinstance(b, Places):
         if shape[a.axis] != shape[b.axis]:
             raise ValueError(
-                f"The function compares places along axes of sizes {shape[a.axis]} and {shape[b.axis]}; only square ones."
+                f"The function compares places along axes of sizes {shape[a.axis]} and"
+                f" {shape[b.axis]}; only square ones."
             )
         labels[b.axis] = a.axis
         return contract((), (), labels, sizes=sizes)
-    return contract((), (), labels, sizes=sizes, pins={a.axis: int(constant_number(number(b, "eq")))})
+    return contract(
+        (), (), labels, sizes=sizes, pins={a.axis: int(constant_number(number(b, "eq")))}
+    )
 
 
 def _select(inputs: Sequence[Any], shape: tuple[Size, ...], _: Any) -> Value:
@@ -48,7 +64,8 @@ def _less(inputs: Sequence[Any], shape: tuple[Size, ...], _: Any) -> Value:
 def _slice(inputs: Sequence[Any], shape: tuple[Size, ...], params: Mapping[str, Any]) -> Value:
     if params["strides"] is not None and any(stride != 1 for stride in params["strides"]):
         raise ValueError(
-            "The function takes every so many entries of an axis; only whole axes and single places are followed."
+            "The function takes every so many entries of an axis; only whole axes and single places"
+            " are followed."
         )
     return _taken(inputs[0], params["start_indices"], shape)
 
@@ -64,7 +81,8 @@ def _gather(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, Any
     numbers = params["dimension_numbers"]
     if index.ndim != 1 or numbers.operand_batching_dims:
         raise ValueError(
-            "The function takes entries at an array of places; only whole axes and single places are followed."
+            "The function takes entries at an array of places; only whole axes and single places"
+            " are followed."
         )
     starts = [_place(index) if axis in numbers.start_index_map else 0 for axis in range(word.ndim)]
     taken = _taken(word, starts, tuple(size_of(extent) for extent in params["slice_sizes"]))
@@ -77,7 +95,8 @@ def _place(index: Expression) -> int:
     value = number(index, "an entry")
     if value.names:
         raise ValueError(
-            f"The function takes the place {value}; entries are followed at places that are numbers from 0 on."
+            f"The function takes the place {value}; entries are followed at places that are numbers"
+            " from 0 on."
         )
     return int(constant_number(value))
 
@@ -90,23 +109,34 @@ def _taken(word: Expression, starts: Sequence[Any], shape: tuple[Size, ...]) -> 
         if size != kept:
             if kept != 1:
                 raise ValueError(
-                    f"The function takes {kept} of {size} entries; only whole axes and single places are followed."
+                    f"The function takes {kept} of {size} entries; only whole axes and single"
+                    " places are followed."
                 )
             if not isinstance(start, int | np.integer):
                 raise ValueError(
-                    f"The function takes the place {start}; entries are followed at places that are numbers from 0 on."
+                    f"The function takes the place {start}; entries are followed at places that are"
+                    " numbers from 0 on."
                 )
             pins[axis] = int(start)
-    return contract((word,), (every(word),), result, sizes={word.ndim + axis: 1 for axis in pins}, pins=pins)
+    return contract(
+        (word,), (every(word),), result, sizes={word.ndim + axis: 1 for axis in pins}, pins=pins
+    )
 
 
 def _dynamic_update_slice(inputs: Sequence[Any], shape: tuple[Size, ...], _: Any) -> Value:
-    """Single places, as in the derivative of an entry: what was there goes, and the update comes."""
+    """Single places, as in the derivative of an entry: what was there goes, and the update
+    comes.
+    """
     word, update, *starts = inputs
-    pins = {axis: _place(start) for axis, start in enumerate(starts) if update.shape[axis] != shape[axis]}
+    pins = {
+        axis: _place(start)
+        for axis, start in enumerate(starts)
+        if update.shape[axis] != shape[axis]
+    }
     if any(update.shape[axis] != 1 for axis in pins):
         raise ValueError(
-            f"The function replaces {update.shape} of {shape}; only whole axes and single places are followed."
+            f"The function replaces {update.shape} of {shape}; only whole axes and single places"
+            " are followed."
         )
     mask = contract((), (), range(len(shape)), sizes=dict(enumerate(shape)), pins=pins)
     return word + _masked(mask, spread(update, shape) - word)

@@ -1,4 +1,6 @@
-"""Numbers: expressions at sizes, scales and constants, in float64 by JAX or exactly by integers and fractions."""
+"""Numbers: expressions at sizes, scales and constants, in float64 by JAX or exactly by integers and
+fractions.
+"""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -16,63 +18,89 @@ from specjax.moments.polynomial import Polynomial
 from specjax.programs import is_traced
 
 
-def evaluate(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: Mapping[str, Any]) -> Array:
+def evaluate(
+    shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: Mapping[str, Any]
+) -> Array:
     """The array that an expression without Gaussian symbols is; under `jit`, `vmap` and `grad` too.
 
     Args:
         shape: That of the expression.
         terms: Its contractions with their coefficients.
-        values: By name: sizes and scales, numbers or arrays that broadcast against each other, and constants, arrays of their shapes. The
-            sizes of constants need not be given, and what the expression has not is left out. A size that is the extent of an axis
-            of the result is one int.
+        values: By name: sizes and scales, numbers or arrays that broadcast against each other, and
+            constants, arrays of their shapes. The sizes of constants need not be given, and what
+            the expression has not is left out. A size that is the extent of an axis of the result
+            is one int.
 
     Returns:
         float64, of the broadcast shape of sizes and scales, then the axes of the expression.
 
     Raises:
-        ValueError: random symbols that are left, a name without a value, constants of the wrong shape or without the entry that is
-            asked for.
+        ValueError: random symbols that are left, a name without a value, constants of the wrong
+            shape or without the entry that is asked for.
     """
     symbols = _symbols(terms)
     if random := [name for name, symbol in symbols.items() if not isinstance(symbol, Constant)]:
         raise ValueError(
-            f"An expression has a value after `expectation`, and the symbols {', '.join(random)} are random."
+            f"An expression has a value after `expectation`, and the symbols {', '.join(random)}"
+            " are random."
         )
-    named = {n for c in terms.values() for n in c.names} | {size for size in shape if isinstance(size, str)}
-    of_constants = {size for symbol in symbols.values() for size in symbol.shape if isinstance(size, str)}
+    named = {n for c in terms.values() for n in c.names} | {
+        size for size in shape if isinstance(size, str)
+    }
+    of_constants = {
+        size for symbol in symbols.values() for size in symbol.shape if isinstance(size, str)
+    }
     arrays = {name: values[name] for name in symbols if name in values}
     used = named | of_constants | set(arrays)
     for name in {*used} & {*values}:
-        if not is_traced(values[name]) and np.iscomplexobj(host_array(values[name], name, "A value")):
+        if not is_traced(values[name]) and np.iscomplexobj(
+            host_array(values[name], name, "A value")
+        ):
             raise ValueError(f"A value needs real numbers as {name}, got {shown(values[name])}.")
     sizes = known_sizes(symbols, {name: value for name, value in values.items() if name in used})
     check_names(named | set(symbols), values, {**sizes, **arrays})
     with jax.enable_x64(True):
         batch = jnp.broadcast_shapes(*(jnp.shape(value) for value in sizes.values()))
-        numbers = {name: jnp.broadcast_to(jnp.asarray(value, jnp.float64), batch) for name, value in sizes.items()}
+        numbers = {
+            name: jnp.broadcast_to(jnp.asarray(value, jnp.float64), batch)
+            for name, value in sizes.items()
+        }
         constants = {name: jnp.asarray(value, jnp.float64) for name, value in arrays.items()}
-        extent = {size: size if isinstance(size, int) else _length(size, sizes[size]) for size in shape}
+        extent = {
+            size: size if isinstance(size, int) else _length(size, sizes[size]) for size in shape
+        }
         total = jnp.zeros((*batch, *(extent[size] for size in shape)))
         for graph, coefficient in terms.items():
             factor = jnp.broadcast_to(_number(coefficient, numbers), batch)
             array = _array(graph, shape, extent, constants)
-            total = total + factor.reshape(batch + (1,) * len(shape)) * array.reshape((1,) * len(batch) + array.shape)
+            total = total + factor.reshape(batch + (1,) * len(shape)) * array.reshape(
+                (1,) * len(batch) + array.shape
+            )
         return total
 
 
-def exact(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: Mapping[str, Any]) -> Any:
-    """A scalar without symbols at integer or rational sizes and scales, or arrays of them: an int or a Fraction, or an object array.
+def exact(
+    shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: Mapping[str, Any]
+) -> Any:
+    """A scalar without symbols at integer or rational sizes and scales, or arrays of them: an int
+    or a Fraction, or an object array.
 
     Raises:
-        ValueError: an expression with axes, symbols or roots of sizes, a name without a value, a value that is neither int nor Fraction.
+        ValueError: an expression with axes, symbols or roots of sizes, a name without a value, a
+            value that is neither int nor Fraction.
     """
     if shape or any(graph for graph in terms):
         raise ValueError(
-            "An exact value is that of a scalar without symbols left; call the expression for a float64 one."
+            "An exact value is that of a scalar without symbols left; call the expression for a"
+            " float64 one."
         )
-    powers = {(name, power) for c in terms.values() for monomial in c.terms for name, power in monomial}
+    powers = {
+        (name, power) for c in terms.values() for monomial in c.terms for name, power in monomial
+    }
     if roots := sorted(name for name, power in powers if not isinstance(power, int)):
-        raise ValueError(f"The expression has roots of {', '.join(roots)}; call it for a float64 value.")
+        raise ValueError(
+            f"The expression has roots of {', '.join(roots)}; call it for a float64 value."
+        )
     needed = {name for name, _ in powers}
     check_names(needed, values, values)
     numbers = {name: _exact_numbers(name, values[name]) for name in needed}
@@ -90,11 +118,18 @@ def _exact_numbers(name: str, value: Any) -> Any:
 
 
 def _symbols(terms: Mapping[Graph, Polynomial]) -> dict[str, Symbol]:
-    return {symbol.name: symbol for graph in terms for component in graph for symbol, _ in component.nodes}
+    return {
+        symbol.name: symbol
+        for graph in terms
+        for component in graph
+        for symbol, _ in component.nodes
+    }
 
 
 def known_sizes(symbols: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The sizes and scales: those that are given, and those that the shapes of constants say; ValueError where they differ."""
+    """The sizes and scales: those that are given, and those that the shapes of constants say;
+    ValueError where they differ.
+    """
     arrays = {name: value for name, value in values.items() if name in symbols}
     sizes = {name: value for name, value in values.items() if name not in symbols}
     for name, array in arrays.items():
@@ -104,14 +139,19 @@ def known_sizes(symbols: Mapping[str, Any], values: Mapping[str, Any]) -> dict[s
         for size, extent in zip(wanted, found, strict=True):
             known = size if isinstance(size, int) else sizes.setdefault(size, extent)
             if not is_traced(known) and np.any(np.asarray(known) != extent):
-                raise ValueError(f"{name} has the shape {wanted} with {size} = {known}, got an array of shape {found}.")
+                raise ValueError(
+                    f"{name} has the shape {wanted} with {size} = {known}, got an array of shape"
+                    f" {found}."
+                )
     return sizes
 
 
 def check_names(needed: set[str], values: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     """ValueError for a name that has no value."""
     if lacking := sorted(needed - set(known)):
-        raise ValueError(f"A value needs {', '.join(lacking)}; got {', '.join(sorted(values)) or 'nothing'}.")
+        raise ValueError(
+            f"A value needs {', '.join(lacking)}; got {', '.join(sorted(values)) or 'nothing'}."
+        )
 
 
 def _number(coefficient: Polynomial, numbers: Mapping[str, Array]) -> Array:
@@ -119,7 +159,9 @@ def _number(coefficient: Polynomial, numbers: Mapping[str, Array]) -> Array:
     for monomial, number in coefficient.terms.items():
         term = jnp.asarray(float(number), jnp.float64)
         for name, power in monomial:
-            term = term * (numbers[name] ** power if isinstance(power, int) else numbers[name] ** float(power))
+            term = term * (
+                numbers[name] ** power if isinstance(power, int) else numbers[name] ** float(power)
+            )
         total = total + term
     return total
 
@@ -128,12 +170,15 @@ def _length(name: str, size: Any) -> int:
     """The length of an axis; ValueError for something else than one whole number."""
     if np.ndim(size) or size != int(size) or size < 0:
         raise ValueError(
-            f"The size {name} is the length of an axis of the result, one whole number of at least 0, got {size}."
+            f"The size {name} is the length of an axis of the result, one whole number of at least"
+            f" 0, got {size}."
         )
     return int(size)
 
 
-def _array(graph: Graph, shape: Sequence[Size], extent: Mapping[Size, int], constants: Mapping[str, Array]) -> Array:
+def _array(
+    graph: Graph, shape: Sequence[Size], extent: Mapping[Size, int], constants: Mapping[str, Array]
+) -> Array:
     """The product of the components, its axes in order."""
     operands: list[Any] = []
     count = len(shape)
@@ -147,9 +192,15 @@ def _array(graph: Graph, shape: Sequence[Size], extent: Mapping[Size, int], cons
 
 
 def _operands(
-    component: Component, shape: Sequence[Size], extent: Mapping[Size, int], constants: Mapping[str, Array], count: int
+    component: Component,
+    shape: Sequence[Size],
+    extent: Mapping[Size, int],
+    constants: Mapping[str, Array],
+    count: int,
 ) -> tuple[list[Any], int]:
-    """What a component adds to the arguments of `einsum`, and how many labels there are then; axis s has the label s."""
+    """What a component adds to the arguments of `einsum`, and how many labels there are then; axis
+    s has the label s.
+    """
     operands: list[Any] = []
     labels = []
     for vertex in component.vertices:
@@ -171,7 +222,10 @@ def _operands(
         for place, slot in enumerate(vertex.slots):
             size = extent[shape[slot]]
             if vertex.pin >= 0:
-                operands += [jnp.zeros(size).at[_within(vertex.pin, size, "the identity")].set(1), [slot]]
+                operands += [
+                    jnp.zeros(size).at[_within(vertex.pin, size, "the identity")].set(1),
+                    [slot],
+                ]
             elif place > 0:
                 operands += [jnp.eye(size), [vertex.slots[0], slot]]
             elif not component.nodes:
@@ -182,6 +236,7 @@ def _operands(
 def _within(place: int, size: int, name: str) -> int:
     if place >= size:
         raise ValueError(
-            f"The expression has the entry at place {place} of an axis of {name}, which here has the size {size}."
+            f"The expression has the entry at place {place} of an axis of {name}, which here has"
+            f" the size {size}."
         )
     return place

@@ -1,10 +1,11 @@
 """Exact expectations, variances and covariances of words in Gaussian matrices.
 
-Integration by parts (Isserlis 1918, Stein 1981): E[X_ab f(X)] = Σ_cd Cov(X_ab, X_cd) E[∂f/∂X_cd]. On a graph it takes one Gaussian node
-away together with each other node of its symbol in turn, and joins the two at each of their axes. The words that are left are met many
-times, rotated, transposed, with other names of indices, and are one graph. So all words of one length are carried together, from the
-longest down, each once with its coefficient, and no pairing is enumerated: tr((U Uᵀ)⁹) has 34 million of them, and fewer than 30 different
-graphs are left at any length.
+Integration by parts (Isserlis 1918, Stein 1981): E[X_ab f(X)] = Σ_cd Cov(X_ab, X_cd) E[∂f/∂X_cd].
+On a graph it takes one Gaussian node away together with each other node of its symbol in turn, and
+joins the two at each of their axes. The words that are left are met many times, rotated,
+transposed, with other names of indices, and are one graph. So all words of one length are carried
+together, from the longest down, each once with its coefficient, and no pairing is enumerated: tr((U
+Uᵀ)⁹) has 34 million of them, and fewer than 30 different graphs are left at any length.
 """
 
 import math
@@ -17,7 +18,17 @@ from typing import NamedTuple
 
 from specjax.arguments import checked_but, shown
 from specjax.moments.expression import Expression, contract
-from specjax.moments.graph import Component, Gaussian, Graph, Node, Orthogonal, Vertex, assemble, merge, unpack
+from specjax.moments.graph import (
+    Component,
+    Gaussian,
+    Graph,
+    Node,
+    Orthogonal,
+    Vertex,
+    assemble,
+    merge,
+    unpack,
+)
 from specjax.moments.polynomial import Exact, Monomial, Polynomial, times
 
 Names = str | Collection[str] | None
@@ -35,27 +46,33 @@ class LongWordWarning(UserWarning):
 
 @checked_but("word", "a", "b")
 def expectation(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
-    """E[word], exact at every size: polynomials in sizes and scales times contractions of the constants.
+    """E[word], exact at every size: polynomials in sizes and scales times contractions of the
+    constants.
 
     Args:
         word: A scalar, a matrix or an array of any rank; the expectation is that of each entry.
-        over: The names of the Gaussian symbols that are averaged over, with the others given, as over the inputs "x" at given weights;
-            by default all. What the word does not have changes nothing.
+        over: The names of the Gaussian symbols that are averaged over, with the others given, as
+            over the inputs "x" at given weights; by default all. What the word does not have
+            changes nothing.
         most: How many different words may be left at once, which bounds memory and time.
 
     Returns:
-        An expression of the same shape without these symbols. A word with an odd number of factors of one of them adds nothing.
+        An expression of the same shape without these symbols. A word with an odd number of factors
+        of one of them adds nothing.
 
     Raises:
         TypeError: something else than an expression.
-        ValueError: a word of which more than `most` different ones are left at some stage; the message says for how long it would run.
-            Orthogonal matrices in the word. A name in `over` that is another symbol's.
+        ValueError: a word of which more than `most` different ones are left at some stage; the
+            message says for how long it would run. Orthogonal matrices in the word. A name in
+            `over` that is another symbol's.
     """
     return given_others(word, _averaged_names(over, word), most=most)
 
 
 def given_others(word: Expression, names: frozenset[str], *, most: int) -> Expression:
-    """The average over the Gaussian symbols of these names, with all others as they are; ValueError for a word that is too long."""
+    """The average over the Gaussian symbols of these names, with all others as they are; ValueError
+    for a word that is too long.
+    """
     started = time.perf_counter()
     levels: dict[int, dict[Graph, _Coefficient]] = {}
     for graph, polynomial in word.terms.items():
@@ -70,7 +87,9 @@ def given_others(word: Expression, names: frozenset[str], *, most: int) -> Expre
         for graph, coefficient in levels.pop(length, {}).items():
             expanded += 1
             for paired in _paired(graph, names):
-                _add(below.setdefault(paired.graph, {}), coefficient, paired.monomial, paired.number)
+                _add(
+                    below.setdefault(paired.graph, {}), coefficient, paired.monomial, paired.number
+                )
             taken = time.perf_counter() - started
             if len(below) > most:
                 raise ValueError(_too_long(below, names, length, longest, most, taken / expanded))
@@ -79,8 +98,9 @@ def given_others(word: Expression, names: frozenset[str], *, most: int) -> Expre
                 left = taken / expanded * _steps(below, names)
                 if left > _LONG:
                     warnings.warn(
-                        f"The average of a word of {longest} Gaussian factors may take up to {duration(left)}; fewer different constants "
-                        "between them make it shorter.",
+                        f"The average of a word of {longest} Gaussian factors may take up to"
+                        f" {duration(left)}; fewer different constants between them make it"
+                        " shorter.",
                         LongWordWarning,
                         stacklevel=3,
                     )
@@ -88,11 +108,17 @@ def given_others(word: Expression, names: frozenset[str], *, most: int) -> Expre
 
 
 @checked_but("word", "a", "b")
-def covariance(a: Expression, b: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
-    """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; arguments and errors as `expectation`, and for two shapes."""
+def covariance(
+    a: Expression, b: Expression, *, over: Names = None, most: int = 20_000
+) -> Expression:
+    """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; arguments and errors as
+    `expectation`, and for two shapes.
+    """
     names = _averaged_names(over, a, b)
     if a.shape != b.shape:
-        raise ValueError(f"A covariance entry by entry needs equal shapes, got {a.shape} and {b.shape}.")
+        raise ValueError(
+            f"A covariance entry by entry needs equal shapes, got {a.shape} and {b.shape}."
+        )
     mean_a, mean_b, product = (given_others(each, names, most=most) for each in (a, b, a * b))
     return product - mean_a * mean_b
 
@@ -105,7 +131,9 @@ def variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Exp
 
 @checked_but("word", "a", "b")
 def total_variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
-    """E‖word‖_F² - ‖E word‖_F², the sum of the variances of all entries, a scalar; arguments and errors as `expectation`."""
+    """E‖word‖_F² - ‖E word‖_F², the sum of the variances of all entries, a scalar; arguments and
+    errors as `expectation`.
+    """
     names = _averaged_names(over, word)
     axes = tuple(range(word.ndim))
     square, mean = contract((word, word), (axes, axes), ()), given_others(word, names, most=most)
@@ -117,13 +145,19 @@ def check_expressions(*words: Expression) -> None:
     for word in words:
         if not isinstance(word, Expression):
             raise TypeError(
-                f"An expectation is that of an Expression, got {type(word).__name__}; of several at once, jax.tree.map(expectation, words)."
+                f"An expectation is that of an Expression, got {type(word).__name__}; of several at"
+                " once, jax.tree.map(expectation, words)."
             )
 
 
 def gaussian_names(*words: Expression) -> frozenset[str]:
     """The names of their Gaussian symbols."""
-    return frozenset(name for word in words for name, symbol in word.symbols.items() if isinstance(symbol, Gaussian))
+    return frozenset(
+        name
+        for word in words
+        for name, symbol in word.symbols.items()
+        if isinstance(symbol, Gaussian)
+    )
 
 
 def _averaged_names(over: Names, *words: Expression) -> frozenset[str]:
@@ -132,17 +166,22 @@ def _averaged_names(over: Names, *words: Expression) -> frozenset[str]:
     symbols = {name: symbol for word in words for name, symbol in word.symbols.items()}
     if orthogonal := [name for name, symbol in symbols.items() if isinstance(symbol, Orthogonal)]:
         raise ValueError(
-            f"The word has the orthogonal matrices {', '.join(orthogonal)}; average it by haar_expectation, and haar_variance."
+            f"The word has the orthogonal matrices {', '.join(orthogonal)}; average it by"
+            " haar_expectation, and haar_variance."
         )
     gaussian = gaussian_names(*words)
     if over is not None and not (
-        isinstance(over, str | tuple | list | set | frozenset) and all(isinstance(name, str) for name in over)
+        isinstance(over, str | tuple | list | set | frozenset)
+        and all(isinstance(name, str) for name in over)
     ):
-        raise ValueError(f"over needs the name of a Gaussian symbol, or several, got {shown(over)}.")
+        raise ValueError(
+            f"over needs the name of a Gaussian symbol, or several, got {shown(over)}."
+        )
     names = gaussian if over is None else frozenset((over,) if isinstance(over, str) else over)
     if unknown := sorted(names - gaussian):
         raise ValueError(
-            f"The word has no Gaussian symbol {', '.join(unknown)} to average over; it has {', '.join(sorted(gaussian)) or 'none'}."
+            f"The word has no Gaussian symbol {', '.join(unknown)} to average over; it has"
+            f" {', '.join(sorted(gaussian)) or 'none'}."
         )
     return names
 
@@ -157,10 +196,16 @@ class _Paired(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def _paired(graph: Graph, names: frozenset[str]) -> tuple[_Paired, ...]:
-    """One step of integration by parts: the graphs without one node of these names and another of its symbol, each with its multiple."""
+    """One step of integration by parts: the graphs without one node of these names and another of
+    its symbol, each with its multiple.
+    """
     counts = _counts(graph, names)
     name = min(counts, key=lambda name: (counts[name], name))
-    first = next(c for c, component in enumerate(graph) if any(symbol.name == name for symbol, _ in component.nodes))
+    first = next(
+        c
+        for c, component in enumerate(graph)
+        if any(symbol.name == name for symbol, _ in component.nodes)
+    )
     total: Counter[tuple[Graph, Monomial]] = Counter()
     variance: Polynomial | None = None
     for c, component in enumerate(graph[first:], first):
@@ -189,7 +234,9 @@ def _paired(graph: Graph, names: frozenset[str]) -> tuple[_Paired, ...]:
 def _join(
     vertices: list[Vertex], nodes: list[Node], a: int, b: int
 ) -> tuple[tuple[Component, ...], int, Monomial] | None:
-    """The graph with two nodes of one symbol replaced by their covariance; None where that is zero."""
+    """The graph with two nodes of one symbol replaced by their covariance; None where that is
+    zero.
+    """
     symbol, legs = nodes[a]
     assert isinstance(symbol, Gaussian)
     rest = [node for n, node in enumerate(nodes) if n not in (a, b)]
@@ -215,25 +262,36 @@ def _add(total: _Coefficient, coefficient: _Coefficient, monomial: Monomial, num
 
 def _counts(graph: Graph, names: frozenset[str]) -> Counter[str]:
     """How often each symbol of these names occurs."""
-    return Counter(symbol.name for component in graph for symbol, _ in component.nodes if symbol.name in names)
+    return Counter(
+        symbol.name for component in graph for symbol, _ in component.nodes if symbol.name in names
+    )
 
 
 def _steps(graphs: Iterable[Graph], names: frozenset[str]) -> int:
-    """How many pairings are left where no two of the words that they leave turn out to be the same."""
+    """How many pairings are left where no two of the words that they leave turn out to be the
+    same.
+    """
     return sum(
-        math.prod(math.prod(range(count - 1, 0, -2)) for count in _counts(graph, names).values()) for graph in graphs
+        math.prod(math.prod(range(count - 1, 0, -2)) for count in _counts(graph, names).values())
+        for graph in graphs
     )
 
 
 def _too_long(
-    graphs: dict[Graph, _Coefficient], names: frozenset[str], length: int, longest: int, most: int, seconds: float
+    graphs: dict[Graph, _Coefficient],
+    names: frozenset[str],
+    length: int,
+    longest: int,
+    most: int,
+    seconds: float,
 ) -> str:
     """What came, and how long the rest may take."""
     steps = _steps(graphs, names)
     return (
-        f"The word is too long: of {longest} Gaussian factors, after {(longest - length) // 2 + 1} of {longest // 2} pairings, more than "
-        f"most={most} different words are left, with up to {steps:.1e} pairings, which would take up to {duration(seconds * steps)}; "
-        "shorten the word, name fewer different constants, or raise most."
+        f"The word is too long: of {longest} Gaussian factors, after {(longest - length) // 2 + 1}"
+        f" of {longest // 2} pairings, more than most={most} different words are left, with up to"
+        f" {steps:.1e} pairings, which would take up to {duration(seconds * steps)}; shorten the"
+        " word, name fewer different constants, or raise most."
     )
 
 
@@ -241,5 +299,9 @@ def duration(seconds: float) -> str:
     """A time in words, for messages."""
     for unit, length in (("years", 3.15e7), ("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}" if seconds < 1e6 * length else f"{seconds / length:.0e} {unit}"
+            return (
+                f"{seconds / length:.0f} {unit}"
+                if seconds < 1e6 * length
+                else f"{seconds / length:.0e} {unit}"
+            )
     return f"{seconds:.0f} seconds"

@@ -1,6 +1,7 @@
 """Sums of polynomials times contractions: what words, traced functions and expectations all are.
 
-Every operation on arrays (products, transposes, traces, diagonals, sums, broadcasts, entries) is one generalized `einsum`, `contract`.
+Every operation on arrays (products, transposes, traces, diagonals, sums, broadcasts, entries) is
+one generalized `einsum`, `contract`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,19 +16,38 @@ from typing import Any
 from jaxtyping import Array
 
 from specjax.moments.evaluation import evaluate, exact
-from specjax.moments.graph import Gaussian, Graph, Orthogonal, Size, Symbol, Vertex, assemble, merge, unpack
-from specjax.moments.polynomial import Exact, Monomial, Polynomial, PolynomialLike, polynomial, summed
+from specjax.moments.graph import (
+    Gaussian,
+    Graph,
+    Orthogonal,
+    Size,
+    Symbol,
+    Vertex,
+    assemble,
+    merge,
+    unpack,
+)
+from specjax.moments.polynomial import (
+    Exact,
+    Monomial,
+    Polynomial,
+    PolynomialLike,
+    polynomial,
+    summed,
+)
 from specjax.moments.text import expression_text
 
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """An array of symbolic shape, polynomial in the entries of Gaussian and constant symbols; immutable.
+    """An array of symbolic shape, polynomial in the entries of Gaussian and constant symbols;
+    immutable.
 
-    As in NumPy, `@` is the product of matrices and vectors, `.T` the transpose, `*` and `**` are elementwise, `x[i, j]` is an entry,
-    `x[i]` a row and `x[:, j]` a column at literal places. Numbers and polynomials in sizes and scales multiply any expression and are
-    added to scalars only.
-    Two expressions are equal if they are the same sum of the same contractions, in whatever order and notation these were written.
+    As in NumPy, `@` is the product of matrices and vectors, `.T` the transpose, `*` and `**` are
+    elementwise, `x[i, j]` is an entry, `x[i]` a row and `x[:, j]` a column at literal places.
+    Numbers and polynomials in sizes and scales multiply any expression and are added to scalars
+    only. Two expressions are equal if they are the same sum of the same contractions, in whatever
+    order and notation these were written.
 
     Attributes:
         shape: The sizes of the axes, names or numbers.
@@ -38,7 +58,8 @@ class Expression:
     shape: tuple[Size, ...]
     terms: Mapping[Graph, Polynomial]
 
-    # A named size has no end to iterate to, and NumPy's numbers leave products with expressions to these.
+    # A named size has no end to iterate to, and NumPy's numbers leave products with expressions to
+    # these.
     __iter__ = None
     __array_ufunc__ = None
 
@@ -87,30 +108,43 @@ class Expression:
         places = places if isinstance(places, tuple) else (places,)
         pins = {axis: place for axis, place in enumerate(places) if not isinstance(place, slice)}
         whole = all(place == slice(None) for place in places if isinstance(place, slice))
-        if len(places) > self.ndim or not whole or not all(isinstance(p, Integral) and p >= 0 for p in pins.values()):
+        if (
+            len(places) > self.ndim
+            or not whole
+            or not all(isinstance(p, Integral) and p >= 0 for p in pins.values())
+        ):
             raise ValueError(
-                f"An entry of shape {self.shape} has up to {self.ndim} places, each counted from 0 or ':', got {places}."
+                f"An entry of shape {self.shape} has up to {self.ndim} places, each counted from 0"
+                f" or ':', got {places}."
             )
         for axis, place in pins.items():
             if isinstance(size := self.shape[axis], int) and place >= size:
-                raise ValueError(f"An axis of size {size} has the places 0 to {size - 1}, got {place}.")
+                raise ValueError(
+                    f"An axis of size {size} has the places 0 to {size - 1}, got {place}."
+                )
         every = tuple(range(self.ndim))
         kept = tuple(axis for axis in every if axis not in pins)
-        return contract((self,), (every,), kept, pins={axis: int(place) for axis, place in pins.items()})
+        return contract(
+            (self,), (every,), kept, pins={axis: int(place) for axis, place in pins.items()}
+        )
 
     def __matmul__(self, other: "Expression") -> "Expression":
         if not isinstance(other, Expression):
             return NotImplemented
         if not 1 <= self.ndim <= 2 or not 1 <= other.ndim <= 2:
             raise ValueError(
-                f"A product needs matrices or vectors, got shapes {self.shape} and {other.shape}; numbers take *."
+                f"A product needs matrices or vectors, got shapes {self.shape} and {other.shape};"
+                " numbers take *."
             )
         if self.shape[-1] != other.shape[0]:
             raise ValueError(
-                f"The sizes of a product do not chain: shapes {self.shape} and {other.shape}; transpose one of them with .T."
+                f"The sizes of a product do not chain: shapes {self.shape} and {other.shape};"
+                " transpose one of them with .T."
             )
         left, right = ((0, 1)[2 - self.ndim :]), ((1, 2)[: other.ndim])
-        return contract((self, other), (left, right), tuple(a for a in (0, 2) if a in (*left, *right)))
+        return contract(
+            (self, other), (left, right), tuple(a for a in (0, 2) if a in (*left, *right))
+        )
 
     def __add__(self, other: "Operand") -> "Expression":
         if not isinstance(other, Expression | Polynomial | Real):
@@ -118,25 +152,33 @@ class Expression:
         other = as_expression(other)
         if self.shape != other.shape:
             raise ValueError(
-                f"A sum needs equal shapes, got {self.shape} and {other.shape}; a number times a matrix is 2 * identity(size)."
+                f"A sum needs equal shapes, got {self.shape} and {other.shape}; a number times a"
+                " matrix is 2 * identity(size)."
             )
         _check_symbols((self, other))
         graphs = {**self.terms, **other.terms}
         return Expression(
             self.shape,
-            {graph: summed(e.terms[graph] for e in (self, other) if graph in e.terms) for graph in graphs},
+            {
+                graph: summed(e.terms[graph] for e in (self, other) if graph in e.terms)
+                for graph in graphs
+            },
         )
 
     def __mul__(self, other: "Operand") -> "Expression":
         if isinstance(other, Polynomial | Real):
             factor = polynomial(other)
-            return Expression(self.shape, {graph: coefficient * factor for graph, coefficient in self.terms.items()})
+            return Expression(
+                self.shape,
+                {graph: coefficient * factor for graph, coefficient in self.terms.items()},
+            )
         if not isinstance(other, Expression):
             return NotImplemented
         every = tuple(range(max(self.ndim, other.ndim)))
         if self.ndim and other.ndim and self.shape != other.shape:
             raise ValueError(
-                f"An elementwise product needs equal shapes, got {self.shape} and {other.shape}; matrices take @."
+                f"An elementwise product needs equal shapes, got {self.shape} and {other.shape};"
+                " matrices take @."
             )
         return contract((self, other), (every[: self.ndim], every[: other.ndim]), every)
 
@@ -149,7 +191,9 @@ class Expression:
         return uniform(self.shape, self.value**power)
 
     def __truediv__(self, other: "Operand") -> "Expression":
-        return self * (polynomial(1) / (other.value if isinstance(other, Expression) else polynomial(other)))
+        return self * (
+            polynomial(1) / (other.value if isinstance(other, Expression) else polynomial(other))
+        )
 
     def __neg__(self) -> "Expression":
         return self * -1
@@ -193,32 +237,48 @@ class Expression:
         return total
 
     def __call__(self, **values: Any) -> Array:
-        """The number, or the array, at sizes, scales and constants given by name; see `evaluate`."""
+        """The number, or the array, at sizes, scales and constants given by name; see
+        `evaluate`.
+        """
         return evaluate(self.shape, self.terms, values)
 
     def exact(self, **values: Any) -> Any:
-        """A scalar without constants at integer or rational sizes and scales: an int or a Fraction, or an object array of them."""
+        """A scalar without constants at integer or rational sizes and scales: an int or a Fraction,
+        or an object array of them.
+        """
         return exact(self.shape, self.terms, values)
 
     def parts(self, along: str | Collection[str] | None = None) -> tuple["Expression", ...]:
         """The terms as expressions, those of highest degree first.
 
         Args:
-            along: None for one monomial in each. With names of sizes or scales a term is all that has one contraction and the same
-                powers of these: along "k" the polynomial d² k + 3 d k is one term, and along () each contraction has one.
+            along: None for one monomial in each. With names of sizes or scales a term is all that
+                has one contraction and the same
+                powers of these: along "k" the polynomial d² k + 3 d k is one term, and along ()
+                    each contraction has one.
 
         """
         names = (along,) if isinstance(along, str) else along
         terms: dict[tuple[Graph, Monomial], dict[Monomial, Exact]] = {}
         for graph, coefficient in self.terms.items():
             for monomial, number in coefficient.terms.items():
-                kept = monomial if names is None else tuple((name, p) for name, p in monomial if name in names)
+                kept = (
+                    monomial
+                    if names is None
+                    else tuple((name, p) for name, p in monomial if name in names)
+                )
                 terms.setdefault((graph, kept), {})[monomial] = number
-        ordered = sorted(terms.items(), key=lambda term: (*min(map(_by_degree, term[1])), term[0][0]))
-        return tuple(Expression(self.shape, {graph: Polynomial(term)}) for (graph, _), term in ordered)
+        ordered = sorted(
+            terms.items(), key=lambda term: (*min(map(_by_degree, term[1])), term[0][0])
+        )
+        return tuple(
+            Expression(self.shape, {graph: Polynomial(term)}) for (graph, _), term in ordered
+        )
 
     def dropped(self, along: str | Collection[str] | None = None) -> dict[str, "Expression"]:
-        """The expression without one of its `parts`, for each of them: the wrong formulas nearest to a closed form, by name."""
+        """The expression without one of its `parts`, for each of them: the wrong formulas nearest
+        to a closed form, by name.
+        """
         return {f"without {part}": self - part for part in self.parts(along)}
 
     def latex(self) -> str:
@@ -251,11 +311,13 @@ def contract(
 
     Args:
         operands: What is multiplied; may be none.
-        axes: The label of each axis of each operand. Axes of one label are one index, summed unless it is in `result`.
-        result: The labels of the axes of the result. One that stands twice makes a diagonal array; one that no operand has makes an
-            axis along which nothing changes.
+        axes: The label of each axis of each operand. Axes of one label are one index, summed unless
+            it is in `result`.
+        result: The labels of the axes of the result. One that stands twice makes a diagonal array;
+            one that no operand has makes an axis along which nothing changes.
         sizes: Those of labels that no operand has.
-        pins: The place at which a label is held; it then is no axis, or the axis has zeros at all other places.
+        pins: The place at which a label is held; it then is no axis, or the axis has zeros at all
+            other places.
 
     Raises:
         ValueError: axes of one label with two sizes, or two different symbols of one name.
@@ -264,9 +326,15 @@ def contract(
     for operand, labels in zip(operands, axes, strict=True):
         for label, size in zip(labels, operand.shape, strict=True):
             if extent.setdefault(label, size) != size:
-                raise ValueError(f"One index has the sizes {extent[label]} and {size}; they must be equal.")
+                raise ValueError(
+                    f"One index has the sizes {extent[label]} and {size}; they must be equal."
+                )
     _check_symbols(operands)
-    extent.update((label, size) for label, size in (sizes or {}).items() if label in result and label not in extent)
+    extent.update(
+        (label, size)
+        for label, size in (sizes or {}).items()
+        if label in result and label not in extent
+    )
     shape = tuple(extent[label] for label in result)
     terms: dict[Graph, list[Polynomial]] = {}
     for factors in combinations(*(operand.terms.items() for operand in operands)):
@@ -287,11 +355,20 @@ def uniform(shape: Sequence[Size], value: PolynomialLike) -> Expression:
 
 
 def _contracted(
-    graphs: Sequence[Graph], axes: Any, result: Any, extent: Mapping[int, Size], pins: Mapping[int, int]
+    graphs: Sequence[Graph],
+    axes: Any,
+    result: Any,
+    extent: Mapping[int, Size],
+    pins: Mapping[int, int],
 ) -> Any:
-    """One term of a contraction: what `assemble` returns, or None where an index is held at two values."""
+    """One term of a contraction: what `assemble` returns, or None where an index is held at two
+    values.
+    """
     places = {label: place for place, label in enumerate(extent)}
-    slots = {label: tuple(slot for slot, other in enumerate(result) if other == label) for label in extent}
+    slots = {
+        label: tuple(slot for slot, other in enumerate(result) if other == label)
+        for label in extent
+    }
     vertices = [Vertex(size, slots[label], pins.get(label, -1)) for label, size in extent.items()]
     nodes: list = []
     same: list[tuple[int, int]] = []
@@ -319,7 +396,8 @@ def _check_symbols(expressions: Sequence[Expression]) -> None:
 def _add_symbol(found: dict[str, Symbol], symbol: Symbol) -> None:
     if (other := found.setdefault(symbol.name, symbol)) is not symbol and other != symbol:
         raise ValueError(
-            f"Two different symbols have the name {symbol.name!r}: {describe(other)} and {describe(symbol)}."
+            f"Two different symbols have the name {symbol.name!r}: {describe(other)} and"
+            f" {describe(symbol)}."
         )
     if isinstance(symbol, Gaussian):
         for constant in symbol.covariance:
@@ -331,7 +409,13 @@ def describe(symbol: Symbol) -> str:
     """A symbol in words, for messages."""
     if isinstance(symbol, Gaussian):
         return f"Gaussian of shape {symbol.shape}, variance {symbol.variance}"
-    kind = "orthogonal" if isinstance(symbol, Orthogonal) else "symmetric constant" if symbol.symmetric else "constant"
+    kind = (
+        "orthogonal"
+        if isinstance(symbol, Orthogonal)
+        else "symmetric constant"
+        if symbol.symmetric
+        else "constant"
+    )
     return f"{kind} of shape {symbol.shape}"
 
 

@@ -1,8 +1,10 @@
 """Contractions of symbols as graphs, in a form that two equal contractions share.
 
-A vertex is an index with its size, a node is a symbol with one vertex for each of its axes. So tr(U Uᵀ U Uᵀ) is a ring of four nodes, an
-entry of a product is a path, and an index that occurs four times, as in Σ U_ia⁴, is a vertex that four nodes share. What is summed has
-no mark; a vertex that is an axis of the result has the places of that axis as `slots`, and one that is held at a value has a `pin`.
+A vertex is an index with its size, a node is a symbol with one vertex for each of its axes. So tr(U
+Uᵀ U Uᵀ) is a ring of four nodes, an entry of a product is a path, and an index that occurs four
+times, as in Σ U_ia⁴, is a vertex that four nodes share. What is summed has no mark; a vertex that
+is an axis of the result has the places of that axis as `slots`, and one that is held at a value has
+a `pin`.
 """
 
 from collections import Counter
@@ -19,7 +21,9 @@ Size = str | int
 
 @dataclass(frozen=True)
 class Constant:
-    """A matrix, or an array of any rank, that is not random; `symmetric` if it is a matrix that equals its transpose."""
+    """A matrix, or an array of any rank, that is not random; `symmetric` if it is a matrix that
+    equals its transpose.
+    """
 
     name: str
     shape: tuple[Size, ...]
@@ -31,7 +35,8 @@ class Constant:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """An array with jointly Gaussian entries of mean zero, E[X_ab X_cd] = variance · R_ac · C_bd for the two axes of a matrix.
+    """An array with jointly Gaussian entries of mean zero, E[X_ab X_cd] = variance · R_ac · C_bd
+    for the two axes of a matrix.
 
     `covariance` has the symmetric constant of each axis, R and C here, or None for the identity.
     """
@@ -63,7 +68,9 @@ Node = tuple[Symbol, tuple[int, ...]]
 
 
 class Vertex(NamedTuple):
-    """An index: its size, the axes of the result that it is, and the value at which it is held (-1: none)."""
+    """An index: its size, the axes of the result that it is, and the value at which it is held (-1:
+    none).
+    """
 
     size: Size
     slots: tuple[int, ...] = ()
@@ -85,7 +92,10 @@ class Component:
     _hash: int = field(init=False)
 
     def __post_init__(self) -> None:
-        key = (tuple(_vertex_key(v) for v in self.vertices), tuple((s.name, legs) for s, legs in self.nodes))
+        key = (
+            tuple(_vertex_key(v) for v in self.vertices),
+            tuple((s.name, legs) for s, legs in self.nodes),
+        )
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "_hash", hash(key))
 
@@ -106,7 +116,9 @@ Graph = tuple[Component, ...]
 
 
 class Assembled(NamedTuple):
-    """A graph in canonical form and the factor that the indices without a node have left: a number times a monomial of sizes."""
+    """A graph in canonical form and the factor that the indices without a node have left: a number
+    times a monomial of sizes.
+    """
 
     graph: Graph
     number: int
@@ -124,8 +136,12 @@ def unpack(graph: Iterable[Component]) -> tuple[list[Vertex], list[Node]]:
     return vertices, nodes
 
 
-def merge(vertices: Sequence[Vertex], pairs: Iterable[tuple[int, int]]) -> tuple[list[Vertex], list[int]] | None:
-    """The vertices after those of each pair became one, and the new place of each; None if two of them are held at different values."""
+def merge(
+    vertices: Sequence[Vertex], pairs: Iterable[tuple[int, int]]
+) -> tuple[list[Vertex], list[int]] | None:
+    """The vertices after those of each pair became one, and the new place of each; None if two of
+    them are held at different values.
+    """
     root = list(range(len(vertices)))
     for a, b in pairs:
         first, second = _found(root, a), _found(root, b)
@@ -152,7 +168,9 @@ def _found(root: Sequence[int], v: int) -> int:
 
 
 def assemble(vertices: Sequence[Vertex], nodes: Sequence[Node]) -> Assembled:
-    """The canonical form: connected components, each in its own, sorted; a summed index that no node has is a factor, its size."""
+    """The canonical form: connected components, each in its own, sorted; a summed index that no
+    node has is a factor, its size.
+    """
     number = 1
     monomial: Monomial = ()
     components = []
@@ -168,7 +186,9 @@ def assemble(vertices: Sequence[Vertex], nodes: Sequence[Node]) -> Assembled:
     return Assembled(tuple(sorted(components)), number, monomial)
 
 
-def _connected(vertices: Sequence[Vertex], nodes: Sequence[Node]) -> Iterator[tuple[list[Vertex], list[Node]]]:
+def _connected(
+    vertices: Sequence[Vertex], nodes: Sequence[Node]
+) -> Iterator[tuple[list[Vertex], list[Node]]]:
     """The connected components, each with its vertices numbered from zero."""
     at: list[list[int]] = [[] for _ in vertices]
     for n, (_, legs) in enumerate(nodes):
@@ -192,7 +212,10 @@ def _connected(vertices: Sequence[Vertex], nodes: Sequence[Node]) -> Iterator[tu
                         seen[leg] = True
                         place[leg] = len(found)
                         found.append(leg)
-        yield [vertices[v] for v in found], [(nodes[n][0], tuple(place[v] for v in nodes[n][1])) for n in taken]
+        yield (
+            [vertices[v] for v in found],
+            [(nodes[n][0], tuple(place[v] for v in nodes[n][1])) for n in taken],
+        )
     for symbol, legs in nodes:
         if not legs:
             yield [], [(symbol, legs)]
@@ -200,16 +223,21 @@ def _connected(vertices: Sequence[Vertex], nodes: Sequence[Node]) -> Iterator[tu
 
 @lru_cache(maxsize=1 << 14)
 def _canonical(vertices: tuple[Vertex, ...], nodes: tuple[Node, ...]) -> Component:
-    """The least labelling of a connected graph, by refinement of colours and trial of each vertex of a class that stays undecided.
+    """The least labelling of a connected graph, by refinement of colours and trial of each vertex
+    of a class that stays undecided.
 
-    McKay's method (Practical graph isomorphism, 1981) without its automorphism group: of vertices that can be exchanged with all
-    else in place, one is tried.
+    McKay's method (Practical graph isomorphism, 1981) without its automorphism group: of vertices
+    that can be exchanged with all else in place, one is tried.
     """
     keys = [_vertex_key(vertex) for vertex in vertices]
     ranks = {key: rank for rank, key in enumerate(sorted(set(keys)))}
-    leaves = _leaves([ranks[key] for key in keys], [(s.name, s.symmetric, legs) for s, legs in nodes])
+    leaves = _leaves(
+        [ranks[key] for key in keys], [(s.name, s.symmetric, legs) for s, legs in nodes]
+    )
     best = min(leaves, key=lambda labels: _code(labels, nodes))
-    ordered = [vertex for _, vertex in sorted(zip(best, vertices, strict=True), key=lambda pair: pair[0])]
+    ordered = [
+        vertex for _, vertex in sorted(zip(best, vertices, strict=True), key=lambda pair: pair[0])
+    ]
     return Component(tuple(ordered), tuple(sorted(_relabelled(best, nodes), key=_node_key)))
 
 
@@ -245,7 +273,9 @@ def _refined(colors: list[int], nodes: list[_Bare]) -> list[int]:
                 seen = tuple(sorted(seen))
             for place, leg in enumerate(legs):
                 around[leg].append((name, 0 if symmetric else place, seen))
-        signatures = [(color, tuple(sorted(found))) for color, found in zip(colors, around, strict=True)]
+        signatures = [
+            (color, tuple(sorted(found))) for color, found in zip(colors, around, strict=True)
+        ]
         ranks = {signature: rank for rank, signature in enumerate(sorted(set(signatures)))}
         colors = [ranks[signature] for signature in signatures]
         if len(ranks) == count:
@@ -257,8 +287,13 @@ def _exchangeable(a: int, b: int, nodes: list[_Bare]) -> bool:
     """Whether exchanging two vertices leaves the nodes as they are."""
     exchange = {a: b, b: a}
     touched = [node for node in nodes if a in node[2] or b in node[2]]
-    exchanged = [(name, symmetric, tuple(exchange.get(leg, leg) for leg in legs)) for name, symmetric, legs in touched]
-    return Counter(_ordered(node) for node in touched) == Counter(_ordered(node) for node in exchanged)
+    exchanged = [
+        (name, symmetric, tuple(exchange.get(leg, leg) for leg in legs))
+        for name, symmetric, legs in touched
+    ]
+    return Counter(_ordered(node) for node in touched) == Counter(
+        _ordered(node) for node in exchanged
+    )
 
 
 def _ordered(node: _Bare) -> _Bare:

@@ -1,7 +1,9 @@
-"""Averages, variances and covariances of words with random orthogonal matrices, at every size of at least half as many rows as factors.
+"""Averages, variances and covariances of words with random orthogonal matrices, at every size of at
+least half as many rows as factors.
 
-The average over a matrix Q of 2k factors joins their rows by one pairing and their columns by another, and counts the graph that is left
-with the Weingarten function of the two. Sizes stand below fractions then, so an average is a `Quotient`.
+The average over a matrix Q of 2k factors joins their rows by one pairing and their columns by
+another, and counts the graph that is left with the Weingarten function of the two. Sizes stand
+below fractions then, so an average is a `Quotient`.
 """
 
 import math
@@ -11,7 +13,18 @@ from collections.abc import Mapping, Sequence
 from specjax.arguments import checked_but
 from specjax.moments.expectation import check_expressions, duration, gaussian_names, given_others
 from specjax.moments.expression import Expression
-from specjax.moments.graph import Assembled, Constant, Graph, Node, Orthogonal, Size, Vertex, assemble, merge, unpack
+from specjax.moments.graph import (
+    Assembled,
+    Constant,
+    Graph,
+    Node,
+    Orthogonal,
+    Size,
+    Vertex,
+    assemble,
+    merge,
+    unpack,
+)
 from specjax.moments.polynomial import Monomial, Polynomial, polynomial, summed, symbol, times
 from specjax.moments.quotient import Quotient, Shift, in_lowest_terms, too_small
 from specjax.moments.weingarten import Lengths, loop_lengths, pairings, weingarten
@@ -22,18 +35,21 @@ SECONDS = 1e-5
 
 @checked_but("word", "a", "b")
 def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
-    """E[word] over its orthogonal matrices and its Gaussian ones, exact at every size from half the number of factors on.
+    """E[word] over its orthogonal matrices and its Gaussian ones, exact at every size from half the
+    number of factors on.
 
     Args:
         word: A scalar, a matrix or an array of any rank, with matrices made by `haar`.
-        most: How many factors of one orthogonal matrix a term may have: 10 are 945² pairs of pairings, 12 are 10395².
+        most: How many factors of one orthogonal matrix a term may have: 10 are 945² pairs of
+            pairings, 12 are 10395².
 
     Returns:
         The average, in lowest terms. A matrix whose size is a number has no denominator.
 
     Raises:
         TypeError: something else than an expression.
-        ValueError: a term of more than `most` factors, a size that is a number below half of them, or as `expectation`.
+        ValueError: a term of more than `most` factors, a size that is a number below half of them,
+            or as `expectation`.
     """
     check_expressions(word)
     matrices = [found for found in word.symbols.values() if isinstance(found, Orthogonal)]
@@ -50,25 +66,35 @@ def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
 
 @checked_but("word", "a", "b")
 def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient:
-    """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; arguments and errors as `haar_expectation`, and for two shapes.
+    """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; arguments and errors as
+    `haar_expectation`, and for two shapes.
 
-    A term of a b has the factors of both: with five factors each these are the ten that `most` allows.
+    A term of a b has the factors of both: with five factors each these are the ten that `most`
+        allows.
     """
     check_expressions(a, b)
     if a.shape != b.shape:
-        raise ValueError(f"A covariance entry by entry needs equal shapes, got {a.shape} and {b.shape}.")
+        raise ValueError(
+            f"A covariance entry by entry needs equal shapes, got {a.shape} and {b.shape}."
+        )
     mean_a, mean_b, product = (haar_expectation(each, most=most) for each in (a, b, a * b))
     return product - mean_a * mean_b
 
 
 @checked_but("word", "a", "b")
 def haar_variance(word: Expression, *, most: int = 10) -> Quotient:
-    """The variance of each entry over orthogonal and Gaussian matrices, exact; arguments and errors as `haar_covariance`."""
+    """The variance of each entry over orthogonal and Gaussian matrices, exact; arguments and errors
+    as `haar_covariance`.
+    """
     return haar_covariance(word, word, most=most)
 
 
-def _averaged(word: Expression, matrix: Orthogonal, most: int) -> tuple[Expression, Mapping[int, int], int]:
-    """The average over one matrix times a denominator, the shifts of that, and half the factors of the longest term."""
+def _averaged(
+    word: Expression, matrix: Orthogonal, most: int
+) -> tuple[Expression, Mapping[int, int], int]:
+    """The average over one matrix times a denominator, the shifts of that, and half the factors of
+    the longest term.
+    """
     name, size = matrix.name, matrix.shape[0]
     halves: dict[Graph, int] = {}
     for graph in word.terms:
@@ -76,8 +102,9 @@ def _averaged(word: Expression, matrix: Orthogonal, most: int) -> tuple[Expressi
         if count > most:
             pairs = math.prod(range(count - 1, 0, -2)) ** 2
             raise ValueError(
-                f"A term has {count} factors of the orthogonal matrix {name}, more than most={most}: its pairs of pairings would take "
-                f"up to {duration(SECONDS * pairs)}; shorten the word, or raise most."
+                f"A term has {count} factors of the orthogonal matrix {name}, more than"
+                f" most={most}: its pairs of pairings would take up to {duration(SECONDS * pairs)};"
+                " shorten the word, or raise most."
             )
         if count % 2 == 0:
             halves[graph] = count // 2
@@ -91,11 +118,17 @@ def _averaged(word: Expression, matrix: Orthogonal, most: int) -> tuple[Expressi
         for joined, number, monomial, lengths in _joined(graph, matrix, k):
             part = factors[lengths] * Polynomial({monomial: number}) * word.terms[graph]
             terms.setdefault(joined, []).append(part)
-    return Expression(word.shape, {graph: summed(parts) for graph, parts in terms.items()}), shifts, half
+    return (
+        Expression(word.shape, {graph: summed(parts) for graph, parts in terms.items()}),
+        shifts,
+        half,
+    )
 
 
 def _numerators(k: int, size: Size, shifts: Mapping[int, int]) -> dict[Lengths, Polynomial]:
-    """The Weingarten functions of 2k factors times the product of these shifts, or at a size that is a number."""
+    """The Weingarten functions of 2k factors times the product of these shifts, or at a size that
+    is a number.
+    """
     wg = weingarten(k)
     if isinstance(size, int):
         return {lengths: polynomial(wg.at(lengths, size)) for lengths in wg.numerators}
@@ -109,7 +142,9 @@ def _numerators(k: int, size: Size, shifts: Mapping[int, int]) -> dict[Lengths, 
 
 
 def _joined(graph: Graph, matrix: Orthogonal, k: int) -> list[tuple[Graph, int, Monomial, Lengths]]:
-    """What is left of a graph for each pair of pairings of rows and columns, with its factor; equal ones are one."""
+    """What is left of a graph for each pair of pairings of rows and columns, with its factor; equal
+    ones are one.
+    """
     columns = pairings(2 * k)
     rows = tuple((2 * i, 2 * i + 1) for i in range(k))
     lengths = [loop_lengths(rows, pairing) for pairing in columns]
@@ -122,11 +157,15 @@ def _joined(graph: Graph, matrix: Orthogonal, k: int) -> list[tuple[Graph, int, 
             left = _left(vertices, rest, [(ends[a], ends[b]) for a, b in pairing])
             if left is not None:
                 total[left.graph, times(monomial, left.monomial), loops] += count * left.number
-    return [(joined, number, monomial, loops) for (joined, monomial, loops), number in total.items()]
+    return [
+        (joined, number, monomial, loops) for (joined, monomial, loops), number in total.items()
+    ]
 
 
 def _rows_joined(graph: Graph, matrix: Orthogonal, k: int) -> Counter[tuple[Graph, Monomial]]:
-    """What is left for each pairing of the rows, with one node between the columns of each pair; few of them are different."""
+    """What is left for each pairing of the rows, with one node between the columns of each pair;
+    few of them are different.
+    """
     vertices, nodes = unpack(graph)
     factors = [legs for found, legs in nodes if found.name == matrix.name]
     rest = [node for node in nodes if node[0].name != matrix.name]
@@ -134,13 +173,17 @@ def _rows_joined(graph: Graph, matrix: Orthogonal, k: int) -> Counter[tuple[Grap
     total: Counter[tuple[Graph, Monomial]] = Counter()
     for pairing in pairings(2 * k):
         joined = [(pair, (factors[a][1], factors[b][1])) for a, b in pairing]
-        left = _left(vertices, [*rest, *joined], [(factors[a][0], factors[b][0]) for a, b in pairing])
+        left = _left(
+            vertices, [*rest, *joined], [(factors[a][0], factors[b][0]) for a, b in pairing]
+        )
         if left is not None:
             total[left.graph, left.monomial] += left.number
     return total
 
 
-def _left(vertices: list[Vertex], nodes: Sequence[Node], same: Sequence[tuple[int, int]]) -> Assembled | None:
+def _left(
+    vertices: list[Vertex], nodes: Sequence[Node], same: Sequence[tuple[int, int]]
+) -> Assembled | None:
     """The graph after pairs of vertices became one; None where two are held at different places."""
     merged = merge(vertices, same)
     if merged is None:

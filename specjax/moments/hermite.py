@@ -1,7 +1,9 @@
-"""Averages of products of activations that are no polynomials, by their Hermite series, with a bound on what is left out.
+"""Averages of products of activations that are no polynomials, by their Hermite series, with a
+bound on what is left out.
 
-For s, t ~ N(0, 1) of correlation ρ the Hermite polynomials of the one are orthogonal to those of other degrees of the other, so that
-E[f(s) g(t)] = Σ_n a_n b_n ρⁿ (Mehler 1866). By Cauchy and Schwarz what a series to degree N leaves out is at most
+For s, t ~ N(0, 1) of correlation ρ the Hermite polynomials of the one are orthogonal to those of
+other degrees of the other, so that E[f(s) g(t)] = Σ_n a_n b_n ρⁿ (Mehler 1866). By Cauchy and
+Schwarz what a series to degree N leaves out is at most
 |ρ|^(N+1) √(Σ_{n>N} a_n²) √(Σ_{n>N} b_n²), and these sums are E f² and E g² less what is kept.
 """
 
@@ -18,7 +20,9 @@ from specjax.arguments import as_array, checked, shown
 from specjax.programs import is_traced
 
 _REACH = 16.0
-"""An orthonormal Hermite polynomial times the normal density is at most the root of the density (Cramér), here below 1e-27."""
+"""An orthonormal Hermite polynomial times the normal density is at most the root of the density
+(Cramér), here below 1e-27.
+"""
 _MOST = 200
 AGREEMENT = 1e-12
 """How far two quadratures may differ, in units of √(E f²), which the bounds allow for."""
@@ -52,7 +56,8 @@ class Hermite:
         return max(self.second - float(np.sum(self.coefficients[: degree + 1] ** 2)), 0.0)
 
     def product(self, rho: ArrayLike, other: "Hermite | None" = None) -> Float[Array, "..."]:
-        """E[f(s) g(t)] of s, t with the correlation `rho`, to the lower degree of the two series; g is f unless there is another.
+        """E[f(s) g(t)] of s, t with the correlation `rho`, to the lower degree of the two series; g
+        is f unless there is another.
 
         Args:
             rho: Correlations in [-1, 1], any shape.
@@ -71,10 +76,14 @@ class Hermite:
             return jnp.polyval(jnp.asarray(factors[::-1]), _correlations(rho))
 
     def bound(self, rho: ArrayLike, other: "Hermite | None" = None) -> Float[Array, "..."]:
-        """How far `product` is from the average at most: what the series leaves out, and rounding. Arguments and errors are its own."""
+        """How far `product` is from the average at most: what the series leaves out, and rounding.
+        Arguments and errors are its own.
+        """
         other = other or self
         degree = min(self.degree, other.degree)
-        left = math.sqrt(math.prod(each.tail(degree) + AGREEMENT * each.second for each in (self, other)))
+        left = math.sqrt(
+            math.prod(each.tail(degree) + AGREEMENT * each.second for each in (self, other))
+        )
         size = math.sqrt(self.second * other.second)
         with jax.enable_x64(True):
             return jnp.abs(_correlations(rho)) ** (degree + 1) * left + 4 * AGREEMENT * size
@@ -82,7 +91,11 @@ class Hermite:
 
 @checked
 def hermite(
-    f: Callable[[Array], Array], degree: int, *, variance: float = 1.0, kinks: Sequence[float] = (0.0,)
+    f: Callable[[Array], Array],
+    degree: int,
+    *,
+    variance: float = 1.0,
+    kinks: Sequence[float] = (0.0,),
 ) -> Hermite:
     """The Hermite series of an activation of N(0, v) numbers.
 
@@ -93,24 +106,36 @@ def hermite(
         kinks: Where f is not smooth: Gauss–Legendre quadrature is between these.
 
     Raises:
-        ValueError: a degree or variance out of range, a function that is not elementwise or not finite, and one of which two quadratures
-            differ, since it has kinks elsewhere or grows faster than any power.
+        ValueError: a degree or variance out of range, a function that is not elementwise or not
+            finite, and one of which two quadratures differ, since it has kinks elsewhere or grows
+            faster than any power.
     """
     if not isinstance(degree, int) or not 0 <= degree <= _MOST:
         raise ValueError(f"A degree is an int from 0 to {_MOST}, got {degree!r}.")
     if not 0 < variance < math.inf:
         raise ValueError(f"A variance is positive and finite, got {variance}.")
-    ends = sorted({-_REACH, _REACH, *(k / math.sqrt(variance) for k in kinks if abs(k) < _REACH * math.sqrt(variance))})
+    ends = sorted(
+        {
+            -_REACH,
+            _REACH,
+            *(k / math.sqrt(variance) for k in kinks if abs(k) < _REACH * math.sqrt(variance)),
+        }
+    )
     coarse, fine = (_series(f, degree, variance, ends, nodes) for nodes in (200, 300))
-    apart = np.abs(coarse.coefficients - fine.coefficients).max() / math.sqrt(max(fine.second, 1e-300))
+    apart = np.abs(coarse.coefficients - fine.coefficients).max() / math.sqrt(
+        max(fine.second, 1e-300)
+    )
     if apart > AGREEMENT:
         raise ValueError(
-            f"Two quadratures of the function differ by {apart:.0e}; name all points where it is not smooth in kinks, got {tuple(kinks)}."
+            f"Two quadratures of the function differ by {apart:.0e}; name all points where it is"
+            f" not smooth in kinks, got {tuple(kinks)}."
         )
     return fine
 
 
-def _series(f: Callable[[Array], Array], degree: int, variance: float, ends: Sequence[float], nodes: int) -> Hermite:
+def _series(
+    f: Callable[[Array], Array], degree: int, variance: float, ends: Sequence[float], nodes: int
+) -> Hermite:
     at, weights = np.polynomial.legendre.leggauss(nodes)
     starts, half = np.asarray(ends)[:-1, None], np.diff(ends)[:, None] / 2
     t = (starts + half * (at + 1)).ravel()
@@ -119,8 +144,9 @@ def _series(f: Callable[[Array], Array], degree: int, variance: float, ends: Seq
         values = np.asarray(f(jnp.asarray(math.sqrt(variance) * t)))
     if values.shape != t.shape or not np.isrealobj(values) or not np.isfinite(values).all():
         raise ValueError(
-            f"An activation takes each number to a finite real one; for {t.shape} it gave {values.dtype} of shape {values.shape}"
-            f"{'' if np.isfinite(values).all() else ', not all finite'}."
+            f"An activation takes each number to a finite real one; for {t.shape} it gave"
+            f" {values.dtype} of shape"
+            f" {values.shape}{'' if np.isfinite(values).all() else ', not all finite'}."
         )
     before, here = np.zeros_like(t), np.ones_like(t)
     coefficients = []

@@ -1,4 +1,6 @@
-"""How an expectation grows with sizes that grow together: its exponents and coefficients, the first correction among them."""
+"""How an expectation grows with sizes that grow together: its exponents and coefficients, the first
+correction among them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +8,15 @@ from dataclasses import dataclass
 from specjax.arguments import checked
 from specjax.moments.expression import Expression, as_expression
 from specjax.moments.graph import Graph
-from specjax.moments.polynomial import Exact, Monomial, Polynomial, PolynomialLike, check_name, polynomial, summed
+from specjax.moments.polynomial import (
+    Exact,
+    Monomial,
+    Polynomial,
+    PolynomialLike,
+    check_name,
+    polynomial,
+    summed,
+)
 from specjax.moments.quotient import Quotient
 
 
@@ -16,7 +26,8 @@ class Orders:
 
     Attributes:
         along: The size that grows.
-        parts: Each power of it with its coefficient, which does not depend on it; where the powers have no end, as those of 1/(n + 2), two.
+        parts: Each power of it with its coefficient, which does not depend on it; where the powers
+            have no end, as those of 1/(n + 2), two.
 
     """
 
@@ -35,13 +46,17 @@ class Orders:
 
     @property
     def correction(self) -> tuple[Exact, Expression] | None:
-        """The next power below and its coefficient: where a fit with one subleading term should find it. None for a single power."""
+        """The next power below and its coefficient: where a fit with one subleading term should
+        find it. None for a single power.
+        """
         return self.parts[1] if len(self.parts) > 1 else None
 
     def __str__(self) -> str:
         powers = [f"{self.along}^{exponent}" for exponent, _ in self.parts]
         width = max((len(power) for power in powers), default=0)
-        return "\n".join(f"{power:<{width}}  {part}" for power, (_, part) in zip(powers, self.parts, strict=True))
+        return "\n".join(
+            f"{power:<{width}}  {part}" for power, (_, part) in zip(powers, self.parts, strict=True)
+        )
 
 
 @checked
@@ -51,26 +66,34 @@ def orders(word: Expression | Quotient, along: str, **sizes: PolynomialLike) -> 
     Args:
         word: What `expectation`, `variance`, `haar_expectation` or another average has returned.
         along: The name of what grows: a size of `word`, or a new name.
-        **sizes: Sizes and scales of `word` as polynomials, so that `orders(word, "w", d=w, k=rho * w**2)` with `w = symbol("w")` and
-            `rho = symbol("rho")` has d = w and k = rho w². Those that are not named, constants among them, stay fixed.
+        **sizes: Sizes and scales of `word` as polynomials, so that `orders(word, "w", d=w, k=rho *
+            w**2)` with `w = symbol("w")` and `rho = symbol("rho")` has d = w and k = rho w². Those
+            that are not named, constants among them, stay fixed.
 
     Returns:
         The powers with their coefficients.
 
     Raises:
-        ValueError: an expression that is zero, names that it lacks, or a sum put for a size that has a negative or fractional power, or
-            that leads a denominator.
+        ValueError: an expression that is zero, names that it lacks, or a sum put for a size that
+            has a negative or fractional power, or that leads a denominator.
     """
     check_name(along)
-    above, below = (word.numerator, word.denominator) if isinstance(word, Quotient) else (word, polynomial(1))
+    above, below = (
+        (word.numerator, word.denominator) if isinstance(word, Quotient) else (word, polynomial(1))
+    )
     names = above.names | below.names
-    if lacking := sorted(set(sizes) - names - {size for size in above.shape if isinstance(size, str)}):
+    if lacking := sorted(
+        set(sizes) - names - {size for size in above.shape if isinstance(size, str)}
+    ):
         raise ValueError(
-            f"The expression has no {', '.join(lacking)}; it has {', '.join(sorted(names)) or 'no sizes'}."
+            f"The expression has no {', '.join(lacking)}; it has"
+            f" {', '.join(sorted(names)) or 'no sizes'}."
         )
     put = {name: polynomial(value) for name, value in sizes.items()}
     dividend = _powers(above, along, put)
-    divisor = {power: part.value for power, part in _powers(as_expression(below), along, put).items()}
+    divisor = {
+        power: part.value for power, part in _powers(as_expression(below), along, put).items()
+    }
     if not dividend:
         raise ValueError("An expression that is zero has no order of growth.")
     if not divisor:
@@ -78,7 +101,9 @@ def orders(word: Expression | Quotient, along: str, **sizes: PolynomialLike) -> 
     return Orders(along, tuple(sorted(_divided(dividend, divisor).items(), reverse=True)))
 
 
-def _powers(word: Expression, along: str, sizes: Mapping[str, Polynomial]) -> dict[Exact, Expression]:
+def _powers(
+    word: Expression, along: str, sizes: Mapping[str, Polynomial]
+) -> dict[Exact, Expression]:
     found: dict[Exact, dict[Graph, Polynomial]] = {}
     for graph, coefficient in word.terms.items():
         for power, part in _by_power(_substituted(coefficient, sizes), along).items():
@@ -86,8 +111,12 @@ def _powers(word: Expression, along: str, sizes: Mapping[str, Polynomial]) -> di
     return {power: Expression(word.shape, terms) for power, terms in found.items()}
 
 
-def _divided(above: dict[Exact, Expression], below: Mapping[Exact, Polynomial]) -> dict[Exact, Expression]:
-    """The powers of a quotient from the highest on, by long division: all of them, or two where the divisor is a sum of powers."""
+def _divided(
+    above: dict[Exact, Expression], below: Mapping[Exact, Polynomial]
+) -> dict[Exact, Expression]:
+    """The powers of a quotient from the highest on, by long division: all of them, or two where the
+    divisor is a sum of powers.
+    """
     top = max(below)
     found: dict[Exact, Expression] = {}
     while above and (len(below) == 1 or len(found) < 2):

@@ -1,4 +1,6 @@
-"""Polynomials in named sizes and scales: rational coefficients, rational powers of either sign, all exact."""
+"""Polynomials in named sizes and scales: rational coefficients, rational powers of either sign, all
+exact.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -17,10 +19,11 @@ Monomial = tuple[tuple[str, Exact], ...]
 
 @dataclass(frozen=True, eq=False)
 class Polynomial:
-    """A sum of rational coefficients times monomials. Operators +, -, *, ** and / take exact numbers and polynomials alike.
+    """A sum of rational coefficients times monomials. Operators +, -, *, ** and / take exact
+    numbers and polynomials alike.
 
-    A power that is no positive integer, and a divisor, must be one monomial: `k**-1` and `(4 * k)**Fraction(1, 2)` are, `(d + 1)**-1` is
-    not.
+    A power that is no positive integer, and a divisor, must be one monomial: `k**-1` and `(4 *
+    k)**Fraction(1, 2)` are, `(d + 1)**-1` is not.
     """
 
     terms: Mapping[Monomial, Exact]
@@ -54,7 +57,9 @@ class Polynomial:
             raise ValueError(f"Only one monomial has the power {power}, got {self}.")
         ((monomial, number),) = self.terms.items()
         exponent = Fraction(rational(power))
-        return Polynomial({tuple((name, _plain(p * exponent)) for name, p in monomial): _root(number, exponent)})
+        return Polynomial(
+            {tuple((name, _plain(p * exponent)) for name, p in monomial): _root(number, exponent)}
+        )
 
     def __truediv__(self, other: "PolynomialLike") -> "Polynomial":
         if not isinstance(other, Polynomial | Real):
@@ -98,12 +103,20 @@ class Polynomial:
         return frozenset(name for monomial in self.terms for name, _ in monomial)
 
     def text(self, latex: bool = False) -> str:
-        """The sum as it is written, the highest degree first; with `latex` for LaTeX, without dollars."""
-        ordered = sorted(self.terms.items(), key=lambda item: (-sum(power for _, power in item[0]), item[0]))
-        return joined([(number, monomial_text(monomial, latex)) for monomial, number in ordered], latex)
+        """The sum as it is written, the highest degree first; with `latex` for LaTeX, without
+        dollars.
+        """
+        ordered = sorted(
+            self.terms.items(), key=lambda item: (-sum(power for _, power in item[0]), item[0])
+        )
+        return joined(
+            [(number, monomial_text(monomial, latex)) for monomial, number in ordered], latex
+        )
 
     def divided(self, name: str, shift: Exact) -> "Polynomial | None":
-        """The quotient by (name + shift), or None where it is no polynomial. Negative powers of the name may occur, and stay."""
+        """The quotient by (name + shift), or None where it is no polynomial. Negative powers of the
+        name may occur, and stay.
+        """
         groups: dict[tuple[Monomial, Exact], dict[int, Exact]] = {}
         for monomial, number in self.terms.items():
             power = dict(monomial).get(name, 0)
@@ -123,7 +136,9 @@ class Polynomial:
         return Polynomial(found)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """The sum in the arithmetic of `values`: exact for int and Fraction, and elementwise for arrays of them."""
+        """The sum in the arithmetic of `values`: exact for int and Fraction, and elementwise for
+        arrays of them.
+        """
         total: Any = 0
         for monomial, number in self.terms.items():
             term: Any = number
@@ -138,7 +153,8 @@ PolynomialLike = Polynomial | int | float | Fraction
 
 @checked
 def symbol(name: str) -> Polynomial:
-    """Make a polynomial of the name of a size or a scale, for variances and coefficients; with k so made, 2 / k is one too.
+    """Make a polynomial of the name of a size or a scale, for variances and coefficients; with k so
+    made, 2 / k is one too.
 
     Raises:
         ValueError: a name that is no identifier.
@@ -147,7 +163,9 @@ def symbol(name: str) -> Polynomial:
 
 
 def polynomial(number: PolynomialLike) -> Polynomial:
-    """A number as a polynomial; a float is the simplest fraction that rounds to it, so that 0.1 is 1/10."""
+    """A number as a polynomial; a float is the simplest fraction that rounds to it, so that 0.1 is
+    1/10.
+    """
     return number if isinstance(number, Polynomial) else Polynomial({(): rational(number)})
 
 
@@ -200,7 +218,11 @@ def joined(terms: Iterable[tuple[Exact, str]], latex: bool = False) -> str:
     for number, factor in terms:
         sign = (" - " if number < 0 else " + ") if text else ("-" if number < 0 else "")
         size = _plain(Fraction(-number if number < 0 else number))
-        written = f"\\frac{{{size.numerator}}}{{{size.denominator}}}" if latex and size.denominator != 1 else str(size)
+        written = (
+            f"\\frac{{{size.numerator}}}{{{size.denominator}}}"
+            if latex and size.denominator != 1
+            else str(size)
+        )
         text += sign + (written if not factor else factor if size == 1 else f"{written} {factor}")
     return text or "0"
 
@@ -210,17 +232,27 @@ def monomial_text(monomial: Monomial, latex: bool = False) -> str:
     factors = []
     for name, power in monomial:
         base = name_text(name, latex)
-        exponent = f"{{{power}}}" if latex else str(power) if isinstance(power, int) and power > 0 else f"({power})"
+        exponent = (
+            f"{{{power}}}"
+            if latex
+            else str(power)
+            if isinstance(power, int) and power > 0
+            else f"({power})"
+        )
         factors.append(base if power == 1 else f"{base}^{exponent}")
     return " ".join(factors)
 
 
 def name_text(name: str, latex: bool = False) -> str:
-    """A name; in LaTeX a Greek letter where it is one, and what follows a letter (d0, d_in) as its subscript."""
+    """A name; in LaTeX a Greek letter where it is one, and what follows a letter (d0, d_in) as its
+    subscript.
+    """
     if not latex:
         return name
     stem, subscript = _split_name(name)
-    letter = f"\\{stem}" if stem.lower() in _GREEK else stem if len(stem) == 1 else f"\\mathrm{{{stem}}}"
+    letter = (
+        f"\\{stem}" if stem.lower() in _GREEK else stem if len(stem) == 1 else f"\\mathrm{{{stem}}}"
+    )
     return letter + (f"_{{{subscript}}}" if subscript else "")
 
 
@@ -268,9 +300,13 @@ def _plain(number: Exact) -> Exact:
 def _root(number: Exact, exponent: Fraction) -> Exact:
     """The power of a number where it is rational; ValueError where it is not."""
     base = Fraction(number) ** exponent.numerator
-    above, below = (_whole_root(part, exponent.denominator) for part in (base.numerator, base.denominator))
+    above, below = (
+        _whole_root(part, exponent.denominator) for part in (base.numerator, base.denominator)
+    )
     if above is None or below is None:
-        raise ValueError(f"{number} has no rational power {exponent}; give the whole scale a name of its own.")
+        raise ValueError(
+            f"{number} has no rational power {exponent}; give the whole scale a name of its own."
+        )
     return _plain(Fraction(above, below))
 
 
@@ -278,4 +314,6 @@ def _whole_root(number: int, degree: int) -> int | None:
     if degree == 1:
         return number
     near = round(number ** (1 / degree)) if number >= 0 else -1
-    return next((root for root in (near - 1, near, near + 1) if root >= 0 and root**degree == number), None)
+    return next(
+        (root for root in (near - 1, near, near + 1) if root >= 0 and root**degree == number), None
+    )

@@ -1,4 +1,6 @@
-"""Expressions over products of factors such as n, n - 1 and n + 2: what averages over orthogonal matrices are."""
+"""Expressions over products of factors such as n, n - 1 and n + 2: what averages over orthogonal
+matrices are.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,14 +24,18 @@ Shift = tuple[str, int]
 
 @dataclass(frozen=True)
 class Quotient:
-    """An expression over a product of factors such as n, n - 1 and n + 2: the average of a word with orthogonal matrices.
+    """An expression over a product of factors such as n, n - 1 and n + 2: the average of a word
+    with orthogonal matrices.
 
-    Quotients and expressions of one shape are added and multiplied entry by entry, and numbers and polynomials multiply them.
+    Quotients and expressions of one shape are added and multiplied entry by entry, and numbers and
+    polynomials multiply them.
 
     Attributes:
-        numerator: An expression without random symbols, with no factor in common with the denominator.
+        numerator: An expression without random symbols, with no factor in common with the
+            denominator.
         below: The factors of the denominator with their powers.
-        least: The size from which on the formula holds, for each size of an orthogonal matrix: half as many as there are factors.
+        least: The size from which on the formula holds, for each size of an orthogonal matrix: half
+            as many as there are factors.
 
     """
 
@@ -43,7 +49,9 @@ class Quotient:
         return _product(dict(self.below))
 
     def __call__(self, **values: Any) -> Array:
-        """The number or the array, in float64, as of an `Expression`; ValueError for sizes at which the formula does not hold."""
+        """The number or the array, in float64, as of an `Expression`; ValueError for sizes at which
+        the formula does not hold.
+        """
         sizes = known_sizes(self.numerator.symbols, values)
         self._check(sizes)
         axes = self.numerator.ndim
@@ -56,17 +64,25 @@ class Quotient:
             return jnp.broadcast_to(above, batch + above.shape[above.ndim - axes :]) / below
 
     def exact(self, **values: Any) -> Any:
-        """A scalar without constants at integer sizes: a Fraction, or an object array; ValueError as `Expression.exact` and a call."""
+        """A scalar without constants at integer sizes: a Fraction, or an object array; ValueError
+        as `Expression.exact` and a call.
+        """
         self._check(values)
-        above, below = (part.exact(**values) for part in (self.numerator, as_expression(self.denominator)))
+        above, below = (
+            part.exact(**values) for part in (self.numerator, as_expression(self.denominator))
+        )
         return above * (1 / np.frompyfunc(Fraction, 1, 1)(below))
 
     def __add__(self, other: "Quotient | Operand") -> "Quotient":
         other = _as_quotient(other)
         mine, others = (Counter(dict(each.below)) for each in (self, other))
         common = mine | others
-        above = self.numerator * _product(common - mine) + other.numerator * _product(common - others)
-        return in_lowest_terms(above, common, Counter(dict(self.least)) | Counter(dict(other.least)))
+        above = self.numerator * _product(common - mine) + other.numerator * _product(
+            common - others
+        )
+        return in_lowest_terms(
+            above, common, Counter(dict(self.least)) | Counter(dict(other.least))
+        )
 
     def __mul__(self, other: "Quotient | Operand") -> "Quotient":
         other = _as_quotient(other)
@@ -89,14 +105,18 @@ class Quotient:
     def latex(self) -> str:
         """The quotient in LaTeX, without dollars."""
         above = self.numerator.latex()
-        return f"\\frac{{{above}}}{{{' '.join(self._factors(latex=True))}}}" if self.below else above
+        return (
+            f"\\frac{{{above}}}{{{' '.join(self._factors(latex=True))}}}" if self.below else above
+        )
 
     def __str__(self) -> str:
         factors = self._factors()
         if not factors:
             return str(self.numerator)
         above = f"({self.numerator})" if len(self.numerator.parts()) > 1 else str(self.numerator)
-        return f"{above} / {factors[0]}" if len(factors) == 1 else f"{above} / ({' '.join(factors)})"
+        return (
+            f"{above} / {factors[0]}" if len(factors) == 1 else f"{above} / ({' '.join(factors)})"
+        )
 
     __repr__ = __str__
 
@@ -115,8 +135,12 @@ class Quotient:
                 raise ValueError(too_small(least, np.min(np.asarray(sizes[name]))))
 
 
-def in_lowest_terms(above: Expression, below: Mapping[Shift, int], least: Mapping[str, int]) -> Quotient:
-    """The quotient without the factors that divide both, which holds where sizes are at least `least`."""
+def in_lowest_terms(
+    above: Expression, below: Mapping[Shift, int], least: Mapping[str, int]
+) -> Quotient:
+    """The quotient without the factors that divide both, which holds where sizes are at least
+    `least`.
+    """
     left: Counter[Shift] = Counter()
     for (name, shift), power in below.items():
         for spent in range(power):
@@ -124,7 +148,9 @@ def in_lowest_terms(above: Expression, below: Mapping[Shift, int], least: Mappin
             if any(quotient is None for quotient in divided.values()):
                 left[name, shift] = power - spent
                 break
-            above = Expression(above.shape, {graph: quotient for graph, quotient in divided.items() if quotient})
+            above = Expression(
+                above.shape, {graph: quotient for graph, quotient in divided.items() if quotient}
+            )
     return Quotient(above, tuple(sorted(left.items())), tuple(sorted(least.items())))
 
 
@@ -142,6 +168,6 @@ def _product(shifts: Mapping[Shift, int]) -> Polynomial:
 def too_small(least: int, size: Any) -> str:
     """What a size says at which the formula does not hold."""
     return (
-        f"The word has up to {2 * least} factors of an orthogonal matrix, and its average is known for matrices of {least} rows or more, "
-        f"got {size}."
+        f"The word has up to {2 * least} factors of an orthogonal matrix, and its average is known"
+        f" for matrices of {least} rows or more, got {size}."
     )

@@ -1,4 +1,6 @@
-"""What each operation of a traced function does to expressions: nearly all of them are contractions."""
+"""What each operation of a traced function does to expressions: nearly all of them are
+contractions.
+"""
 
 import ast
 from collections.abc import Mapping, Sequence
@@ -23,7 +25,8 @@ def _add(inputs: Sequence[Any], shape: tuple[Size, ...], _: Any) -> Value:
         return spread(a, shape) + spread(b, shape)
     if isinstance(b, Places) or b != uniform(b.shape, 0):
         raise ValueError(
-            "The function moves places along an axis; only an identity and single places are followed, no other diagonal."
+            "The function moves places along an axis; only an identity and single places are"
+            " followed, no other diagonal."
         )
     return a
 
@@ -68,7 +71,9 @@ def _transpose(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, 
     return contract(inputs, (every(inputs[0]),), params["permutation"])
 
 
-def _broadcast_in_dim(inputs: Sequence[Any], shape: tuple[Size, ...], params: Mapping[str, Any]) -> Value:
+def _broadcast_in_dim(
+    inputs: Sequence[Any], shape: tuple[Size, ...], params: Mapping[str, Any]
+) -> Value:
     word, dims = inputs[0], params["broadcast_dimensions"]
     if isinstance(word, Places):
         return Places(shape, int(dims[word.axis]))
@@ -82,7 +87,8 @@ def _reshape(inputs: Sequence[Any], shape: tuple[Size, ...], _: Any) -> Value:
     kept = [axis for axis, size in enumerate(shape) if size != 1]
     if [word.shape[axis] for axis in longer] != [shape[axis] for axis in kept]:
         raise ValueError(
-            f"The function reshapes {word.shape} to {shape}; keep axes apart, entries in a row are not followed."
+            f"The function reshapes {word.shape} to {shape}; keep axes apart, entries in a row are"
+            " not followed."
         )
     labels = [len(shape) + axis for axis in every(word)]
     for axis, new in zip(longer, kept, strict=True):
@@ -104,7 +110,9 @@ def _pad(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, Any]) 
 def _split(inputs: Sequence[Any], _shape: tuple[Size, ...], params: Mapping[str, Any]) -> Value:
     """Into one piece, as derivatives with respect to one array do."""
     if len(params["sizes"]) != 1:
-        raise ValueError(f"The function splits an axis into {len(params['sizes'])} pieces; keep axes apart.")
+        raise ValueError(
+            f"The function splits an axis into {len(params['sizes'])} pieces; keep axes apart."
+        )
     return inputs[0]
 
 
@@ -133,7 +141,9 @@ def _read(node: ast.expr) -> Polynomial:
             return _read(left) * _read(right)
         case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(power))):
             return _read(left) ** power
-    raise ValueError(f"The function computes with the size {ast.unparse(node)}, which is no polynomial in sizes.")
+    raise ValueError(
+        f"The function computes with the size {ast.unparse(node)}, which is no polynomial in sizes."
+    )
 
 
 def _root(exponent: Fraction) -> Rule:

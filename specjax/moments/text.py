@@ -1,4 +1,6 @@
-"""Expressions as they are written: traces and products of matrices where a contraction is one, sums over indices where it is not."""
+"""Expressions as they are written: traces and products of matrices where a contraction is one, sums
+over indices where it is not.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,8 +11,12 @@ _AXES = "ijklmnpqrstuvwxyz"
 _BOUND = "abcefgh"
 
 
-def expression_text(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], latex: bool = False) -> str:
-    """The sum, term by term; a matrix whose terms are all products of matrices is written without indices."""
+def expression_text(
+    shape: Sequence[Size], terms: Mapping[Graph, Polynomial], latex: bool = False
+) -> str:
+    """The sum, term by term; a matrix whose terms are all products of matrices is written without
+    indices.
+    """
     matrices = len(shape) == 2 and all(_is_matrix(graph) for graph in terms)
     if len(terms) == 1 and not matrices and not shape:
         ((graph, coefficient),) = terms.items()
@@ -28,24 +34,37 @@ def _term(coefficient: Polynomial, factor: str, latex: bool) -> str:
     if len(coefficient.terms) > 1:
         return f"({coefficient.text(latex)}) {factor}"
     ((monomial, number),) = coefficient.terms.items()
-    return joined([(number, " ".join(part for part in (monomial_text(monomial, latex), factor) if part))], latex)
+    return joined(
+        [(number, " ".join(part for part in (monomial_text(monomial, latex), factor) if part))],
+        latex,
+    )
 
 
 def _is_matrix(graph: Graph) -> bool:
     """Whether the two axes are the ends of one product of matrices and all the rest are traces."""
-    open_ones = [component for component in graph if any(vertex.slots for vertex in component.vertices)]
-    return len(open_ones) == 1 and _word(open_ones[0], False) is not None and _ends(open_ones[0]) is not None
+    open_ones = [
+        component for component in graph if any(vertex.slots for vertex in component.vertices)
+    ]
+    return (
+        len(open_ones) == 1
+        and _word(open_ones[0], False) is not None
+        and _ends(open_ones[0]) is not None
+    )
 
 
 def _graph_text(graph: Graph, matrices: bool, latex: bool) -> str:
     """The components in order, equal ones as a power; scalars before what has axes."""
-    scalars = [component for component in graph if not any(vertex.slots for vertex in component.vertices)]
+    scalars = [
+        component for component in graph if not any(vertex.slots for vertex in component.vertices)
+    ]
     opened = [component for component in graph if component not in scalars]
     factors = []
     for component in dict.fromkeys(scalars):
         power, text = scalars.count(component), _component_text(component, latex)
         factors.append(text if power == 1 else f"{text}^{power}")
-    factors += [(_word(c, latex) if matrices else None) or _component_text(c, latex) for c in opened]
+    factors += [
+        (_word(c, latex) if matrices else None) or _component_text(c, latex) for c in opened
+    ]
     return " ".join(factor for factor in factors if factor)
 
 
@@ -55,7 +74,9 @@ def _component_text(component: Component, latex: bool) -> str:
         return _indexed(component, latex)
     if ends is None:
         return f"\\mathrm{{tr}}({word})" if latex else f"tr({word})"
-    places = "".join(_AXES[slot] for slot in ends) if latex else ",".join(_AXES[slot] for slot in ends)
+    places = (
+        "".join(_AXES[slot] for slot in ends) if latex else ",".join(_AXES[slot] for slot in ends)
+    )
     if not component.nodes:
         return f"\\delta_{{{places}}}" if latex else f"I[{places}]"
     several = len(component.nodes) > 1
@@ -69,7 +90,9 @@ def _ends(component: Component) -> tuple[int, int] | None:
 
 
 def _word(component: Component, latex: bool) -> str | None:
-    """The product of matrices that a ring or a path is, from the first axis on; None for every other graph."""
+    """The product of matrices that a ring or a path is, from the first axis on; None for every
+    other graph.
+    """
     at: dict[int, list[int]] = {v: [] for v in range(len(component.vertices))}
     for n, (_, legs) in enumerate(component.nodes):
         if len(legs) != 2:
@@ -79,7 +102,9 @@ def _word(component: Component, latex: bool) -> str | None:
     for v, vertex in enumerate(component.vertices):
         if len(at[v]) + len(vertex.slots) != 2 or vertex.pin >= 0:
             return None
-    slots = sorted((slot, v) for v, vertex in enumerate(component.vertices) for slot in vertex.slots)
+    slots = sorted(
+        (slot, v) for v, vertex in enumerate(component.vertices) for slot in vertex.slots
+    )
     if len(slots) not in (0, 2):
         return None
     if not component.nodes:
@@ -98,7 +123,9 @@ def _word(component: Component, latex: bool) -> str | None:
 
 
 def _indexed(component: Component, latex: bool) -> str:
-    """A sum over indices of entries; an axis has the letter of its place, a held index its number."""
+    """A sum over indices of entries; an axis has the letter of its place, a held index its
+    number.
+    """
     letters: list[str] = []
     bound = 0
     for vertex in component.vertices:
@@ -109,12 +136,16 @@ def _indexed(component: Component, latex: bool) -> str:
         else:
             letters.append(_BOUND[bound % len(_BOUND)] + "'" * (bound // len(_BOUND)))
             bound += 1
-    summed = [letter for letter, vertex in zip(letters, component.vertices, strict=True) if vertex.bound]
+    summed = [
+        letter for letter, vertex in zip(letters, component.vertices, strict=True) if vertex.bound
+    ]
     factors = [_entry(node, letters, latex) for node in component.nodes]
     for vertex, letter in zip(component.vertices, letters, strict=True):
         others = vertex.slots if vertex.pin >= 0 else vertex.slots[1:]
         factors += [_delta(letter, _AXES[slot], latex) for slot in others]
-    powers = [f if factors.count(f) == 1 else f"{f}^{factors.count(f)}" for f in dict.fromkeys(factors)]
+    powers = [
+        f if factors.count(f) == 1 else f"{f}^{factors.count(f)}" for f in dict.fromkeys(factors)
+    ]
     if not summed:
         return " ".join(powers)
     over = f"\\sum_{{{' '.join(summed)}}}" if latex else f"Σ_{''.join(summed)}"

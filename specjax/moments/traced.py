@@ -1,7 +1,9 @@
-"""Words of functions: what a JAX function of Gaussian matrices computes, as an expression, if it is polynomial.
+"""Words of functions: what a JAX function of Gaussian matrices computes, as an expression, if it is
+polynomial.
 
-The function is traced with symbolic sizes, those of `jax.export`, so nothing depends on the numbers that sizes have: derivatives by
-`jax.grad`, `vmap`, means over axes and divisions by sizes are followed as they are.
+The function is traced with symbolic sizes, those of `jax.export`, so nothing depends on the numbers
+that sizes have: derivatives by `jax.grad`, `vmap`, means over axes and divisions by sizes are
+followed as they are.
 """
 
 import inspect
@@ -35,19 +37,21 @@ def of(
     """The expression that a function computes from Gaussian and constant arrays.
 
     Args:
-        function: Of arrays, with arguments of the names below. It may use products, sums, traces, transposes, elementwise polynomials,
-            entries at literal places, derivatives, `vmap` and division by sizes; all must be polynomial in the arrays.
-        gaussian: For each argument its shape, names of sizes or numbers, with independent N(0, 1) entries; or a symbol made by
-            `moments.gaussian`; or a list of these, for which the function gets a tuple, with symbols `name_1`, `name_2`, and so on.
-        constant: The same for arguments that are not random. One of shape () is a scale, as a step size: it stands in the
-            coefficients.
+        function: Of arrays, with arguments of the names below. It may use products, sums, traces,
+            transposes, elementwise polynomials, entries at literal places, derivatives, `vmap` and
+            division by sizes; all must be polynomial in the arrays.
+        gaussian: For each argument its shape, names of sizes or numbers, with independent N(0, 1)
+            entries; or a symbol made by `moments.gaussian`; or a list of these, for which the
+            function gets a tuple, with symbols `name_1`, `name_2`, and so on.
+        constant: The same for arguments that are not random. One of shape () is a scale, as a step
+            size: it stands in the coefficients.
 
     Returns:
         An expression for each array that the function returns, in the same structure.
 
     Raises:
-        ValueError: an operation that is not polynomial, or that is not known here, by name; arguments that the function does not have,
-            or that are both Gaussian and constant.
+        ValueError: an operation that is not polynomial, or that is not known here, by name;
+            arguments that the function does not have, or that are both Gaussian and constant.
     """
     constant = constant or {}
     if both := sorted(set(gaussian) & set(constant)):
@@ -60,7 +64,10 @@ def of(
     leaves = jax.tree.leaves(arguments)
     dims = _symbolic_dims(leaves)
     specs = jax.tree.map(
-        lambda e: jax.ShapeDtypeStruct(tuple(dims.get(size, size) for size in e.shape), jnp.float64), arguments
+        lambda e: jax.ShapeDtypeStruct(
+            tuple(dims.get(size, size) for size in e.shape), jnp.float64
+        ),
+        arguments,
     )
     # In float64 a literal such as 0.1 still is the number that was written.
     with jax.enable_x64(True):
@@ -69,14 +76,18 @@ def of(
     expressions = []
     for result in results:
         if not isinstance(result, Expression):
-            raise ValueError("The function returns places of an array, not a polynomial in its entries.")
+            raise ValueError(
+                "The function returns places of an array, not a polynomial in its entries."
+            )
         expressions.append(result)
     return jax.tree.unflatten(jax.tree.structure(returned), expressions)
 
 
 def _run(program: Program, arguments: Sequence[Value]) -> list[Value]:
     """The values that a program returns, equation after equation."""
-    return interpret(program, [literal(value) for value in program.constants], arguments, _outputs, literal)
+    return interpret(
+        program, [literal(value) for value in program.constants], arguments, _outputs, literal
+    )
 
 
 def _outputs(equation: Equation, inputs: Sequence[Value]) -> list[Value]:
@@ -89,15 +100,19 @@ def _outputs(equation: Equation, inputs: Sequence[Value]) -> list[Value]:
 def _applied(equation: Equation, inputs: Sequence[Value]) -> Value:
     """The value of one operation; ValueError for one that has no rule."""
     name = equation.name
-    if name not in RULES or (name not in OF_PLACES and any(isinstance(each, Places) for each in inputs)):
+    if name not in RULES or (
+        name not in OF_PLACES and any(isinstance(each, Places) for each in inputs)
+    ):
         shapes = " and ".join(str(each.shape) for each in inputs)
         raise ValueError(
-            f"The function is not followed through {name!r}, applied to shape {shapes}: words are polynomials, made of products, sums, "
-            f"traces, transposes, entries and elementwise powers; {_way_out(name)}."
+            f"The function is not followed through {name!r}, applied to shape {shapes}: words are"
+            " polynomials, made of products, sums, traces, transposes, entries and elementwise"
+            f" powers; {_way_out(name)}."
         )
     if _rounds(equation):
         raise ValueError(
-            f"The function rounds, or counts bits, by {name!r} to {dtype_of(equation.outputs[0])}; words are polynomials."
+            f"The function rounds, or counts bits, by {name!r} to {dtype_of(equation.outputs[0])};"
+            " words are polynomials."
         )
     shape = tuple(map(size_of, shape_of(equation.outputs[0])))
     return RULES[name](inputs, shape, equation.parameters)
@@ -105,7 +120,10 @@ def _applied(equation: Equation, inputs: Sequence[Value]) -> Value:
 
 def _way_out(name: str) -> str:
     if name in ("max", "min", "abs", "sign", "clamp", "select_n"):
-        return "for ReLU and the like there are closed forms in specjax.theory, and series by moments.hermite"
+        return (
+            "for ReLU and the like there are closed forms in specjax.theory, and series by"
+            " moments.hermite"
+        )
     if name in ("tanh", "logistic", "erf", "exp", "log", "sin", "cos"):
         return "moments.hermite makes a series of an activation"
     if name in ("svd", "eigh", "eig", "qr", "cholesky", "sort"):
@@ -114,7 +132,9 @@ def _way_out(name: str) -> str:
 
 
 def _rounds(equation: Equation) -> bool:
-    """Whether an operation on integers or truth values is another one than on numbers: conversions, quotients and bits."""
+    """Whether an operation on integers or truth values is another one than on numbers: conversions,
+    quotients and bits.
+    """
     name, made = equation.name, np.dtype(dtype_of(equation.outputs[0])).kind
     if name in ("and", "not"):
         return made != "b"
@@ -130,13 +150,15 @@ def _check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> 
         signature.bind(**given)
     except TypeError as error:
         raise ValueError(
-            f"The function has the arguments {', '.join(signature.parameters) or 'none'}; `gaussian` and `constant` name "
-            f"{', '.join(given) or 'none'}."
+            f"The function has the arguments {', '.join(signature.parameters) or 'none'};"
+            f" `gaussian` and `constant` name {', '.join(given) or 'none'}."
         ) from error
 
 
 def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """The function at arguments by name, which are passed in place where it takes them so: `jax.grad` counts those."""
+    """The function at arguments by name, which are passed in place where it takes them so:
+    `jax.grad` counts those.
+    """
     bound = inspect.signature(function).bind(**given)
     return function(*bound.args, **bound.kwargs)
 
@@ -147,7 +169,9 @@ def _symbols(name: str, given: Any, make: Callable[..., Expression]) -> Any:
     if isinstance(given, Expression):
         return given
     if not isinstance(given, tuple):
-        raise ValueError(f"The argument {name!r} needs a shape such as ('d', 'k') or a symbol, got {given!r}.")
+        raise ValueError(
+            f"The argument {name!r} needs a shape such as ('d', 'k') or a symbol, got {given!r}."
+        )
     return make(name, *given)
 
 
@@ -156,5 +180,7 @@ def _constant(name: str, *shape: Size) -> Expression:
 
 
 def _symbolic_dims(expressions: Sequence[Expression]) -> dict[Size, Any]:
-    names = sorted({size for expression in expressions for size in expression.shape if isinstance(size, str)})
+    names = sorted(
+        {size for expression in expressions for size in expression.shape if isinstance(size, str)}
+    )
     return dict(zip(names, export.symbolic_shape(", ".join(names)), strict=True)) if names else {}

@@ -1,4 +1,6 @@
-"""What the equations of a traced function pass on: expressions, places along an axis, and how they meet in one shape."""
+"""What the equations of a traced function pass on: expressions, places along an axis, and how they
+meet in one shape.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ from specjax.moments.polynomial import Polynomial, rational
 
 @dataclass(frozen=True)
 class Places:
-    """The array whose entries are their own place along one axis, counted from zero: what identities and masks are made of."""
+    """The array whose entries are their own place along one axis, counted from zero: what
+    identities and masks are made of.
+    """
 
     shape: tuple[Size, ...]
     axis: int
@@ -33,7 +37,8 @@ def literal(value: Any) -> Expression:
     array = np.asarray(value)
     if array.size == 0 or (array != array.ravel()[0]).any():
         raise ValueError(
-            f"The function has an array of shape {array.shape} with numbers of its own; pass it as an argument, in `constant`."
+            f"The function has an array of shape {array.shape} with numbers of its own; pass it as"
+            " an argument, in `constant`."
         )
     return uniform(array.shape, rational(array.ravel()[0].item()))
 
@@ -48,8 +53,8 @@ def size_of(extent: Any) -> Size:
         return int(extent)
     if not (name := str(extent)).isidentifier():
         raise ValueError(
-            f"The function makes an axis of size {name}; sizes of axes are names or numbers, so keep axes apart: "
-            "jnp.sum(a * b) in place of jnp.vdot(a, b)."
+            f"The function makes an axis of size {name}; sizes of axes are names or numbers, so"
+            " keep axes apart: jnp.sum(a * b) in place of jnp.vdot(a, b)."
         )
     return name
 
@@ -59,7 +64,9 @@ def every(word: Any) -> tuple[int, ...]:
     return tuple(range(len(word.shape)))
 
 
-def spread(word: Expression, shape: tuple[Size, ...], dims: Sequence[int] | None = None) -> Expression:
+def spread(
+    word: Expression, shape: tuple[Size, ...], dims: Sequence[int] | None = None
+) -> Expression:
     """The operand in a larger shape: along axes that it lacks, or has with size 1, nothing changes.
 
     `dims` are its axes there, by default all, or none for a scalar.
@@ -68,22 +75,30 @@ def spread(word: Expression, shape: tuple[Size, ...], dims: Sequence[int] | None
         return word
     dims = dims if dims is not None else range(len(shape)) if word.shape else ()
     # An axis of size 1 that becomes a longer one: its one entry everywhere, which is its sum.
-    labels = [dim if size == shape[dim] else len(shape) + dim for dim, size in zip(dims, word.shape, strict=True)]
+    labels = [
+        dim if size == shape[dim] else len(shape) + dim
+        for dim, size in zip(dims, word.shape, strict=True)
+    ]
     return contract((word,), (labels,), range(len(shape)), sizes=dict(enumerate(shape)))
 
 
 def number(word: Any, what: str) -> Polynomial:
-    """The polynomial in sizes and scales that an array has in every entry; ValueError for entries of symbols."""
+    """The polynomial in sizes and scales that an array has in every entry; ValueError for entries
+    of symbols.
+    """
     try:
         return word.value
     except ValueError as error:
         raise ValueError(
-            f"The function is not polynomial: {what!r} of something that is no number, of shape {word.shape}."
+            f"The function is not polynomial: {what!r} of something that is no number, of shape"
+            f" {word.shape}."
         ) from error
 
 
 def constant_number(value: Polynomial) -> int | Fraction:
     """A polynomial that is a number; ValueError where it has sizes or scales."""
     if value.names:
-        raise ValueError(f"The function needs a number to decide by, and has {value}, which depends on sizes.")
+        raise ValueError(
+            f"The function needs a number to decide by, and has {value}, which depends on sizes."
+        )
     return value.terms.get((), 0)

@@ -1,8 +1,10 @@
-"""Weingarten functions of the orthogonal group: averages of products of entries of a random orthogonal matrix.
+"""Weingarten functions of the orthogonal group: averages of products of entries of a random
+orthogonal matrix.
 
-E[Q_{i1 j1} ⋯ Q_{i2k j2k}] is the sum over all pairs of pairings p, q of the 2k factors, where p pairs equal rows and q equal columns, of
-Wg(p, q). This is the inverse of the matrix of n^loops(p, q), with the loops of p and q laid over each other; it depends on the lengths
-of these alone, and is rational in n (Collins and Śniady 2006; Collins and Matsumoto 2017).
+E[Q_{i1 j1} ⋯ Q_{i2k j2k}] is the sum over all pairs of pairings p, q of the 2k factors, where p
+pairs equal rows and q equal columns, of Wg(p, q). This is the inverse of the matrix of n^loops(p,
+q), with the loops of p and q laid over each other; it depends on the lengths of these alone, and is
+rational in n (Collins and Śniady 2006; Collins and Matsumoto 2017).
 """
 
 from collections import Counter
@@ -22,7 +24,8 @@ class Weingarten(NamedTuple):
     """Wg of 2k factors at every size n >= k.
 
     Attributes:
-        numerators: For each of the `Lengths` the coefficients of a polynomial in n, lowest power first.
+        numerators: For each of the `Lengths` the coefficients of a polynomial in n, lowest power
+            first.
         shifts: The denominator is the product of (n + a) to the power m over these a: m.
 
     """
@@ -35,7 +38,10 @@ class Weingarten(NamedTuple):
         below = Fraction(1)
         for shift, power in self.shifts.items():
             below *= Fraction(n + shift) ** power
-        return sum((c * Fraction(n) ** i for i, c in enumerate(self.numerators[lengths])), Fraction(0)) / below
+        return (
+            sum((c * Fraction(n) ** i for i, c in enumerate(self.numerators[lengths])), Fraction(0))
+            / below
+        )
 
 
 @cache
@@ -46,7 +52,9 @@ def pairings(count: int) -> tuple[Pairing, ...]:
 
 def loop_lengths(p: Pairing, q: Pairing) -> Lengths:
     """Half the lengths of the loops that two pairings of the same things make."""
-    first, second = ({a: b for pair in pairing for a, b in (pair, pair[::-1])} for pairing in (p, q))
+    first, second = (
+        {a: b for pair in pairing for a, b in (pair, pair[::-1])} for pairing in (p, q)
+    )
     lengths = []
     left = set(first)
     while left:
@@ -65,10 +73,12 @@ def loop_lengths(p: Pairing, q: Pairing) -> Lengths:
 
 @cache
 def weingarten(k: int) -> Weingarten:
-    """Wg of 2k factors, by the equations Σ_q n^loops(p, q) Wg(q, r) = 1 if p = r else 0, solved at as many n as tell a rational function.
+    """Wg of 2k factors, by the equations Σ_q n^loops(p, q) Wg(q, r) = 1 if p = r else 0, solved at
+    as many n as tell a rational function.
 
-    Its poles are among those of 1/∏ (n + 2j - i) over the boxes (i, j) of a diagram with k boxes, for all diagrams (Collins and
-    Matsumoto 2017, Section 4.2); so a multiple of all these products is a denominator.
+    Its poles are among those of 1/∏ (n + 2j - i) over the boxes (i, j) of a diagram with k boxes,
+    for all diagrams (Collins and Matsumoto 2017, Section 4.2); so a multiple of all these products
+    is a denominator.
     """
     shifts: Counter[int] = Counter()
     for diagram in _partitions(k):
@@ -110,7 +120,9 @@ def _partitions(total: int, most: int | None = None) -> Iterator[Lengths]:
 
 
 def _equations(k: int, types: Sequence[Lengths]) -> list[list[Counter[int]]]:
-    """For a pairing r of each type, and each type of (q, r): how many q there are with each number of loops with the first pairing."""
+    """For a pairing r of each type, and each type of (q, r): how many q there are with each number
+    of loops with the first pairing.
+    """
     every = pairings(2 * k)
     first = every[0]
     with_first = {q: loop_lengths(first, q) for q in every}
@@ -126,7 +138,10 @@ def _equations(k: int, types: Sequence[Lengths]) -> list[list[Counter[int]]]:
 
 def _solution(counts: Sequence[Sequence[Counter[int]]], n: int) -> list[Fraction]:
     """Wg of every type at one n, by elimination; the last type is that of equal pairings."""
-    rows = [[Fraction(sum(c * n**loops for loops, c in entry.items())) for entry in equation] for equation in counts]
+    rows = [
+        [Fraction(sum(c * n**loops for loops, c in entry.items())) for entry in equation]
+        for equation in counts
+    ]
     rows = [[*row, Fraction(place == len(rows) - 1)] for place, row in enumerate(rows)]
     for column in range(len(rows)):
         pivot = next(r for r in range(column, len(rows)) if rows[r][column])
@@ -139,7 +154,9 @@ def _solution(counts: Sequence[Sequence[Counter[int]]], n: int) -> list[Fraction
 
 
 def _interpolated(points: Sequence[int], values: Sequence[Fraction]) -> tuple[Exact, ...]:
-    """The coefficients of the polynomial through the points, lowest power first, by Newton's divided differences."""
+    """The coefficients of the polynomial through the points, lowest power first, by Newton's
+    divided differences.
+    """
     differences = list(values)
     for order in range(1, len(points)):
         for i in range(len(points) - 1, order - 1, -1):

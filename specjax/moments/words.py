@@ -1,4 +1,6 @@
-"""Symbols and the words that are made of them: Gaussian and constant arrays, traces, diagonals, powers."""
+"""Symbols and the words that are made of them: Gaussian and constant arrays, traces, diagonals,
+powers.
+"""
 
 from collections.abc import Mapping
 
@@ -10,19 +12,26 @@ from specjax.moments.polynomial import Polynomial, PolynomialLike, check_name, p
 
 @checked_but("variance")
 def gaussian(
-    name: str, *shape: Size, variance: PolynomialLike = 1, covariance: Mapping[int, Expression] | None = None
+    name: str,
+    *shape: Size,
+    variance: PolynomialLike = 1,
+    covariance: Mapping[int, Expression] | None = None,
 ) -> Expression:
-    """A matrix, or an array of any rank, of Gaussian entries with mean zero; those of different names are independent.
+    """A matrix, or an array of any rank, of Gaussian entries with mean zero; those of different
+    names are independent.
 
     Args:
         name: An identifier; the same name is the same matrix.
         *shape: Sizes: names such as "d", or numbers.
-        variance: That of an entry: a number, or a monomial in sizes and scales such as `symbol("sigma")**2 / symbol("k")`.
-        covariance: For some axes the symmetric constant that is the covariance along it, times `variance`: inputs x ~ N(0, Σ), one
-            a row, are `gaussian("X", "n", "d", covariance={1: constant("Sigma", "d", "d", symmetric=True)})`.
+        variance: That of an entry: a number, or a monomial in sizes and scales such as
+            `symbol("sigma")**2 / symbol("k")`.
+        covariance: For some axes the symmetric constant that is the covariance along it, times
+            `variance`: inputs x ~ N(0, Σ), one a row, are `gaussian("X", "n", "d", covariance={1:
+            constant("Sigma", "d", "d", symmetric=True)})`.
 
     Raises:
-        ValueError: a name that is no identifier, a size below 1, or a covariance that is no symmetric constant of the size of its axis.
+        ValueError: a name that is no identifier, a size below 1, or a covariance that is no
+            symmetric constant of the size of its axis.
     """
     _check_shape(name, shape)
     factors: list[Constant | None] = [None] * len(shape)
@@ -41,7 +50,8 @@ def constant(name: str, *shape: Size, symmetric: bool = False) -> Expression:
         symmetric: Whether it is a matrix that equals its transpose.
 
     Raises:
-        ValueError: a name that is no identifier, a size below 1, or a symmetric one that is not square.
+        ValueError: a name that is no identifier, a size below 1, or a symmetric one that is not
+            square.
     """
     _check_shape(name, shape)
     if symmetric and (len(shape) != 2 or shape[0] != shape[1]):
@@ -51,9 +61,11 @@ def constant(name: str, *shape: Size, symmetric: bool = False) -> Expression:
 
 @checked
 def haar(name: str, size: Size) -> Expression:
-    """Make a random orthogonal matrix, uniform on the orthogonal group; those of different names are independent.
+    """Make a random orthogonal matrix, uniform on the orthogonal group; those of different names
+    are independent.
 
-    Words with it have averages by `haar_expectation`. That Q Qᵀ = I is known to these and not to the word.
+    Words with it have averages by `haar_expectation`. That Q Qᵀ = I is known to these and not to
+    the word.
 
     Raises:
         ValueError: a name that is no identifier, or a size below 1.
@@ -92,7 +104,9 @@ def diagonal(word: Expression) -> Expression:
 
 @checked
 def matrix_power(word: Expression, power: int) -> Expression:
-    """A square matrix times itself; `power` 0 is the identity. ValueError for no square matrix or a negative power."""
+    """A square matrix times itself; `power` 0 is the identity. ValueError for no square matrix or a
+    negative power.
+    """
     _check_square(word, "A power")
     if power < 0:
         raise ValueError(f"A power of a matrix that is polynomial is at least 0, got {power}.")
@@ -112,20 +126,31 @@ def squared_norm(word: Expression) -> Expression:
 def _of(symbol: Symbol) -> Expression:
     axes = tuple(range(len(symbol.shape)))
     vertices = [Vertex(size, (axis,)) for axis, size in enumerate(symbol.shape)]
-    return Expression(symbol.shape, {assemble(vertices, [(symbol, axes)]).graph: Polynomial({(): 1})})
+    return Expression(
+        symbol.shape, {assemble(vertices, [(symbol, axes)]).graph: Polynomial({(): 1})}
+    )
 
 
 def _covariance(expression: Expression, axis: int, shape: tuple[Size, ...]) -> Constant:
     if not 0 <= axis < len(shape):
-        raise ValueError(f"A covariance belongs to one of the axes 0 to {len(shape) - 1}, got axis {axis}.")
-    found = list(expression.symbols.values())
-    if len(found) != 1 or not isinstance(found[0], Constant) or not found[0].symmetric or expression != _of(found[0]):
         raise ValueError(
-            f"The covariance along axis {axis} must be a symmetric constant; make it with constant(name, size, size, symmetric=True)."
+            f"A covariance belongs to one of the axes 0 to {len(shape) - 1}, got axis {axis}."
+        )
+    found = list(expression.symbols.values())
+    if (
+        len(found) != 1
+        or not isinstance(found[0], Constant)
+        or not found[0].symmetric
+        or expression != _of(found[0])
+    ):
+        raise ValueError(
+            f"The covariance along axis {axis} must be a symmetric constant; make it with"
+            " constant(name, size, size, symmetric=True)."
         )
     if found[0].shape[0] != shape[axis]:
         raise ValueError(
-            f"The covariance along axis {axis} must have its size {shape[axis]}, got shape {found[0].shape}."
+            f"The covariance along axis {axis} must have its size {shape[axis]}, got shape"
+            f" {found[0].shape}."
         )
     return found[0]
 
@@ -136,7 +161,9 @@ def _check_shape(name: str, shape: tuple[Size, ...]) -> None:
         if isinstance(size, str):
             check_name(size)
         elif not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"A size is a name or an int of at least 1, got {size!r} in the shape of {name!r}.")
+            raise ValueError(
+                f"A size is a name or an int of at least 1, got {size!r} in the shape of {name!r}."
+            )
 
 
 def _check_square(word: Expression, what: str) -> None:

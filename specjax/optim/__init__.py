@@ -1,4 +1,6 @@
-"""Spectral optimizers as optax gradient transformations: orthogonalization, Muon, steepest descent in the spectral norm."""
+"""Spectral optimizers as optax gradient transformations: orthogonalization, Muon, steepest descent
+in the spectral norm.
+"""
 
 from specjax.optim.cautious import add_cautious_decay as add_cautious_decay
 from specjax.optim.clipping import clip_singular_values as clip_singular_values

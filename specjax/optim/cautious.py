@@ -1,4 +1,6 @@
-"""Cautious weight decay: only where it points the way of the step (Chen et al. 2025, arXiv 2510.12402, Algorithm 1)."""
+"""Cautious weight decay: only where it points the way of the step (Chen et al. 2025, arXiv
+2510.12402, Algorithm 1).
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,24 +21,29 @@ def add_cautious_decay(
 ) -> optax.GradientTransformationExtraArgs:
     """Adds weight_decay · 1(u ⊙ x >= 0) ⊙ x to the updates u, entry by entry, for the parameters x.
 
-    In place of `optax.add_decayed_weights`, before the learning rate: x ← x - η u then decays an entry only where the step does not move
-    it away from zero. Every leaf will do, not only matrices. Signs are compared, so that no product of small numbers vanishes.
+    In place of `optax.add_decayed_weights`, before the learning rate: x ← x - η u then decays an
+    entry only where the step does not move it away from zero. Every leaf will do, not only
+    matrices. Signs are compared, so that no product of small numbers vanishes.
 
     Args:
         weight_decay: A number, a scalar array or a schedule.
         mask: Which leaves decay, as for `optax.add_decayed_weights`.
 
     Returns:
-        A transformation that keeps shapes and dtypes; half precision is computed in float32. `update` needs `params`.
+        A transformation that keeps shapes and dtypes; half precision is computed in float32.
+        `update` needs `params`.
 
     Raises:
-        ValueError: at once for a decay that is no finite number, or a mask that is an array; at init for a mask that is no
-            prefix of the parameters; at update without parameters.
+        ValueError: at once for a decay that is no finite number, or a mask that is an array; at
+            init for a mask that is no prefix of the parameters; at update without parameters.
 
     """
     weight_decay = scheduled(weight_decay, "weight_decay", REAL, "add_cautious_decay")
     if hasattr(mask, "dtype"):
-        raise ValueError(f"add_cautious_decay needs a tree of booleans as mask, or a function, got {shown(mask)}.")
+        raise ValueError(
+            "add_cautious_decay needs a tree of booleans as mask, or a function, got"
+            f" {shown(mask)}."
+        )
 
     def init(params: PyTree) -> Any:
         prefix_leaves(mask, params, bool, "mask")
@@ -44,10 +51,16 @@ def add_cautious_decay(
 
     decayed = optax.with_extra_args_support(optax.add_decayed_weights(weight_decay, mask))
 
-    def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra_args: Any) -> tuple[PyTree, Any]:
+    def update(
+        updates: PyTree, state: Any, params: PyTree | None = None, **extra_args: Any
+    ) -> tuple[PyTree, Any]:
         if params is None:
-            raise ValueError("add_cautious_decay needs the parameters: update(updates, state, params).")
-        agreeing = jax.tree.map(lambda u, x: jnp.where(jnp.sign(u) * jnp.sign(x) >= 0, x, 0), updates, params)
+            raise ValueError(
+                "add_cautious_decay needs the parameters: update(updates, state, params)."
+            )
+        agreeing = jax.tree.map(
+            lambda u, x: jnp.where(jnp.sign(u) * jnp.sign(x) >= 0, x, 0), updates, params
+        )
         return decayed.update(updates, state, agreeing, **extra_args)
 
     return in_float32(optax.GradientTransformationExtraArgs(init, update))

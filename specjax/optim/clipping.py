@@ -3,9 +3,9 @@
     hard   U min(S, c) Vᵀ: the nearest matrix with ‖·‖_op <= c
     soft   U S (1 + S²/c²)^(-1/2) Vᵀ = (1 + X Xᵀ / c²)^(-1/2) X, below c and smooth
 
-SPECTRA clips updates so, and gradients (Jiang, Semenov and Stich 2026, Enhancing LLM training via spectral clipping, arXiv 2603.14315).
-Of weights the limit holds after every step (Newhouse, Hess, Cesista et al. 2025, Training transformers with enforced Lipschitz constants,
-arXiv 2507.13338).
+SPECTRA clips updates so, and gradients (Jiang, Semenov and Stich 2026, Enhancing LLM training via
+spectral clipping, arXiv 2603.14315). Of weights the limit holds after every step (Newhouse, Hess,
+Cesista et al. 2025, Training transformers with enforced Lipschitz constants, arXiv 2507.13338).
 """
 
 from collections.abc import Callable
@@ -37,22 +37,26 @@ def clip_singular_values(
 ) -> optax.GradientTransformationExtraArgs:
     """Keeps the singular values of each update X = U S Vᵀ below c = limit · scale(fan_in, fan_out).
 
-    "hard" gives U min(S, c) Vᵀ, the nearest matrix with ‖·‖_op <= c, and "soft" U S (1 + S²/c²)^(-1/2) Vᵀ, which is smooth.
+    "hard" gives U min(S, c) Vᵀ, the nearest matrix with ‖·‖_op <= c, and "soft" U S (1 +
+    S²/c²)^(-1/2) Vᵀ, which is smooth.
 
     Args:
-        limit: A positive number or scalar array; all steps from an optimizer with a rate η that come after it are at most η c.
+        limit: A positive number or scalar array; all steps from an optimizer with a rate η that
+            come after it are at most η c.
         kind: "hard" or "soft".
-        scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out): "sqrt_out_over_in" makes `limit` one on the operator
-            norm from RMS to RMS.
+        scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out):
+            "sqrt_out_over_in" makes `limit` one on the operator norm from RMS to RMS.
         dimension_numbers: As for `orthogonalize`, with the next one.
         sizes: The active extents of padded matrices.
 
     Returns:
-        A transformation without state; it keeps the sign, shapes and dtypes. A singular value decomposition of each matrix, in at least
-        float32. A NaN or an infinity makes its own matrix NaN, and no other.
+        A transformation without state; it keeps the sign, shapes and dtypes. A singular value
+        decomposition of each matrix, in at least float32. A NaN or an infinity makes its own matrix
+        NaN, and no other.
 
     Raises:
-        ValueError: at once for a limit that is not positive, an unknown kind or scale; at init and update for a leaf that is not a matrix.
+        ValueError: at once for a limit that is not positive, an unknown kind or scale; at init and
+            update for a leaf that is not a matrix.
 
     """
     clip = _clipping("clip_singular_values", limit, kind, scale, dimension_numbers, sizes)
@@ -68,9 +72,11 @@ def clip_weights(
     dimension_numbers: DimensionNumbers = IN_OUT,
     sizes: PyTree | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Keeps the singular values of the weights W + u below c: u ← clip(W + u) - W. The last link of a chain, after the learning rate.
+    """Keeps the singular values of the weights W + u below c: u ← clip(W + u) - W. The last link of
+    a chain, after the learning rate.
 
-    Arguments as for `clip_singular_values`. `update` needs `params`. In half precision the weights keep the limit to rounding.
+    Arguments as for `clip_singular_values`. `update` needs `params`. In half precision the weights
+    keep the limit to rounding.
 
     Raises:
         ValueError: as `clip_singular_values`, and at update without parameters.
@@ -90,9 +96,16 @@ def clip_weights(
             raise ValueError("clip_weights needs the parameters: update(updates, state, params).")
         moved = jax.tree.map(jnp.add, params, updates)
         # What is not clipped keeps the update, without the rounding of a difference of weights.
-        return jax.tree.map(
-            lambda new, old, w, u: jnp.where(new == old, u, new - w), clip(moved), moved, params, updates
-        ), state
+        return (
+            jax.tree.map(
+                lambda new, old, w, u: jnp.where(new == old, u, new - w),
+                clip(moved),
+                moved,
+                params,
+                updates,
+            ),
+            state,
+        )
 
     return in_float32(optax.GradientTransformation(init, update))
 
@@ -113,14 +126,18 @@ def _clipping(
         matrices = matrices_of(tree, dimension_numbers, name)
         factors = shape_factors(formula, matrices, sizes, tree)
         return matrices.tree(
-            _clipped(stack, jnp.asarray(limit, stack.dtype) * jnp.asarray(factor, stack.dtype), kind)
+            _clipped(
+                stack, jnp.asarray(limit, stack.dtype) * jnp.asarray(factor, stack.dtype), kind
+            )
             for stack, (factor,) in zip(matrices.stacks(), factors, strict=True)
         )
 
     return clip
 
 
-def _clipped(x: Float[Array, "batch m n"], limit: Float[Array, ""], kind: Kind) -> Float[Array, "batch m n"]:
+def _clipped(
+    x: Float[Array, "batch m n"], limit: Float[Array, ""], kind: Kind
+) -> Float[Array, "batch m n"]:
     clipped = jnp.minimum if kind == "hard" else _softly
     return spectral_map(x, lambda s: clipped(s, limit))
 

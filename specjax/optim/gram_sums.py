@@ -1,7 +1,8 @@
 """Weighted sums of G Gᵀ and Gᵀ G over the whole range of a floating dtype.
 
-The squares of float32 numbers below 1e-19 vanish in such a sum and those above 1e19 are infinite. So each sum is kept in units of p²,
-with a power of two p that follows the gradients: the sum is p² times what is kept, and the division rounds nothing.
+The squares of float32 numbers below 1e-19 vanish in such a sum and those above 1e19 are infinite.
+So each sum is kept in units of p², with a power of two p that follows the gradients: the sum is p²
+times what is kept, and the division rounds nothing.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,9 @@ from specjax.spectral.scaling import power_of_two, scaled
 
 
 class GramSums(NamedTuple):
-    """Both sums of each matrix of a stack in units of `power`²: left² and right² have their largest entry near 1."""
+    """Both sums of each matrix of a stack in units of `power`²: left² and right² have their largest
+    entry near 1.
+    """
 
     left: Float[Array, "batch m m"]
     right: Float[Array, "batch n n"]
@@ -22,7 +25,9 @@ class GramSums(NamedTuple):
 
 
 def no_sums(stack: Float[Array, "batch m n"]) -> GramSums:
-    """The sums of no gradients, for matrices like those of a stack. Every array has memory of its own, so that all can be donated."""
+    """The sums of no gradients, for matrices like those of a stack. Every array has memory of its
+    own, so that all can be donated.
+    """
     batch, m, n = stack.shape
     return GramSums(
         jnp.zeros((batch, m, m), stack.dtype),
@@ -32,7 +37,10 @@ def no_sums(stack: Float[Array, "batch m n"]) -> GramSums:
 
 
 def added(
-    sums: GramSums, g: Float[Array, "batch m n"], kept: Float[Array, ""], weight: Float[Array, ""] | float
+    sums: GramSums,
+    g: Float[Array, "batch m n"],
+    kept: Float[Array, ""],
+    weight: Float[Array, ""] | float,
 ) -> GramSums:
     """kept · (the sums) + weight · (G Gᵀ, Gᵀ G); NaN for a matrix G that is not finite."""
     tiny = jnp.asarray(jnp.finfo(g.dtype).tiny, g.dtype)
@@ -47,7 +55,9 @@ def added(
 
 
 def _normalized(left: Array, right: Array, power: Array, tiny: Array) -> GramSums:
-    """The sums in units in which their largest entry, on a diagonal as they are positive, is in [1, 4)."""
+    """The sums in units in which their largest entry, on a diagonal as they are positive, is in [1,
+    4).
+    """
     if not left.size or not right.size:
         return GramSums(left, right, power)
     _, size = scaled(left, (1, 2))

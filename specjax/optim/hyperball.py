@@ -1,8 +1,10 @@
-"""Steps of a fixed length on a sphere of matrices of fixed norm (Wen, Dang, Lyu, Ma and Liang 2026, Hyperball, arXiv 2606.16899).
+"""Steps of a fixed length on a sphere of matrices of fixed norm (Wen, Dang, Lyu, Ma and Liang 2026,
+Hyperball, arXiv 2606.16899).
 
     W ← R · unit(W - η R · unit(u)),   unit(X) = X / ‖X‖_F,   R = ‖W_0‖_F
 
-for a direction u from any optimizer: R replaces weight decay, and no step turns W by an angle beyond η, to second order.
+for a direction u from any optimizer: R replaces weight decay, and no step turns W by an angle
+    beyond η, to second order.
 """
 
 from typing import NamedTuple
@@ -19,7 +21,9 @@ from specjax.spectral.scaling import frobenius, ratio, scaled
 
 
 class HyperballState(NamedTuple):
-    """The number of updates, and for each leaf the Frobenius norms R of its matrices at the start, on the batch axes of the leaf."""
+    """The number of updates, and for each leaf the Frobenius norms R of its matrices at the start,
+    on the batch axes of the leaf.
+    """
 
     step: Int[Array, ""]
     radius: PyTree
@@ -29,23 +33,28 @@ class HyperballState(NamedTuple):
 def hyperball(
     learning_rate: optax.ScalarOrSchedule, *, dimension_numbers: DimensionNumbers = IN_OUT
 ) -> optax.GradientTransformationExtraArgs:
-    """W ← R unit(W - η R unit(u)) for each matrix W and its update u, with unit(X) = X / ‖X‖_F and R = ‖W‖_F at the start.
+    """W ← R unit(W - η R unit(u)) for each matrix W and its update u, with unit(X) = X / ‖X‖_F and
+    R = ‖W‖_F at the start.
 
     It is the last link of a chain, in the place of weight decay and learning rate, as in
-    `optax.chain(optim.momentum(0.95, nesterov=True), optim.orthogonalize(), optim.hyperball(0.01))`. The size of u, hence a scale by
-    shape, has no effect. R belongs to the state, which `init` makes of the parameters it is given.
+    `optax.chain(optim.momentum(0.95, nesterov=True), optim.orthogonalize(),
+    optim.hyperball(0.01))`. The size of u, hence a scale by shape, has no effect. R belongs to the
+    state, which `init` makes of the parameters it is given.
 
     Args:
         learning_rate: η, a number, a scalar array or a schedule.
-        dimension_numbers: As for `orthogonalize`: the axes they do not name are batch axes, each of whose matrices has a norm of its own.
+        dimension_numbers: As for `orthogonalize`: the axes they do not name are batch axes, each of
+            whose matrices has a norm of its own.
 
     Returns:
-        A complete step: its updates are added to the parameters. Half precision is computed in float32; parameters in half precision keep
-        their norm to rounding. A matrix that starts at zero stays there; one with NaN or infinite entries becomes NaN, and no other.
-        `update` needs `params`.
+        A complete step: its updates are added to the parameters. Half precision is computed in
+        float32; parameters in half precision keep their norm to rounding. A matrix that starts at
+        zero stays there; one with NaN or infinite entries becomes NaN, and no other. `update` needs
+        `params`.
 
     Raises:
-        ValueError: at init and update for a leaf that is not a matrix; at update without parameters.
+        ValueError: at init and update for a leaf that is not a matrix; at update without
+            parameters.
 
     """
     learning_rate = scheduled(learning_rate, "learning_rate", REAL, "hyperball")
@@ -53,11 +62,14 @@ def hyperball(
     def init(params: PyTree) -> HyperballState:
         matrices = matrices_of(params, dimension_numbers, "hyperball")
         norms = [
-            frobenius(stack).reshape(view.batch) for stack, view in zip(matrices.stacks(), matrices.views, strict=True)
+            frobenius(stack).reshape(view.batch)
+            for stack, view in zip(matrices.stacks(), matrices.views, strict=True)
         ]
         return HyperballState(jnp.zeros((), jnp.int32), matrices.treedef.unflatten(norms))
 
-    def update(updates: PyTree, state: HyperballState, params: PyTree | None = None) -> tuple[PyTree, HyperballState]:
+    def update(
+        updates: PyTree, state: HyperballState, params: PyTree | None = None
+    ) -> tuple[PyTree, HyperballState]:
         directions = matrices_of(updates, dimension_numbers, "hyperball")
         if params is None:
             raise ValueError("hyperball needs the parameters: update(updates, state, params).")
@@ -65,15 +77,22 @@ def hyperball(
         weights = matrices_of(params, dimension_numbers, "hyperball").stacks()
         steps = [
             _moved(w, u, radius.reshape(-1, 1, 1), jnp.asarray(rate, w.dtype)) - w
-            for w, u, radius in zip(weights, directions.stacks(), jax.tree.leaves(state.radius), strict=True)
+            for w, u, radius in zip(
+                weights, directions.stacks(), jax.tree.leaves(state.radius), strict=True
+            )
         ]
-        return directions.tree(steps), HyperballState(optax.safe_increment(state.step), state.radius)
+        return directions.tree(steps), HyperballState(
+            optax.safe_increment(state.step), state.radius
+        )
 
     return in_float32(optax.GradientTransformation(init, update))
 
 
 def _moved(
-    w: Float[Array, "batch m n"], u: Float[Array, "batch m n"], radius: Float[Array, "batch 1 1"], rate: Array
+    w: Float[Array, "batch m n"],
+    u: Float[Array, "batch m n"],
+    radius: Float[Array, "batch 1 1"],
+    rate: Array,
 ) -> Float[Array, "batch m n"]:
     return radius * _unit(w - rate * radius * _unit(u))
 

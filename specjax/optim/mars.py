@@ -1,9 +1,11 @@
-"""MARS' correction of the gradient by its last change (Yuan, Liu, Wu, Zhou and Gu 2025, arXiv 2411.10438).
+"""MARS' correction of the gradient by its last change (Yuan, Liu, Wu, Zhou and Gu 2025, arXiv
+2411.10438).
 
     c_t = g_t + γ β / (1 - β) (g_t - g'_t)
 
-where g'_t is the gradient at the last parameters on the batch of this step (MARS), or simply the last gradient, of another batch
-(MARS-approx, the default of its code). Then come `optax.clip_by_global_norm(1.0)`, momentum with the same β, and any preconditioner.
+where g'_t is the gradient at the last parameters on the batch of this step (MARS), or simply the
+last gradient, of another batch (MARS-approx, the default of its code). Then come
+`optax.clip_by_global_norm(1.0)`, momentum with the same β, and any preconditioner.
 """
 
 from typing import NamedTuple
@@ -19,7 +21,9 @@ from specjax.spectral.scaling import at_least_float32
 
 
 class MarsState(NamedTuple):
-    """The last gradient, in the dtypes of the parameters (float32 for float16), and whether there was one."""
+    """The last gradient, in the dtypes of the parameters (float32 for float16), and whether there
+    was one.
+    """
 
     previous: PyTree
     started: Bool[Array, ""]
@@ -29,22 +33,26 @@ class MarsState(NamedTuple):
 def mars_correction(
     gamma: ArrayLike = 0.025, decay: ArrayLike = 0.95, *, exact: bool = False
 ) -> optax.GradientTransformationExtraArgs:
-    """g_t + γ β / (1 - β) (g_t - g'_t), the gradient corrected by its last change (MARS); the first link of a chain.
+    """g_t + γ β / (1 - β) (g_t - g'_t), the gradient corrected by its last change (MARS); the first
+    link of a chain.
 
-    g'_t is the last gradient, of another batch, or, if `exact`, the one at the last parameters on the batch of this step. The first
-    gradient is left as it is. (The published code takes zero for the gradient before the first, which multiplies the first by
-    1 + γ β / (1 - β), before its clip.)
+    g'_t is the last gradient, of another batch, or, if `exact`, the one at the last parameters on
+    the batch of this step. The first gradient is left as it is. (The published code takes zero for
+    the gradient before the first, which multiplies the first by 1 + γ β / (1 - β), before its
+    clip.)
 
     Args:
         gamma: γ, the strength of the correction; 0 is none, 1 that of STORM.
         decay: β of the momentum that follows, in [0, 1).
-        exact: Whether `update` is given g'_t, by `update(updates, state, params, previous_gradient=tree)`; no state is kept then.
+        exact: Whether `update` is given g'_t, by `update(updates, state, params,
+            previous_gradient=tree)`; no state is kept then.
 
     Returns:
         A transformation of leaves of any shape; half precision is computed in float32 and rounded.
 
     Raises:
-        ValueError: at once for a decay outside [0, 1); at update for a missing `previous_gradient` where it is exact.
+        ValueError: at once for a decay outside [0, 1); at update for a missing `previous_gradient`
+            where it is exact.
 
     """
     check_number(gamma, "gamma", REAL, "mars_correction")
@@ -59,21 +67,29 @@ def mars_correction(
         check_arrays(params)
         if exact:
             return optax.EmptyState()
-        return MarsState(jax.tree.map(lambda x: jnp.zeros_like(x, dtype=kept_dtype(x)), params), jnp.zeros((), bool))
+        return MarsState(
+            jax.tree.map(lambda x: jnp.zeros_like(x, dtype=kept_dtype(x)), params),
+            jnp.zeros((), bool),
+        )
 
     def update(
-        updates: PyTree, state: MarsState | optax.EmptyState, params: PyTree | None = None, **extra_args: object
+        updates: PyTree,
+        state: MarsState | optax.EmptyState,
+        params: PyTree | None = None,
+        **extra_args: object,
     ) -> tuple[PyTree, MarsState | optax.EmptyState]:
         del params
         check_arrays(updates)
         if isinstance(state, MarsState):
-            before = jax.tree.map(lambda g, p: jnp.where(state.started, p.astype(g.dtype), g), updates, state.previous)
+            before = jax.tree.map(
+                lambda g, p: jnp.where(state.started, p.astype(g.dtype), g), updates, state.previous
+            )
             new = MarsState(optax.tree.cast_like(updates, state.previous), jnp.ones((), bool))
             return jax.tree.map(corrected, updates, before), new
         if "previous_gradient" not in extra_args:
             raise ValueError(
-                "mars_correction(exact=True) needs the gradient at the last parameters on this batch: "
-                "update(updates, state, params, previous_gradient=tree)."
+                "mars_correction(exact=True) needs the gradient at the last parameters on this"
+                " batch: update(updates, state, params, previous_gradient=tree)."
             )
         return jax.tree.map(corrected, updates, extra_args["previous_gradient"]), state
 

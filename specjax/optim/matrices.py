@@ -1,7 +1,8 @@
 """The matrices in a tree of parameters, and one batched call for all of the same shape.
 
-A leaf is seen as matrices `(batch, fan_in, fan_out)`, the layout of optax: x @ W maps inputs (rows) to outputs (columns). Which
-axes are inputs and outputs is said by `optax.contrib.MuonDimensionNumbers`; all other axes are batch axes.
+A leaf is seen as matrices `(batch, fan_in, fan_out)`, the layout of optax: x @ W maps inputs (rows)
+to outputs (columns). Which axes are inputs and outputs is said by
+`optax.contrib.MuonDimensionNumbers`; all other axes are batch axes.
 """
 
 import math
@@ -21,24 +22,33 @@ from specjax.optim.splits import Interleaved, Splits, by_leaf, checked
 from specjax.sizes import AnySize
 
 IN_OUT = MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
-"""The last two axes are (inputs, outputs), leading axes are batch axes: x @ W, the layout of optax and flax."""
+"""The last two axes are (inputs, outputs), leading axes are batch axes: x @ W, the layout of optax
+and flax.
+"""
 
 OUT_IN = MuonDimensionNumbers(reduction_axis=-1, output_axis=-2)
-"""The last two axes are (outputs, inputs), leading axes are batch axes: W @ x, the layout of equinox, torch and `specjax.models`."""
+"""The last two axes are (outputs, inputs), leading axes are batch axes: W @ x, the layout of
+equinox, torch and `specjax.models`.
+"""
 
 DimensionNumbers = MuonDimensionNumbers | PyTree | Callable[[PyTree], PyTree]
-"""One specification for all leaves, a prefix tree of them (None: not a matrix), or a function of the parameters giving that tree."""
+"""One specification for all leaves, a prefix tree of them (None: not a matrix), or a function of
+the parameters giving that tree.
+"""
 
 
 class Fans(NamedTuple):
-    """The inputs and outputs that count in a padded matrix, each an int or a `Size`: what scales use in place of the shape."""
+    """The inputs and outputs that count in a padded matrix, each an int or a `Size`: what scales
+    use in place of the shape.
+    """
 
     fan_in: AnySize
     fan_out: AnySize
 
 
 class MatrixView(NamedTuple):
-    """How one leaf is seen as matrices: the order of its axes (batch, inputs, outputs) and the extents of each kind.
+    """How one leaf is seen as matrices: the order of its axes (batch, inputs, outputs) and the
+    extents of each kind.
 
     `split` says which matrices the outputs hold, None for one.
     """
@@ -82,12 +92,16 @@ class Matrices(NamedTuple):
     treedef: Any
 
     def stacks(self) -> list[Array]:
-        """Each leaf as its stack of matrices (batch, fan_in, fan_out); those side by side as one."""
+        """Each leaf as its stack of matrices (batch, fan_in, fan_out); those side by side as
+        one.
+        """
         return [view.matrices(leaf) for leaf, view in zip(self.leaves, self.views, strict=True)]
 
     def tree(self, stacks: Iterable[Array]) -> PyTree:
         """The inverse of `stacks`."""
-        return self.treedef.unflatten([view.leaf(stack) for view, stack in zip(self.views, stacks, strict=True)])
+        return self.treedef.unflatten(
+            [view.leaf(stack) for view, stack in zip(self.views, stacks, strict=True)]
+        )
 
     def map(
         self,
@@ -95,7 +109,8 @@ class Matrices(NamedTuple):
         factors: Sequence[Sequence[ArrayLike]] | None = None,
         sharding: NamedSharding | None = None,
     ) -> PyTree:
-        """The tree with each leaf replaced by `function` of its matrices, times a factor for each part of a leaf if there are any.
+        """The tree with each leaf replaced by `function` of its matrices, times a factor for each
+        part of a leaf if there are any.
 
         Leaves of equal shape share one call, and so do the parts of leaves.
         """
@@ -109,7 +124,9 @@ class Matrices(NamedTuple):
         for i, view in enumerate(self.views):
             found = [next(results) for _ in view.parts]
             if factors is not None:
-                found = [x * jnp.asarray(c, x.dtype) for x, c in zip(found, factors[i], strict=True)]
+                found = [
+                    x * jnp.asarray(c, x.dtype) for x, c in zip(found, factors[i], strict=True)
+                ]
             stacks.append(view.split.together(found) if view.split else found[0])
         return self.tree(stacks)
 
@@ -132,10 +149,11 @@ def matrices_of(
         complex_too: Whether the caller takes complex matrices.
 
     Raises:
-        ValueError: for a leaf that is not an array, or no matrix: fewer than two axes, not a real floating dtype (nor a complex one where
-            these are taken), or None for its dimension numbers; for axes that do not fit the leaf; for dimension numbers that are not a
-            prefix of the tree;
-            for splits of a leaf that there is not, or that do not add up to the leaf's outputs.
+        ValueError: for a leaf that is not an array, or no matrix: fewer than two axes, not a real
+            floating dtype (nor a complex one where these are taken), or None for its dimension
+            numbers; for axes that do not fit the leaf; for dimension numbers that are not a prefix
+            of the tree; for splits of a leaf that there is not, or that do not add up to the leaf's
+            outputs.
 
     """
     check_arrays(tree)
@@ -149,9 +167,11 @@ def matrices_of(
 
 
 def prefix_leaves(prefix: Any, tree: PyTree, leaf_type: type, name: str) -> list[Any]:
-    """The entry of a prefix tree for each leaf of `tree`; an entry is None, a `leaf_type` or any other leaf.
+    """The entry of a prefix tree for each leaf of `tree`; an entry is None, a `leaf_type` or any
+    other leaf.
 
-    A function of the tree may stand for the prefix tree. Raises ValueError if the structures do not fit.
+    A function of the tree may stand for the prefix tree. Raises ValueError if the structures do not
+    fit.
     """
     if is_function(prefix):
         prefix = prefix(tree)
@@ -165,8 +185,9 @@ def prefix_leaves(prefix: Any, tree: PyTree, leaf_type: type, name: str) -> list
         )
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"{name} must be one entry, or a tree with the structure of the parameters or a prefix of it, got "
-            f"{jax.tree.structure(prefix)} for {jax.tree.structure(tree)}; jax.tree.map over the parameters makes such a tree."
+            f"{name} must be one entry, or a tree with the structure of the parameters or a prefix"
+            f" of it, got {jax.tree.structure(prefix)} for {jax.tree.structure(tree)}; jax.tree.map"
+            " over the parameters makes such a tree."
         ) from error
     return entries
 
@@ -181,9 +202,11 @@ def map_stacked(
     stacks: Iterable[Inexact[Array, "_ _ _"]],
     sharding: NamedSharding | None = None,
 ) -> list[Inexact[Array, "_ ..."]]:
-    """`function` of each stack `(batch, fan_in, fan_out)`, called once for all stacks of the same matrix shape and dtype.
+    """`function` of each stack `(batch, fan_in, fan_out)`, called once for all stacks of the same
+    matrix shape and dtype.
 
-    With a `sharding` of the stack axis each device calls it for its own matrices, see `specjax.optim.sharded`.
+    With a `sharding` of the stack axis each device calls it for its own matrices, see
+    `specjax.optim.sharded`.
     """
     stacks = list(stacks)
     groups: dict[tuple[Any, ...], list[int]] = {}
@@ -192,9 +215,15 @@ def map_stacked(
     results: dict[int, Array] = {}
     for members in groups.values():
         if sharding is not None:
-            results |= zip(members, call_sharded(function, [stacks[i] for i in members], sharding), strict=True)
+            results |= zip(
+                members, call_sharded(function, [stacks[i] for i in members], sharding), strict=True
+            )
             continue
-        whole = function(jnp.concatenate([stacks[i] for i in members]) if len(members) > 1 else stacks[members[0]])
+        whole = function(
+            jnp.concatenate([stacks[i] for i in members])
+            if len(members) > 1
+            else stacks[members[0]]
+        )
         start = 0
         for i in members:
             results[i] = whole[start : start + stacks[i].shape[0]]
@@ -207,29 +236,39 @@ def is_matrix(leaf: Array) -> bool:
     return leaf.ndim == 2 and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
-def _view(leaf_name: str, leaf: Array | jax.ShapeDtypeStruct, spec: Any, name: str, complex_too: bool) -> MatrixView:
+def _view(
+    leaf_name: str, leaf: Array | jax.ShapeDtypeStruct, spec: Any, name: str, complex_too: bool
+) -> MatrixView:
     remedy = "route it to another transformation with optax.partition or optax.masked"
     if spec is None:
         raise ValueError(
-            f"{name} got the leaf {leaf_name}, which dimension_numbers mark as not a matrix (None); {remedy}."
+            f"{name} got the leaf {leaf_name}, which dimension_numbers mark as not a matrix (None);"
+            f" {remedy}."
         )
     if not jnp.issubdtype(leaf.dtype, jnp.inexact if complex_too else jnp.floating):
         kind = "floating or complex" if complex_too else "real floating"
         raise ValueError(
-            f"{name} needs leaves of a {kind} dtype, the leaf {leaf_name} has dtype {leaf.dtype}; {remedy}."
+            f"{name} needs leaves of a {kind} dtype, the leaf {leaf_name} has dtype {leaf.dtype};"
+            f" {remedy}."
         )
     if leaf.ndim < 2:
-        raise ValueError(f"{name} needs matrices, the leaf {leaf_name} has shape {leaf.shape}; {remedy}.")
+        raise ValueError(
+            f"{name} needs matrices, the leaf {leaf_name} has shape {leaf.shape}; {remedy}."
+        )
     inputs, outputs = _axes(spec.reduction_axis), _axes(spec.output_axis)
     chosen = [axis % leaf.ndim for axis in inputs + outputs]
-    if any(not -leaf.ndim <= axis < leaf.ndim for axis in inputs + outputs) or len(set(chosen)) < len(chosen):
+    if any(not -leaf.ndim <= axis < leaf.ndim for axis in inputs + outputs) or len(
+        set(chosen)
+    ) < len(chosen):
         raise ValueError(
-            f"The dimension numbers of the leaf {leaf_name} need different axes below {leaf.ndim} (its shape is {leaf.shape}), got "
-            f"reduction_axis={spec.reduction_axis} and output_axis={spec.output_axis}."
+            f"The dimension numbers of the leaf {leaf_name} need different axes below {leaf.ndim}"
+            f" (its shape is {leaf.shape}), got reduction_axis={spec.reduction_axis} and"
+            f" output_axis={spec.output_axis}."
         )
     batch = [axis for axis in range(leaf.ndim) if axis not in chosen]
     of_batch, of_inputs, of_outputs = (
-        tuple(leaf.shape[axis] for axis in axes) for axes in (batch, chosen[: len(inputs)], chosen[len(inputs) :])
+        tuple(leaf.shape[axis] for axis in axes)
+        for axes in (batch, chosen[: len(inputs)], chosen[len(inputs) :])
     )
     return MatrixView((*batch, *chosen), of_batch, of_inputs, of_outputs)
 

@@ -1,4 +1,6 @@
-"""Muon: momentum, orthogonalization, a scale by shape, decoupled weight decay (Jordan et al. 2024), and AdamW for what is no matrix."""
+"""Muon: momentum, orthogonalization, a scale by shape, decoupled weight decay (Jordan et al. 2024),
+and AdamW for what is no matrix.
+"""
 
 import warnings
 from collections.abc import Callable
@@ -47,17 +49,22 @@ def muon(
     other: optax.GradientTransformation | None = None,
     sharding: NamedSharding | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """W ← W - learning_rate (scale · polar(momentum) + weight_decay · W) for matrices, `other` for all other leaves.
+    """W ← W - learning_rate (scale · polar(momentum) + weight_decay · W) for matrices, `other` for
+    all other leaves.
 
-    The defaults are Keller Jordan's. Which leaves are matrices is decided by, in this order: `labels`; a tree (or function) of
-    dimension numbers, where None marks a leaf that is not; two axes and a floating dtype. The last rule is wrong for stacked layers, and
-    where there is a leaf of more axes `init` warns: `specjax.diagnostics.matrix_layout` reads labels, dimension numbers and splits off
-    the loss, and `specjax.optim.routing` shows where every leaf goes. Numbers may be traced arrays, so a sweep over
-    them is one compiled program: build the optimizer inside the vmapped function, or use `specjax.optim.inject_hyperparams`
-    (optax's own takes `labels` and whatever else is a function for a schedule unless `static_args` names it).
+    The defaults are Keller Jordan's. Which leaves are matrices is decided by, in this order:
+    `labels`; a tree (or function) of dimension numbers, where None marks a leaf that is not; two
+    axes and a floating dtype. The last rule is wrong for stacked layers, and where there is a leaf
+    of more axes `init` warns: `specjax.diagnostics.matrix_layout` reads labels, dimension numbers
+    and splits off the loss, and `specjax.optim.routing` shows where every leaf goes. Numbers may be
+    traced arrays, so a sweep over
+    them is one compiled program: build the optimizer inside the vmapped function, or use
+    `specjax.optim.inject_hyperparams` (optax's own takes `labels` and whatever else is a function
+    for a schedule unless `static_args` names it).
 
-    Updates and the momentum keep the dtypes of the parameters, each its own in a tree of several. In float16 the momentum and the
-    polar factor are computed in float32, and AdamW's state is at least float32.
+    Updates and the momentum keep the dtypes of the parameters, each its own in a tree of several.
+    In float16 the momentum and the polar factor are computed in float32, and AdamW's state is at
+    least float32.
 
     Args:
         learning_rate: A number, a scalar array or a schedule.
@@ -65,7 +72,8 @@ def muon(
         convention: Of the momentum, with the next two: see `specjax.optim.momentum`.
         nesterov: Whether the momentum looks ahead.
         bias_correction: Whether the momentum is corrected for its start at zero.
-        momentum_dtype: Of the momentum's accumulator; by default the parameters'. In bfloat16 it needs the next one.
+        momentum_dtype: Of the momentum's accumulator; by default the parameters'. In bfloat16 it
+            needs the next one.
         key: For the momentum in bfloat16, as in `specjax.optim.momentum`.
         method: How the polar factor is computed; by default `NewtonSchulz()`.
         adaptive: As for `orthogonalize`.
@@ -75,18 +83,19 @@ def muon(
         dimension_numbers: As for `orthogonalize`; `OUT_IN` for weights stored as (out, in).
         sizes: As for `orthogonalize`.
         splits: As for `orthogonalize`.
-        labels: A prefix tree of "matrix" and "other", or a function of the parameters giving it. "matrix" on a leaf of more than two
-            axes makes the leading ones batch axes.
-        other: For the leaves that are not matrices; by default AdamW with the same learning rate, b1 = 0.9, b2 = 0.95 and no weight
-            decay, as in Keller Jordan's code.
+        labels: A prefix tree of "matrix" and "other", or a function of the parameters giving it.
+            "matrix" on a leaf of more than two axes makes the leading ones batch axes.
+        other: For the leaves that are not matrices; by default AdamW with the same learning rate,
+            b1 = 0.9, b2 = 0.95 and no weight decay, as in Keller Jordan's code.
         sharding: Of the stacks of matrices over a mesh, as for `orthogonalize`.
 
     Returns:
         A complete optimizer; its state is that of `optax.partition`. `update` needs `params`.
 
     Raises:
-        ValueError: at once for a number that is not finite, a wrong decay, convention or scale; at init and update for an unknown label,
-            an integer leaf (filter it out: `eqx.filter(params, eqx.is_inexact_array)`), or a leaf labelled "matrix" that is none.
+        ValueError: at once for a number that is not finite, a wrong decay, convention or scale; at
+            init and update for an unknown label, an integer leaf (filter it out:
+            `eqx.filter(params, eqx.is_inexact_array)`), or a leaf labelled "matrix" that is none.
 
     """
     learning_rate = scheduled(learning_rate, "learning_rate", REAL, "muon")
@@ -95,7 +104,12 @@ def muon(
     matrix_steps = in_float32(
         optax.chain(
             momentum(
-                decay, convention, nesterov=nesterov, bias_correction=bias_correction, dtype=momentum_dtype, key=key
+                decay,
+                convention,
+                nesterov=nesterov,
+                bias_correction=bias_correction,
+                dtype=momentum_dtype,
+                key=key,
             ),
             orthogonalize(
                 method,
@@ -131,7 +145,10 @@ def muon(
         return steps.init(params)
 
     def update(
-        updates: PyTree, state: optax.PartitionState, params: PyTree | None = None, **extra_args: Any
+        updates: PyTree,
+        state: optax.PartitionState,
+        params: PyTree | None = None,
+        **extra_args: Any,
     ) -> tuple[PyTree, optax.PartitionState]:
         check_arrays(updates)
         if params is None:
@@ -141,12 +158,18 @@ def muon(
 
     formula = scale_named(scale)
     return optax.GradientTransformationExtraArgs(
-        Routed(init, lambda params: routes(params, label(params), dimension_numbers, sizes, splits, formula)), update
+        Routed(
+            init,
+            lambda params: routes(params, label(params), dimension_numbers, sizes, splits, formula),
+        ),
+        update,
     )
 
 
 def _warn_of_stacks(params: PyTree) -> None:
-    """A warning where the rule of two axes meets leaves of more, and stacked vectors that it takes for matrices."""
+    """A warning where the rule of two axes meets leaves of more, and stacked vectors that it takes
+    for matrices.
+    """
     named = [
         (name, leaf.shape)
         for name, leaf in zip(leaf_names(params), jax.tree.leaves(params), strict=True)
@@ -159,8 +182,9 @@ def _warn_of_stacks(params: PyTree) -> None:
     vectors = [f"{name} {shape}" for name, shape in named if len(shape) == 2 and shape[0] in layers]
     doubt = f", and may take stacked vectors for matrices: {', '.join(vectors)}" if vectors else ""
     warnings.warn(
-        f"muon by two axes alone leaves these to the other optimizer: {', '.join(stacks)}{doubt}; pass labels=, dimension_numbers= and "
-        "splits= of specjax.diagnostics.matrix_layout(loss, params, batch).",
+        f"muon by two axes alone leaves these to the other optimizer: {', '.join(stacks)}{doubt};"
+        " pass labels=, dimension_numbers= and splits= of specjax.diagnostics.matrix_layout(loss,"
+        " params, batch).",
         stacklevel=3,
     )
 
@@ -173,13 +197,15 @@ def _labels(params: PyTree, labels: object, dimension_numbers: DimensionNumbers)
         if not is_array or not jnp.issubdtype(leaf.dtype, jnp.inexact):
             what = f"of dtype {leaf.dtype}" if is_array else f"of type {type(leaf).__name__}"
             raise ValueError(
-                f"muon cannot update the leaf {name} {what}; leave it out with "
-                "eqx.filter(params, eqx.is_inexact_array), or set its updates to zero with optax.partition."
+                f"muon cannot update the leaf {name} {what}; leave it out with eqx.filter(params,"
+                " eqx.is_inexact_array), or set its updates to zero with optax.partition."
             )
     if labels is not None:
         found = prefix_leaves(labels, params, str, "labels")
         if unknown := {label for label in found if label not in (MATRIX, OTHER)}:
-            raise ValueError(f'labels must be "{MATRIX}" or "{OTHER}", got {sorted(map(repr, unknown))}.')
+            raise ValueError(
+                f'labels must be "{MATRIX}" or "{OTHER}", got {sorted(map(repr, unknown))}.'
+            )
     elif isinstance(dimension_numbers, MuonDimensionNumbers):
         found = [MATRIX if is_matrix(leaf) else OTHER for leaf in leaves]
     else:

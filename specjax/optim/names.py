@@ -6,10 +6,17 @@ from jaxtyping import PyTree
 
 
 def leaf_names(tree: PyTree) -> list[str]:
-    """The path of every leaf with dots, as in `blocks.0.attention.query`, without the `.value` of a variable of flax."""
+    """The path of every leaf with dots, as in `blocks.0.attention.query`, without the `.value` of a
+    variable of flax.
+    """
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
-    boxed = {path for path, x in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_box) if is_box(x)}
-    return [leaf_name(next((path[:n] for n in range(len(path)) if path[:n] in boxed), path)) for path in paths]
+    boxed = {
+        path for path, x in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_box) if is_box(x)
+    }
+    return [
+        leaf_name(next((path[:n] for n in range(len(path)) if path[:n] in boxed), path))
+        for path in paths
+    ]
 
 
 def leaf_name(path: tuple[object, ...]) -> str:
@@ -28,8 +35,12 @@ def _key(key: object) -> str:
 
 
 def is_box(x: object) -> bool:
-    """Whether x is a variable of flax, or its metadata around an array: optimizers see it with and without."""
+    """Whether x is a variable of flax, or its metadata around an array: optimizers see it with and
+    without.
+    """
     kind = type(x)
     is_of_flax = any(base.__module__.partition(".")[0] == "flax" for base in kind.__mro__)
     # Asked of the class: flax warns where the value of a variable is read.
-    return is_of_flax and (hasattr(kind, "value") or "value" in getattr(kind, "__dataclass_fields__", ()))
+    return is_of_flax and (
+        hasattr(kind, "value") or "value" in getattr(kind, "__dataclass_fields__", ())
+    )

@@ -1,8 +1,10 @@
-"""Stateless transformations of each matrix: the polar factor, normalized rows or columns, steepest descent in the spectral norm.
+"""Stateless transformations of each matrix: the polar factor, normalized rows or columns, steepest
+descent in the spectral norm.
 
-Every leaf must be a matrix or a stack of matrices; others are refused, since a vector has no polar factor: route them with
-`optax.partition`, or take `specjax.optim.muon`, which does. None and `optax.MaskedNode` pass. A zero matrix stays zero, an empty one
-empty; a NaN or an infinity makes its own matrix NaN, and no other (see `optax.apply_if_finite`).
+Every leaf must be a matrix or a stack of matrices; others are refused, since a vector has no polar
+factor: route them with `optax.partition`, or take `specjax.optim.muon`, which does. None and
+`optax.MaskedNode` pass. A zero matrix stays zero, an empty one empty; a NaN or an infinity makes
+its own matrix NaN, and no other (see `optax.apply_if_finite`).
 """
 
 from collections.abc import Callable
@@ -38,29 +40,35 @@ def orthogonalize(
 ) -> optax.GradientTransformationExtraArgs:
     """Replaces each matrix by its polar factor times a factor that depends on its shape.
 
-    Leaves of the same matrix shape are stacked and orthogonalized in one call. The sign is kept: chain with
-    `optax.scale_by_learning_rate`.
+    Leaves of the same matrix shape are stacked and orthogonalized in one call. The sign is kept:
+    chain with `optax.scale_by_learning_rate`.
 
     Args:
         method: How the polar factor is computed; by default `NewtonSchulz()`, Muon's five steps.
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
-        adaptive: Whether each factor O is multiplied by ⟨G, O⟩, the nuclear norm ‖G‖_* for an exact method: the steepest descent of
-            `spectral_descent` without its curvature (Bernstein and Newhouse 2024; `adaptive` in optax).
-        dimension_numbers: The axes of inputs and outputs; by default (in, out) are the last two and leading axes are batch axes.
-            `OUT_IN` is the other layout. The polar factor does not see the difference, the scale does.
-        sizes: A prefix tree of `Fans` with the active extents of padded matrices, or None where the shape counts.
-        splits: The widths of matrices that lie side by side in the outputs of a leaf, by the leaf's name or its end, as in
-            `{"qkv": (512, 64, 64)}`, or an `Interleaved` where they take turns: each is orthogonalized and scaled as a leaf of its own
-            would be.
-        sharding: Of the stack axis, `NamedSharding(mesh, PartitionSpec(axes))`: each device orthogonalizes matrices of its own, without a
-            collective in an iteration. By default the compiler decides.
+        adaptive: Whether each factor O is multiplied by ⟨G, O⟩, the nuclear norm ‖G‖_* for an exact
+            method: the steepest descent of `spectral_descent` without its curvature (Bernstein and
+            Newhouse 2024; `adaptive` in optax).
+        dimension_numbers: The axes of inputs and outputs; by default (in, out) are the last two and
+            leading axes are batch axes. `OUT_IN` is the other layout. The polar factor does not see
+            the difference, the scale does.
+        sizes: A prefix tree of `Fans` with the active extents of padded matrices, or None where the
+            shape counts.
+        splits: The widths of matrices that lie side by side in the outputs of a leaf, by the leaf's
+            name or its end, as in `{"qkv": (512, 64, 64)}`, or an `Interleaved` where they take
+            turns: each is orthogonalized and scaled as a leaf of its own would be.
+        sharding: Of the stack axis, `NamedSharding(mesh, PartitionSpec(axes))`: each device
+            orthogonalizes matrices of its own, without a collective in an iteration. By default the
+            compiler decides.
 
     Returns:
-        A transformation without state; updates keep shape and dtype. Complex matrices have unitary factors.
+        A transformation without state; updates keep shape and dtype. Complex matrices have unitary
+        factors.
 
     Raises:
-        ValueError: at once for an unknown scale, what is no method, or a sharding of another form; at init and update for a leaf that is
-            not a matrix, for splits that do not add up or of no leaf, and for a leaf with both sizes and splits.
+        ValueError: at once for an unknown scale, what is no method, or a sharding of another form;
+            at init and update for a leaf that is not a matrix, for splits that do not add up or of
+            no leaf, and for a leaf with both sizes and splits.
 
     """
     chosen = spectral.NewtonSchulz() if method is None else method
@@ -74,38 +82,58 @@ def orthogonalize(
         return (inner(wide, other).astype(other.dtype)[:, None, None] * other).astype(x.dtype)
 
     return scaled_map(
-        polar_factor, scale, dimension_numbers, sizes, "orthogonalize", splits, sharding, complex_too=True
+        polar_factor,
+        scale,
+        dimension_numbers,
+        sizes,
+        "orthogonalize",
+        splits,
+        sharding,
+        complex_too=True,
     )
 
 
 @checked
-def normalize_rows(*, dimension_numbers: DimensionNumbers = IN_OUT) -> optax.GradientTransformationExtraArgs:
+def normalize_rows(
+    *, dimension_numbers: DimensionNumbers = IN_OUT
+) -> optax.GradientTransformationExtraArgs:
     """Divides each row by its Euclidean norm; a zero row stays zero (outer-product, eq. 53).
 
-    A row is one input of the matrix seen as (in, out). By default that is a row of the array as it is stored, so for weights stored
-    as (out, in) the default normalizes what enters each output. Raises as `orthogonalize`.
+    A row is one input of the matrix seen as (in, out). By default that is a row of the array as it
+    is stored, so for weights stored as (out, in) the default normalizes what enters each output.
+    Raises as `orthogonalize`.
     """
     return _map_each(spectral.normalize_rows, dimension_numbers, "normalize_rows")
 
 
 @checked
-def normalize_columns(*, dimension_numbers: DimensionNumbers = IN_OUT) -> optax.GradientTransformationExtraArgs:
-    """Divides each column by its Euclidean norm; a zero column stays zero. The counterpart of `normalize_rows`."""
+def normalize_columns(
+    *, dimension_numbers: DimensionNumbers = IN_OUT
+) -> optax.GradientTransformationExtraArgs:
+    """Divides each column by its Euclidean norm; a zero column stays zero. The counterpart of
+    `normalize_rows`.
+    """
     return _map_each(spectral.normalize_columns, dimension_numbers, "normalize_columns")
 
 
 @checked_but("method")
 def spectral_descent(
-    curvature: optax.ScalarOrSchedule, method: Method | None = None, *, dimension_numbers: DimensionNumbers = IN_OUT
+    curvature: optax.ScalarOrSchedule,
+    method: Method | None = None,
+    *,
+    dimension_numbers: DimensionNumbers = IN_OUT,
 ) -> optax.GradientTransformationExtraArgs:
-    """Steepest descent in the spectral norm: -(‖G‖_* / curvature) polar(G) for each matrix (spectral-criterion, Section 1).
+    """Steepest descent in the spectral norm: -(‖G‖_* / curvature) polar(G) for each matrix
+    (spectral-criterion, Section 1).
 
-    It minimizes the bound ⟨G, D⟩ + (curvature / 2) ‖D‖_op² over D. The nuclear norm is computed as ⟨G, O⟩ with the computed factor
-    O, which is ‖G‖_* for an exact method, and for the others the best step length along O as long as ‖O‖_op <= 1. Half precision,
-    in which the norm can be infinite where the step is not, is computed in float32; updates keep their dtype.
+    It minimizes the bound ⟨G, D⟩ + (curvature / 2) ‖D‖_op² over D. The nuclear norm is computed as
+    ⟨G, O⟩ with the computed factor O, which is ‖G‖_* for an exact method, and for the others the
+    best step length along O as long as ‖O‖_op <= 1. Half precision, in which the norm can be
+    infinite where the step is not, is computed in float32; updates keep their dtype.
 
     Args:
-        curvature: The constant of the quadratic bound in the spectral norm, positive: a number, a scalar array or a schedule.
+        curvature: The constant of the quadratic bound in the spectral norm, positive: a number, a
+            scalar array or a schedule.
         method: How the polar factor is computed; by default `SVD()`, exact.
         dimension_numbers: As for `orthogonalize`.
 
@@ -113,7 +141,8 @@ def spectral_descent(
         A complete optimizer: its updates are added to the parameters.
 
     Raises:
-        ValueError: at once for a curvature that is not positive; at init and update for a leaf that is not a matrix.
+        ValueError: at once for a curvature that is not positive; at init and update for a leaf that
+            is not a matrix.
 
     """
     curvature = scheduled(curvature, "curvature", "(0, inf)", "spectral_descent")
@@ -140,8 +169,8 @@ def scaled_map(
     *,
     complex_too: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
-    """`function` of each stack of matrices times the scale of its shape, as a transformation without state; arguments and errors as for
-    `orthogonalize`.
+    """`function` of each stack of matrices times the scale of its shape, as a transformation
+    without state; arguments and errors as for `orthogonalize`.
     """
     formula = scale_named(scale)
     check_sharding(sharding)
@@ -157,7 +186,9 @@ def _map_each(
     function: Callable[[Array], Array], dimension_numbers: DimensionNumbers, name: str
 ) -> optax.GradientTransformationExtraArgs:
     return stateless(
-        lambda updates: matrices_of(updates, dimension_numbers, name).map(function), dimension_numbers, name
+        lambda updates: matrices_of(updates, dimension_numbers, name).map(function),
+        dimension_numbers,
+        name,
     )
 
 
@@ -168,7 +199,9 @@ def stateless(
     splits: Splits | None = None,
     complex_too: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
-    """A function of a tree of matrices as a transformation; `init` refuses what is no matrix, in the name of `name`."""
+    """A function of a tree of matrices as a transformation; `init` refuses what is no matrix, in
+    the name of `name`.
+    """
 
     def init(params: PyTree) -> optax.EmptyState:
         matrices_of(params, dimension_numbers, name, splits, complex_too=complex_too)

@@ -1,9 +1,12 @@
-"""QK-Clip: projections of queries and keys are scaled down where an attention logit was too large (Kimi Team 2025, Kimi K2,
-arXiv 2507.20534).
+"""QK-Clip: projections of queries and keys are scaled down where an attention logit was too large
+(Kimi Team 2025, Kimi K2, arXiv 2507.20534).
 
-With S_h the largest logit of head h in the last forward pass, before the softmax, and γ_h = min(1, τ / S_h), the weights after the step are
+With S_h the largest logit of head h in the last forward pass, before the softmax, and γ_h = min(1,
+τ / S_h), the weights after the step are
 
-    W_q ← γ_h^(1/2) W_q,   W_k ← γ_h^(1/2) W_k     and, for multi-head latent attention, W_qr ← γ_h W_qr, with the shared W_kr as it is.
+    W_q ← γ_h^(1/2) W_q,   W_k ← γ_h^(1/2) W_k
+
+and, for multi-head latent attention, W_qr ← γ_h W_qr, with the shared W_kr as it is.
 """
 
 from typing import NamedTuple
@@ -20,7 +23,9 @@ from specjax.optim.precision import in_float32
 
 
 class Heads(NamedTuple):
-    """What QK-Clip does to a leaf: the axes that its largest logits have, such as (layer, head), and the power of γ on its weights."""
+    """What QK-Clip does to a leaf: the axes that its largest logits have, such as (layer, head),
+    and the power of γ on its weights.
+    """
 
     axes: tuple[int, ...]
     power: float = 0.5
@@ -28,25 +33,28 @@ class Heads(NamedTuple):
 
 @checked
 def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformationExtraArgs:
-    """Replaces updates u by γ^power (W + u) - W where a leaf has `Heads`; others pass. The last link of a chain, after the learning rate.
+    """Replaces updates u by γ^power (W + u) - W where a leaf has `Heads`; others pass. The last
+    link of a chain, after the learning rate.
 
-    γ = min(1, τ / S) for the largest logit S of a head. `update(updates, state, params, max_logits=tree)` takes the largest logits of the
-    forward pass whose gradient this is: a prefix tree with an array for each leaf with `Heads`, of the lengths of its axes (None
-    elsewhere). Where heads share keys, give the keys the maximum over their queries' heads: the product of both factors then is γ_h at
-    most.
+    γ = min(1, τ / S) for the largest logit S of a head. `update(updates, state, params,
+    max_logits=tree)` takes the largest logits of the
+    forward pass whose gradient this is: a prefix tree with an array for each leaf with `Heads`, of
+    the lengths of its axes (None elsewhere). Where heads share keys, give the keys the maximum over
+    their queries' heads: the product of both factors then is γ_h at most.
 
     Args:
         threshold: τ, positive; the paper's is 100.
-        heads: A prefix tree of `Heads`, None for leaves that pass; or a function of the parameters giving that tree. For weights
-            (layer, model, head, width): `Heads((0, 2))`.
+        heads: A prefix tree of `Heads`, None for leaves that pass; or a function of the parameters
+            giving that tree. For weights (layer, model, head, width): `Heads((0, 2))`.
 
     Returns:
-        A transformation without state. Leaves may have any number of axes; half precision is computed in float32. A head whose largest
-        logit is at most τ, negative ones included, is left as it is; one that is NaN or +∞ makes its weights NaN. `update` needs `params`.
+        A transformation without state. Leaves may have any number of axes; half precision is
+        computed in float32. A head whose largest logit is at most τ, negative ones included, is
+        left as it is; one that is NaN or +∞ makes its weights NaN. `update` needs `params`.
 
     Raises:
-        ValueError: at once for a threshold that is not positive; at update without parameters or logits, for logits of another shape, and
-            for axes that a leaf does not have.
+        ValueError: at once for a threshold that is not positive; at update without parameters or
+            logits, for logits of another shape, and for axes that a leaf does not have.
 
     """
     check_number(threshold, "threshold", "(0, inf]", "qk_clip")
@@ -56,7 +64,8 @@ def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformation
     ) -> tuple[PyTree, optax.EmptyState]:
         if params is None or "max_logits" not in extra_args:
             raise ValueError(
-                "qk_clip needs parameters and the largest logits: update(updates, state, params, max_logits=tree)."
+                "qk_clip needs parameters and the largest logits: update(updates, state, params,"
+                " max_logits=tree)."
             )
         leaves, treedef = jax.tree.flatten(updates)
         specs = prefix_leaves(heads, updates, Heads, "heads")
@@ -77,17 +86,21 @@ def _factor(
 ) -> Float[Array, "..."]:
     """γ^power on the axes of the leaf."""
     if not isinstance(spec, Heads):
-        raise ValueError(f"heads of qk_clip are Heads((axis, ...)) or None, got {spec!r} for the leaf {name}.")
+        raise ValueError(
+            f"heads of qk_clip are Heads((axis, ...)) or None, got {spec!r} for the leaf {name}."
+        )
     axes = tuple(axis % leaf.ndim for axis in spec.axes if -leaf.ndim <= axis < leaf.ndim)
     if len(set(axes)) < len(spec.axes):
         raise ValueError(
-            f"The Heads of the leaf {name} need different axes below {leaf.ndim} (its shape is {leaf.shape}), got {spec.axes}."
+            f"The Heads of the leaf {name} need different axes below {leaf.ndim} (its shape is"
+            f" {leaf.shape}), got {spec.axes}."
         )
     wanted = tuple(leaf.shape[axis] for axis in axes)
     if largest is None or jnp.shape(largest) != wanted:
         got = "None" if largest is None else f"shape {jnp.shape(largest)}"
         raise ValueError(
-            f"The largest logits of the leaf {name} need the shape {wanted} of its axes {spec.axes}, got {got}."
+            f"The largest logits of the leaf {name} need the shape {wanted} of its axes"
+            f" {spec.axes}, got {got}."
         )
     gamma = _gamma(jnp.asarray(largest, leaf.dtype), jnp.asarray(threshold, leaf.dtype))
     in_order = jnp.transpose(gamma, sorted(range(len(axes)), key=axes.__getitem__))

@@ -1,7 +1,10 @@
-"""Stochastic rounding to bfloat16, whose mean is the number that is rounded (Gupta et al. 2015, Section 3.2).
+"""Stochastic rounding to bfloat16, whose mean is the number that is rounded (Gupta et al. 2015,
+Section 3.2).
 
-An average m ← β m + (1 - β) g that is rounded to the nearest of bfloat16's numbers, 2⁻⁸ apart, stands still where (1 - β) |g - m| is below
-half a step: for β = 0.99 and a constant g where m is still a fifth below g. Rounded at random it goes on, in the mean exactly.
+An average m ← β m + (1 - β) g that is rounded to the nearest of bfloat16's numbers, 2⁻⁸ apart,
+stands still where (1 - β) |g - m| is below
+half a step: for β = 0.99 and a constant g where m is still a fifth below g. Rounded at random it
+    goes on, in the mean exactly.
 """
 
 import jax
@@ -10,11 +13,14 @@ from jaxtyping import Array, Float, Key
 
 
 def stochastic_bfloat16(key: Key[Array, ""], x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """x as one of the two numbers of bfloat16 around it, each with the probability that makes x the mean; NaN and ±∞ stay.
+    """x as one of the two numbers of bfloat16 around it, each with the probability that makes x the
+    mean; NaN and ±∞ stay.
 
-    Float64 is rounded to float32 first. Beyond the largest number of bfloat16 the upper neighbour is ±∞.
+    Float64 is rounded to float32 first. Beyond the largest number of bfloat16 the upper neighbour
+    is ±∞.
     """
-    # A bfloat16 is the upper half of a float32: with a random lower half added, the carry is the rounding.
+    # A bfloat16 is the upper half of a float32: with a random lower half added, the carry is the
+    #     rounding.
     bits = jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
     carried = bits + jax.random.bits(key, x.shape, jnp.uint16).astype(jnp.uint32)
     upper = jax.lax.shift_right_logical(carried, jnp.full_like(carried, 16)).astype(jnp.uint16)

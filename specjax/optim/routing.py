@@ -1,4 +1,6 @@
-"""Where every leaf goes: which optimizer, which matrices it holds, and by what their updates are scaled."""
+"""Where every leaf goes: which optimizer, which matrices it holds, and by what their updates are
+scaled.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +19,9 @@ from specjax.optim.splits import Splits
 
 
 class Route(NamedTuple):
-    """One leaf: its optimizer, "matrix" or "other", and for matrices (how many, inputs, outputs) and the scale of each."""
+    """One leaf: its optimizer, "matrix" or "other", and for matrices (how many, inputs, outputs)
+    and the scale of each.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -44,10 +48,14 @@ class Routing(NamedTuple):
     rows: tuple[Route, ...]
 
     def __str__(self) -> str:
-        table = [["leaf", "shape", "optimizer", "matrices", "scale"], *(_cells(row) for row in self.rows)]
+        table = [
+            ["leaf", "shape", "optimizer", "matrices", "scale"],
+            *(_cells(row) for row in self.rows),
+        ]
         widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
         return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in table
         )
 
 
@@ -56,13 +64,15 @@ def routing(optimizer: optax.GradientTransformation, params: PyTree) -> Routing:
     """Where `optim.muon` sends every leaf of `params`, whose arrays may be abstract.
 
     Raises:
-        TypeError: for an optimizer that is not of `optim.muon`: in a chain, that of the chain's muon is what to ask for.
+        TypeError: for an optimizer that is not of `optim.muon`: in a chain, that of the chain's
+            muon is what to ask for.
         ValueError: as the optimizer's `init`.
 
     """
     if not isinstance(optimizer.init, Routed):
         raise TypeError(
-            "routing needs what optim.muon returns; where it stands in a chain or another transformation, ask for that of the muon inside."
+            "routing needs what optim.muon returns; where it stands in a chain or another"
+            " transformation, ask for that of the muon inside."
         )
     return Routing(optimizer.init.routes(params))
 
@@ -75,9 +85,13 @@ def routes(
     splits: Splits | None,
     scale: Scale,
 ) -> tuple[Route, ...]:
-    """The routes of a tree whose leaves labelled "matrix" are orthogonalized, and the others not."""
+    """The routes of a tree whose leaves labelled "matrix" are orthogonalized, and the others
+    not.
+    """
     found: dict[str, tuple[tuple[tuple[int, int, int], ...], tuple[float, ...]]] = {}
-    masked = jax.tree.map(lambda label, leaf: leaf if label == "matrix" else optax.MaskedNode(), labels, params)
+    masked = jax.tree.map(
+        lambda label, leaf: leaf if label == "matrix" else optax.MaskedNode(), labels, params
+    )
     matrices = matrices_of(masked, dimension_numbers, "orthogonalize", splits)
     factors = shape_factors(scale, matrices, sizes, masked)
     for name, view, scales in zip(leaf_names(masked), matrices.views, factors, strict=True):
@@ -85,7 +99,9 @@ def routes(
         found[name] = held, tuple(map(float, scales))
     return tuple(
         Route(name, tuple(leaf.shape), label, *found.get(name, ((), ())))
-        for name, leaf, label in zip(leaf_names(params), jax.tree.leaves(params), jax.tree.leaves(labels), strict=True)
+        for name, leaf, label in zip(
+            leaf_names(params), jax.tree.leaves(params), jax.tree.leaves(labels), strict=True
+        )
     )
 
 
@@ -95,4 +111,10 @@ def _cells(row: Route) -> list[str]:
         for count, fan_in, fan_out in row.matrices
     ]
     scales = [f"{scale:.3g}" for scale in row.scales]
-    return [row.name, " x ".join(map(str, row.shape)) or "scalar", row.optimizer, " + ".join(held), ", ".join(scales)]
+    return [
+        row.name,
+        " x ".join(map(str, row.shape)) or "scalar",
+        row.optimizer,
+        " + ".join(held),
+        ", ".join(scales),
+    ]

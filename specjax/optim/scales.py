@@ -1,7 +1,7 @@
 """Factors that follow the shape of a matrix, named by their formula.
 
-One word, two meanings: "spectral" is √(out/in) in one project and √max(out, in) in another, hence formulas as names. `in` and `out`
-are the inputs and outputs of a layer, whichever axis holds them.
+One word, two meanings: "spectral" is √(out/in) in one project and √max(out, in) in another, hence
+formulas as names. `in` and `out` are the inputs and outputs of a layer, whichever axis holds them.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,9 @@ from specjax.sizes import Size, active
 
 Extent = Float[Array, ""]
 Scale = Callable[[Extent, Extent], float | Array]
-"""A factor as a function of (fan_in, fan_out), which are scalar arrays: traced where they come from a `Size`."""
+"""A factor as a function of (fan_in, fan_out), which are scalar arrays: traced where they come from
+a `Size`.
+"""
 
 
 def none(fan_in: Extent, fan_out: Extent) -> float:
@@ -32,12 +34,16 @@ def sqrt_max_1_out_over_in(fan_in: Extent, fan_out: Extent) -> Extent:
 
 
 def sqrt_out_over_in(fan_in: Extent, fan_out: Extent) -> Extent:
-    """√(out/in): unit operator norm from RMS to RMS (Bernstein and Newhouse 2024; modula, dion, scion)."""
+    """√(out/in): unit operator norm from RMS to RMS (Bernstein and Newhouse 2024; modula, dion,
+    scion).
+    """
     return jnp.sqrt(fan_out / fan_in)
 
 
 def point_two_sqrt_max(fan_in: Extent, fan_out: Extent) -> Extent:
-    """0.2 √max(out, in): the RMS of AdamW's updates (Liu et al. 2025, Moonlight; torch "match_rms_adamw")."""
+    """0.2 √max(out, in): the RMS of AdamW's updates (Liu et al. 2025, Moonlight; torch
+    "match_rms_adamw").
+    """
     return 0.2 * jnp.sqrt(jnp.maximum(fan_in, fan_out))
 
 
@@ -53,7 +59,8 @@ def scale_named(scale: str | Scale) -> Scale:
         return scale
     if scale not in SCALES:
         raise ValueError(
-            f"Unknown scale {scale!r}; choose one of {', '.join(SCALES)}, or pass a function of (fan_in, fan_out)."
+            f"Unknown scale {scale!r}; choose one of {', '.join(SCALES)}, or pass a function of"
+            " (fan_in, fan_out)."
         )
     return SCALES[scale]
 
@@ -61,16 +68,20 @@ def scale_named(scale: str | Scale) -> Scale:
 def shape_factors(
     scale: Scale, matrices: Matrices, sizes: PyTree | None, tree: PyTree
 ) -> list[tuple[float | Array, ...]]:
-    """The scale of every part of every leaf of `tree`, at the active extents where `sizes`, a prefix tree of `Fans`, gives them, else at
-    its shape.
+    """The scale of every part of every leaf of `tree`, at the active extents where `sizes`, a
+    prefix tree of `Fans`, gives them, else at its shape.
 
-    Raises ValueError for a leaf with both sizes and splits, and for an extent that is no positive whole number.
+    Raises ValueError for a leaf with both sizes and splits, and for an extent that is no positive
+    whole number.
     """
     result: list[tuple[float | Array, ...]] = []
-    for i, (given, view) in enumerate(zip(prefix_leaves(sizes, tree, Fans, "sizes"), matrices.views, strict=True)):
+    for i, (given, view) in enumerate(
+        zip(prefix_leaves(sizes, tree, Fans, "sizes"), matrices.views, strict=True)
+    ):
         if given is not None and view.split:
             raise ValueError(
-                f"The leaf {leaf_names(tree)[i]} has both sizes and splits; split a matrix that is not padded."
+                f"The leaf {leaf_names(tree)[i]} has both sizes and splits; split a matrix that is"
+                " not padded."
             )
         for name, fan in [] if given is None else given._asdict().items():
             if not isinstance(fan, Size):

@@ -1,7 +1,9 @@
-"""Learning rates for steps of a fixed length: a polar factor or a sign does not shrink near the target, so the rate must.
+"""Learning rates for steps of a fixed length: a polar factor or a sign does not shrink near the
+target, so the rate must.
 
-`geometric` and `random_geometric` are optax schedules, functions of the step count; `decay_on_plateau` watches the loss and is a
-transformation, chained last. The theorems of the preconditioning paper are for the first two, its figures for the third.
+`geometric` and `random_geometric` are optax schedules, functions of the step count;
+`decay_on_plateau` watches the loss and is a transformation, chained last. The theorems of the
+preconditioning paper are for the first two, its figures for the third.
 """
 
 from typing import NamedTuple
@@ -16,7 +18,9 @@ from specjax.optim.precision import check_arrays
 
 
 class PlateauState(NamedTuple):
-    """The factor on the updates, the smallest loss seen, and for how many updates none smaller was seen."""
+    """The factor on the updates, the smallest loss seen, and for how many updates none smaller was
+    seen.
+    """
 
     scale: Float[Array, ""]
     best: Float[Array, ""]
@@ -27,7 +31,8 @@ class PlateauState(NamedTuple):
 def geometric(prefactor: ArrayLike, rho: ArrayLike) -> optax.Schedule:
     """η_t = prefactor · ρ^t (preconditioning, Theorem 3). Both may be traced.
 
-    Raises ValueError for a prefactor that is not positive or ρ outside (0, 1), where they are known.
+    Raises ValueError for a prefactor that is not positive or ρ outside (0, 1), where they are
+    known.
     """
     check_number(prefactor, "prefactor", "(0, inf)", "geometric")
     check_number(rho, "rho", "(0, 1)", "geometric")
@@ -43,17 +48,25 @@ def geometric(prefactor: ArrayLike, rho: ArrayLike) -> optax.Schedule:
 def random_geometric(
     key: Key[Array, ""], low: ArrayLike, high: ArrayLike, rho: ArrayLike, *, each_step: bool
 ) -> optax.Schedule:
-    """η_t = C_t ρ^t with C_t uniform in [low, high]: independent in each step (Theorem 1b), or drawn once (Theorem 1a).
+    """η_t = C_t ρ^t with C_t uniform in [low, high]: independent in each step (Theorem 1b), or
+    drawn once (Theorem 1a).
 
-    Step t's draw depends on the key and on t alone. Independent draws are also what keeps rounding from being amplified step
-    after step near the end, as happens with one prefactor and ρ from 0.8 up. low, high and ρ may be traced.
+    Step t's draw depends on the key and on t alone. Independent draws are also what keeps rounding
+    from being amplified step after step near the end, as happens with one prefactor and ρ from 0.8
+    up. low, high and ρ may be traced.
 
     Raises ValueError unless 0 < low <= high and ρ is in (0, 1), where they are known.
     """
-    for name, value, interval in (("low", low, "(0, inf)"), ("high", high, "(0, inf)"), ("rho", rho, "(0, 1)")):
+    for name, value, interval in (
+        ("low", low, "(0, inf)"),
+        ("high", high, "(0, inf)"),
+        ("rho", rho, "(0, 1)"),
+    ):
         check_number(value, name, interval, "random_geometric")
     if all(isinstance(x, int | float) for x in (low, high)) and low > high:  # type: ignore[operator]
-        raise ValueError(f"random_geometric needs low <= high, got low={low} and high={high}; exchange them.")
+        raise ValueError(
+            f"random_geometric needs low <= high, got low={low} and high={high}; exchange them."
+        )
 
     def rate(count: ArrayLike) -> Array:
         at = jax.random.fold_in(key, count) if each_step else key
@@ -66,17 +79,22 @@ def random_geometric(
 
 
 @checked
-def decay_on_plateau(factor: ArrayLike = 0.5, patience: ArrayLike = 10) -> optax.GradientTransformationExtraArgs:
-    """Multiplies updates by a scale that falls by `factor` whenever the loss has found no new minimum for `patience` updates.
+def decay_on_plateau(
+    factor: ArrayLike = 0.5, patience: ArrayLike = 10
+) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates by a scale that falls by `factor` whenever the loss has found no new
+    minimum for `patience` updates.
 
-    `update(updates, state, params, value=loss)` takes the loss at the current parameters. NaN is no new minimum. The scale and the
-    smallest loss are in float32 (float64 where that is enabled) whatever the dtype of the parameters, to which the scale alone is rounded,
-    where it is applied. `optax.contrib.reduce_on_plateau` does not serve: it keeps both in dtypes of the parameters, so that in bfloat16
-    a loss that falls by less than 1/256 of itself in `patience` updates stands still; its improvements must exceed a tolerance, which
-    ends the decay of a loss that runs to rounding; and it does not run under strict dtype promotion.
+    `update(updates, state, params, value=loss)` takes the loss at the current parameters. NaN is no
+    new minimum. The scale and the smallest loss are in float32 (float64 where that is enabled)
+    whatever the dtype of the parameters, to which the scale alone is rounded, where it is applied.
+    `optax.contrib.reduce_on_plateau` does not serve: it keeps both in dtypes of the parameters, so
+    that in bfloat16 a loss that falls by less than 1/256 of itself in `patience` updates stands
+    still; its improvements must exceed a tolerance, which ends the decay of a loss that runs to
+    rounding; and it does not run under strict dtype promotion.
 
-    Both may be traced, so that a sweep maps over them. Raises ValueError at once for a factor outside (0, 1) or a patience below 1, where
-    they are known.
+    Both may be traced, so that a sweep maps over them. Raises ValueError at once for a factor
+    outside (0, 1) or a patience below 1, where they are known.
     """
     check_number(factor, "factor", "(0, 1)", "decay_on_plateau")
     check_number(patience, "patience", "[1, inf)", "decay_on_plateau")
@@ -84,14 +102,18 @@ def decay_on_plateau(factor: ArrayLike = 0.5, patience: ArrayLike = 10) -> optax
     def init(params: PyTree) -> PlateauState:
         check_arrays(params)
         dtype = jnp.result_type(float)
-        return PlateauState(jnp.ones((), dtype), jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32))
+        return PlateauState(
+            jnp.ones((), dtype), jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32)
+        )
 
     def update(
         updates: PyTree, state: PlateauState, params: PyTree | None = None, **extra_args: object
     ) -> tuple[PyTree, PlateauState]:
         del params
         if "value" not in extra_args:
-            raise ValueError("decay_on_plateau needs the loss: update(updates, state, params, value=loss).")
+            raise ValueError(
+                "decay_on_plateau needs the loss: update(updates, state, params, value=loss)."
+            )
         value = jnp.asarray(extra_args["value"]).astype(state.best.dtype)
         # Not by jnp.minimum: one NaN would stay the best to the end.
         improved = value < state.best
@@ -99,6 +121,8 @@ def decay_on_plateau(factor: ArrayLike = 0.5, patience: ArrayLike = 10) -> optax
         stuck = bad >= jnp.asarray(patience, bad.dtype)
         scale = jnp.where(stuck, state.scale * jnp.asarray(factor, state.scale.dtype), state.scale)
         scaled = jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates)
-        return scaled, PlateauState(scale, jnp.where(improved, value, state.best), jnp.where(stuck, 0, bad))
+        return scaled, PlateauState(
+            scale, jnp.where(improved, value, state.best), jnp.where(stuck, 0, bad)
+        )
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -1,6 +1,8 @@
-"""Shampoo: a gradient preconditioned from both sides (Gupta, Koren and Singer 2018, arXiv 1802.09568, Algorithm 1).
+"""Shampoo: a gradient preconditioned from both sides (Gupta, Koren and Singer 2018, arXiv
+1802.09568, Algorithm 1).
 
-    L_t = Σ_s β^(t-s) G_s G_sᵀ / w_t,   R_t = Σ_s β^(t-s) G_sᵀ G_s / w_t,   w_t = Σ_s β^(t-s),   u_t = L_t^(-1/4) G_t R_t^(-1/4)
+    L_t = Σ_s β^(t-s) G_s G_sᵀ / w_t,   R_t = Σ_s β^(t-s) G_sᵀ G_s / w_t,   w_t = Σ_s β^(t-s),
+    u_t = L_t^(-1/4) G_t R_t^(-1/4)
 
 In its first step, and for β = 0 in every step, u is the polar factor of G.
 """
@@ -30,7 +32,9 @@ class Roots(NamedTuple):
 
 
 class ShampooState(NamedTuple):
-    """The number of updates, the sum w of the weights, and for each leaf the sums before their division by w and the last inverse roots."""
+    """The number of updates, the sum w of the weights, and for each leaf the sums before their
+    division by w and the last inverse roots.
+    """
 
     step: Int[Array, ""]
     weight: Float[Array, ""]
@@ -47,26 +51,30 @@ def scale_by_shampoo(
     every: int = 1,
     dimension_numbers: DimensionNumbers = IN_OUT,
 ) -> optax.GradientTransformationExtraArgs:
-    """L^(-1/4) G R^(-1/4) for each matrix G, with L and R the averages of G Gᵀ and Gᵀ G over all steps (Shampoo).
+    """L^(-1/4) G R^(-1/4) for each matrix G, with L and R the averages of G Gᵀ and Gᵀ G over all
+    steps (Shampoo).
 
-    The gradient of s steps ago has the weight β^s. The inverse roots are those of `specjax.spectral.inverse_root`. The paper's sums are not
+    The gradient of s steps ago has the weight β^s. The inverse roots are those of
+    `specjax.spectral.inverse_root`. The paper's sums are not
     averaged: with decay=1 its update is this one divided by √t.
 
     Args:
         decay: β in [0, 1]; 1 for the mean of all steps.
         order: Of the roots: 4, or 2 for L^(-1/2) G R^(-1/2) (Morwani et al. 2024).
         damping: Added to the eigenvalues of L and R that are not zero.
-        every: In which steps the roots are computed: the first, and every so many after it. In between the last ones are used.
+        every: In which steps the roots are computed: the first, and every so many after it. In
+            between the last ones are used.
         dimension_numbers: As for `orthogonalize`.
 
     Returns:
-        A transformation that keeps the sign, shapes and dtypes; its state is at least float32, 2 (in² + out²) numbers for each matrix.
-        Eigenvalues below 64 roundings of the largest count as zero: singular values below 0.3 % of the largest in float32. Zero padding
-        stays zero and changes nothing. A NaN or an infinity makes its own matrix NaN, from then on.
+        A transformation that keeps the sign, shapes and dtypes; its state is at least float32, 2
+        (in² + out²) numbers for each matrix. Eigenvalues below 64 roundings of the largest count as
+        zero: singular values below 0.3 % of the largest in float32. Zero padding stays zero and
+        changes nothing. A NaN or an infinity makes its own matrix NaN, from then on.
 
     Raises:
-        ValueError: at once for a decay outside [0, 1], an order that is not positive or `every` below 1; at init and update for a leaf that
-            is not a matrix.
+        ValueError: at once for a decay outside [0, 1], an order that is not positive or `every`
+            below 1; at init and update for a leaf that is not a matrix.
 
     """
     check_number(decay, "decay", "[0, 1]", "scale_by_shampoo")
@@ -76,23 +84,35 @@ def scale_by_shampoo(
 
     def init(params: PyTree) -> ShampooState:
         stacks = matrices_of(params, dimension_numbers, "scale_by_shampoo").stacks()
-        sums, roots = [no_sums(stack) for stack in stacks], [Roots(*no_sums(stack)) for stack in stacks]
-        return ShampooState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.result_type(float)), sums, roots)
+        sums, roots = (
+            [no_sums(stack) for stack in stacks],
+            [Roots(*no_sums(stack)) for stack in stacks],
+        )
+        return ShampooState(
+            jnp.zeros((), jnp.int32), jnp.zeros((), jnp.result_type(float)), sums, roots
+        )
 
-    def update(updates: PyTree, state: ShampooState, params: PyTree | None = None) -> tuple[PyTree, ShampooState]:
+    def update(
+        updates: PyTree, state: ShampooState, params: PyTree | None = None
+    ) -> tuple[PyTree, ShampooState]:
         del params
         matrices = matrices_of(updates, dimension_numbers, "scale_by_shampoo")
         stacks = matrices.stacks()
         beta = jnp.asarray(decay, state.weight.dtype)
         weight = beta * state.weight + 1
-        sums = [added(old, g, beta.astype(g.dtype), 1.0) for old, g in zip(state.sums, stacks, strict=True)]
+        sums = [
+            added(old, g, beta.astype(g.dtype), 1.0)
+            for old, g in zip(state.sums, stacks, strict=True)
+        ]
 
         def compute() -> list[Roots]:
             return [_roots(each, weight, order, damping) for each in sums]
 
         roots = jax.lax.cond(state.step % every == 0, compute, lambda: state.roots)
         steps = [_step(root, g, order) for root, g in zip(roots, stacks, strict=True)]
-        return matrices.tree(steps), ShampooState(optax.safe_increment(state.step), weight, sums, roots)
+        return matrices.tree(steps), ShampooState(
+            optax.safe_increment(state.step), weight, sums, roots
+        )
 
     return in_float32(optax.GradientTransformation(init, update))
 
@@ -103,7 +123,10 @@ def _roots(sums: GramSums, weight: Array, order: ArrayLike, damping: ArrayLike) 
     root_of_damping = jnp.sqrt(jnp.asarray(damping, dtype))
     unit = jnp.maximum(sums.power, root_of_damping)
     # Neither squares a number outside of [0, 1], and one of them is 1.
-    of_sums, of_damping = (sums.power / unit) ** 2 / weight.astype(dtype), (root_of_damping / unit) ** 2
+    of_sums, of_damping = (
+        (sums.power / unit) ** 2 / weight.astype(dtype),
+        (root_of_damping / unit) ** 2,
+    )
     exponent = -1 / jnp.asarray(order, dtype)
 
     def root(h: Array, factor: Array, added: Array) -> Array:
@@ -114,7 +137,9 @@ def _roots(sums: GramSums, weight: Array, order: ArrayLike, damping: ArrayLike) 
     return Roots(left, right, unit)
 
 
-def _step(roots: Roots, g: Float[Array, "batch m n"], order: ArrayLike) -> Float[Array, "batch m n"]:
+def _step(
+    roots: Roots, g: Float[Array, "batch m n"], order: ArrayLike
+) -> Float[Array, "batch m n"]:
     """The gradient between both roots, L^(-1/order) G R^(-1/order)."""
     if not g.size:
         return g

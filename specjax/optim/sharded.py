@@ -1,11 +1,14 @@
-"""One function of stacks of matrices over the devices of a mesh: each device its own matrices, no collective inside.
+"""One function of stacks of matrices over the devices of a mesh: each device its own matrices, no
+collective inside.
 
-A partition that the compiler chooses may cut matrices, and then communicates in every product of an iteration (optax issue 1660). Here
-the stack axis is cut, by `jax.shard_map`, so what happens to a matrix happens on one device. Stacks whose length is a multiple of the
-number of devices and that are sharded so already do not move at all; others are redistributed once before and once after.
+A partition that the compiler chooses may cut matrices, and then communicates in every product of an
+iteration (optax issue 1660). Here the stack axis is cut, by `jax.shard_map`, so what happens to a
+matrix happens on one device. Stacks whose length is a multiple of the number of devices and that
+are sharded so already do not move at all; others are redistributed once before and once after.
 
-On a mesh with explicit axes, the default of `jax.make_mesh`, the types of arrays say how they are cut, and a product that would need
-communication is refused. So its axes are the compiler's in here, and what comes out is cut as what came in.
+On a mesh with explicit axes, the default of `jax.make_mesh`, the types of arrays say how they are
+cut, and a product that would need communication is refused. So its axes are the compiler's in here,
+and what comes out is cut as what came in.
 """
 
 import math
@@ -24,32 +27,47 @@ def check_sharding(sharding: NamedSharding | None) -> None:
     spec = tuple(sharding.spec) if isinstance(sharding, NamedSharding) else sharding
     if not isinstance(spec, tuple) or len(spec) != 1 or not isinstance(spec[0], str | tuple):
         raise ValueError(
-            f"sharding is that of the stack axis alone, one entry with the axes of the mesh it is cut over, got {spec}; "
-            "pass NamedSharding(mesh, PartitionSpec(mesh.axis_names))."
+            "sharding is that of the stack axis alone, one entry with the axes of the mesh it is"
+            f" cut over, got {spec}; pass NamedSharding(mesh, PartitionSpec(mesh.axis_names))."
         )
 
 
 def with_automatic_axes(function: Callable[[PyTree], PyTree], tree: PyTree) -> PyTree:
-    """`function` of a tree of arrays to one of the same shapes, with explicit axes of their mesh left to the compiler inside."""
-    meshes = [jax.sharding.get_abstract_mesh(), *(jax.typeof(x).sharding.mesh for x in jax.tree.leaves(tree))]
+    """`function` of a tree of arrays to one of the same shapes, with explicit axes of their mesh
+    left to the compiler inside.
+    """
+    meshes = [
+        jax.sharding.get_abstract_mesh(),
+        *(jax.typeof(x).sharding.mesh for x in jax.tree.leaves(tree)),
+    ]
     mesh = next((mesh for mesh in meshes if AxisType.Explicit in mesh.axis_types), None)
     if mesh is None:
         return function(tree)
     shardings = jax.tree.map(lambda x: NamedSharding(mesh, jax.typeof(x).sharding.spec), tree)
-    explicit = [name for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == AxisType.Explicit]
+    explicit = [
+        name
+        for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
+        if kind == AxisType.Explicit
+    ]
     return jax.sharding.auto_axes(function, axes=tuple(explicit), out_sharding=shardings)(tree)
 
 
 def call_sharded(
-    function: Callable[[Array], Array], stacks: Sequence[Inexact[Array, "_ m n"]], sharding: NamedSharding
+    function: Callable[[Array], Array],
+    stacks: Sequence[Inexact[Array, "_ m n"]],
+    sharding: NamedSharding,
 ) -> list[Inexact[Array, "_ ..."]]:
-    """`function` of the stacks of one shape and dtype, called once on each device for the matrices it holds.
+    """`function` of the stacks of one shape and dtype, called once on each device for the matrices
+    it holds.
 
-    A stack whose length is a multiple of the number of devices stays as it is cut; all others are joined, with zero matrices up to such a
-    multiple, so that many single matrices are spread over the devices too.
+    A stack whose length is a multiple of the number of devices stays as it is cut; all others are
+    joined, with zero matrices up to such a multiple, so that many single matrices are spread over
+    the devices too.
     """
     (axes,) = sharding.spec
-    devices = math.prod(sharding.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes))
+    devices = math.prod(
+        sharding.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes)
+    )
     even = [i for i, stack in enumerate(stacks) if stack.shape[0] % devices == 0]
     others = [i for i, stack in enumerate(stacks) if stack.shape[0] % devices]
     arguments = [stacks[i] for i in even]
@@ -71,7 +89,9 @@ def call_sharded(
     )(*arguments)
     by_index = dict(zip(even, results, strict=False))
     if others:
-        by_index |= zip(others, _split(results[-1], [stacks[i].shape[0] for i in others]), strict=True)
+        by_index |= zip(
+            others, _split(results[-1], [stacks[i].shape[0] for i in others]), strict=True
+        )
     return [by_index[i] for i in range(len(stacks))]
 
 

@@ -1,15 +1,17 @@
 """SOAP: Adam in the eigenbases of Shampoo's two sides (Vyas et al. 2025, arXiv 2409.11321).
 
-With the averages L of G Gᵀ and R of Gᵀ G and their eigenvectors Q_L, Q_R, the gradient and Adam's first moment M are rotated,
-X' = Q_Lᵀ X Q_R, Adam's second moment V is that of G', and the step is rotated back:
+With the averages L of G Gᵀ and R of Gᵀ G and their eigenvectors Q_L, Q_R, the gradient and Adam's
+first moment M are rotated, X' = Q_Lᵀ X Q_R, Adam's second moment V is that of G', and the step is
+rotated back:
 
     u = Q_L (M' / (√V + ε)) Q_Rᵀ.
 
 M is kept in the coordinates of the parameters, V in the eigenbases.
 
-Where L or R lacks rank, as that of the longer side does in the first steps, its null space has no basis that is better than another, and
-entrywise steps depend on the basis. Here V is isotropic there: an entry for a vector of the null space is the mean of all of them. The
-step then depends on the null space alone.
+Where L or R lacks rank, as that of the longer side does in the first steps, its null space has no
+basis that is better than another, and entrywise steps depend on the basis. Here V is isotropic
+there: an entry for a vector of the null space is the mean of all of them. The step then depends on
+the null space alone.
 """
 
 from typing import NamedTuple
@@ -28,11 +30,15 @@ from specjax.spectral.products import product
 from specjax.spectral.scaling import averaged_rms, frobenius, ratio, scaled
 
 CUT = 64
-"""How many roundings of the largest an eigenvalue, or an entry of √V, is above zero if it counts."""
+"""How many roundings of the largest an eigenvalue, or an entry of √V, is above zero if it
+counts.
+"""
 
 
 class Basis(NamedTuple):
-    """The eigenvectors of one side of each matrix, largest eigenvalues first, and which of them span its null space."""
+    """The eigenvectors of one side of each matrix, largest eigenvalues first, and which of them
+    span its null space.
+    """
 
     vectors: Float[Array, "batch n n"]
     is_null: Bool[Array, "batch n"]
@@ -64,18 +70,21 @@ def scale_by_soap(
     every: int = 10,
     dimension_numbers: DimensionNumbers = IN_OUT,
 ) -> optax.GradientTransformationExtraArgs:
-    """Q_L (M' / (√V + ε)) Q_Rᵀ: Adam in the eigenbases Q_L and Q_R of Shampoo's averages L and R (SOAP).
+    """Q_L (M' / (√V + ε)) Q_Rᵀ: Adam in the eigenbases Q_L and Q_R of Shampoo's averages L and R
+    (SOAP).
 
-    M is the average of the gradients G, V that of the squares of G', and X' is Q_Lᵀ X Q_R. Both averages are corrected for their start
-    at zero as in `optax.scale_by_adam`.
+    M is the average of the gradients G, V that of the squares of G', and X' is Q_Lᵀ X Q_R. Both
+    averages are corrected for their start at zero as in `optax.scale_by_adam`.
 
-    The first update is zero, as in the published code: its gradient gives the first bases, by an eigendecomposition, so that no basis
-    depends on the gradient that it rotates. Every so many steps after it Q ← qr(L Q), one step of subspace iteration, after its columns are
-    brought into the order of their Rayleigh quotients; V follows that order.
+    The first update is zero, as in the published code: its gradient gives the first bases, by an
+    eigendecomposition, so that no basis depends on the gradient that it rotates. Every so many
+    steps after it Q ← qr(L Q), one step of subspace iteration, after its columns are brought into
+    the order of their Rayleigh quotients; V follows that order.
 
-    Where L or R lacks rank the algorithm as published divides by numbers that depend on an arbitrary basis of the null space. Here V is the
-    mean over that basis, the next bases are an eigendecomposition, and V is carried over by the squared overlaps of both bases. Entries of
-    √V below 64 roundings of the largest count as zero, and the step is zero there.
+    Where L or R lacks rank the algorithm as published divides by numbers that depend on an
+    arbitrary basis of the null space. Here V is the mean over that basis, the next bases are an
+    eigendecomposition, and V is carried over by the squared overlaps of both bases. Entries of √V
+    below 64 roundings of the largest count as zero, and the step is zero there.
 
     Args:
         b1: Decay of M, in [0, 1).
@@ -85,13 +94,15 @@ def scale_by_soap(
         dimension_numbers: As for `orthogonalize`.
 
     Returns:
-        A transformation that keeps the sign, shapes and dtypes; its state is at least float32, 2 (in² + out² + in · out) numbers for each
-        matrix. With ε = 0 it does not depend on the size of the gradients. Derivatives hold the bases fixed. A NaN or an infinity makes its
-        own matrix NaN, from then on. Zero padding is not for it: it would be averaged with parameters in the null space.
+        A transformation that keeps the sign, shapes and dtypes; its state is at least float32, 2
+        (in² + out² + in · out) numbers for each matrix. With ε = 0 it does not depend on the size
+        of the gradients. Derivatives hold the bases fixed. A NaN or an infinity makes its own
+        matrix NaN, from then on. Zero padding is not for it: it would be averaged with parameters
+        in the null space.
 
     Raises:
-        ValueError: at once for a decay outside [0, 1), a negative `eps` or `every` below 1; at init and update for a leaf that is not a
-            matrix.
+        ValueError: at once for a decay outside [0, 1), a negative `eps` or `every` below 1; at init
+            and update for a leaf that is not a matrix.
 
     """
     check_number(b1, "b1", "[0, 1)", "scale_by_soap")
@@ -103,21 +114,32 @@ def scale_by_soap(
         stacks = matrices_of(params, dimension_numbers, "scale_by_soap").stacks()
         return SoapState(jnp.zeros((), jnp.int32), [_empty(stack) for stack in stacks])
 
-    def update(updates: PyTree, state: SoapState, params: PyTree | None = None) -> tuple[PyTree, SoapState]:
+    def update(
+        updates: PyTree, state: SoapState, params: PyTree | None = None
+    ) -> tuple[PyTree, SoapState]:
         del params
         matrices = matrices_of(updates, dimension_numbers, "scale_by_soap")
         stacks = matrices.stacks()
         decays = jnp.asarray(b1, jnp.result_type(float)), jnp.asarray(b2, jnp.result_type(float))
 
         def start() -> tuple[list[Array], list[SoapMatrices]]:
-            begun = [_begun(leaf, g, decays[1]) for leaf, g in zip(state.leaves, stacks, strict=True)]
+            begun = [
+                _begun(leaf, g, decays[1]) for leaf, g in zip(state.leaves, stacks, strict=True)
+            ]
             return [0 * g for g in stacks], begun  # NaN where the gradient is not finite
 
         def advance() -> tuple[list[Array], list[SoapMatrices]]:
-            pairs = [_adam(leaf, g, decays, eps, state.step) for leaf, g in zip(state.leaves, stacks, strict=True)]
-            steps, leaves = [list(column) for column in zip(*pairs, strict=True)] if pairs else ([], [])
+            pairs = [
+                _adam(leaf, g, decays, eps, state.step)
+                for leaf, g in zip(state.leaves, stacks, strict=True)
+            ]
+            steps, leaves = (
+                [list(column) for column in zip(*pairs, strict=True)] if pairs else ([], [])
+            )
             due = state.step % every == 0
-            return steps, jax.lax.cond(due, lambda: [_renewed(leaf) for leaf in leaves], lambda: leaves)
+            return steps, jax.lax.cond(
+                due, lambda: [_renewed(leaf) for leaf in leaves], lambda: leaves
+            )
 
         steps, leaves = jax.lax.cond(state.step == 0, start, advance)
         return matrices.tree(steps), SoapState(optax.safe_increment(state.step), leaves)
@@ -128,14 +150,17 @@ def scale_by_soap(
 def _empty(stack: Float[Array, "batch m n"]) -> SoapMatrices:
     batch, m, n = stack.shape
     left, right = (
-        Basis(jnp.zeros((batch, length, length), stack.dtype), jnp.zeros((batch, length), bool)) for length in (m, n)
+        Basis(jnp.zeros((batch, length, length), stack.dtype), jnp.zeros((batch, length), bool))
+        for length in (m, n)
     )
     return SoapMatrices(jnp.zeros_like(stack), jnp.zeros_like(stack), no_sums(stack), left, right)
 
 
 def _begun(leaf: SoapMatrices, g: Array, b2: Array) -> SoapMatrices:
     averages = _averaged(leaf.averages, g, b2)
-    return leaf._replace(averages=averages, left=_eigenbasis(averages.left), right=_eigenbasis(averages.right))
+    return leaf._replace(
+        averages=averages, left=_eigenbasis(averages.left), right=_eigenbasis(averages.right)
+    )
 
 
 def _averaged(averages: GramSums, g: Array, b2: Array) -> GramSums:
@@ -169,11 +194,17 @@ def _adam(
     denominator = rms / jnp.sqrt(1 - b2 ** count.astype(g.dtype)) + eps
     inside = jnp.where(_is_nothing(rms, (1, 2)), 0 * g, ratio(numerator, denominator))
     step = product(product(left, inside), right.mT)
-    return step, leaf._replace(first=first, rms=rms, averages=_averaged(leaf.averages, g, decays[1]))
+    return step, leaf._replace(
+        first=first, rms=rms, averages=_averaged(leaf.averages, g, decays[1])
+    )
 
 
-def _isotropic(x: Float[Array, "batch m n"], is_null: Bool[Array, "batch k"], axis: int) -> Float[Array, "batch m n"]:
-    """x with the root mean square over the null space in the place of each entry that belongs to it, along an axis."""
+def _isotropic(
+    x: Float[Array, "batch m n"], is_null: Bool[Array, "batch k"], axis: int
+) -> Float[Array, "batch m n"]:
+    """x with the root mean square over the null space in the place of each entry that belongs to
+    it, along an axis.
+    """
     inside = jnp.expand_dims(is_null, 3 - axis)
     count = jnp.maximum(jnp.sum(inside, axis=axis, keepdims=True), 1).astype(x.dtype)
     mean = jnp.expand_dims(frobenius(jnp.where(inside, x, 0), axis), axis) / jnp.sqrt(count)
@@ -183,15 +214,20 @@ def _isotropic(x: Float[Array, "batch m n"], is_null: Bool[Array, "batch k"], ax
 def _renewed(leaf: SoapMatrices) -> SoapMatrices:
     """The next bases, and V in them."""
     (left, rows), (right, columns) = (
-        _next_basis(h, basis) for h, basis in ((leaf.averages.left, leaf.left), (leaf.averages.right, leaf.right))
+        _next_basis(h, basis)
+        for h, basis in ((leaf.averages.left, leaf.left), (leaf.averages.right, leaf.right))
     )
     unit, power = scaled(leaf.rms, (1, 2))
     second = product(product(rows.mT, unit**2), columns)
     return leaf._replace(rms=_safe_root(second) * power, left=left, right=right)
 
 
-def _next_basis(h: Float[Array, "batch n n"], basis: Basis) -> tuple[Basis, Float[Array, "batch n n"]]:
-    """One step of subspace iteration, or the eigenbasis of a matrix that lacks rank; and the shares of old vectors in the new ones."""
+def _next_basis(
+    h: Float[Array, "batch n n"], basis: Basis
+) -> tuple[Basis, Float[Array, "batch n n"]]:
+    """One step of subspace iteration, or the eigenbasis of a matrix that lacks rank; and the shares
+    of old vectors in the new ones.
+    """
     if not h.size:
         return basis, h
     h = jax.lax.stop_gradient(h)
@@ -202,13 +238,17 @@ def _next_basis(h: Float[Array, "batch n n"], basis: Basis) -> tuple[Basis, Floa
         exact = _eigenbasis(h)
         overlaps = product(basis.vectors.mT, exact.vectors) ** 2
         return jax.tree.map(
-            lambda a, b: jnp.where(lacks_rank.reshape(-1, *[1] * (a.ndim - 1)), a, b), (exact, overlaps), iterated
+            lambda a, b: jnp.where(lacks_rank.reshape(-1, *[1] * (a.ndim - 1)), a, b),
+            (exact, overlaps),
+            iterated,
         )
 
     return jax.lax.cond(jnp.any(lacks_rank), some_decomposed, lambda: iterated)
 
 
-def _iterated(h: Float[Array, "batch n n"], q: Float[Array, "batch n n"]) -> tuple[Basis, Float[Array, "batch n n"]]:
+def _iterated(
+    h: Float[Array, "batch n n"], q: Float[Array, "batch n n"]
+) -> tuple[Basis, Float[Array, "batch n n"]]:
     image = product(h, q)
     order = jnp.argsort(-jnp.sum(q * image, axis=1), axis=-1, stable=True)
     vectors, triangle = qr(jnp.take_along_axis(image, order[:, None, :], axis=2))

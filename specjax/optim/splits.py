@@ -9,10 +9,12 @@ from jaxtyping import Array, Num
 
 
 class Interleaved(NamedTuple):
-    """Matrices that take turns in the outputs: `times` blocks, in each of which every matrix has its width.
+    """Matrices that take turns in the outputs: `times` blocks, in each of which every matrix has
+    its width.
 
-    Queries, keys and values that are stored head by head, [q₀ k₀ v₀ q₁ k₁ v₁ …], are Interleaved((head, head, head), heads), and those
-    of grouped queries Interleaved((queries · head, head, head), groups). With times=1 they lie side by side.
+    Queries, keys and values that are stored head by head, [q₀ k₀ v₀ q₁ k₁ v₁ …], are
+    Interleaved((head, head, head), heads), and those of grouped queries Interleaved((queries ·
+    head, head, head), groups). With times=1 they lie side by side.
     """
 
     widths: tuple[int, ...]
@@ -29,33 +31,46 @@ class Interleaved(NamedTuple):
         ends = list(accumulate(self.widths, initial=0))
         return list(pairwise(ends))
 
-    def apart(self, matrices: Num[Array, "*batch fan_in fan_out"]) -> list[Num[Array, "*batch fan_in _"]]:
+    def apart(
+        self, matrices: Num[Array, "*batch fan_in fan_out"]
+    ) -> list[Num[Array, "*batch fan_in _"]]:
         """Each matrix on its own."""
         blocks = matrices.reshape(*matrices.shape[:-1], self.times, -1)
         return [blocks[..., a:b].reshape(*matrices.shape[:-1], -1) for a, b in self.columns]
 
-    def together(self, parts: Sequence[Num[Array, "*batch fan_in _"]]) -> Num[Array, "*batch fan_in fan_out"]:
+    def together(
+        self, parts: Sequence[Num[Array, "*batch fan_in _"]]
+    ) -> Num[Array, "*batch fan_in fan_out"]:
         """The inverse of `apart`."""
         blocks = [part.reshape(*part.shape[:-1], self.times, -1) for part in parts]
         return jnp.concatenate(blocks, axis=-1).reshape(*parts[0].shape[:-1], -1)
 
 
 Splits = Mapping[str, Sequence[int] | Interleaved]
-"""What lies in a leaf's outputs, by the leaf's name or its end, or those of the layer it is in, as `qkv` for `blocks.0.qkv.kernel`: widths
-side by side, `{"qkv": (512, 64, 64)}`, or `Interleaved` ones."""
+"""What lies in a leaf's outputs, by the leaf's name or its end, or those of the layer it is in, as
+`qkv` for `blocks.0.qkv.kernel`: widths side by side, `{"qkv": (512, 64, 64)}`, or `Interleaved`
+ones.
+"""
 
 
 def by_leaf(splits: Splits, names: Sequence[str]) -> dict[int, Interleaved]:
-    """What is in each leaf that splits name, by its place. Raises ValueError for a name that no leaf has."""
+    """What is in each leaf that splits name, by its place. Raises ValueError for a name that no
+    leaf has.
+    """
     found: dict[int, Interleaved] = {}
     for key, split in splits.items():
         layers = [name.rpartition(".")[0] for name in names]
         places = _ending_in(key, names) or _ending_in(key, layers)
         if not places:
             raise ValueError(
-                f"splits name the leaf {key!r}, but no matrix has this name; there are {', '.join(names)}."
+                f"splits name the leaf {key!r}, but no matrix has this name; there are"
+                f" {', '.join(names)}."
             )
-        found.update(dict.fromkeys(places, split if isinstance(split, Interleaved) else Interleaved(tuple(split), 1)))
+        found.update(
+            dict.fromkeys(
+                places, split if isinstance(split, Interleaved) else Interleaved(tuple(split), 1)
+            )
+        )
     return found
 
 
@@ -68,6 +83,7 @@ def checked(split: Interleaved, outputs: int, name: str) -> Interleaved:
     if sum(split.totals) != outputs or min(split.widths, default=0) < 1 or split.times < 1:
         what = split.widths if split.times == 1 else split
         raise ValueError(
-            f"The splits of the leaf {name} must be widths that add up to its {outputs} outputs, got {what}."
+            f"The splits of the leaf {name} must be widths that add up to its {outputs} outputs,"
+            f" got {what}."
         )
     return split

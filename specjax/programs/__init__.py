@@ -1,7 +1,7 @@
 """Programs that JAX traced (jaxprs): the only room of specjax that reads them.
 
-What JAX may rename from one version to the next is read here and nowhere else: the classes of `jax.extend.core`, the parameters of
-equations, and how a loop is spelled.
+What JAX may rename from one version to the next is read here and nowhere else: the classes of
+`jax.extend.core`, the parameters of equations, and how a loop is spelled.
 """
 
 from specjax.programs.decompositions import DECOMPOSITIONS as DECOMPOSITIONS

@@ -1,4 +1,6 @@
-"""What the outputs of a program depend on: the numbers in it, by which two traces of one pure function are the same, and its inputs."""
+"""What the outputs of a program depend on: the numbers in it, by which two traces of one pure
+function are the same, and its inputs.
+"""
 
 from collections.abc import Collection, Iterator
 from itertools import zip_longest
@@ -10,7 +12,9 @@ from specjax.programs.program import Program, is_variable
 
 
 def are_alike(one: Program, other: Program) -> bool:
-    """Whether two programs have the same operations in the same order, with the same literals and constants."""
+    """Whether two programs have the same operations in the same order, with the same literals and
+    constants.
+    """
     return all(_is_same(*pair) for pair in zip_longest(_numbers(one), _numbers(other)))
 
 
@@ -46,11 +50,21 @@ def reached(program: Program, places: Collection[int]) -> set[int]:
     """
     found = {program.inputs[place] for place in places}
     for equation in program.equations:
-        taken = {place for place, atom in enumerate(equation.inputs) if is_variable(atom) and atom in found}
+        taken = {
+            place
+            for place, atom in enumerate(equation.inputs)
+            if is_variable(atom) and atom in found
+        }
         if not taken:
             continue
         called = equation.called
         passes = called is not None and len(called.inputs) == len(equation.inputs)
-        outputs = reached(called, taken) if called is not None and passes else range(len(equation.outputs))
+        outputs = (
+            reached(called, taken)
+            if called is not None and passes
+            else range(len(equation.outputs))
+        )
         found.update(equation.outputs[place] for place in outputs)
-    return {place for place, atom in enumerate(program.outputs) if is_variable(atom) and atom in found}
+    return {
+        place for place, atom in enumerate(program.outputs) if is_variable(atom) and atom in found
+    }

@@ -39,22 +39,31 @@ def interpret(
         return values[atom] if is_variable(atom) else literal(atom.val)
 
     for equation in program.equations:
-        values.update(zip(equation.outputs, apply(equation, [read(atom) for atom in equation.inputs]), strict=True))
+        values.update(
+            zip(
+                equation.outputs,
+                apply(equation, [read(atom) for atom in equation.inputs]),
+                strict=True,
+            )
+        )
     return [read(atom) for atom in program.outputs]
 
 
-def evaluate(program: Program, arguments: Sequence[Any], apply: Apply, enters: Enters = lambda _: False) -> list[Any]:
+def evaluate(
+    program: Program, arguments: Sequence[Any], apply: Apply, enters: Enters = lambda _: False
+) -> list[Any]:
     """The outputs of a program on arrays.
 
-    Each equation is evaluated as it was traced: with 64 bits where it has any, whatever holds around the program. A function may have
-    a scope of its own, `with jax.enable_x64(True)`, which would otherwise be lost in silence.
+    Each equation is evaluated as it was traced: with 64 bits where it has any, whatever holds
+    around the program. A function may have a scope of its own, `with jax.enable_x64(True)`, which
+    would otherwise be lost in silence.
 
     Args:
         program: The program.
         arguments: Arrays.
         apply: The outputs of an equation; `equation.bind` gives its own.
-        enters: Of which calls, loops and branches the programs inside are evaluated in this way too. What else has programs inside, or
-            cannot be read, is applied as a whole.
+        enters: Of which calls, loops and branches the programs inside are evaluated in this way
+            too. What else has programs inside, or cannot be read, is applied as a whole.
     """
 
     def inside(body: Program, *operands: Any) -> list[Any]:
@@ -69,9 +78,11 @@ def evaluate(program: Program, arguments: Sequence[Any], apply: Apply, enters: E
 
 
 def scoped(program: Program, shapes: Any) -> Callable[..., Any]:
-    """The function of trees, returning one like `shapes`, that a program was traced from, with its scopes of 64 bits under `vmap` too.
+    """The function of trees, returning one like `shapes`, that a program was traced from, with its
+    scopes of 64 bits under `vmap` too.
 
-    `vmap` of a jitted function, or of a `scan`, is applied when the scopes in it have ended: what it makes of 64 bits it makes in 32.
+    `vmap` of a jitted function, or of a `scan`, is applied when the scopes in it have ended: what
+    it makes of 64 bits it makes in 32.
     """
     tree = jax.tree.structure(shapes)
 
@@ -91,8 +102,12 @@ def _own(equation: Equation, inputs: list[Any]) -> list[Any]:
     return equation.bind(*inputs)
 
 
-def _entered(equation: Equation, inputs: list[Any], inside: Callable[..., list[Any]]) -> list[Any] | None:
-    """The outputs of a call, a loop or branches whose programs are evaluated by `inside`; None for what else there is."""
+def _entered(
+    equation: Equation, inputs: list[Any], inside: Callable[..., list[Any]]
+) -> list[Any] | None:
+    """The outputs of a call, a loop or branches whose programs are evaluated by `inside`; None for
+    what else there is.
+    """
     try:
         called, branches = equation.called, equation.branches
         loop, turns = scan(equation), while_loop(equation)
@@ -105,4 +120,8 @@ def _entered(equation: Equation, inputs: list[Any], inside: Callable[..., list[A
         return lax.switch(index, [partial(inside, branch) for branch in branches], *operands)
     if loop:
         return loop.run(inputs, lambda _, operands: inside(loop.body, *operands))
-    return turns.run(inputs, partial(inside, turns.test), partial(inside, turns.body)) if turns else None
+    return (
+        turns.run(inputs, partial(inside, turns.test), partial(inside, turns.body))
+        if turns
+        else None
+    )

@@ -16,7 +16,9 @@ from specjax.programs.unreadable import UnreadableProgramError
 
 @dataclass(frozen=True)
 class Scan:
-    """A `lax.scan`: `body` maps (constants, carry, entries of xs) to (carry, entries of ys); the first two lengths are of its inputs."""
+    """A `lax.scan`: `body` maps (constants, carry, entries of xs) to (carry, entries of ys); the
+    first two lengths are of its inputs.
+    """
 
     consts: int
     carry: int
@@ -29,8 +31,12 @@ class Scan:
         end = self.consts + self.carry
         return [*inputs[: self.consts]], [*inputs[self.consts : end]], [*inputs[end:]]
 
-    def run(self, inputs: Sequence[Any], step: Callable[[Any, list[Any]], Sequence[Any]]) -> list[Any]:
-        """The outputs of the loop where `step(index, inputs of the body)` is what the body gives; `index` counts from 0."""
+    def run(
+        self, inputs: Sequence[Any], step: Callable[[Any, list[Any]], Sequence[Any]]
+    ) -> list[Any]:
+        """The outputs of the loop where `step(index, inputs of the body)` is what the body gives;
+        `index` counts from 0.
+        """
         consts, start, xs = self.split(inputs)
 
         def one(carry: list[Any], given: tuple[Any, list[Any]]) -> tuple[list[Any], list[Any]]:
@@ -45,7 +51,9 @@ class Scan:
 
 @dataclass(frozen=True)
 class While:
-    """A `lax.while_loop`: `test` and `body` have constants of their own, in this order before the carry."""
+    """A `lax.while_loop`: `test` and `body` have constants of their own, in this order before the
+    carry.
+    """
 
     test_consts: int
     body_consts: int
@@ -53,14 +61,21 @@ class While:
     body: Program
 
     def split(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-        """The inputs of the equation as constants of the test, constants of the body, and carry at the start."""
+        """The inputs of the equation as constants of the test, constants of the body, and carry at
+        the start.
+        """
         end = self.test_consts + self.body_consts
         return [*inputs[: self.test_consts]], [*inputs[self.test_consts : end]], [*inputs[end:]]
 
     def run(
-        self, inputs: Sequence[Any], test: Callable[..., Sequence[Any]], body: Callable[..., Sequence[Any]]
+        self,
+        inputs: Sequence[Any],
+        test: Callable[..., Sequence[Any]],
+        body: Callable[..., Sequence[Any]],
     ) -> list[Any]:
-        """The outputs of the loop where the two programs give what `test(*inputs)` and `body(*inputs)` do."""
+        """The outputs of the loop where the two programs give what `test(*inputs)` and
+        `body(*inputs)` do.
+        """
         of_test, of_body, start = self.split(inputs)
 
         def goes_on(carry: list[Any]) -> Any:
@@ -72,7 +87,8 @@ class While:
         if not shape_of(self.test.outputs[0]):
             return lax.while_loop(goes_on, step, start)
 
-        # Under a `vmap` the loop has a test for each member. It ends with the last one, and a member that has ended stays as it is.
+        # Under a `vmap` the loop has a test for each member. It ends with the last one, and a
+        # member that has ended stays as it is.
         def step_of_those_left(carry: list[Any]) -> list[Any]:
             on, new = goes_on(carry), step(carry)
             rows = [on.reshape(on.shape + (1,) * (a.ndim - on.ndim)) for a in carry]
@@ -90,11 +106,17 @@ def scan(equation: Equation) -> Scan | None:
     if equation.name != "scan":
         return None
     parameters = equation.parameters
-    lengths = next((found for spelling in _SPELLINGS if (found := spelling(parameters)) is not None), None)
+    lengths = next(
+        (found for spelling in _SPELLINGS if (found := spelling(parameters)) is not None), None
+    )
     if lengths is None:
-        raise UnreadableProgramError(f"the primitive 'scan' with the parameters {', '.join(parameters)}")
+        raise UnreadableProgramError(
+            f"the primitive 'scan' with the parameters {', '.join(parameters)}"
+        )
     consts, carry = lengths
-    return Scan(consts, carry, Program.of(parameters["jaxpr"]), parameters["length"], parameters["reverse"])
+    return Scan(
+        consts, carry, Program.of(parameters["jaxpr"]), parameters["length"], parameters["reverse"]
+    )
 
 
 def while_loop(equation: Equation) -> While | None:

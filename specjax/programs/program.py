@@ -1,4 +1,6 @@
-"""A traced program as constants, inputs, equations and outputs, in the same form for every version of JAX."""
+"""A traced program as constants, inputs, equations and outputs, in the same form for every version
+of JAX.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,17 +17,21 @@ from specjax.programs.unreadable import UnreadableProgramError
 _JAXPRS = tuple(getattr(core, name) for name in ("Jaxpr", "ClosedJaxpr") if hasattr(core, name))
 _CALLS = frozenset(
     """
-    jit pjit closed_call core_call checkpoint remat remat2 custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr
+    jit pjit closed_call core_call checkpoint remat remat2 custom_jvp_call custom_vjp_call
+    custom_vjp_call_jaxpr
     """.split()  # noqa: SIM905  (a list would have a line for each)
 )
-"""Primitives that run one program once, on their own inputs, under the names of all supported versions of JAX."""
+"""Primitives that run one program once, on their own inputs, under the names of all supported
+versions of JAX.
+"""
 
 
 class Parameters(dict[str, Any]):
     """The parameters of an equation by name, which are mostly those of the function of `jax.lax`.
 
     Raises:
-        UnreadableProgramError: on reading a parameter that the primitive does not have in this version of JAX.
+        UnreadableProgramError: on reading a parameter that the primitive does not have in this
+            version of JAX.
     """
 
     def __init__(self, primitive: str, parameters: Mapping[str, Any]):
@@ -41,8 +47,8 @@ class Program:
     """A traced program (a jaxpr).
 
     Attributes:
-        constants: The values of `constant_variables`, which the traced function closed over. A program inside another may have
-            constant variables without values.
+        constants: The values of `constant_variables`, which the traced function closed over. A
+            program inside another may have constant variables without values.
     """
 
     _jaxpr: Any
@@ -89,7 +95,9 @@ class Program:
 
     @cached_property
     def has_64_bits(self) -> bool:
-        """Whether an equation has a number of 64 bits among its inputs, its outputs, or in a program inside."""
+        """Whether an equation has a number of 64 bits among its inputs, its outputs, or in a
+        program inside.
+        """
         return any(equation.has_64_bits for equation in self.equations)
 
     def __call__(self, *arguments: Any) -> list[Any]:
@@ -121,18 +129,28 @@ class Equation:
         """The equation of a jaxpr."""
         try:
             name = str(eqn.primitive.name)
-            return Equation(place, name, tuple(eqn.invars), tuple(eqn.outvars), Parameters(name, eqn.params), eqn)
+            return Equation(
+                place,
+                name,
+                tuple(eqn.invars),
+                tuple(eqn.outvars),
+                Parameters(name, eqn.params),
+                eqn,
+            )
         except AttributeError as error:
             raise UnreadableProgramError(f"an equation of type {type(eqn).__name__}") from error
 
     @cached_property
     def bodies(self) -> tuple[Program, ...]:
-        """The programs in its parameters: of a call, a loop, branches, or what a reduction does with two entries."""
+        """The programs in its parameters: of a call, a loop, branches, or what a reduction does
+        with two entries.
+        """
         return tuple(map(Program.of, _jaxprs(self.parameters.values())))
 
     @cached_property
     def called(self) -> Program | None:
-        """The program that the equation runs once on its inputs, as `jit`, `remat` and custom derivatives do; None for all others.
+        """The program that the equation runs once on its inputs, as `jit`, `remat` and custom
+        derivatives do; None for all others.
 
         It may be evaluated in the equation's place.
         """
@@ -140,49 +158,70 @@ class Equation:
 
     @cached_property
     def wrapped(self) -> Program | None:
-        """The program that an equation under any name runs on its inputs, as its shapes say, for those who read it and compute nothing.
+        """The program that an equation under any name runs on its inputs, as its shapes say, for
+        those who read it and compute nothing.
 
-        An equation that is not known may do more than run it: a function with a `vmap` rule of its own would lose the rule.
+        An equation that is not known may do more than run it: a function with a `vmap` rule of its
+        own would lose the rule.
         """
         if self.called or len(self.bodies) != 1 or self.name in ("scan", "while", "cond"):
             return self.called
         (body,) = self.bodies
-        # The program of a shard has smaller arrays. What a reduction does with two entries has the shapes of scalars.
+        # The program of a shard has smaller arrays. What a reduction does with two entries has the
+        # shapes of scalars.
         is_run = (
-            _alike(body.inputs, self.inputs) and _alike(body.outputs, self.outputs) and any(map(shape_of, body.inputs))
+            _alike(body.inputs, self.inputs)
+            and _alike(body.outputs, self.outputs)
+            and any(map(shape_of, body.inputs))
         )
         return body if is_run or self.name == "shard_map" else None
 
     @cached_property
     def branches(self) -> tuple[Program, ...]:
-        """The programs of a `cond`, one of which runs on all inputs but the first; empty for all others."""
+        """The programs of a `cond`, one of which runs on all inputs but the first; empty for all
+        others.
+        """
         return tuple(map(Program.of, self.parameters["branches"])) if self.name == "cond" else ()
 
     @property
     def is_by_platform(self) -> bool:
-        """Whether its branches are versions of one function for several platforms (`lax.platform_dependent`)."""
+        """Whether its branches are versions of one function for several platforms
+        (`lax.platform_dependent`).
+        """
         return "branches_platforms" in self.parameters
 
     @cached_property
     def has_64_bits(self) -> bool:
         """Whether a number of 64 bits is among its inputs, its outputs, or in a program inside."""
-        return any(map(_is_of_64_bits, (*self.inputs, *self.outputs))) or any(body.has_64_bits for body in self.bodies)
+        return any(map(_is_of_64_bits, (*self.inputs, *self.outputs))) or any(
+            body.has_64_bits for body in self.bodies
+        )
 
     def bind(self, *values: Any) -> list[Any]:
-        """The outputs for values of the inputs, by the operation itself, in the scope of 64 bits in which it was traced.
+        """The outputs for values of the inputs, by the operation itself, in the scope of 64 bits in
+        which it was traced.
 
-        It becomes a program of its own, since how a primitive is called depends on the version of JAX.
+        It becomes a program of its own, since how a primitive is called depends on the version of
+        JAX.
 
         Raises:
             UnreadableProgramError: a program is made in a way that is not known.
         """
-        given = {atom: value for atom, value in zip(self.inputs, values, strict=True) if is_variable(atom)}
+        given = {
+            atom: value
+            for atom, value in zip(self.inputs, values, strict=True)
+            if is_variable(atom)
+        }
         try:
-            debug = core.DebugInfo("specjax", self.name, ("",) * len(given), ("",) * len(self.outputs))
+            debug = core.DebugInfo(
+                "specjax", self.name, ("",) * len(given), ("",) * len(self.outputs)
+            )
             alone = core.Jaxpr([], [*given], [*self.outputs], [self._eqn], self._eqn.effects, debug)
             call = core.jaxpr_as_fun(_JAXPRS[-1](alone, []))
         except (AttributeError, TypeError) as error:
-            raise UnreadableProgramError(f"the primitive {self.name!r} as a program of its own") from error
+            raise UnreadableProgramError(
+                f"the primitive {self.name!r} as a program of its own"
+            ) from error
         with jax.enable_x64(self.has_64_bits):
             return list(call(*given.values()))
 
@@ -221,7 +260,8 @@ def _alike(ones: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
 
 def _is_of_64_bits(atom: Any) -> bool:
     dtype = dtype_of(atom)
-    # A key has a dtype of its own, which NumPy does not know. Of a complex number the two parts count.
+    # A key has a dtype of its own, which NumPy does not know. Of a complex number the two parts
+    # count.
     return isinstance(dtype, np.dtype) and dtype.itemsize >= (16 if dtype.kind == "c" else 8)
 
 

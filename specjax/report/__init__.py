@@ -1,4 +1,6 @@
-"""Stored results and the report made of them: `produce` runs and stores, `load` reads, `refresh` rewrites the report."""
+"""Stored results and the report made of them: `produce` runs and stores, `load` reads, `refresh`
+rewrites the report.
+"""
 
 from specjax.report.produce import HTML as HTML
 from specjax.report.produce import MARKDOWN as MARKDOWN

@@ -47,7 +47,11 @@ def label(id: str) -> str:
     assert found is not None  # every part of it may be empty
     kind, number, rest = found.groups()
     numbered = " " + ".".join(number[1:].split("-")).capitalize() if number else ""
-    return ("Eq." if kind == "eq" else kind.capitalize()) + numbered + rest.replace("-", ", ", 1).replace("-", " ")
+    return (
+        ("Eq." if kind == "eq" else kind.capitalize())
+        + numbered
+        + rest.replace("-", ", ", 1).replace("-", " ")
+    )
 
 
 def measured(check: Check) -> str:
@@ -55,22 +59,32 @@ def measured(check: Check) -> str:
     if check.estimate is None:
         return ""
     word = "against" if check.predicted is None else "predicted"
-    return number(check.estimate) + ("" if check.compared is None else f", {word} {number(check.compared)}")
+    return number(check.estimate) + (
+        "" if check.compared is None else f", {word} {number(check.compared)}"
+    )
 
 
 def power(check: Check) -> str:
-    """What shows that the verdict could have been another: the nearest rival, or a control that turned it."""
+    """What shows that the verdict could have been another: the nearest rival, or a control that
+    turned it.
+    """
     if check.power:
         return check.power
     turned = "refuted" if check.verdict == "confirmed" else "confirmed"
-    attacks = [a["name"] for a in check.attacks if a["kind"] == "control" and a["verdict"] == turned]
+    attacks = [
+        a["name"] for a in check.attacks if a["kind"] == "control" and a["verdict"] == turned
+    ]
     return f"{turned} in control “{attacks[0]}”" if attacks else ""
 
 
 def attacks(check: Check) -> list[tuple[str, str, str, str]]:
-    """Kind, name, distance in standard errors where there is one, and verdict of everything that was tried against a check."""
+    """Kind, name, distance in standard errors where there is one, and verdict of everything that
+    was tried against a check.
+    """
     distances = {rival["name"]: f"{number(rival['standard_errors'])} SE" for rival in check.rivals}
-    return [(a["kind"], a["name"], distances.get(a["name"], ""), a["verdict"]) for a in check.attacks]
+    return [
+        (a["kind"], a["name"], distances.get(a["name"], ""), a["verdict"]) for a in check.attacks
+    ]
 
 
 def counts(checks: Iterable[Check]) -> str:
@@ -80,10 +94,15 @@ def counts(checks: Iterable[Check]) -> str:
 
 
 def overview(results: Sequence[Result]) -> str:
-    """One sentence on everything: how many experiments of how many papers, and how many statements came out how."""
+    """One sentence on everything: how many experiments of how many papers, and how many statements
+    came out how.
+    """
     checks = [check for result in results for check in result.checks]
     papers = {result.record.paper for result in results}
-    return f"Experiments: {len(results)}, on papers: {len(papers)}, statements: {len(checks)} ({counts(checks)})."
+    return (
+        f"Experiments: {len(results)}, on papers: {len(papers)}, statements: {len(checks)}"
+        f" ({counts(checks)})."
+    )
 
 
 def surprises(results: Iterable[Result]) -> list[str]:
@@ -96,20 +115,32 @@ def surprises(results: Iterable[Result]) -> list[str]:
 
 
 def settings(record: Record) -> list[tuple[str, str]]:
-    """Names and values of what a run was made with: its configuration, then where and when it ran."""
+    """Names and values of what a run was made with: its configuration, then where and when it
+    ran.
+    """
     config = [
         (name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
         for name, value in record.config.items()
     ]
-    commit = "–" if record.commit is None else record.commit + (" with uncommitted changes" if record.modified else "")
+    commit = (
+        "–"
+        if record.commit is None
+        else record.commit + (" with uncommitted changes" if record.modified else "")
+    )
     return [
         ("scale", record.scale),
         *config,
         ("seconds", f"{record.seconds:.1f}"),
         ("memory", "–" if record.memory is None else described(record.memory)),
         ("started", record.started),
-        ("device", f"{record.device['count']} × {record.device['kind']} ({record.device['platform']})"),
-        ("versions", ", ".join(f"{package} {version}" for package, version in record.versions.items())),
+        (
+            "device",
+            f"{record.device['count']} × {record.device['kind']} ({record.device['platform']})",
+        ),
+        (
+            "versions",
+            ", ".join(f"{package} {version}" for package, version in record.versions.items()),
+        ),
         ("commit", commit),
     ]
 
@@ -117,5 +148,8 @@ def settings(record: Record) -> list[tuple[str, str]]:
 def align(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     """Rows of text as columns of spaces, for a terminal."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
     return "\n".join(indent + line.rstrip() for line in lines)

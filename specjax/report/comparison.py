@@ -16,7 +16,8 @@ def differing(results: Sequence[Result], recorded: Mapping[str, Result]) -> list
         scales = _scales(result.record, other.record)
         then = {check.name: check for check in other.checks}
         told += [
-            f"{result.record.name}/{check.name} is {_told(check)}; the record says {_told(then[check.name])} ({scales})"
+            f"{result.record.name}/{check.name} is {_told(check)}; the record says"
+            f" {_told(then[check.name])} ({scales})"
             for check in result.checks
             if check.name in then and then[check.name].verdict != check.verdict
         ]
@@ -26,9 +27,16 @@ def differing(results: Sequence[Result], recorded: Mapping[str, Result]) -> list
 def _scales(here: Record, there: Record) -> str:
     if here.scale != there.scale:
         return f"at scale {here.scale}, recorded at {there.scale}"
-    # A record may be of a scale with flags, which is another run: a difference from it is no failure to repeat one.
-    flags = [f"--{name.replace('_', '-')}" for name, value in here.fields.items() if there.fields.get(name) != value]
-    return f"both at scale {here.scale}" + (f", recorded with other {', '.join(flags)}" if flags else "")
+    # A record may be of a scale with flags, which is another run: a difference from it is no
+    # failure to repeat one.
+    flags = [
+        f"--{name.replace('_', '-')}"
+        for name, value in here.fields.items()
+        if there.fields.get(name) != value
+    ]
+    return f"both at scale {here.scale}" + (
+        f", recorded with other {', '.join(flags)}" if flags else ""
+    )
 
 
 def _told(check: Check) -> str:

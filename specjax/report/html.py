@@ -1,4 +1,6 @@
-"""The report as a page: the ledgers first, then what decided their rows. Figures lie beside it, and nothing else is needed."""
+"""The report as a page: the ledgers first, then what decided their rows. Figures lie beside it, and
+nothing else is needed.
+"""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +14,9 @@ STATUSES = {
     "holds": "confirmed in the paper's own words",
     "corrected": "refuted as printed; a corrected statement is confirmed",
     "false": "refuted",
-    "depends": "the verdict turns along the length of a training, or is otherwise in another setting",
+    "depends": (
+        "the verdict turns along the length of a training, or is otherwise in another setting"
+    ),
     "open": "inconclusive, or a correction of ours refuted",
     "not run": "its experiments are not among these results, or at smoke scale only",
     "not judged": "trivial, a proof device, or out of reach; the row says which",

@@ -1,4 +1,6 @@
-"""The lines of whatever takes long, a sweep or a training, where the command has no terminal to show a bar on."""
+"""The lines of whatever takes long, a sweep or a training, where the command has no terminal to
+show a bar on.
+"""
 
 import logging
 import sys
@@ -11,7 +13,9 @@ PATIENCE, PACE = 5.0, 10.0
 
 
 class NowAndThen(logging.StreamHandler):
-    """Writes the lines of whatever takes more than five seconds, one in ten seconds: those with `taken`, the seconds since it began."""
+    """Writes the lines of whatever takes more than five seconds, one in ten seconds: those with
+    `taken`, the seconds since it began.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +34,9 @@ class NowAndThen(logging.StreamHandler):
 
 @contextmanager
 def told_now_and_then() -> Iterator[None]:
-    """Within the block, where standard error is no terminal for a bar, it gets the lines of `NowAndThen`."""
+    """Within the block, where standard error is no terminal for a bar, it gets the lines of
+    `NowAndThen`.
+    """
     logger = logging.getLogger("specjax")
     handler, level = NowAndThen(), logger.level
     if not sys.stderr.isatty():

@@ -1,4 +1,6 @@
-"""The report as Markdown, for a repository or a terminal: the ledgers, then the checks of each experiment; the page has the rest."""
+"""The report as Markdown, for a repository or a terminal: the ledgers, then the checks of each
+experiment; the page has the rest.
+"""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +19,8 @@ def _text(value: object) -> str:
 
 _TEMPLATES = Environment(
     loader=PackageLoader("specjax.report"),
-    # Whatever a template puts in is text, but for the names in links and anchors, which are kebab-case.
+    # Whatever a template puts in is text, but for the names in links and anchors, which are
+    # kebab-case.
     finalize=_text,
     autoescape=False,
     undefined=StrictUndefined,
@@ -34,5 +37,9 @@ def render(results: Sequence[Result]) -> str:
         ValueError: a result of another version.
     """
     return _TEMPLATES.get_template("report.md").render(
-        results=results, papers=standing.papers(results), standing=standing, cells=cells, files=store
+        results=results,
+        papers=standing.papers(results),
+        standing=standing,
+        cells=cells,
+        files=store,
     )

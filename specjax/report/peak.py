@@ -1,4 +1,6 @@
-"""The most memory that this process held, as Linux counts it: what a run needs is part of its record."""
+"""The most memory that this process held, as Linux counts it: what a run needs is part of its
+record.
+"""
 
 import re
 from contextlib import suppress
@@ -15,7 +17,9 @@ def forget() -> None:
 
 
 def peak() -> int | None:
-    """The most bytes that were in memory since the last `forget`; None where the system does not count them."""
+    """The most bytes that were in memory since the last `forget`; None where the system does not
+    count them.
+    """
     try:
         found = re.search(r"^VmHWM:\s+(\d+) kB$", (_PROCESS / "status").read_text(), re.MULTILINE)
     except OSError:

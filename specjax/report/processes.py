@@ -1,6 +1,7 @@
 """The same function of many names, several at a time, each in a process of its own.
 
-Processes and not threads: two decompositions at once in one process can wait for each other without end, and tracing holds Python's lock.
+Processes and not threads: two decompositions at once in one process can wait for each other without
+    end, and tracing holds Python's lock.
 """
 
 import io
@@ -21,13 +22,15 @@ T = TypeVar("T")
 def each(
     function: Callable[[str], T], names: Sequence[str], jobs: int, begun: Callable[[str], None]
 ) -> Iterator[tuple[str, T | None]]:
-    """Each name with what `function` makes of it, as they are finished, or None where its process ended before that.
+    """Each name with what `function` makes of it, as they are finished, or None where its process
+    ended before that.
 
-    With one job, in this process and in order. An exception of `function` passes through, and ends the others; so does leaving the
-    iterator early, as by an interrupt.
+    With one job, in this process and in order. An exception of `function` passes through, and ends
+    the others; so does leaving the iterator early, as by an interrupt.
 
     Args:
-        function: With several jobs one that can be pickled, as can its results; what it writes to standard error gets the name in front.
+        function: With several jobs one that can be pickled, as can its results; what it writes to
+            standard error gets the name in front.
         names: In the order in which they are begun.
         jobs: How many at a time.
         begun: Called here with each name when it is begun.
@@ -54,12 +57,20 @@ def each(
                         yield running.pop(future), result
             except BrokenProcessPool:
                 for future, name in running.items():
-                    yield name, None if isinstance(future.exception(), BrokenProcessPool) else future.result()
+                    yield (
+                        name,
+                        (
+                            None
+                            if isinstance(future.exception(), BrokenProcessPool)
+                            else future.result()
+                        ),
+                    )
 
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    # Spawned: a fork would share the threads of an XLA that has started, which do not live on in it.
+    # Spawned: a fork would share the threads of an XLA that has started, which do not live on in
+    #     it.
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start)
     before = set(multiprocessing.active_children())
     try:

@@ -1,4 +1,6 @@
-"""From an experiment and a configuration to a stored result, and from stored results to the report."""
+"""From an experiment and a configuration to a stored result, and from stored results to the
+report.
+"""
 
 import dataclasses
 import json
@@ -24,10 +26,12 @@ class Refused(ValueError):
 def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) -> Result:
     """Run an experiment, judge it, draw it and store it in `out/NAME`.
 
-    Raises Refused where the experiment refuses its configuration or its data with a ValueError; other exceptions pass through. In either
-    case the result in `out` is as it was before. What ran and could not be judged
-    is kept in `out/NAME.unjudged.nc`. What its sweeps and trainings compute is kept as they run, and the same call goes on from it, until
-    `discard(unfinished_in(...))`: that is for the caller, who knows when nothing will be asked for again.
+    Raises Refused where the experiment refuses its configuration or its data with a ValueError;
+    other exceptions pass through. In either case the result in `out` is as it was before. What ran
+    and could not be judged is kept in `out/NAME.unjudged.nc`. What its sweeps and trainings compute
+    is kept as they run, and the same call goes on from it, until
+    `discard(unfinished_in(...))`: that is for the caller, who knows when nothing will be asked for
+        again.
     """
     record = describe(experiment, scale, config)
     peak.forget()
@@ -46,19 +50,25 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
         raise Refused(f"{error} The data of the run are kept in {kept}.") from error
     result, figure = _concluded(record, experiment, config, data, judgements)
     seconds = round(time.perf_counter() - start, 3)
-    result = dataclasses.replace(result, record=dataclasses.replace(record, seconds=seconds, memory=peak.peak()))
+    result = dataclasses.replace(
+        result, record=dataclasses.replace(record, seconds=seconds, memory=peak.peak())
+    )
     store.save(out, result, data, figure)
     return result
 
 
 def judge_again(name: str, out: Path) -> Result:
-    """Judge, attack, tabulate and draw the data stored in `out/NAME` by the statements as they are now, and store that in its place.
+    """Judge, attack, tabulate and draw the data stored in `out/NAME` by the statements as they are
+    now, and store that in its place.
 
-    For statements, rivals and closed forms that changed after a run; the data, and what the record says of the run, stay.
+    For statements, rivals and closed forms that changed after a run; the data, and what the record
+    says of the run, stay.
 
     Raises:
-        ValueError: no result of this version in `out/NAME`, data that cannot be read, or no such experiment.
-        Refused: a configuration with fields that the experiment no longer has, or refuses, or data that it cannot judge.
+        ValueError: no result of this version in `out/NAME`, data that cannot be read, or no such
+            experiment.
+        Refused: a configuration with fields that the experiment no longer has, or refuses, or data
+            that it cannot judge.
     """
     folder = out / name
     stored, experiment = store.load(folder), experiments.load(name)
@@ -66,13 +76,16 @@ def judge_again(name: str, out: Path) -> Result:
         config = experiment.config(**stored.record.fields)
     except (TypeError, ValueError) as error:
         raise Refused(
-            f"{name} no longer has the configuration of the result in {folder} ({error}); run it again."
+            f"{name} no longer has the configuration of the result in {folder} ({error}); run it"
+            " again."
         ) from error
     data = store.load_data(folder)
     try:
         judgements = experiment.judge(config, data)
     except (ValueError, KeyError) as error:
-        raise Refused(f"{name} cannot judge the data in {folder} ({error}); run it again.") from error
+        raise Refused(
+            f"{name} cannot judge the data in {folder} ({error}); run it again."
+        ) from error
     record = described_again(stored.record, experiment)
     result, figure = _concluded(record, experiment, config, data, judgements)
     store.save(out, result, data, figure)
@@ -80,20 +93,28 @@ def judge_again(name: str, out: Path) -> Result:
 
 
 def _concluded(
-    record: Record, experiment: Experiment[Any], config: Config, data: Data, judgements: list[Judgement]
+    record: Record,
+    experiment: Experiment[Any],
+    config: Config,
+    data: Data,
+    judgements: list[Judgement],
 ) -> tuple[Result, Figure]:
     checks = tuple(map(Check.of, judgements))
-    return Result(record, checks, tuple(experiment.tabulate(config, data, judgements))), experiment.draw(config, data)
+    return Result(
+        record, checks, tuple(experiment.tabulate(config, data, judgements))
+    ), experiment.draw(config, data)
 
 
 def refresh(out: Path) -> None:
-    """Write `report.md`, `report.html` and the thumbnails that are missing, from the results that `out` holds.
+    """Write `report.md`, `report.html` and the thumbnails that are missing, from the results that
+    `out` holds.
 
     Raises:
         ValueError: a record that cannot be read, or the report cannot be written.
 
     Warns:
-        LeftOutWarning: what cannot be read is left out, and so is the thumbnail of a figure that cannot.
+        LeftOutWarning: what cannot be read is left out, and so is the thumbnail of a figure that
+            cannot.
     """
     results = store.load_all(out)
     for result in results:
@@ -101,10 +122,15 @@ def refresh(out: Path) -> None:
         try:
             thumbnails.ensure(folder)
         except Exception as error:  # of a damaged picture Pillow raises whatever it meets
-            told = f"Left out: there is no thumbnail of {folder / store.FIGURE} ({' '.join(str(error).split())})."
+            told = (
+                f"Left out: there is no thumbnail of {folder / store.FIGURE}"
+                f" ({' '.join(str(error).split())})."
+            )
             warnings.warn(told, store.LeftOutWarning, stacklevel=2)
     try:
         store.write_text(out / MARKDOWN, markdown.render(results))
         store.write_text(out / HTML, html.render(results))
     except OSError as error:
-        raise ValueError(f"The report in {out} cannot be written ({error.strerror or error}).") from error
+        raise ValueError(
+            f"The report in {out} cannot be written ({error.strerror or error})."
+        ) from error

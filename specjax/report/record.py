@@ -1,4 +1,6 @@
-"""What a result says about itself: which experiment, configuration, seed, versions, device and commit it came from."""
+"""What a result says about itself: which experiment, configuration, seed, versions, device and
+commit it came from.
+"""
 
 import dataclasses
 import os
@@ -20,11 +22,13 @@ _PACKAGES = ("specjax", "jax", "jaxlib", "numpy", "optax", "equinox")
 
 @dataclass(frozen=True)
 class Record:
-    """The contents of `config.json`: all that is known of a run besides its data and what was concluded from them.
+    """The contents of `config.json`: all that is known of a run besides its data and what was
+    concluded from them.
 
-    `commit` is the commit of the specjax that ran, None where it did not run from a git checkout; `modified` says whether
-    that checkout had uncommitted changes. `judged` is the commit of the specjax that judged the data, where they were judged again later.
-    `memory` is the most bytes that the process held during the run, None where that is not known.
+    `commit` is the commit of the specjax that ran, None where it did not run from a git checkout;
+    `modified` says whether that checkout had uncommitted changes. `judged` is the commit of the
+    specjax that judged the data, where they were judged again later. `memory` is the most bytes
+    that the process held during the run, None where that is not known.
     """
 
     name: str
@@ -47,12 +51,17 @@ class Record:
     @property
     def fields(self) -> dict[str, Any]:
         """The configuration as its experiment takes it, which has tuples where JSON has lists."""
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in self.config.items()}
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in self.config.items()
+        }
 
 
 @dataclass(frozen=True)
 class Result:
-    """A stored run: its record, its checks and its tables. Data and figure stay in their files; one that is `recorded` has none."""
+    """A stored run: its record, its checks and its tables. Data and figure stay in their files; one
+    that is `recorded` has none.
+    """
 
     record: Record
     checks: tuple[Check, ...]
@@ -78,7 +87,8 @@ def describe(experiment: Experiment[Any], scale: str, config: Config) -> Record:
         scale=scale,
         config=dataclasses.asdict(config),
         seed=config.seed,
-        versions={package: version(package) for package in _PACKAGES} | {"python": platform.python_version()},
+        versions={package: version(package) for package in _PACKAGES}
+        | {"python": platform.python_version()},
         device={
             "platform": devices[0].platform,
             "kind": devices[0].device_kind,
@@ -93,20 +103,29 @@ def describe(experiment: Experiment[Any], scale: str, config: Config) -> Record:
 
 
 def described_again(record: Record, experiment: Experiment[Any]) -> Record:
-    """The record of a run whose data are judged now, by the statements as they are: what ran, and what it was, stays."""
+    """The record of a run whose data are judged now, by the statements as they are: what ran, and
+    what it was, stays.
+    """
     commit, modified = _commit()
     judged = None if commit is None else commit + (" with changes" if modified else "")
     return dataclasses.replace(
-        record, source=experiment.source, title=experiment.title, summary=experiment.summary, judged=judged
+        record,
+        source=experiment.source,
+        title=experiment.title,
+        summary=experiment.summary,
+        judged=judged,
     )
 
 
 def _commit() -> tuple[str | None, bool]:
-    # A specjax installed inside somebody else's checkout must not report their commit: git has to track this very file.
+    # A specjax installed inside somebody else's checkout must not report their commit: git has to
+    # track this very file.
     if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None, False
     commit = _git("rev-parse", "HEAD")
-    return commit, commit is not None and bool(_git("status", "--porcelain", "--untracked-files=no"))
+    return commit, commit is not None and bool(
+        _git("status", "--porcelain", "--untracked-files=no")
+    )
 
 
 def _git(*arguments: str) -> str | None:

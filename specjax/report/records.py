@@ -1,7 +1,9 @@
-"""Records: the verdicts of the largest run made of each experiment, with their numbers and without its data, `records/NAME.json`.
+"""Records: the verdicts of the largest run made of each experiment, with their numbers and without
+its data, `records/NAME.json`.
 
-They are committed, a few kilobytes each, and go into the wheel. A ledger takes from them what has not been run, `specjax reproduce`
-compares its verdicts with them, and the tables of docs/papers are written from them.
+They are committed, a few kilobytes each, and go into the wheel. A ledger takes from them what has
+not been run, `specjax reproduce` compares its verdicts with them, and the tables of docs/papers are
+written from them.
 """
 
 import dataclasses
@@ -22,35 +24,49 @@ FORMAT = 2
 
 
 def home() -> Path:
-    """The folder of the records: that of the installed package, or of the checkout that the package is in."""
+    """The folder of the records: that of the installed package, or of the checkout that the package
+    is in.
+    """
     package = Path(specjax.__file__).parent
-    return package.parent / "records" if (package.parent / "pyproject.toml").is_file() else package / "records"
+    return (
+        package.parent / "records"
+        if (package.parent / "pyproject.toml").is_file()
+        else package / "records"
+    )
 
 
 def content(result: Result) -> dict[str, Any]:
     """A result as its record holds it.
 
     Raises:
-        ValueError: a smoke run, an experiment that there is not, or a configuration with a path in it, which is nobody else's.
+        ValueError: a smoke run, an experiment that there is not, or a configuration with a path in
+            it, which is nobody else's.
     """
     record = result.record
     if record.scale == "smoke":
         raise ValueError(
-            f"The result of {record.name} is of a smoke run, which decides nothing; run it at scale quick."
+            f"The result of {record.name} is of a smoke run, which decides nothing; run it at scale"
+            " quick."
         )
     if record.name not in experiments.names():
-        raise ValueError(f"There is no experiment {record.name!r} in this version; make a record of one that there is.")
+        raise ValueError(
+            f"There is no experiment {record.name!r} in this version; make a record of one that"
+            " there is."
+        )
     for field, value in record.config.items():
         if isinstance(value, str) and ("/" in value or "\\" in value):
             raise ValueError(
-                f"The result of {record.name} is of {field}={value!r}, a path of one machine; run it without for a record."
+                f"The result of {record.name} is of {field}={value!r}, a path of one machine; run"
+                " it without for a record."
             )
     return {
         "format": FORMAT,
         "command": _command(result),
         "machine": _machine(record.device),
         "run": dataclasses.asdict(record),
-        "checks": [dataclasses.asdict(dataclasses.replace(check, points=())) for check in result.checks],
+        "checks": [
+            dataclasses.asdict(dataclasses.replace(check, points=())) for check in result.checks
+        ],
         "tables": [dataclasses.asdict(table) for table in result.tables if table.title != POINTS],
     }
 
@@ -59,7 +75,8 @@ def save(result: Result, folder: Path, *, replace: bool = False) -> Path:
     """Write the record of a result into a folder, and return its file.
 
     Raises:
-        ValueError: as `content`, or there is a record of a larger scale or of another version, unless `replace`.
+        ValueError: as `content`, or there is a record of a larger scale or of another version,
+            unless `replace`.
     """
     made = content(result)
     path = folder / f"{result.record.name}.json"
@@ -67,7 +84,8 @@ def save(result: Result, folder: Path, *, replace: bool = False) -> Path:
         there, here = load(path).record.scale, result.record.scale
         if SCALES.index(here) < SCALES.index(there):
             raise ValueError(
-                f"{path} is of scale {there}, and this result of {here}; say --replace to have the smaller one."
+                f"{path} is of scale {there}, and this result of {here}; say --replace to have the"
+                " smaller one."
             )
     folder.mkdir(parents=True, exist_ok=True)
     store.write_text(path, json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
@@ -84,14 +102,19 @@ def load(path: Path) -> Result:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:
             raise ValueError(
-                f"{path} is a record of format {found['format']}, and this version reads {FORMAT}; make it again."
+                f"{path} is a record of format {found['format']}, and this version reads {FORMAT};"
+                " make it again."
             )
         result = store.parsed(found["run"], found["checks"], found["tables"])
         if result.record.name != path.stem:
-            raise ValueError(f"{path} is a record by the name of {result.record.name!r}; rename it, or delete it.")
+            raise ValueError(
+                f"{path} is a record by the name of {result.record.name!r}; rename it, or"
+                " delete it."
+            )
     except (OSError, TypeError, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"{path} is no record that this version can read ({type(error).__name__}: {error}); make it again."
+            f"{path} is no record that this version can read ({type(error).__name__}: {error});"
+            " make it again."
         ) from error
     return dataclasses.replace(result, recorded=True)
 
@@ -127,4 +150,8 @@ def _command(result: Result) -> str:
 def _machine(device: Mapping[str, Any]) -> str:
     """The kind of machine, such as "2-core x86-64 CPU": no name of any one."""
     host = device.get("host", "CPU")
-    return host if device["platform"] == "cpu" else f"{device['count']} × {device['kind']} ({host} host)"
+    return (
+        host
+        if device["platform"] == "cpu"
+        else f"{device['count']} × {device['kind']} ({host} host)"
+    )

@@ -1,4 +1,6 @@
-"""All experiments, or some, run one after another or several at a time; one that fails costs the others nothing."""
+"""All experiments, or some, run one after another or several at a time; one that fails costs the
+others nothing.
+"""
 
 import os
 import time
@@ -21,7 +23,9 @@ from specjax.report.record import Result
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an experiment: its result, or why it failed and where; and the folder of what it has computed."""
+    """What became of an experiment: its result, or why it failed and where; and the folder of what
+    it has computed.
+    """
 
     name: str
     seconds: float
@@ -32,13 +36,20 @@ class Outcome:
 
 
 def jobs_here() -> int:
-    """How many experiments at a time this machine holds: two on a CPU of two cores or more, of which one alone does not use both."""
+    """How many experiments at a time this machine holds: two on a CPU of two cores or more, of
+    which one alone does not use both.
+    """
     return min(2, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
 
 
 def longest_first(names: Sequence[str], recorded: Mapping[str, Result]) -> list[str]:
-    """The names in the order in which several at a time end soonest, by the seconds of their records; without a record first."""
-    return sorted(names, key=lambda name: -recorded[name].record.seconds if name in recorded else float("-inf"))
+    """The names in the order in which several at a time end soonest, by the seconds of their
+    records; without a record first.
+    """
+    return sorted(
+        names,
+        key=lambda name: -recorded[name].record.seconds if name in recorded else float("-inf"),
+    )
 
 
 def without_record(
@@ -46,29 +57,49 @@ def without_record(
 ) -> list[str]:
     """The names that have neither a record nor a result of the scale or a larger one."""
     known = [*recorded.values(), *results]
-    there = {each.record.name for each in known if SCALES.index(each.record.scale) >= SCALES.index(scale)}
+    there = {
+        each.record.name for each in known if SCALES.index(each.record.scale) >= SCALES.index(scale)
+    }
     return [name for name in names if name not in there]
 
 
-def work_left(names: Sequence[str], scale: str, total: int, recorded: Mapping[str, Result], jobs: int) -> str:
-    """One sentence: how many experiments of `total` these are, and how long they take at least, by records of smaller scales."""
+def work_left(
+    names: Sequence[str], scale: str, total: int, recorded: Mapping[str, Result], jobs: int
+) -> str:
+    """One sentence: how many experiments of `total` these are, and how long they take at least, by
+    records of smaller scales.
+    """
     if not names:
         have = "The experiment has" if total == 1 else f"All {total} experiments have"
-        return f"{have} a record or a result of scale {scale} or a larger one; nothing is left to run."
+        return (
+            f"{have} a record or a result of scale {scale} or a larger one; nothing is left to run."
+        )
     seconds = sum(recorded[name].record.seconds for name in names if name in recorded) / jobs
     longer = (
-        f"; by their records of smaller ones they take longer than {timedelta(seconds=round(seconds))}"
+        "; by their records of smaller ones they take longer than"
+        f" {timedelta(seconds=round(seconds))}"
         if seconds
         else ""
     )
-    return f"{len(names)} of {total} experiments have neither a record nor a result of scale {scale} or a larger one{longer}."
+    return (
+        f"{len(names)} of {total} experiments have neither a record nor a result of scale {scale}"
+        f" or a larger one{longer}."
+    )
 
 
-def attempts(names: Sequence[str], scale: str, out: Path, jobs: int, begun: Callable[[str], None]) -> Iterator[Outcome]:
-    """The outcome of each experiment at a scale, stored in `out/NAME`, as they end; `begun` is called with each when it begins."""
+def attempts(
+    names: Sequence[str], scale: str, out: Path, jobs: int, begun: Callable[[str], None]
+) -> Iterator[Outcome]:
+    """The outcome of each experiment at a scale, stored in `out/NAME`, as they end; `begun` is
+    called with each when it begins.
+    """
     for name, outcome in processes.each(partial(attempt, scale=scale, out=out), names, jobs, begun):
         ended = "its process ended; if memory was short, take --jobs 1"
-        yield Outcome(name, 0.0, None, failure=f"{name} failed: {ended}") if outcome is None else outcome
+        yield (
+            Outcome(name, 0.0, None, failure=f"{name} failed: {ended}")
+            if outcome is None
+            else outcome
+        )
 
 
 def attempt(name: str, scale: str, out: Path) -> Outcome:
@@ -82,5 +113,7 @@ def attempt(name: str, scale: str, out: Path) -> Outcome:
             result = produce(experiment, scale, config, out)
     except Exception as error:
         failure = f"{name} failed with {type(error).__name__}: {' '.join(str(error).split())}"
-        return Outcome(name, time.perf_counter() - start, None, failure=failure, trace=traceback.format_exc())
+        return Outcome(
+            name, time.perf_counter() - start, None, failure=failure, trace=traceback.format_exc()
+        )
     return Outcome(name, time.perf_counter() - start, result, kept)

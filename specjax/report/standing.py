@@ -1,4 +1,6 @@
-"""Where the rows of a ledger stand: their statuses, from the statements that cite them and the results in a folder."""
+"""Where the rows of a ledger stand: their statuses, from the statements that cite them and the
+results in a folder.
+"""
 
 import json
 import math
@@ -23,9 +25,11 @@ _FALSE: dict[lab.Status, lab.Status] = {"corrected": "false"}
 
 
 class Cited(NamedTuple):
-    """A statement that cites a row, with the result that judged it and its check: None where nothing that decides was run.
+    """A statement that cites a row, with the result that judged it and its check: None where
+    nothing that decides was run.
 
-    `recorded` is the check of the record of a larger run, where its other verdict makes the row depend on the configuration.
+    `recorded` is the check of the record of a larger run, where its other verdict makes the row
+    depend on the configuration.
     """
 
     experiment: str
@@ -39,7 +43,11 @@ class Cited(NamedTuple):
         """Where the result is from, if it was not run here, or what the record says otherwise."""
         if self.recorded is not None:
             return f" (here; {self.recorded.verdict} in the record)"
-        return f" (record of scale {self.result.record.scale})" if self.result and self.result.recorded else ""
+        return (
+            f" (record of scale {self.result.record.scale})"
+            if self.result and self.result.recorded
+            else ""
+        )
 
 
 class Standing(NamedTuple):
@@ -56,10 +64,15 @@ class Standing(NamedTuple):
 
     @property
     def judged(self) -> list[Cited]:
-        """The statements that were judged: first those that make the status what it is, and of those the one with the nearest rival."""
+        """The statements that were judged: first those that make the status what it is, and of
+        those the one with the nearest rival.
+        """
         found = [(cited, cited.check) for cited in self.cited if cited.check is not None]
         return [
-            cited for cited, _ in sorted(found, key=lambda each: (not _makes(self.status, *each), _nearest(each[1])))
+            cited
+            for cited, _ in sorted(
+                found, key=lambda each: (not _makes(self.status, *each), _nearest(each[1]))
+            )
         ]
 
     @property
@@ -69,14 +82,20 @@ class Standing(NamedTuple):
 
     @property
     def decided(self) -> tuple[str, ...]:
-        """The same statements with their powers, as `statement: power`, and with the scale where a record has them."""
+        """The same statements with their powers, as `statement: power`, and with the scale where a
+        record has them.
+        """
         return tuple(
-            f"{by.statement.name}: {by.check.power or by.check.verdict}{by.where}" for by in self.judged if by.check
+            f"{by.statement.name}: {by.check.power or by.check.verdict}{by.where}"
+            for by in self.judged
+            if by.check
         )
 
 
 class Paper(NamedTuple):
-    """What a report tells of a paper: its rows, none where it has no ledger, and the results that belong to it."""
+    """What a report tells of a paper: its rows, none where it has no ledger, and the results that
+    belong to it.
+    """
 
     name: str
     rows: tuple[Standing, ...]
@@ -94,13 +113,22 @@ class Paper(NamedTuple):
 
     def cited_by(self, result: Result) -> tuple[lab.Row, ...]:
         """The rows that statements of an experiment cite."""
-        return tuple(row.row for row in self.rows if any(c.experiment == result.record.name for c in row.cited))
+        return tuple(
+            row.row
+            for row in self.rows
+            if any(c.experiment == result.record.name for c in row.cited)
+        )
 
     def elsewhere(self, result: Result) -> tuple[lab.Check, ...]:
-        """The checks of a result that decide no row: those of a smoke run, of an experiment that this version does not have, or left open
-        where the record decides.
+        """The checks of a result that decide no row: those of a smoke run, of an experiment that
+        this version does not have, or left open where the record decides.
         """
-        told = {cited.check.name for row in self.rows for cited in row.cited if cited.check and cited.result is result}
+        told = {
+            cited.check.name
+            for row in self.rows
+            for cited in row.cited
+            if cited.check and cited.result is result
+        }
         return tuple(check for check in result.checks if check.name not in told)
 
     @property
@@ -111,7 +139,9 @@ class Paper(NamedTuple):
 
 def known() -> dict[str, lab.Ledger]:
     """The ledgers of the papers, and of whatever else an experiment belongs to, by paper."""
-    others = {experiment.ledger.paper: experiment.ledger for experiment in experiments.load_all().values()}
+    others = {
+        experiment.ledger.paper: experiment.ledger for experiment in experiments.load_all().values()
+    }
     return {paper: ledger(paper) for paper in PAPERS} | others
 
 
@@ -134,7 +164,8 @@ def papers(results: Sequence[Result]) -> list[Paper]:
 
 
 def deciding(out: Path) -> list[Result]:
-    """The results in the folder `out`, and the records: what `rows` takes, read once for all papers.
+    """The results in the folder `out`, and the records: what `rows` takes, read once for all
+    papers.
 
     Raises:
         ValueError: a result or a record of another version.
@@ -143,16 +174,21 @@ def deciding(out: Path) -> list[Result]:
 
 
 def rows(paper: str, results: Sequence[Result]) -> list[Standing]:
-    """Every row of a paper's ledger, in the order of the paper; what was not run, or at smoke scale only, is said so.
+    """Every row of a paper's ledger, in the order of the paper; what was not run, or at smoke scale
+    only, is said so.
 
-    Records are of the largest runs. So a row that the runs leave open stands as in the records, and one of which runs and records say
-    different things depends on the configuration.
+    Records are of the largest runs. So a row that the runs leave open stands as in the records, and
+    one of which runs and records say different things depends on the configuration.
 
     Raises:
         ValueError: a result of another version.
     """
     # A smoke run is there to be quick, and decides no row.
-    runs = {result.record.name: result for result in results if not result.recorded and result.record.scale != "smoke"}
+    runs = {
+        result.record.name: result
+        for result in results
+        if not result.recorded and result.record.scale != "smoke"
+    }
     kept = {result.record.name: result for result in results if result.recorded}
     cited: dict[str, list[tuple[Cited, Cited]]] = {}
     for name, experiment in experiments.load_all().items():
@@ -167,7 +203,9 @@ def rows(paper: str, results: Sequence[Result]) -> list[Standing]:
 
 def counts(rows: Sequence[Standing]) -> str:
     """How many rows have each status, as in `12 holds, 3 open`."""
-    return ", ".join(f"{number} {status}" for status, number in Counter(row.status for row in rows).most_common())
+    return ", ".join(
+        f"{number} {status}" for status, number in Counter(row.status for row in rows).most_common()
+    )
 
 
 def cells(standing: Standing) -> tuple[str, ...]:
@@ -181,9 +219,14 @@ def cells(standing: Standing) -> tuple[str, ...]:
 def _by_run_and_record(
     experiment: str, statement: lab.Statement, run: Result | None, record: Result | None
 ) -> tuple[Cited, Cited]:
-    """A statement as the run has it, and as the record of a larger one has it; twice the same where there is only one."""
+    """A statement as the run has it, and as the record of a larger one has it; twice the same where
+    there is only one.
+    """
     check, kept = _check(statement, run), _check(statement, record)
-    here, there = Cited(experiment, statement, run, check), Cited(experiment, statement, record, kept)
+    here, there = (
+        Cited(experiment, statement, run, check),
+        Cited(experiment, statement, record, kept),
+    )
     if run is None or check is None:
         return (here, here) if kept is None else (there, there)
     if record is None or kept is None or not _says_more(record.record, kept, run.record, check):
@@ -197,7 +240,9 @@ def _check(statement: lab.Statement, result: Result | None) -> lab.Check | None:
 
 
 def _says_more(record: Record, kept: lab.Check, run: Record, check: lab.Check) -> bool:
-    """Whether a record judges the same statement as a run, by the same rule, in another configuration of no smaller scale."""
+    """Whether a record judges the same statement as a run, by the same rule, in another
+    configuration of no smaller scale.
+    """
     words = [(each.says, _NUMBERS.sub("", each.rule)) for each in (kept, check)]
     # Other seeds are no other setting. In files there are lists where a configuration has tuples.
     settings = [json.dumps({**each.config, "seed": None}, sort_keys=True) for each in (record, run)]
@@ -213,9 +258,11 @@ def _standing(row: lab.Row, cited: Sequence[tuple[Cited, Cited]]) -> Standing:
     if status == "depends" or _FALSE.get(status, status) == _FALSE.get(by_records, by_records):
         return Standing(row, status, ran)
     differing = (
-        here._replace(recorded=there.check)
-        if here.check and there.check and here.check.verdict != there.check.verdict
-        else here
+        (
+            here._replace(recorded=there.check)
+            if here.check and there.check and here.check.verdict != there.check.verdict
+            else here
+        )
         for here, there in cited
     )
     return Standing(row, "depends", tuple(differing))
@@ -232,7 +279,9 @@ def _citation(cited: Cited) -> lab.Citation:
 
 
 def _nearest(check: lab.Check) -> float:
-    """Standard errors to the nearest rival, infinite without rivals; negative, those to a refuted prediction itself."""
+    """Standard errors to the nearest rival, infinite without rivals; negative, those to a refuted
+    prediction itself.
+    """
     if check.verdict == "refuted":
         return -(check.away or 0.0)
     distances = [rival["standard_errors"] for rival in check.rivals]
@@ -240,11 +289,17 @@ def _nearest(check: lab.Check) -> float:
 
 
 def _makes(status: lab.Status, cited: Cited, check: lab.Check) -> bool:
-    verdict, corrected, elsewhere = check.verdict, cited.statement.corrected, cited.statement.elsewhere
+    verdict, corrected, elsewhere = (
+        check.verdict,
+        cited.statement.corrected,
+        cited.statement.elsewhere,
+    )
     return {
         "holds": not corrected,
         "corrected": corrected and verdict == "confirmed",
         "false": not corrected and verdict == "refuted",
-        "depends": check.depends or cited.recorded is not None or (elsewhere and verdict == "confirmed"),
+        "depends": (
+            check.depends or cited.recorded is not None or (elsewhere and verdict == "confirmed")
+        ),
         "open": verdict == "inconclusive" or (corrected and verdict == "refuted"),
     }.get(status, True)

@@ -14,7 +14,9 @@ _SIZE = (288, 192)
 
 
 def ensure(folder: Path) -> None:
-    """Make the thumbnail of a result folder unless it is there; a new result comes in a new folder, and so without one."""
+    """Make the thumbnail of a result folder unless it is there; a new result comes in a new folder,
+    and so without one.
+    """
     made = folder / THUMBNAIL
     if made.exists():
         return

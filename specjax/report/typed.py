@@ -1,4 +1,6 @@
-"""JSON that has come from elsewhere: whether its values are of the types that a dataclass has them as."""
+"""JSON that has come from elsewhere: whether its values are of the types that a dataclass has them
+as.
+"""
 
 from collections.abc import Mapping
 from types import UnionType
@@ -8,7 +10,9 @@ _NUMBERS: dict[object, tuple[type, ...]] = {float: (int, float), int: (int,)}
 
 
 def require_types(kind: type, content: Any) -> None:
-    """Raises TypeError, with the first key, unless `content` has keys of a dataclass alone, with values of their types."""
+    """Raises TypeError, with the first key, unless `content` has keys of a dataclass alone, with
+    values of their types.
+    """
     if not isinstance(content, Mapping):
         raise TypeError(f"a {kind.__name__} is a mapping, got {type(content).__name__}")
     hints = get_type_hints(kind)
@@ -34,7 +38,9 @@ def _is(value: Any, hint: Any) -> bool:
             return listed and all(_is(each, arguments[0]) for each in value)
         return len(value) == len(arguments) and all(map(_is, value, arguments))
     if origin is Mapping:
-        return isinstance(value, Mapping) and all(_is(each, arguments[1]) for each in value.values())
+        return isinstance(value, Mapping) and all(
+            _is(each, arguments[1]) for each in value.values()
+        )
     if hint in _NUMBERS:
         return isinstance(value, _NUMBERS[hint]) and not isinstance(value, bool)
     return isinstance(value, hint)

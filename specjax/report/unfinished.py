@@ -1,7 +1,9 @@
-"""What an experiment has computed while it runs: `DIR/.unfinished/NAME-HASH`, a folder for each configuration, until its result is stored.
+"""What an experiment has computed while it runs: `DIR/.unfinished/NAME-HASH`, a folder for each
+configuration, until its result is stored.
 
-A run that is interrupted, in whatever way, leaves its folder there, and the same command goes on from it. It is beside the results and
-not in `DIR/NAME`, because that folder is replaced as a whole and holds the older result until then.
+A run that is interrupted, in whatever way, leaves its folder there, and the same command goes on
+from it. It is beside the results and not in `DIR/NAME`, because that folder is replaced as a whole
+and holds the older result until then.
 """
 
 import dataclasses
@@ -25,7 +27,9 @@ _LETTERS = 8
 
 def unfinished_in(out: Path, name: str, config: Any) -> Path:
     """The folder of an experiment at a configuration, which need not exist."""
-    digest = hashlib.sha256(json.dumps(dataclasses.asdict(config), sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(
+        json.dumps(dataclasses.asdict(config), sort_keys=True).encode()
+    ).hexdigest()
     return out / FOLDER / f"{name}-{digest[:_LETTERS]}"
 
 
@@ -39,7 +43,8 @@ def begin(name: str, config: Any, out: Path) -> Path:
 
 @contextmanager
 def kept(folder: Path) -> Iterator[None]:
-    """Within the block, sweeps and trainings keep what they compute in `folder`, locked; where they keep nothing, none is left.
+    """Within the block, sweeps and trainings keep what they compute in `folder`, locked; where they
+    keep nothing, none is left.
 
     Raises:
         ValueError: the folder cannot be made.
@@ -49,7 +54,9 @@ def kept(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"{folder} cannot be made ({error.strerror or error}); choose another --out.") from error
+        raise ValueError(
+            f"{folder} cannot be made ({error.strerror or error}); choose another --out."
+        ) from error
     with _locked(folder):
         try:
             with keeping.under(folder):
@@ -75,7 +82,8 @@ def _locked(folder: Path) -> Iterator[None]:
             held.enter_context(keeping.locked(folder / _LOCK))
         except BlockingIOError as error:
             raise StoreError(
-                f"Another process computes the same, and keeps it in {folder}; wait for it to end, or choose another --out."
+                f"Another process computes the same, and keeps it in {folder}; wait for it to end,"
+                " or choose another --out."
             ) from error
         yield
 

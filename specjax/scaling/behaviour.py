@@ -1,4 +1,6 @@
-"""Whether something is stable, grows or vanishes as the width grows, by the relations of the lab."""
+"""Whether something is stable, grows or vanishes as the width grows, by the relations of the
+lab.
+"""
 
 import warnings
 from typing import Literal, NamedTuple
@@ -16,11 +18,13 @@ LEAST_WIDTHS = 3
 
 
 class Behaviour(NamedTuple):
-    """A verdict, with the exponent in the width of a power law and its 95 % interval, NaN where there is none.
+    """A verdict, with the exponent in the width of a power law and its 95 % interval, NaN where
+    there is none.
 
-    The verdict is by the local exponent between the two largest widths ± 4 standard errors, and by what the curves through all widths
-    allow (`lab.settles`, `lab.vanishes`, `lab.grows`), not by the exponent. "zero" is zero at every width in every seed. `reason` says why
-    nothing was decided.
+    The verdict is by the local exponent between the two largest widths ± 4 standard errors, and by
+    what the curves through all widths allow (`lab.settles`, `lab.vanishes`, `lab.grows`), not by
+    the exponent. "zero" is zero at every width in every seed. `reason` says why nothing was
+    decided.
     """
 
     verdict: Verdict
@@ -66,11 +70,14 @@ def _verdict(draws: xr.DataArray) -> tuple[Verdict, str]:
     at = found.deciding
     return (
         "not decided",
-        found.reason or f"The local exponent at the end is {at.estimate:.2g} ({at.low:.2g} to {at.high:.2g}).",
+        found.reason
+        or f"The local exponent at the end is {at.estimate:.2g} ({at.low:.2g} to {at.high:.2g}).",
     )
 
 
 def _confirmed(relation: Relation) -> bool:
     """Whether the data confirm it, and none of the relation's own perturbations of them do."""
     others = relation.perturbed().values()
-    return relation.judge({}).verdict == "confirmed" and all(other.judge({}).verdict != "confirmed" for other in others)
+    return relation.judge({}).verdict == "confirmed" and all(
+        other.judge({}).verdict != "confirmed" for other in others
+    )

@@ -1,7 +1,9 @@
-"""The coordinate check: which activations and updates of a model grow or vanish with its width in the first steps of training.
+"""The coordinate check: which activations and updates of a model grow or vanish with its width in
+the first steps of training.
 
-In a parametrization in which rates transfer the activations, their changes and what each layer's update does to its inputs are of
-order 1 at every width (Yang and Hu 2021, arXiv 2011.14522; the check itself: Yang et al. 2022, arXiv 2203.03466, appendix D.1).
+In a parametrization in which rates transfer the activations, their changes and what each layer's
+update does to its inputs are of order 1 at every width (Yang and Hu 2021, arXiv 2011.14522; the
+check itself: Yang et al. 2022, arXiv 2203.03466, appendix D.1).
 """
 
 import warnings
@@ -33,7 +35,9 @@ _NAMED = 3
 
 
 class Row(NamedTuple):
-    """One quantity of one layer after `step` steps: its verdict, and its exponent in the width with a 95 % interval."""
+    """One quantity of one layer after `step` steps: its verdict, and its exponent in the width with
+    a 95 % interval.
+    """
 
     layer: str
     quantity: str
@@ -45,7 +49,10 @@ class Row(NamedTuple):
 
     def __str__(self) -> str:
         low, high = self.interval
-        return f"the {_TOLD[self.quantity]} of {self.layer} {self.verdict} as width^{self.exponent:.2f} ({low:.2f} to {high:.2f})"
+        return (
+            f"the {_TOLD[self.quantity]} of {self.layer} {self.verdict} as"
+            f" width^{self.exponent:.2f} ({low:.2f} to {high:.2f})"
+        )
 
 
 _TOLD = {
@@ -68,8 +75,8 @@ class CoordinateCheck:
     """What became of every layer as the width grew; prints as a table with the verdict.
 
     Attributes:
-        data: Each quantity of `scaling.coordinates.QUANTITIES` over (width, seed, step, layer), and of `OTHERS` over "other" in the
-            place of "layer".
+        data: Each quantity of `scaling.coordinates.QUANTITIES` over (width, seed, step, layer), and
+            of `OTHERS` over "other" in the place of "layer".
         rows: Every quantity of every layer after the last step.
     """
 
@@ -83,40 +90,61 @@ class CoordinateCheck:
 
     @property
     def wrong(self) -> tuple[Row, ...]:
-        """Of the last step: what is not of order 1: changes and updates that grow or vanish, and outputs that grow."""
+        """Of the last step: what is not of order 1: changes and updates that grow or vanish, and
+        outputs that grow.
+        """
         return tuple(
             row
             for row in self.rows
-            if (row.quantity in ("output_change", "update_output") and row.verdict in ("grows", "vanishes"))
+            if (
+                row.quantity in ("output_change", "update_output")
+                and row.verdict in ("grows", "vanishes")
+            )
             or (row.quantity == "output" and row.verdict == "grows")
         )
 
     @property
     def verdict(self) -> Literal["stable", "not stable", "not decided"]:
-        """Stable if every change and update is, and no output may grow; not stable if something is `wrong`."""
+        """Stable if every change and update is, and no output may grow; not stable if something is
+        `wrong`.
+        """
         if self.wrong:
             return "not stable"
         open_ = [row for row in self.rows if row.quantity in SHOWN and row.verdict == "not decided"]
         return "not decided" if open_ else "stable"
 
     def at(self, step: int) -> tuple[Row, ...]:
-        """The rows after `step` steps, 0 to `steps`; 0 is before training, where nothing has changed."""
+        """The rows after `step` steps, 0 to `steps`; 0 is before training, where nothing has
+        changed.
+        """
         if step not in self.data.step:
             raise ValueError(f"There are the steps 0 to {int(self.data.step[-1])}, got {step}.")
         return _rows(self.data, step)
 
     def table(self, step: int | None = None, quantities: Sequence[str] = SHOWN) -> str:
-        """A line for each layer and quantity after `step` steps, by default the last: exponent, interval, verdict."""
+        """A line for each layer and quantity after `step` steps, by default the last: exponent,
+        interval, verdict.
+        """
         if unknown := [name for name in quantities if name not in (*QUANTITIES, *OTHERS)]:
-            raise ValueError(f"There is no quantity {unknown[0]!r}; there are {', '.join((*QUANTITIES, *OTHERS))}.")
+            raise ValueError(
+                f"There is no quantity {unknown[0]!r}; there are"
+                f" {', '.join((*QUANTITIES, *OTHERS))}."
+            )
         cells = [["layer", "quantity", "exponent", "interval", "verdict"]]
         for row in self.rows if step is None else self.at(step):
             if row.quantity in quantities:
                 low, high = row.interval
-                shown = ["–", "–"] if np.isnan(row.exponent) else [f"{row.exponent:.2f}", f"{low:.2f} to {high:.2f}"]
+                shown = (
+                    ["–", "–"]
+                    if np.isnan(row.exponent)
+                    else [f"{row.exponent:.2f}", f"{low:.2f} to {high:.2f}"]
+                )
                 cells.append([row.layer, row.quantity, *shown, row.verdict])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            for row in cells
+        ]
         return "\n".join(line.rstrip() for line in lines)
 
     def __repr__(self) -> str:
@@ -130,13 +158,16 @@ class CoordinateCheck:
         return f"{self.table()}\n{told[self.verdict]}"
 
     def plot(self, quantity: str = "update_output", ax: Axes | None = None) -> Axes:
-        """Draws the means of a quantity after the last step against the width, a curve for each layer; in `ax` or a new figure."""
+        """Draws the means of a quantity after the last step against the width, a curve for each
+        layer; in `ax` or a new figure.
+        """
         if ax is None:
             _, ax = plt.subplots(layout="constrained")
         rows = [row for row in self.rows if row.quantity == quantity]
         if not rows:
             raise ValueError(
-                f"There is no quantity {quantity!r}; there are {', '.join(dict.fromkeys(r.quantity for r in self.rows))}."
+                f"There is no quantity {quantity!r}; there are"
+                f" {', '.join(dict.fromkeys(r.quantity for r in self.rows))}."
             )
         values = _last(self.data, quantity)
         for place, row in enumerate(rows):
@@ -179,18 +210,22 @@ def coordinate_check(
     store: str | Path | None = None,
     progress: bool | None = None,
 ) -> CoordinateCheck:
-    """Trains a model for a few steps at every width and seed, and says which activations and updates grow or vanish with the width.
+    """Trains a model for a few steps at every width and seed, and says which activations and
+    updates grow or vanish with the width.
 
-    One program is compiled for each width. Layers are found by tracing the loss, as `specjax.diagnostics.layer_report` finds them:
-    products with a parameter, looked-up embeddings; no convolutions, and nothing inside `while_loop` or `cond`.
+    One program is compiled for each width. Layers are found by tracing the loss, as
+    `specjax.diagnostics.layer_report` finds them: products with a parameter, looked-up embeddings;
+    no convolutions, and nothing inside `while_loop` or `cond`.
 
     Args:
         build: As for `specjax.scaling.transfer`, like `loss` and `optimizer`; `build` gets ints.
         loss: See `build`.
         optimizer: See `build`.
         rate: What `optimizer` gets; one at which all widths train.
-        widths: Three different ints or more, best five or more in equal ratios: limits are told from growth only then.
-        batch: A tree of arrays, or `batch(key)`, which draws one for every step and seed. All quantities are on the first step's.
+        widths: Three different ints or more, best five or more in equal ratios: limits are told
+            from growth only then.
+        batch: A tree of arrays, or `batch(key)`, which draws one for every step and seed. All
+            quantities are on the first step's.
         steps: Steps of training.
         seeds: How many seeds.
         key: From which the keys of the seeds are folded; key(0) by default.
@@ -202,7 +237,8 @@ def coordinate_check(
         The quantities at every step, and a verdict for each after the last.
 
     Raises:
-        ValueError: as `transfer`; fewer than three widths; a model with other layers at one width than at another.
+        ValueError: as `transfer`; fewer than three widths; a model with other layers at one width
+            than at another.
 
     Warns:
         RoughFitWarning: fewer than 10 seeds, or three widths.
@@ -210,16 +246,20 @@ def coordinate_check(
     key = jax.random.key(0) if key is None else key
     check_sizes("width", widths)
     if len(set(widths)) < LEAST_WIDTHS:
-        raise ValueError(f"A coordinate check needs {LEAST_WIDTHS} different widths or more, got {list(widths)}.")
+        raise ValueError(
+            f"A coordinate check needs {LEAST_WIDTHS} different widths or more, got {list(widths)}."
+        )
     if steps < 1 or not rate > 0:
         raise ValueError(
-            f"A coordinate check needs one step or more and a positive rate, got steps={steps} and rate={rate}."
+            f"A coordinate check needs one step or more and a positive rate, got steps={steps} and"
+            f" rate={rate}."
         )
     problem = checked(Problem(build, loss, optimizer, batch), widths, float(rate), key)
     layers, others = _same_names({width: names(problem, key, width) for width in widths})
     if seeds < _FEW or len(widths) <= LEAST_WIDTHS:
         warnings.warn(
-            f"Verdicts on {seeds} seeds and {len(widths)} widths are rough; take {_FEW} seeds and {LEAST_WIDTHS + 1} widths or more.",
+            f"Verdicts on {seeds} seeds and {len(widths)} widths are rough; take {_FEW} seeds and"
+            f" {LEAST_WIDTHS + 1} widths or more.",
             RoughFitWarning,
             stacklevel=2,
         )
@@ -244,7 +284,9 @@ def coordinate_check(
 
 
 def _worst(rows: Sequence[Row]) -> str:
-    """The rows whose exponents are farthest from 0, and how many more there are; one without an exponent is none of them."""
+    """The rows whose exponents are farthest from 0, and how many more there are; one without an
+    exponent is none of them.
+    """
     ordered = sorted(rows, key=lambda row: -abs(np.nan_to_num(row.exponent)))
     more = len(rows) - _NAMED
     return "; ".join([*map(str, ordered[:_NAMED]), *([f"and {more} more"] if more > 0 else [])])
@@ -255,7 +297,8 @@ def _same_names(found: dict[int, tuple[list[str], list[str]]]) -> tuple[list[str
     for width in others:
         if found[width] != found[first]:
             raise ValueError(
-                f"build needs to give the same layers at every width, got {found[first][0]} at {first} and {found[width][0]} at {width}."
+                f"build needs to give the same layers at every width, got {found[first][0]} at"
+                f" {first} and {found[width][0]} at {width}."
             )
     return found[first]
 
@@ -265,7 +308,9 @@ def _labelled(data: xr.Dataset, layers: list[str], others: list[str]) -> xr.Data
     for names_, dim, labels in ((QUANTITIES, "layer", layers), (OTHERS, "other", others)):
         for name in names_ if labels else ():
             array = data[name].rename({f"{name}_dim_0": "step", f"{name}_dim_1": dim})
-            quantities[name] = array.assign_coords({"step": np.arange(array.sizes["step"]), dim: labels})
+            quantities[name] = array.assign_coords(
+                {"step": np.arange(array.sizes["step"]), dim: labels}
+            )
     return xr.Dataset(quantities, attrs=data.attrs)
 
 
@@ -274,7 +319,9 @@ def _rows(data: xr.Dataset, step: int) -> tuple[Row, ...]:
     for name in data.data_vars:
         dim = "layer" if name in QUANTITIES else "other"
         for place, label in enumerate(data[dim].values):
-            found: Behaviour = behaviour(data[name].sel(step=step).isel({dim: place}, drop=True).drop_vars("step"))
+            found: Behaviour = behaviour(
+                data[name].sel(step=step).isel({dim: place}, drop=True).drop_vars("step")
+            )
             rows.append(Row(str(label), str(name), step, *found))
     order = {label: place for place, label in enumerate(dict.fromkeys(row.layer for row in rows))}
     return tuple(sorted(rows, key=lambda row: order[row.layer]))

@@ -1,8 +1,10 @@
-"""What a training does to each layer in its first steps: sizes of activations, of their changes and of ΔW x, and norms of W and ΔW.
+"""What a training does to each layer in its first steps: sizes of activations, of their changes and
+of ΔW x, and norms of W and ΔW.
 
-The layers are the linear maps of the traced loss (`specjax.diagnostics.linear_maps`), so that no hook in the model is needed: what a
-parameter W is multiplied with are the inputs x, and W x, times the numbers that multiply it afterwards as an output multiplier does, is
-the output. All sizes are on one batch, that of the first step, whatever later steps are trained on.
+The layers are the linear maps of the traced loss (`specjax.diagnostics.linear_maps`), so that no
+hook in the model is needed: what a parameter W is multiplied with are the inputs x, and W x, times
+the numbers that multiply it afterwards as an output multiplier does, is the output. All sizes are
+on one batch, that of the first step, whatever later steps are trained on.
 """
 
 from collections.abc import Sequence
@@ -37,13 +39,17 @@ QUANTITIES = {
 OTHERS = {"other_rms": "RMS of the parameter", "other_update_rms": "RMS of its change"}
 """Of a parameter in no linear map: a bias, a gain."""
 _ITERATIONS = 24
-"""Of the power iteration for a spectral norm: of a Gaussian matrix it is then within 2 % of the norm, at any width."""
+"""Of the power iteration for a spectral norm: of a Gaussian matrix it is then within 2 % of the
+norm, at any width.
+"""
 
 
 def measured(
     problem: Problem, key: Key[Array, ""], width: AnySize, rate: ArrayLike, steps: int
 ) -> dict[str, Float[Array, "{steps}+1 _"]]:
-    """Every quantity after 0, 1, …, `steps` steps, of every map or other parameter in the order of `names`."""
+    """Every quantity after 0, 1, …, `steps` steps, of every map or other parameter in the order of
+    `names`.
+    """
     model = problem.model(key, width)
     params, _ = eqx.partition(model, eqx.is_inexact_array)
     treedef = jax.tree.structure(params)
@@ -55,10 +61,13 @@ def measured(
 
     def sizes(leaves: list[Array], step: Int[Array, ""]) -> dict[str, Array]:
         now = probe.found(leaves, probe.batch)
-        rows = [_of_map(m, m0, leaves[m.leaf], start[m.leaf]) for m, m0 in zip(now, before, strict=True)]
+        rows = [
+            _of_map(m, m0, leaves[m.leaf], start[m.leaf]) for m, m0 in zip(now, before, strict=True)
+        ]
         found = {name: jnp.stack([row[name] for row in rows]) for name in QUANTITIES}
         for name in ("input_change", "output_change"):
-            # Before training both sides are the same by definition, and one of them was rounded in another part of the program.
+            # Before training both sides are the same by definition, and one of them was rounded in
+            # another part of the program.
             found[name] = jnp.where(step == 0, 0, found[name])
         if others:
             found["other_rms"] = jnp.stack([_rms(leaves[i]) for i in others])
@@ -69,7 +78,9 @@ def measured(
         carry: tuple[list[Array], optax.OptState], step: Int[Array, ""]
     ) -> tuple[tuple[list[Array], Any], dict[str, Array]]:
         leaves, state = carry
-        batch = eqx.filter(problem.at_step(key, step), lambda x: isinstance(x, jax.Array | np.ndarray))
+        batch = eqx.filter(
+            problem.at_step(key, step), lambda x: isinstance(x, jax.Array | np.ndarray)
+        )
         gradients = jax.grad(probe.loss)(leaves, batch)
         updates, state = transformation.update(
             jax.tree.unflatten(treedef, gradients), state, jax.tree.unflatten(treedef, leaves)
@@ -82,7 +93,9 @@ def measured(
 
 
 def names(problem: Problem, key: Key[Array, ""], width: int) -> tuple[list[str], list[str]]:
-    """The paths of the parameters of the linear maps, with a number where one has several uses, and of the other parameters."""
+    """The paths of the parameters of the linear maps, with a number where one has several uses, and
+    of the other parameters.
+    """
     told: list[tuple[list[str], list[str]]] = []
 
     def trace(key: Array) -> Array:
@@ -109,7 +122,9 @@ def _others(maps: Sequence[LinearMap], leaves: int) -> list[int]:
 
 
 def _of_map(now: LinearMap, before: LinearMap, leaf: Array, leaf_before: Array) -> dict[str, Array]:
-    w, w0, update = (at_least_float32(now.matrices(x)) for x in (leaf, leaf_before, leaf - leaf_before))
+    w, w0, update = (
+        at_least_float32(now.matrices(x)) for x in (leaf, leaf_before, leaf - leaf_before)
+    )
     norms = power_iteration(jnp.stack([w, update]), jax.random.key(0), steps=_ITERATIONS).value
     sizes = {
         "weight_rms": _rms(w),
@@ -119,7 +134,8 @@ def _of_map(now: LinearMap, before: LinearMap, leaf: Array, leaf_before: Array) 
         "update_norm": jnp.max(norms[1]),
     }
     if now.kind == "lookup":
-        # The inputs are one-hot columns, of which only the counts are known, and the same at every step.
+        # The inputs are one-hot columns, of which only the counts are known, and the same at every
+        # step.
         counts, rows = now.inputs, w.shape[-2]
         sizes |= {"input": jnp.sqrt(jnp.asarray(1 / w.shape[-1])), "input_change": jnp.zeros(())}
         for name, looked_up in (
@@ -127,7 +143,9 @@ def _of_map(now: LinearMap, before: LinearMap, leaf: Array, leaf_before: Array) 
             ("output_change", now.after * w - before.after * w0),
             ("update_output", now.after * update),
         ):
-            sizes[name] = jnp.sqrt(jnp.sum(counts * jnp.sum(looked_up**2, axis=-2)) / (rows * jnp.sum(counts)))
+            sizes[name] = jnp.sqrt(
+                jnp.sum(counts * jnp.sum(looked_up**2, axis=-2)) / (rows * jnp.sum(counts))
+            )
         return sizes
     x, x0 = at_least_float32(now.inputs), at_least_float32(before.inputs)
     output, output0 = now.after * (w @ x), before.after * (w0 @ x0)

@@ -1,4 +1,6 @@
-"""What it costs to train every size with the scalars, a rate say, that were tuned at the narrowest."""
+"""What it costs to train every size with the scalars, a rate say, that were tuned at the
+narrowest.
+"""
 
 from collections.abc import Mapping
 
@@ -10,10 +12,12 @@ from specjax.lab.relations import Relation
 
 
 def optima_of(loss: xr.DataArray, dim: str) -> dict[str, Optimum]:
-    """The optimum of each scalar at each size, the others being at the best point of the size's grid.
+    """The optimum of each scalar at each size, the others being at the best point of the size's
+    grid.
 
     Args:
-        loss: Dimensions `dim`, "seed" and one or more scalars, all coordinates but the seed's ascending.
+        loss: Dimensions `dim`, "seed" and one or more scalars, all coordinates but the seed's
+            ascending.
         dim: The size.
 
     Raises:
@@ -35,27 +39,37 @@ def optima_of(loss: xr.DataArray, dim: str) -> dict[str, Optimum]:
 
 
 def cost_of_narrowest(loss: xr.DataArray, optima: Mapping[str, Optimum]) -> xr.DataArray:
-    """The loss at the best point of the narrowest size's grid less that at the own best, over the mean of the latter, in every seed.
+    """The loss at the best point of the narrowest size's grid less that at the own best, over the
+    mean of the latter, in every seed.
 
     Args:
-        loss: Dimensions of the scalars, the size and "seed", all coordinates but the seed's ascending.
+        loss: Dimensions of the scalars, the size and "seed", all coordinates but the seed's
+            ascending.
         optima: Of these losses, by scalar.
 
     Returns:
-        Dimensions of the size, without the narrowest, and "seed". Infinite where the training diverges; of a loss that is exactly 0
-        there is no share, and the cost is then the loss itself.
+        Dimensions of the size, without the narrowest, and "seed". Infinite where the training
+        diverges; of a loss that is exactly 0 there is no share, and the cost is then the loss
+        itself.
     """
     (dim,) = {optimum.dim for optimum in optima.values()}
-    places = {name: xr.DataArray(optimum.best, {dim: loss[dim]}, (dim,)) for name, optimum in optima.items()}
+    places = {
+        name: xr.DataArray(optimum.best, {dim: loss[dim]}, (dim,))
+        for name, optimum in optima.items()
+    }
     own = loss.isel(places).drop_vars(list(optima))
     kept = loss.isel({name: int(place[0]) for name, place in places.items()}, drop=True)
     scale = abs(own.mean("seed"))
-    cost = ((kept - own) / scale.where(scale > 0, 1.0)).where(xr.ufuncs.isfinite(kept), float("inf"))
+    cost = ((kept - own) / scale.where(scale > 0, 1.0)).where(
+        xr.ufuncs.isfinite(kept), float("inf")
+    )
     return cost.isel({dim: slice(1, None)}).rename("cost of the narrowest's").transpose(dim, "seed")
 
 
 def costs_less(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: float) -> Relation:
-    """The mean cost is below a share of the loss at every size; nothing is decided where a best point is at an end of the grid."""
+    """The mean cost is below a share of the loss at every size; nothing is decided where a best
+    point is at an end of the grid.
+    """
     relation: Relation = lab.below(cost, tolerance, f"{100 * tolerance:g} % of the loss")
     for optimum in optima.values():
         relation = _tuned(relation, optimum)
@@ -63,8 +77,13 @@ def costs_less(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: flo
 
 
 def _tuned(relation: Relation, optimum: Optimum) -> Relation:
-    """A relation of what was tuned: inconclusive where a best value, of the means or of too many resamples, is an end of the grid."""
+    """A relation of what was tuned: inconclusive where a best value, of the means or of too many
+    resamples, is an end of the grid.
+    """
     at_ends = {"smallest": 0, "largest": len(optimum.grid) - 1}
-    chosen = [at_ends.get(place, int(best)) for place, best in zip(optimum.places, optimum.best, strict=True)]
+    chosen = [
+        at_ends.get(place, int(best))
+        for place, best in zip(optimum.places, optimum.best, strict=True)
+    ]
     places = xr.DataArray(chosen, {optimum.dim: optimum.sizes}, (optimum.dim,))
     return lab.within_grid(relation, places, len(optimum.grid))

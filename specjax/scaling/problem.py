@@ -1,4 +1,6 @@
-"""A model to be trained at several widths: how it is built, its loss, optimizer and data, and one training as a pure function."""
+"""A model to be trained at several widths: how it is built, its loss, optimizer and data, and one
+training as a pure function.
+"""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,12 +19,15 @@ from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 from specjax.sizes import AnySize, stream
 
 Build = Callable[[Key[Array, ""], Any], PyTree]
-"""`build(key, width)`, or `build(key, depth)`: a model as a tree with arrays. Its floating arrays are trained; all else stays."""
+"""`build(key, width)`, or `build(key, depth)`: a model as a tree with arrays. Its floating arrays
+are trained; all else stays.
+"""
 Loss = Callable[[PyTree, PyTree], Array]
 """`loss(model, batch)`, one number."""
 Optimizer = Callable[..., optax.GradientTransformation]
-"""`optimizer(rate)`, or of other scalars by their names; with `width=...` or `depth=...` too where it has an argument of the name of the
-size: an optax transformation."""
+"""`optimizer(rate)`, or of other scalars by their names; with `width=...` or `depth=...` too where
+it has an argument of the name of the size: an optax transformation.
+"""
 Scalars = ArrayLike | Mapping[str, ArrayLike]
 """A rate, or scalars by name."""
 Dim = Literal["width", "depth"]
@@ -30,7 +35,8 @@ Dim = Literal["width", "depth"]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is trained: see `Build`, `Loss` and `Optimizer`; `batch` is a tree of arrays, or a function of a key.
+    """What is trained: see `Build`, `Loss` and `Optimizer`; `batch` is a tree of arrays, or a
+    function of a key.
 
     `dim` is what the size is, a width or a depth.
     """
@@ -48,17 +54,27 @@ class Problem:
     def transformation(self, scalars: Scalars, size: AnySize) -> optax.GradientTransformation:
         """The optimizer at a rate, or at scalars by name, and a size."""
         named = {self.dim: size} if self.dim in inspect.signature(self.optimizer).parameters else {}
-        return self.optimizer(**scalars, **named) if isinstance(scalars, Mapping) else self.optimizer(scalars, **named)
+        return (
+            self.optimizer(**scalars, **named)
+            if isinstance(scalars, Mapping)
+            else self.optimizer(scalars, **named)
+        )
 
     def at_step(self, key: Key[Array, ""], step: ArrayLike) -> PyTree:
         """The batch that a seed is trained on at a step."""
-        return self.batch(jax.random.fold_in(stream(key, "batches"), step)) if callable(self.batch) else self.batch
+        return (
+            self.batch(jax.random.fold_in(stream(key, "batches"), step))
+            if callable(self.batch)
+            else self.batch
+        )
 
     def held_out(self, key: Key[Array, ""]) -> PyTree:
         """A batch of a seed that no step is trained on; where there is only one, that."""
         return self.batch(stream(key, "held out")) if callable(self.batch) else self.batch
 
-    def final_loss(self, key: Key[Array, ""], size: AnySize, scalars: Scalars, steps: int) -> Float[Array, ""]:
+    def final_loss(
+        self, key: Key[Array, ""], size: AnySize, scalars: Scalars, steps: int
+    ) -> Float[Array, ""]:
         """The loss of a seed after `steps` steps, on the batch that is held out."""
         params, static = eqx.partition(self.model(key, size), eqx.is_inexact_array)
         transformation = self.transformation(scalars, size)
@@ -66,33 +82,45 @@ class Problem:
         def loss(params: PyTree, batch: PyTree) -> Array:
             return self.loss(eqx.combine(params, static), batch)
 
-        def advance(carry: tuple[PyTree, optax.OptState], step: Int[Array, ""]) -> tuple[tuple[PyTree, Any], None]:
+        def advance(
+            carry: tuple[PyTree, optax.OptState], step: Int[Array, ""]
+        ) -> tuple[tuple[PyTree, Any], None]:
             params, state = carry
             gradients = jax.grad(loss)(params, self.at_step(key, step))
             updates, state = transformation.update(gradients, state, params)
             return (optax.apply_updates(params, updates), state), None
 
-        (params, _), _ = jax.lax.scan(advance, (params, transformation.init(params)), jnp.arange(steps))
+        (params, _), _ = jax.lax.scan(
+            advance, (params, transformation.init(params)), jnp.arange(steps)
+        )
         return loss(params, self.held_out(key))
 
 
 def check_sizes(dim: Dim, sizes: Any) -> None:
     """Raises ValueError unless `sizes` are two different positive ints or more."""
-    if np.ndim(sizes) != 1 or not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
+    if np.ndim(sizes) != 1 or not all(
+        isinstance(size, Integral) and int(size) > 0 for size in sizes
+    ):
         raise ValueError(f"{dim}s needs to be positive ints, got {sizes}; write e.g. (2, 4).")
     if len(set(sizes)) < 2 or len(set(sizes)) < len(sizes):
-        raise ValueError(f"What a {dim} changes is seen at two different ones or more, got {dim}s={list(sizes)}.")
+        raise ValueError(
+            f"What a {dim} changes is seen at two different ones or more, got {dim}s={list(sizes)}."
+        )
 
 
 def checked(
-    problem: Problem, sizes: Sequence[int], scalars: float | Mapping[str, float], key: Key[Array, ""]
+    problem: Problem,
+    sizes: Sequence[int],
+    scalars: float | Mapping[str, float],
+    key: Key[Array, ""],
 ) -> Problem:
     """The problem, after one step of it was traced at every size; nothing is compiled.
 
     Raises:
-        ValueError: a function that does not take what it gets; a batch that is no tree of arrays; sizes that are fewer than two, or of
-            which two give parameters of the same shapes; a model without floating arrays; a loss that is not one number; an optimizer
-            that is none. Whatever the functions themselves raise has a note of how they were called.
+        ValueError: a function that does not take what it gets; a batch that is no tree of arrays;
+            sizes that are fewer than two, or of which two give parameters of the same shapes; a
+            model without floating arrays; a loss that is not one number; an optimizer that is none.
+            Whatever the functions themselves raise has a note of how they were called.
     """
     dim = problem.dim
     check_sizes(dim, sizes)
@@ -106,29 +134,34 @@ def checked(
             traced = tuple(_one_step(problem, key, size, scalars))
         if traced in shapes:
             raise ValueError(
-                f"build needs to give another model at each {dim}, but its parameters have the same shapes at {dim} {shapes[traced]} "
-                f"and at {dim} {size}; use the {dim} that it gets."
+                f"build needs to give another model at each {dim}, but its parameters have the same"
+                f" shapes at {dim} {shapes[traced]} and at {dim} {size}; use the {dim} that it"
+                " gets."
             )
         shapes[traced] = size
     return problem
 
 
-def _one_step(problem: Problem, key: Array, size: int, scalars: float | Mapping[str, float]) -> list[tuple[int, ...]]:
+def _one_step(
+    problem: Problem, key: Array, size: int, scalars: float | Mapping[str, float]
+) -> list[tuple[int, ...]]:
     """The shapes of what is trained at a size, after a step has been traced."""
 
     def step(key: Array) -> tuple[PyTree, Array]:
         params, static = eqx.partition(problem.model(key, size), eqx.is_inexact_array)
         if not jax.tree.leaves(params):
             raise ValueError(
-                f"build needs to return a tree with floating arrays, which are what is trained; at {problem.dim} {size} it has none."
+                "build needs to return a tree with floating arrays, which are what is trained; at"
+                f" {problem.dim} {size} it has none."
             )
-        value, gradients = jax.value_and_grad(lambda p, b: _number(problem.loss(eqx.combine(p, static), b)))(
-            params, problem.at_step(key, 0)
-        )
+        value, gradients = jax.value_and_grad(
+            lambda p, b: _number(problem.loss(eqx.combine(p, static), b))
+        )(params, problem.at_step(key, 0))
         transformation = problem.transformation(jax.tree.map(jnp.asarray, scalars), size)
         if not (hasattr(transformation, "init") and hasattr(transformation, "update")):
             raise ValueError(
-                f"optimizer(rate) needs to return an optax transformation, got a {type(transformation).__name__}; pass e.g. optax.adam."
+                "optimizer(rate) needs to return an optax transformation, got a"
+                f" {type(transformation).__name__}; pass e.g. optax.adam."
             )
         state = transformation.init(params)
         try:
@@ -137,8 +170,8 @@ def _one_step(problem: Problem, key: Array, size: int, scalars: float | Mapping[
             if "missing" not in str(error):
                 raise
             raise ValueError(
-                f"An optimizer gets gradients, state and parameters, and this one asks for more ({error}); close over it in "
-                "optimizer(rate)."
+                "An optimizer gets gradients, state and parameters, and this one asks for more"
+                f" ({error}); close over it in optimizer(rate)."
             ) from error
         return optax.apply_updates(params, updates), value
 
@@ -152,11 +185,15 @@ def _told_how_called(dim: str, size: int) -> Iterator[None]:
     try:
         yield
     except (TypeError, AttributeError, IndexError, KeyError) as error:
-        note = f"This was raised at {dim} {size} in one of build(key, {dim}), loss(model, batch) and optimizer(rate)."
+        note = (
+            f"This was raised at {dim} {size} in one of build(key, {dim}), loss(model, batch) and"
+            " optimizer(rate)."
+        )
         if isinstance(error, jax.errors.ConcretizationTypeError):
             note += (
-                " The rate is a traced array there, one for all rates of the grid: a schedule that looks at its value, as those of optax "
-                "with warm-up do, is written with a peak of 1 and multiplied, lambda rate: optax.adam(lambda step: rate * schedule(step))."
+                " The rate is a traced array there, one for all rates of the grid: a schedule that"
+                " looks at its value, as those of optax with warm-up do, is written with a peak of"
+                " 1 and multiplied, lambda rate: optax.adam(lambda step: rate * schedule(step))."
             )
         error.add_note(note)
         raise
@@ -169,15 +206,17 @@ def _check_batch(batch: Any) -> None:
     leaves = jax.tree.leaves(batch, is_leaf=lambda node: isinstance(node, Iterator))
     if wrong := [leaf for leaf in leaves if not eqx.is_array_like(leaf)]:
         raise ValueError(
-            f"batch needs to be a tree of arrays, the batch of all steps, or a function of a key, got a {type(wrong[0]).__name__}; for "
-            "batches of your data write lambda key: jax.random.choice(key, data, (64,))."
+            "batch needs to be a tree of arrays, the batch of all steps, or a function of a key,"
+            f" got a {type(wrong[0]).__name__}; for batches of your data write lambda key:"
+            " jax.random.choice(key, data, (64,))."
         )
 
 
 def _number(value: Any) -> Array:
     if jnp.shape(value) != ():
         raise ValueError(
-            f"loss needs to return one number, got shape {jnp.shape(value)}; take the mean over the batch."
+            f"loss needs to return one number, got shape {jnp.shape(value)}; take the mean over the"
+            " batch."
         )
     return value
 
@@ -185,8 +224,8 @@ def _number(value: Any) -> Array:
 def _check_optimizer(optimizer: Any, scalars: float | Mapping[str, float], dim: str) -> None:
     if not callable(optimizer):
         raise ValueError(
-            f"optimizer needs to be a function of the rate, such as optax.adam, got a {type(optimizer).__name__}; write lambda rate: "
-            "and what it is made of."
+            "optimizer needs to be a function of the rate, such as optax.adam, got a"
+            f" {type(optimizer).__name__}; write lambda rate: and what it is made of."
         )
     signature = inspect.signature(optimizer)
     named = {dim: 0} if dim in signature.parameters else {}
@@ -198,24 +237,28 @@ def _check_optimizer(optimizer: Any, scalars: float | Mapping[str, float], dim: 
     except TypeError as error:
         wanted = f"{' and '.join(scalars)} by name" if isinstance(scalars, Mapping) else "a rate"
         raise ValueError(
-            f"optimizer gets {wanted}, and a {dim} where it has an argument of that name, but has the signature "
-            f"optimizer{signature} ({error}); give the others a default, or wrap it in a lambda."
+            f"optimizer gets {wanted}, and a {dim} where it has an argument of that name, but has"
+            f" the signature optimizer{signature} ({error}); give the others a default, or wrap it"
+            " in a lambda."
         ) from None
 
 
 def _check_call(name: str, function: Any, *arguments: str) -> None:
     wanted = f"{name}({', '.join(arguments)})"
     if not callable(function):
-        raise ValueError(f"{name} needs to be a function {wanted}, got a {type(function).__name__}.")
+        raise ValueError(
+            f"{name} needs to be a function {wanted}, got a {type(function).__name__}."
+        )
     own = list(inspect.signature(function).parameters)[: len(arguments)]
     if own != list(arguments) and sorted(own) == sorted(arguments):
         raise ValueError(
-            f"{name} is called as {wanted}, but has its arguments in the order {', '.join(own)}; write lambda {', '.join(arguments)}: "
-            f"{name}({', '.join(own)})."
+            f"{name} is called as {wanted}, but has its arguments in the order {', '.join(own)};"
+            f" write lambda {', '.join(arguments)}: {name}({', '.join(own)})."
         )
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
         raise ValueError(
-            f"{name} is called as {wanted}, but has the signature {name}{inspect.signature(function)} ({error}); wrap it in a lambda."
+            f"{name} is called as {wanted}, but has the signature"
+            f" {name}{inspect.signature(function)} ({error}); wrap it in a lambda."
         ) from None

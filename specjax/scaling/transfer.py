@@ -1,9 +1,12 @@
-"""Whether what was tuned at a narrow width is right at wide ones: final losses over width × rate × seed, and a verdict.
+"""Whether what was tuned at a narrow width is right at wide ones: final losses over width × rate ×
+seed, and a verdict.
 
-The practice is that of μTransfer (Yang et al. 2022, arXiv 2203.03466): tune at a small width, train at a large one. The verdict is about
-what that costs: at each wider width, seed by seed, the loss at the rate that is best at the narrowest width less that at the width's own
-best rate. The exponent of the optimal rate, which tells why, is `optimum`'s. A depth may stand in the place of the width, and in that of
-the rate other scalars, several of them as a grid.
+The practice is that of μTransfer (Yang et al. 2022, arXiv 2203.03466): tune at a small width, train
+at a large one. The verdict is about
+what that costs: at each wider width, seed by seed, the loss at the rate that is best at the
+narrowest width less that at the width's own best rate. The exponent of the optimal rate, which
+tells why, is `optimum`'s. A depth may stand in the place of the width, and in that of the rate
+other scalars, several of them as a grid.
 """
 
 import warnings
@@ -36,15 +39,18 @@ _LEAST: Mapping[str, str] = {"width": "the narrowest's", "depth": "the shallowes
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transfer:
-    """What became of a rate, or of other scalars, across widths or depths; prints as a table with the verdict.
+    """What became of a rate, or of other scalars, across widths or depths; prints as a table with
+    the verdict.
 
     Attributes:
-        data: The dataset of the sweep, with "loss" over (width, rate, seed), NaN or infinite where a training diverged; "depth" in the
-            place of "width", and the names of other scalars in that of "rate", if these were asked for.
-        optima: Of each scalar by name the best value at each width, and its exponent. Of several scalars each is sought where the others
-            have the best values of the width's grid.
-        cost: Over (width, seed), without the narrowest width: the loss at the narrowest width's best point of the grid less that at the
-            own best, over the mean of the latter. Infinite where the training diverges.
+        data: The dataset of the sweep, with "loss" over (width, rate, seed), NaN or infinite where
+            a training diverged; "depth" in the place of "width", and the names of other scalars in
+            that of "rate", if these were asked for.
+        optima: Of each scalar by name the best value at each width, and its exponent. Of several
+            scalars each is sought where the others have the best values of the width's grid.
+        cost: Over (width, seed), without the narrowest width: the loss at the narrowest width's
+            best point of the grid less that at the own best, over the mean of the latter. Infinite
+            where the training diverges.
         tolerance: The cost that counts.
         finding: What the lab's relation found, with its rule and its numbers.
     """
@@ -57,7 +63,9 @@ class Transfer:
 
     @classmethod
     def of(cls, data: xr.Dataset, tolerance: float) -> "Transfer":
-        """What the losses of trainings say, `data["loss"]` over (width or depth, scalars, seed); raises ValueError as `fits.optimum`."""
+        """What the losses of trainings say, `data["loss"]` over (width or depth, scalars, seed);
+        raises ValueError as `fits.optimum`.
+        """
         dim = "depth" if "depth" in data["loss"].dims else "width"
         loss = data["loss"].sortby([name for name in data["loss"].dims if name != "seed"])
         optima = optima_of(loss, dim)
@@ -71,22 +79,34 @@ class Transfer:
 
     @property
     def verdict(self) -> Transferring:
-        """Transfers if the cost is below the tolerance at every wider width; does not if it is not at one."""
+        """Transfers if the cost is below the tolerance at every wider width; does not if it is not
+        at one.
+        """
         return _VERDICTS[self.finding.verdict]
 
     @property
     def costs(self) -> dict[float, float]:
         """The mean cost at each wider width."""
         sizes = self.cost[self.optimum.dim]
-        return {float(size): float(cost) for size, cost in zip(sizes, self.cost.mean("seed"), strict=True)}
+        return {
+            float(size): float(cost)
+            for size, cost in zip(sizes, self.cost.mean("seed"), strict=True)
+        }
 
     def __repr__(self) -> str:
-        costs = [f"{_LEAST[self.optimum.dim]} costs", "–", *(f"{_percent(cost)} %" for cost in self.costs.values())]
+        costs = [
+            f"{_LEAST[self.optimum.dim]} costs",
+            "–",
+            *(f"{_percent(cost)} %" for cost in self.costs.values()),
+        ]
         told = []
         for optimum in self.optima.values():
             lines = optimum.table().splitlines()
             length = max(map(len, lines))
-            told += [f"{line.ljust(length)}  {cost}".rstrip() for line, cost in zip(lines, costs, strict=True)]
+            told += [
+                f"{line.ljust(length)}  {cost}".rstrip()
+                for line, cost in zip(lines, costs, strict=True)
+            ]
             told.append(repr(optimum))
         return "\n".join([*told, self._verdict])
 
@@ -108,15 +128,18 @@ class Transfer:
             return self.finding.reason
         point = self.finding.deciding
         return (
-            f"at {point.label} {_LEAST[self.optimum.dim]} costs {_percent(point.estimate)} % of the loss ({_percent(point.low)} to "
-            f"{_percent(point.high)} %, 4 standard errors); {100 * self.tolerance:g} % count."
+            f"at {point.label} {_LEAST[self.optimum.dim]} costs {_percent(point.estimate)} % of the"
+            f" loss ({_percent(point.low)} to {_percent(point.high)} %, 4 standard errors);"
+            f" {100 * self.tolerance:g} % count."
         )
 
     def plot(self, ax: Axes | None = None, *, over: str | None = None) -> Axes:
-        """Draws loss against a scalar, a curve for each width with its optimum, and a line at the narrowest width's best value.
+        """Draws loss against a scalar, a curve for each width with its optimum, and a line at the
+        narrowest width's best value.
 
-        In `ax` or a new figure. The scalar is `over`, by default the first one; each curve is drawn where the others have the best values
-        of the width's grid. Raises ValueError for one that there is not.
+        In `ax` or a new figure. The scalar is `over`, by default the first one; each curve is drawn
+        where the others have the best values of the width's grid. Raises ValueError for one that
+        there is not.
         """
         if over is not None and over not in self.optima:
             raise ValueError(f"There is no scalar {over!r}; there are {', '.join(self.optima)}.")
@@ -145,51 +168,67 @@ def transfer(
     store: str | Path | None = None,
     progress: bool | None = None,
 ) -> Transfer:
-    """Trains a model at every width, rate and seed, and says whether the rate of the narrowest width is right at the others.
+    """Trains a model at every width, rate and seed, and says whether the rate of the narrowest
+    width is right at the others.
 
-    With the default plan one program is compiled for each width, with all rates and as many seeds at a time as fit, and `build` gets an
-    int: any code that takes one will do. Where the best rate is an end of the grid, rates are added beyond it in the same ratio, at all
-    widths, and programs compiled for these.
+    With the default plan one program is compiled for each width, with all rates and as many seeds
+    at a time as fit, and `build` gets an
+    int: any code that takes one will do. Where the best rate is an end of the grid, rates are added
+    beyond it in the same ratio, at all widths, and programs compiled for these.
 
     Args:
-        build: `build(key, width)` returns a model: an equinox module, a dict, any tree whose floating arrays are what is trained.
+        build: `build(key, width)` returns a model: an equinox module, a dict, any tree whose
+            floating arrays are what is trained.
         loss: `loss(model, batch)`, one number.
-        optimizer: `optimizer(rate)`, e.g. `optax.adam`, or a function of `rate` and an argument called `width`, as rules of μP and of Muon
-            need it. The rate is a scalar array; any other positive scalar may stand in its place.
+        optimizer: `optimizer(rate)`, e.g. `optax.adam`, or a function of `rate` and an argument
+            called `width`, as rules of μP and of Muon need it. The rate is a scalar array; any
+            other positive scalar may stand in its place.
         widths: Two different ints or more.
-        depths: The same, in the place of `widths`: `build(key, depth)`, and an argument of the optimizer called `depth`.
-        rates: Three different positive numbers or more, best in equal ratios. Or several scalars by name, such numbers for each: all
-            combinations are trained, and `optimizer` gets the scalars by their names.
-        batch: A tree of arrays, the same at every step and for the final loss; or `batch(key)`, which draws one: afresh at every step and
-            seed, and once more for the final loss, the same for all rates of a seed.
+        depths: The same, in the place of `widths`: `build(key, depth)`, and an argument of the
+            optimizer called `depth`.
+        rates: Three different positive numbers or more, best in equal ratios. Or several scalars by
+            name, such numbers for each: all combinations are trained, and `optimizer` gets the
+            scalars by their names.
+        batch: A tree of arrays, the same at every step and for the final loss; or `batch(key)`,
+            which draws one: afresh at every step and seed, and once more for the final loss, the
+            same for all rates of a seed.
         steps: Steps of each training.
         seeds: How many seeds.
         key: From which the keys of the seeds are folded; key(0) by default.
         tolerance: The share of the loss that counts as a cost.
         widen: How many rates may be added beyond each end.
-        plan: As for `sweep.run`. With "padded" or "auto" `build` gets padded sizes (`specjax.sizes.Size`) of several widths in one
-            program, and needs to draw its weights by `specjax.sizes`.
+        plan: As for `sweep.run`. With "padded" or "auto" `build` gets padded sizes
+            (`specjax.sizes.Size`) of several widths in one program, and needs to draw its weights
+            by `specjax.sizes`.
         memory: As for `sweep.run`, like `store`, a folder, and `progress`.
         store: See `memory`. The same call continues what was interrupted.
         progress: See `memory`.
 
     Returns:
-        Losses, optima, costs and the verdict. It is "not decided" where a best rate is still an end of the grid.
+        Losses, optima, costs and the verdict. It is "not decided" where a best rate is still an end
+        of the grid.
 
     Raises:
-        ValueError: a function that does not take what it gets, a model that does not depend on the width, wrong numbers; before anything
-            is compiled. Or, after it has run, a width at which every rate diverges.
+        ValueError: a function that does not take what it gets, a model that does not depend on the
+            width, wrong numbers; before anything is compiled. Or, after it has run, a width at
+            which every rate diverges.
 
     Warns:
         RoughFitWarning: fewer than 10 seeds.
     """
     key = jax.random.key(0) if key is None else key
     by_name = isinstance(rates, Mapping)
-    grid = {str(name): points for name, points in rates.items()} if isinstance(rates, Mapping) else {"rate": rates}
+    grid = (
+        {str(name): points for name, points in rates.items()}
+        if isinstance(rates, Mapping)
+        else {"rate": rates}
+    )
     dim, sizes = _sizes(widths, depths)
     _check_numbers(grid, steps, tolerance, widen)
     least = {name: float(np.min(points)) for name, points in grid.items()}
-    problem = checked(Problem(build, loss, optimizer, batch, dim), sizes, least if by_name else least["rate"], key)
+    problem = checked(
+        Problem(build, loss, optimizer, batch, dim), sizes, least if by_name else least["rate"], key
+    )
     place = None if store is None else Path(store)
     if place is not None:
         place.mkdir(exist_ok=True)
@@ -214,7 +253,9 @@ def transfer(
                 progress=progress,
             )
 
-    data = _widened(swept, {name: sorted(map(float, points)) for name, points in grid.items()}, dim, widen)
+    data = _widened(
+        swept, {name: sorted(map(float, points)) for name, points in grid.items()}, dim, widen
+    )
     return Transfer.of(data, float(tolerance))
 
 
@@ -224,7 +265,9 @@ def _widened(
     dim: Dim,
     widen: int,
 ) -> xr.Dataset:
-    """The sweep of a grid, with more values beyond an end of it as long as a best point is at one and values are left to add."""
+    """The sweep of a grid, with more values beyond an end of it as long as a best point is at one
+    and values are left to add.
+    """
     data, part = swept(grid, 0), 0
     left = {(name, side): widen for name in grid for side in _ENDS}
     while open_ := [end for end in _open_ends(data["loss"], dim) if left[end]]:
@@ -246,14 +289,21 @@ _ENDS: Mapping[str, str] = {"below": "smallest", "above": "largest"}
 
 
 def _open_ends(loss: xr.DataArray, dim: Dim) -> list[tuple[str, str]]:
-    """Scalars and ends of their grid beyond which an optimum may lie; all "below" where all points of a width diverge."""
+    """Scalars and ends of their grid beyond which an optimum may lie; all "below" where all points
+    of a width diverge.
+    """
     scalars = [str(name) for name in loss.dims if name not in (dim, "seed")]
     if not bool(xr.ufuncs.isfinite(loss).all("seed").any(scalars).all()):
         return [(name, "below") for name in scalars]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RoughFitWarning)
         found = optima_of(loss, dim)
-    return [(name, side) for name in scalars for side, place in _ENDS.items() if place in found[name].places]
+    return [
+        (name, side)
+        for name in scalars
+        for side, place in _ENDS.items()
+        if place in found[name].places
+    ]
 
 
 def _beyond(values: np.ndarray, side: str, count: int) -> list[float]:
@@ -271,7 +321,10 @@ def _found(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: float) 
         count = int(xr.ufuncs.isinf(cost.sel({dim: size})).sum())
         best = ", ".join(f"{optimum.grid[optimum.best[0]]:.3g}" for optimum in optima.values())
         reason = f"{best}, {_LEAST[dim]}, diverges at {dim} {size:g} in {count} of {of} seeds."
-        rule = f"refuted if a seed diverges at {_LEAST[dim]} best; inconclusive if that is an end of the grid"
+        rule = (
+            f"refuted if a seed diverges at {_LEAST[dim]} best; inconclusive if that is an end of"
+            " the grid"
+        )
         at_end = any(optimum.places[0] in _ENDS.values() for optimum in optima.values())
         return Finding("inconclusive" if at_end else "refuted", rule, (), of, reason=reason)
     return costs_less(cost, optima, tolerance).judge({})
@@ -283,17 +336,21 @@ def _sizes(widths: Sequence[int] | None, depths: Sequence[int] | None) -> tuple[
     if depths is not None and widths is None:
         return "depth", depths
     raise ValueError(
-        f"Models differ in their width or in their depth, got widths={widths} and depths={depths}; pass one."
+        f"Models differ in their width or in their depth, got widths={widths} and depths={depths};"
+        " pass one."
     )
 
 
 def _check_numbers(
-    grid: Mapping[str, Sequence[float | int] | np.ndarray], steps: int, tolerance: float | int, widen: int
+    grid: Mapping[str, Sequence[float | int] | np.ndarray],
+    steps: int,
+    tolerance: float | int,
+    widen: int,
 ) -> None:
     if not grid or set(grid) & {"width", "depth", "seed"}:
         raise ValueError(
-            f"rates by name needs one scalar or more, none called width, depth or seed, got {list(grid)}; write e.g. "
-            '{"rate": (0.1, 0.2, 0.4)}.'
+            "rates by name needs one scalar or more, none called width, depth or seed, got"
+            f' {list(grid)}; write e.g. {{"rate": (0.1, 0.2, 0.4)}}.'
         )
     for name, points in grid.items():
         numbers = np.asarray(points)
@@ -305,15 +362,18 @@ def _check_numbers(
         ):
             which = "rates" if name == "rate" else f"rates[{name!r}]"
             raise ValueError(
-                f"{which} needs to be three different positive numbers or more, got {numbers.tolist()}; take e.g. powers of 2."
+                f"{which} needs to be three different positive numbers or more, got"
+                f" {numbers.tolist()}; take e.g. powers of 2."
             )
     if steps < 1 or widen < 0:
         raise ValueError(
-            f"A training has one step or more and a grid is widened by 0 rates or more, got steps={steps} and widen={widen}."
+            "A training has one step or more and a grid is widened by 0 rates or more, got"
+            f" steps={steps} and widen={widen}."
         )
     if not 0 < tolerance < 1:
         raise ValueError(
-            f"tolerance is the share of the loss that counts, between 0 and 1, got {tolerance}; write e.g. 0.01."
+            f"tolerance is the share of the loss that counts, between 0 and 1, got {tolerance};"
+            " write e.g. 0.01."
         )
 
 

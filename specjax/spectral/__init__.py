@@ -1,4 +1,6 @@
-"""Matrix functions on arrays `(..., m, n)`: polar factors, norms and ranks, normalization, diagonal dominance."""
+"""Matrix functions on arrays `(..., m, n)`: polar factors, norms and ranks, normalization, diagonal
+dominance.
+"""
 
 from specjax.spectral.accuracy import PolarError as PolarError
 from specjax.spectral.accuracy import factor_error as factor_error

@@ -1,8 +1,10 @@
-"""How far a square matrix P is from diagonal: the question the outer-product paper asks of P = G Gᵀ.
+"""How far a square matrix P is from diagonal: the question the outer-product paper asks of P = G
+Gᵀ.
 
-Zero padding is not part of P, so the averages take the active size: an int or a `Size`, by default the extent of P.
-All of them raise ValueError for a matrix that is not square. Half precision is measured in float32. Of a complex P, Hermitian as G Gᴴ is,
-ratios take the real part of the diagonal; means of entries are complex.
+Zero padding is not part of P, so the averages take the active size: an int or a `Size`, by default
+the extent of P. All of them raise ValueError for a matrix that is not square. Half precision is
+measured in float32. Of a complex P, Hermitian as G Gᴴ is, ratios take the real part of the
+diagonal; means of entries are complex.
 """
 
 from itertools import product
@@ -16,14 +18,21 @@ from specjax.sizes import AnySize, Size, active
 from specjax.spectral.scaling import at_least_float32, inner, ratio, scaled, squares
 
 
-def diagonal_mean(p: Inexact[Array, "*batch m m"], size: AnySize | None = None) -> Inexact[Array, "*batch"]:
-    """The mean of the diagonal entries P_aa; `size` is the number of rows that are no padding, by default all."""
+def diagonal_mean(
+    p: Inexact[Array, "*batch m m"], size: AnySize | None = None
+) -> Inexact[Array, "*batch"]:
+    """The mean of the diagonal entries P_aa; `size` is the number of rows that are no padding, by
+    default all.
+    """
     p = at_least_float32(_square(p))
     return _trace(p) / _number(p, size)
 
 
-def off_diagonal_mean(p: Inexact[Array, "*batch m m"], size: AnySize | None = None) -> Inexact[Array, "*batch"]:
-    """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix, which has none).
+def off_diagonal_mean(
+    p: Inexact[Array, "*batch m m"], size: AnySize | None = None
+) -> Inexact[Array, "*batch"]:
+    """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix, which has
+    none).
 
     `size` is the number of rows that are no padding, by default all.
     """
@@ -31,8 +40,11 @@ def off_diagonal_mean(p: Inexact[Array, "*batch m m"], size: AnySize | None = No
     return jnp.sum(off_diagonal(p), axis=(-2, -1)) / _pairs(p, size)
 
 
-def dominance_ratio(p: Inexact[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
-    """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a diagonal or zero matrix.
+def dominance_ratio(
+    p: Inexact[Array, "*batch m m"], size: AnySize | None = None
+) -> Float[Array, "*batch"]:
+    """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a
+    diagonal or zero matrix.
 
     `size` is the number of rows that are no padding, by default all.
     """
@@ -43,7 +55,9 @@ def dominance_ratio(p: Inexact[Array, "*batch m m"], size: AnySize | None = None
 
 
 def row_dominance(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
-    """Σ_c |P_ac| / P_aa for each row a, c != a: below 1 where the row is diagonally dominant; 0 on padding."""
+    """Σ_c |P_ac| / P_aa for each row a, c != a: below 1 where the row is diagonally dominant; 0 on
+    padding.
+    """
     p = _square(p)
     unit, _ = scaled(p, axis=-1)
     sums = jnp.sum(jnp.abs(off_diagonal(unit)), axis=-1)
@@ -52,15 +66,20 @@ def row_dominance(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
 
 
 def off_diagonal_energy(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch"]:
-    """Σ_{a≠c} |P_ac|² / ‖P‖_F²: 0 for a diagonal or zero matrix, near 1 for one that is far from diagonal."""
+    """Σ_{a≠c} |P_ac|² / ‖P‖_F²: 0 for a diagonal or zero matrix, near 1 for one that is far from
+    diagonal.
+    """
     unit, _ = scaled(_square(p))
-    return ratio(jnp.sum(squares(off_diagonal(unit)), axis=(-2, -1)), jnp.sum(squares(unit), axis=(-2, -1)))
+    return ratio(
+        jnp.sum(squares(off_diagonal(unit)), axis=(-2, -1)), jnp.sum(squares(unit), axis=(-2, -1))
+    )
 
 
 def off_diagonal_coefficient(
     p: Inexact[Array, "*batch m m"], reference: Inexact[Array, "*batch m m"]
 ) -> Float[Array, "*batch"]:
-    """The least-squares coefficient ĉ of the off-diagonal part of P on that of a reference matrix (outer-product, C.7).
+    """The least-squares coefficient ĉ of the off-diagonal part of P on that of a reference matrix
+    (outer-product, C.7).
 
     NaN for a diagonal reference.
     """
@@ -70,9 +89,11 @@ def off_diagonal_coefficient(
 
 
 def off_block_energy(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch"]:
-    """The least share of ‖P‖_F² outside of two diagonal blocks, over all ways to divide the rows and columns into two sets.
+    """The least share of ‖P‖_F² outside of two diagonal blocks, over all ways to divide the rows
+    and columns into two sets.
 
-    0 where P is block-diagonal in some order of its columns, or zero. There are 2^(m-1) - 1 ways: for m up to 12 or so.
+    0 where P is block-diagonal in some order of its columns, or zero. There are 2^(m-1) - 1 ways:
+    for m up to 12 or so.
 
     Raises:
         ValueError: fewer than two columns, which cannot be divided.
@@ -81,15 +102,20 @@ def off_block_energy(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch"]:
     if _extent(p) < 2:
         raise ValueError(f"Two blocks need two columns or more, got shape {p.shape}.")
     # The first column is in the first set, which must not be all of them.
-    sides = np.array([(False, *others) for others in product((False, True), repeat=_extent(p) - 1)][1:])
+    sides = np.array(
+        [(False, *others) for others in product((False, True), repeat=_extent(p) - 1)][1:]
+    )
     unit, _ = scaled(p)
     parts = ratio(squares(unit), jnp.sum(squares(unit), (-2, -1), keepdims=True))
     across = jnp.asarray((sides[:, :, None] != sides[:, None, :]).astype(float), parts.dtype)
     return jnp.min(jnp.einsum("...ij,sij->...s", parts, across), axis=-1)
 
 
-def traceless_cosine(a: Inexact[Array, "*batch m m"], b: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch"]:
-    """The cosine of the angle between A - (tr A/m) I and B - (tr B/m) I: 1 for equal patterns, 0 for unrelated ones.
+def traceless_cosine(
+    a: Inexact[Array, "*batch m m"], b: Inexact[Array, "*batch m m"]
+) -> Float[Array, "*batch"]:
+    """The cosine of the angle between A - (tr A/m) I and B - (tr B/m) I: 1 for equal patterns, 0
+    for unrelated ones.
 
     NaN for a multiple of I, which has no pattern.
     """
@@ -132,7 +158,8 @@ def _square(p: Array) -> Array:
 def _extent(p: Array) -> int:
     if p.ndim < 2 or p.shape[-1] != p.shape[-2]:
         raise ValueError(
-            f"Diagonal dominance is one of square matrices, got shape {p.shape}; pass g @ g.T, for instance."
+            f"Diagonal dominance is one of square matrices, got shape {p.shape}; pass g @ g.T, for"
+            " instance."
         )
     return p.shape[-1]
 

@@ -1,8 +1,9 @@
-"""Odd quintics that push singular values to 1: the best ones for an interval, and what interval a sequence of them reaches.
+"""Odd quintics that push singular values to 1: the best ones for an interval, and what interval a
+sequence of them reaches.
 
-One step applies p(s) = a s + b s³ + c s⁵ to every singular value. The composition of the best polynomials for each interval in
-turn is the best composition (Amsel, Persson, Musco and Gower, The Polar Express, 2025, Theorem 3.1). All of it runs on the host
-in float64.
+One step applies p(s) = a s + b s³ + c s⁵ to every singular value. The composition of the best
+polynomials for each interval in turn is the best composition (Amsel, Persson, Musco and Gower, The
+Polar Express, 2025, Theorem 3.1). All of it runs on the host in float64.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ Value = TypeVar("Value", float, np.ndarray)
 
 
 class Quintic(NamedTuple):
-    """The odd polynomial a s + b s³ + c s⁵ that one Newton–Schulz step applies to each singular value s."""
+    """The odd polynomial a s + b s³ + c s⁵ that one Newton–Schulz step applies to each singular
+    value s.
+    """
 
     a: float
     b: float
@@ -33,31 +36,43 @@ class Quintic(NamedTuple):
 
 
 MUON = Quintic(3.4445, -4.7750, 2.0315)
-"""Keller Jordan's coefficients (Muon, 2024): steep at 0, singular values end in about [0.68, 1.13] and never converge to 1."""
+"""Keller Jordan's coefficients (Muon, 2024): steep at 0, singular values end in about [0.68, 1.13]
+and never converge to 1.
+"""
 
 CUBIC = Quintic(1.5, -0.5, 0.0)
-"""The classical Newton–Schulz iteration (Higham, Functions of Matrices, eq. 8.20): converges to 1 quadratically from (0, √3)."""
+"""The classical Newton–Schulz iteration (Higham, Functions of Matrices, eq. 8.20): converges to 1
+quadratically from (0, √3).
+"""
 
 PADE = Quintic(15 / 8, -10 / 8, 3 / 8)
-"""The quintic of highest order at 1: the limit of `best_quintic` as the interval shrinks to 1, with cubic convergence."""
+"""The quintic of highest order at 1: the limit of `best_quintic` as the interval shrinks to 1, with
+cubic convergence.
+"""
 
 
 @checked
 def best_quintic(lower: float, upper: float) -> Quintic:
-    """The odd quintic closest to 1 in maximum norm on [lower, upper], 0 < lower <= upper, 1e-60 <= upper <= 1e60.
+    """The odd quintic closest to 1 in maximum norm on [lower, upper], 0 < lower <= upper, 1e-60 <=
+    upper <= 1e60.
 
-    By Remez exchange: the error takes its extreme value with alternating signs at both ends and at the two critical points
-    (Polar Express, Appendix B). On an interval of relative length below 1e-4, where these equations are singular to rounding, the
-    Padé polynomial about its middle, whose coefficients are within 3e-9 of the best ones.
+    By Remez exchange: the error takes its extreme value with alternating signs at both ends and at
+    the two critical points (Polar Express, Appendix B). On an interval of relative length below
+    1e-4, where these equations are singular to rounding, the Padé polynomial about its middle,
+    whose coefficients are within 3e-9 of the best ones.
 
     Raises:
-        ValueError: an interval that is empty, reaches zero, or ends where the coefficient of s⁵ is no normal float64.
+        ValueError: an interval that is empty, reaches zero, or ends where the coefficient of s⁵ is
+            no normal float64.
     """
     if not 0 < lower <= upper < np.inf:
-        raise ValueError(f"best_quintic needs 0 < lower <= upper, got lower={lower} and upper={upper}.")
+        raise ValueError(
+            f"best_quintic needs 0 < lower <= upper, got lower={lower} and upper={upper}."
+        )
     if not 1e-60 <= upper <= 1e60:
         raise ValueError(
-            f"best_quintic needs an interval that ends between 1e-60 and 1e60, got upper={upper}; scale it, as p(s / upper) is for upper=1."
+            f"best_quintic needs an interval that ends between 1e-60 and 1e60, got upper={upper};"
+            " scale it, as p(s / upper) is for upper=1."
         )
     if lower >= (1 - 1e-4) * upper:
         return PADE.stretched(lower + (upper - lower) / 2)
@@ -66,7 +81,9 @@ def best_quintic(lower: float, upper: float) -> Quintic:
 
 
 def _on_unit_interval(lower: float) -> Quintic:
-    """The best quintic on [lower, 1]: exchanges until the largest error comes no closer to that at the nodes, its lower bound."""
+    """The best quintic on [lower, 1]: exchanges until the largest error comes no closer to that at
+    the nodes, its lower bound.
+    """
     inner = np.array([(3 * lower + 1) / 4, (lower + 3) / 4])
     best, gap = PADE, np.inf
     while True:
@@ -84,15 +101,21 @@ def _on_unit_interval(lower: float) -> Quintic:
 
 @checked
 @cache
-def best_composition(steps: int, lower: float, safety: float = 1.0, cushion: float = 0.0) -> tuple[Quintic, ...]:
-    """The `steps` quintics whose composition is closest to 1 on [lower, 1] (Polar Express, Algorithm 1).
+def best_composition(
+    steps: int, lower: float, safety: float = 1.0, cushion: float = 0.0
+) -> tuple[Quintic, ...]:
+    """The `steps` quintics whose composition is closest to 1 on [lower, 1] (Polar Express,
+    Algorithm 1).
 
     Args:
         steps: Number of polynomials.
         lower: The smallest singular value to be sent to 1, relative to the norm.
-        safety: All polynomials but the last are stretched by this factor, so that rounding above the interval is harmless.
-        cushion: Each polynomial is the best for an interval that starts at no less than `cushion` times its end, and is
-            rescaled to centre the values about 1: less optimal, but no value in between comes near zero.
+        safety: All polynomials but the last are stretched by this factor, so that rounding above
+            the interval is harmless.
+        cushion: Each polynomial is the best for an interval that starts at no less than `cushion`
+            times its end, and is
+            rescaled to centre the values about 1: less optimal, but no value in between comes near
+                zero.
 
     Returns:
         The polynomials in turn; the first is for singular values divided by the Frobenius norm.
@@ -120,18 +143,22 @@ def best_composition(steps: int, lower: float, safety: float = 1.0, cushion: flo
 
 @checked
 def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> tuple[float, float]:
-    """The interval [lo, hi] onto which the composed polynomials map [lower, upper], exactly up to rounding in float64.
+    """The interval [lo, hi] onto which the composed polynomials map [lower, upper], exactly up to
+    rounding in float64.
 
-    Each polynomial is continuous, so the image of an interval is an interval and its ends are values at the ends or at critical
-    points. `band(method.polynomials(), lower)` certifies a method: a matrix with singular values in [lower, 1] ‖x‖_F ends with
-    singular values in [lo, hi] (in absolute value).
+    Each polynomial is continuous, so the image of an interval is an interval and its ends are
+    values at the ends or at critical points. `band(method.polynomials(), lower)` certifies a
+    method: a matrix with singular values in [lower, 1] ‖x‖_F ends with singular values in [lo, hi]
+    (in absolute value).
 
     Raises:
         ValueError: if not 0 <= lower <= upper.
 
     """
     if not all(isinstance(p, Quintic) for p in coefficients):
-        raise ValueError(f"band needs Quintics, such as method.polynomials(), got {shown(coefficients)}.")
+        raise ValueError(
+            f"band needs Quintics, such as method.polynomials(), got {shown(coefficients)}."
+        )
     if not 0 <= lower <= upper:
         raise ValueError(f"band needs 0 <= lower <= upper, got lower={lower} and upper={upper}.")
     for p in coefficients:
@@ -144,5 +171,7 @@ def _critical_points(p: Quintic) -> list[float]:
     """Where p' = 0, of both signs: earlier steps may have sent values below zero."""
     # numpy's roots ignores leading zeros: a cubic has one pair.
     squares = np.roots(np.array([5 * p.c, 3 * p.b, p.a]))
-    positive = [float(np.sqrt(s.real)) for s in squares if abs(s.imag) <= 1e-12 * abs(s) and s.real > 0]
+    positive = [
+        float(np.sqrt(s.real)) for s in squares if abs(s.imag) <= 1e-12 * abs(s) and s.real > 0
+    ]
     return [sign * s for s in positive for sign in (-1, 1)]

@@ -1,9 +1,12 @@
-"""Products that are known to be Hermitian: of a large one, on a CPU, blocks on and above the diagonal are computed and mirrored.
+"""Products that are known to be Hermitian: of a large one, on a CPU, blocks on and above the
+diagonal are computed and mirrored.
 
-With p×p blocks (p + 1) / 2p of the operations are left. Muon's five steps in float32 on a square of size 1024 took 0.87, 0.84 and 0.90
-of the time of whole products with p = 2, 4 and 8, and 0.88, 0.79 and 0.76 at 2048: blocks of fewer than 256 rows run at a lower rate (two
-cores of an Intel Xeon). Below 1024 nothing is gained, and next to nothing in bfloat16, whose products take 1.5 ms at 1024 on that machine,
-and putting blocks together about as long. On other platforms, where nothing was measured, the product is computed whole.
+With p×p blocks (p + 1) / 2p of the operations are left. Muon's five steps in float32 on a square of
+size 1024 took 0.87, 0.84 and 0.90 of the time of whole products with p = 2, 4 and 8, and 0.88, 0.79
+and 0.76 at 2048: blocks of fewer than 256 rows run at a lower rate (two cores of an Intel Xeon).
+Below 1024 nothing is gained, and next to nothing in bfloat16, whose products take 1.5 ms at 1024 on
+that machine, and putting blocks together about as long. On other platforms, where nothing was
+measured, the product is computed whole.
 """
 
 from collections.abc import Callable
@@ -24,11 +27,16 @@ Multiply = Callable[[Array, Array], Array]
 
 
 def mirrored_product(
-    left: Inexact[Array, "m k"], right: Inexact[Array, "m k"], times_adjoint: Multiply, whole: Multiply
+    left: Inexact[Array, "m k"],
+    right: Inexact[Array, "m k"],
+    times_adjoint: Multiply,
+    whole: Multiply,
 ) -> Inexact[Array, "m m"]:
-    """left @ rightᴴ where that is Hermitian: whole(left, right), or by blocks and then exactly Hermitian.
+    """left @ rightᴴ where that is Hermitian: whole(left, right), or by blocks and then exactly
+    Hermitian.
 
-    Derivatives are those of left @ rightᴴ along changes of `left` and `right` that keep it Hermitian.
+    Derivatives are those of left @ rightᴴ along changes of `left` and `right` that keep it
+    Hermitian.
 
     Args:
         left: The first factor.
@@ -39,17 +47,24 @@ def mirrored_product(
     """
     if left.shape[0] < FIRST_SIZE:
         return whole(left, right)
-    return jax.lax.platform_dependent(left, right, cpu=partial(_by_blocks, times_adjoint), default=whole)
+    return jax.lax.platform_dependent(
+        left, right, cpu=partial(_by_blocks, times_adjoint), default=whole
+    )
 
 
 def _by_blocks(times_adjoint: Multiply, left: Array, right: Array) -> Array:
     size = left.shape[0]
     count = min(size // LEAST_ROWS, MOST_BLOCKS)
     bands = [slice(*ends) for ends in pairwise(size * i // count for i in range(count + 1))]
-    above = [[times_adjoint(left[rows], right[columns]) for columns in bands[i:]] for i, rows in enumerate(bands)]
+    above = [
+        [times_adjoint(left[rows], right[columns]) for columns in bands[i:]]
+        for i, rows in enumerate(bands)
+    ]
     whole_rows = []
     for i, (diagonal, *beyond) in enumerate(above):
         before = [jnp.conj(above[j][i - j].T) for j in range(i)]
         # A block on the diagonal is its own adjoint up to rounding; in this way exactly.
-        whole_rows.append(jnp.concatenate([*before, 0.5 * (diagonal + jnp.conj(diagonal.T)), *beyond], axis=1))
+        whole_rows.append(
+            jnp.concatenate([*before, 0.5 * (diagonal + jnp.conj(diagonal.T)), *beyond], axis=1)
+        )
     return jnp.concatenate(whole_rows)

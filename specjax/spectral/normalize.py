@@ -8,7 +8,8 @@ from specjax.spectral.scaling import frobenius, inner, ratio, scaled, squares
 
 
 def normalize_rows(x: Inexact[Array, "*batch m n"]) -> Inexact[Array, "*batch m n"]:
-    """Each row divided by its Euclidean norm; a zero row stays zero (outer-product, eq. 53). The dtype is kept.
+    """Each row divided by its Euclidean norm; a zero row stays zero (outer-product, eq. 53). The
+    dtype is kept.
 
     The derivative at a zero row is zero. A row with a NaN is NaN.
     """
@@ -28,21 +29,29 @@ def unit_rows(x: Inexact[Array, "*batch n"]) -> Inexact[Array, "*batch n"]:
     return ratio(unit, frobenius(unit, axis=-1)[..., None])
 
 
-def direction_error(x: Inexact[Array, "*batch m n"], target: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """min_c ‖c x - target‖_F / ‖target‖_F = √(1 - cos²) over real c, the distance of two steps when the step size is free.
+def direction_error(
+    x: Inexact[Array, "*batch m n"], target: Inexact[Array, "*batch m n"]
+) -> Float[Array, "*batch"]:
+    """min_c ‖c x - target‖_F / ‖target‖_F = √(1 - cos²) over real c, the distance of two steps when
+    the step size is free.
 
-    0 when x is a multiple of the target, 1 when they are orthogonal or x is zero; NaN for a zero target. In at least float32.
+    0 when x is a multiple of the target, 1 when they are orthogonal or x is zero; NaN for a zero
+    target. In at least float32.
     """
-    # The residual itself is measured: 1 - cos² would lose half the digits where the two directions are close.
+    # The residual itself is measured: 1 - cos² would lose half the digits where the two directions
+    #     are close.
     (x, _), (target, _) = (scaled(_matrices(each, "direction_error")) for each in (x, target))
     residual = ratio(inner(x, target), inner(x, x))[..., None, None].astype(x.dtype) * x - target
-    return jnp.sqrt(jnp.sum(squares(residual), axis=(-2, -1)) / jnp.sum(squares(target), axis=(-2, -1)))
+    return jnp.sqrt(
+        jnp.sum(squares(residual), axis=(-2, -1)) / jnp.sum(squares(target), axis=(-2, -1))
+    )
 
 
 def _matrices(x: Array, by: str) -> Array:
     x = as_array(x, "x", by)
     if x.ndim < 2:
         raise ValueError(
-            f"Rows and columns are those of matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
+            f"Rows and columns are those of matrices in the last two axes, got shape {x.shape}; add"
+            " an axis with x[None, :]."
         )
     return x

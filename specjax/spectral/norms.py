@@ -1,6 +1,8 @@
-"""Norms and rank measures of matrices; all of them ignore zero padding, and raise ValueError for what is no matrix.
+"""Norms and rank measures of matrices; all of them ignore zero padding, and raise ValueError for
+what is no matrix.
 
-Half precision is measured, and returned, in float32. Norms and ranks of an empty matrix are 0; NaN and infinite entries give NaN.
+Half precision is measured, and returned, in float32. Norms and ranks of an empty matrix are 0; NaN
+and infinite entries give NaN.
 """
 
 import jax.numpy as jnp
@@ -24,8 +26,11 @@ def nuclear_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
 
 
 @checked_but("x")
-def schatten_norm(x: Inexact[Array, "*batch m n"], p: float | Float[Array, ""]) -> Float[Array, "*batch"]:
-    """(Σ s^p)^(1/p): the nuclear norm for p = 1, Frobenius for 2, spectral for infinity; p a number or a traced scalar, p > 0.
+def schatten_norm(
+    x: Inexact[Array, "*batch m n"], p: float | Float[Array, ""]
+) -> Float[Array, "*batch"]:
+    """(Σ s^p)^(1/p): the nuclear norm for p = 1, Frobenius for 2, spectral for infinity; p a number
+    or a traced scalar, p > 0.
 
     For p < 1 it is a quasi-norm. The gradient is finite at repeated singular values.
 
@@ -44,28 +49,36 @@ def schatten_norm(x: Inexact[Array, "*batch m n"], p: float | Float[Array, ""]) 
 
 
 def stable_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """st(x) = ‖x‖_F² / ‖x‖_op², between 1 and the rank; 0 for a zero matrix (spectral-criterion, Section 1)."""
+    """st(x) = ‖x‖_F² / ‖x‖_op², between 1 and the rank; 0 for a zero matrix (spectral-criterion,
+    Section 1).
+    """
     s = _relative_singular_values(x)
     return jnp.sum(s**2, axis=-1)
 
 
 def nuclear_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """nr(x) = ‖x‖_*² / ‖x‖_F², between st(x) and the rank; 0 for a zero matrix (spectral-criterion, Section 1)."""
+    """nr(x) = ‖x‖_*² / ‖x‖_F², between st(x) and the rank; 0 for a zero matrix (spectral-criterion,
+    Section 1).
+    """
     s = _relative_singular_values(x)
     squares = jnp.sum(s**2, axis=-1)
     return ratio(jnp.sum(s, axis=-1) ** 2, squares)
 
 
 def effective_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """er(x) = ‖x‖_* / ‖x‖_op, for a positive semidefinite matrix tr x / ‖x‖_op; 0 for a zero matrix.
+    """er(x) = ‖x‖_* / ‖x‖_op, for a positive semidefinite matrix tr x / ‖x‖_op; 0 for a zero
+    matrix.
 
-    For data Z (n columns) it links to the stable rank: st(Z) = er(Z Zᵀ / n) (spectral-criterion, Section 1).
+    For data Z (n columns) it links to the stable rank: st(Z) = er(Z Zᵀ / n) (spectral-criterion,
+    Section 1).
     """
     return jnp.sum(_relative_singular_values(x), axis=-1)
 
 
 def entropy_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """exp(-Σ p log p) of the normalized singular values p = s / Σ s (Roy and Vetterli 2007); 0 for a zero matrix."""
+    """exp(-Σ p log p) of the normalized singular values p = s / Σ s (Roy and Vetterli 2007); 0 for
+    a zero matrix.
+    """
     s = _relative_singular_values(x)
     total = jnp.sum(s, axis=-1, keepdims=True)
     p = ratio(s, total)
@@ -74,17 +87,22 @@ def entropy_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
 
 
 def _relative_singular_values(x: Array) -> Array:
-    """Singular values divided by the largest, so that squares neither overflow nor vanish; zeros for a zero matrix."""
+    """Singular values divided by the largest, so that squares neither overflow nor vanish; zeros
+    for a zero matrix.
+    """
     s, _ = _singular_values(x)
     return divided_by(s, s[..., :1])
 
 
 def _singular_values(x: Array) -> tuple[Array, Array]:
-    """Those of x over a power of two, and that power: the norm of a matrix of floats may be none."""
+    """Those of x over a power of two, and that power: the norm of a matrix of floats may be
+    none.
+    """
     x = as_array(x, "x", "A norm or rank")
     if x.ndim < 2:
         raise ValueError(
-            f"Norms and ranks need matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
+            f"Norms and ranks need matrices in the last two axes, got shape {x.shape}; add an axis"
+            " with x[None, :]."
         )
     if 0 in x.shape[-2:]:
         x = jnp.zeros((*x.shape[:-2], 1, 1), x.dtype)

@@ -22,47 +22,58 @@ def polar(
     x: Inexact[Array, "*batch m n"],
     method: Callable[[Array], Array] = SVD(),  # noqa: B008
 ) -> Inexact[Array, "*batch m n"]:
-    """The orthogonal (for complex x, unitary) factor U Vᴴ of the compact singular value decomposition of each matrix.
+    """The orthogonal (for complex x, unitary) factor U Vᴴ of the compact singular value
+    decomposition of each matrix.
 
-    Zero singular values stay zero, a zero matrix goes to zero, and zero padding commutes with it. The result depends on the
-    direction of x alone: x is divided by a power of two first, which rounds nothing and brings its largest entry into [1, 2), so no
-    gradient is too small or too large (XLA reads subnormal entries, in float32 those below 1.2e-38, as zero). A NaN or infinite
-    entry makes the matrix NaN.
+    Zero singular values stay zero, a zero matrix goes to zero, and zero padding commutes with it.
+    The result depends on the
+    direction of x alone: x is divided by a power of two first, which rounds nothing and brings its
+    largest entry into [1, 2), so no gradient is too small or too large (XLA reads subnormal
+    entries, in float32 those below 1.2e-38, as zero). A NaN or infinite entry makes the matrix NaN.
 
-    Derivatives of any order work in both modes. For the exact methods (`SVD`, `Newton`, `QDWH`) they are those of the polar factor in
-    closed form, finite at repeated singular values; `specjax.spectral.derivatives` says what they are for a rank-deficient x.
-    `NewtonSchulz`, `PolarExpress` and a callable are differentiated as they are computed. The scale of x is held fixed, which
-    is exact for every method that does not depend on it.
+    Derivatives of any order work in both modes. For the exact methods (`SVD`, `Newton`, `QDWH`)
+    they are those of the polar factor in closed form, finite at repeated singular values;
+    `specjax.spectral.derivatives` says what they are for a rank-deficient x. `NewtonSchulz`,
+    `PolarExpress` and a callable are differentiated as they are computed. The scale of x is held
+    fixed, which is exact for every method that does not depend on it.
 
     Args:
-        x: Matrices in the last two axes, tall or wide; leading axes are batch axes. A floating or complex dtype, which is kept.
-        method: How the factor is computed, and hence how exactly: see `specjax.spectral.methods`. Any callable that takes a
-            matrix (m, n), m <= n, with largest entry in [1, 2) in absolute value to one of the same shape and dtype, whatever its
-            scale, will do.
+        x: Matrices in the last two axes, tall or wide; leading axes are batch axes. A floating or
+            complex dtype, which is kept.
+        method: How the factor is computed, and hence how exactly: see `specjax.spectral.methods`.
+            Any callable that takes a matrix (m, n), m <= n, with largest entry in [1, 2) in
+            absolute value to one of the same shape and dtype, whatever its scale, will do.
 
     Returns:
         An array of the shape and dtype of x.
 
     Raises:
-        ValueError: if x has fewer than two axes or an integer dtype, or the method is not a callable that keeps the shape
-            and dtype.
+        ValueError: if x has fewer than two axes or an integer dtype, or the method is not a
+            callable that keeps the shape and dtype.
 
     """
     x = as_array(x, "x", "polar")
     if x.ndim < 2:
         raise ValueError(
-            f"polar needs matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
+            f"polar needs matrices in the last two axes, got shape {x.shape}; add an axis with"
+            " x[None, :]."
         )
     if not jnp.issubdtype(x.dtype, jnp.inexact):
-        raise ValueError(f"polar needs a floating or complex dtype, got {x.dtype}; convert with x.astype(float).")
+        raise ValueError(
+            f"polar needs a floating or complex dtype, got {x.dtype}; convert with x.astype(float)."
+        )
     require_method(method, "polar")
     return jnp.vectorize(partial(_polar_of_matrix, method), signature="(m,n)->(m,n)")(x)
 
 
 def require_method(method: object, by: str) -> None:
-    """Raises ValueError, in the name of the function `by`, for what cannot be a method of `polar`."""
+    """Raises ValueError, in the name of the function `by`, for what cannot be a method of
+    `polar`.
+    """
     if not callable(method) or isinstance(method, type):
-        raise ValueError(f"{by} needs a method such as SVD() or a callable array -> array, got {shown(method)}.")
+        raise ValueError(
+            f"{by} needs a method such as SVD() or a callable array -> array, got {shown(method)}."
+        )
 
 
 def _polar_of_matrix(method: Callable[[Array], Array], x: Array) -> Array:
@@ -76,10 +87,12 @@ def _polar_of_matrix(method: Callable[[Array], Array], x: Array) -> Array:
         return differentiable_factor(method, unit.astype(working)).astype(x.dtype)
     factor = one_at_a_time(method, unit)
     if not isinstance(factor, jax.Array):
-        raise ValueError(f"A polar method takes an array to an array; this one returned {shown(factor)}.")
+        raise ValueError(
+            f"A polar method takes an array to an array; this one returned {shown(factor)}."
+        )
     if factor.shape != x.shape or factor.dtype != x.dtype:
         raise ValueError(
-            f"A polar method keeps shape and dtype; this one took {x.dtype}{list(x.shape)} to {factor.dtype}"
-            f"{list(factor.shape)}; return an array like its argument."
+            f"A polar method keeps shape and dtype; this one took {x.dtype}{list(x.shape)} to"
+            f" {factor.dtype}{list(factor.shape)}; return an array like its argument."
         )
     return factor

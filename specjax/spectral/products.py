@@ -1,4 +1,6 @@
-"""Matrix products in full precision, and products of rounded operands that are accumulated in full precision."""
+"""Matrix products in full precision, and products of rounded operands that are accumulated in full
+precision.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +11,12 @@ from jaxtyping import Array, Inexact
 from specjax.spectral.mirrored import mirrored_product
 
 
-def product(left: Inexact[Array, "*batch m k"], right: Inexact[Array, "*batch k n"]) -> Inexact[Array, "*batch m n"]:
-    """left @ right at the highest precision: on a GPU float32 may otherwise run in TF32, an error larger than the methods'."""
+def product(
+    left: Inexact[Array, "*batch m k"], right: Inexact[Array, "*batch k n"]
+) -> Inexact[Array, "*batch m n"]:
+    """left @ right at the highest precision: on a GPU float32 may otherwise run in TF32, an error
+    larger than the methods'.
+    """
     return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -22,17 +28,22 @@ def adjoint(x: Inexact[Array, "*batch m n"]) -> Inexact[Array, "*batch n m"]:
 def rounded_product(
     left: Inexact[Array, "m k"], right: Inexact[Array, "k n"], operands: DTypeLike | None
 ) -> Inexact[Array, "m n"]:
-    """left @ right of operands rounded to the dtype `operands`, accumulated in the dtype of `left`; None rounds nothing."""
+    """left @ right of operands rounded to the dtype `operands`, accumulated in the dtype of `left`;
+    None rounds nothing.
+    """
     if operands is None:
         return product(left, right)
-    return jnp.matmul(left.astype(operands), right.astype(operands), preferred_element_type=left.dtype)
+    return jnp.matmul(
+        left.astype(operands), right.astype(operands), preferred_element_type=left.dtype
+    )
 
 
 def rounded_gram(x: Inexact[Array, "m n"], operands: DTypeLike | None) -> Inexact[Array, "m m"]:
     """x xᴴ, of rounded operands as in `rounded_product`."""
     if operands is None:
         return mirrored_product(x, x, _times_adjoint, _times_adjoint)
-    # XLA on a CPU may multiply a transposed half-precision operand at the speed of float32, a transposed copy at twice that and more.
+    # XLA on a CPU may multiply a transposed half-precision operand at the speed of float32, a
+    # transposed copy at twice that and more.
     transposed = with_layout_constraint(x.astype(operands).T, Layout((0, 1)))
     return rounded_product(x, transposed, operands)
 
@@ -40,7 +51,9 @@ def rounded_gram(x: Inexact[Array, "m n"], operands: DTypeLike | None) -> Inexac
 def commuting_product(
     left: Inexact[Array, "m m"], right: Inexact[Array, "m m"], operands: DTypeLike | None
 ) -> Inexact[Array, "m m"]:
-    """left @ right of two Hermitian matrices that commute, so that it is Hermitian too; rounded as in `centred_product`, on both sides."""
+    """left @ right of two Hermitian matrices that commute, so that it is Hermitian too; rounded as
+    in `centred_product`, on both sides.
+    """
     if operands is None:
         return mirrored_product(left, right, _times_adjoint, product)
     mean, rest = _without_mean(left)
@@ -51,10 +64,11 @@ def commuting_product(
 def centred_product(
     left: Inexact[Array, "m m"], right: Inexact[Array, "m n"], operands: DTypeLike | None
 ) -> Inexact[Array, "m n"]:
-    """As `rounded_product`, but of `left` only what differs from its mean eigenvalue is rounded: μ right + (left − μ) @ right.
+    """As `rounded_product`, but of `left` only what differs from its mean eigenvalue is rounded: μ
+    right + (left − μ) @ right.
 
-    Where the eigenvalues of `left` lie close together, as those of an iteration that converges do, what is rounded is small, and so is
-    its rounding error.
+    Where the eigenvalues of `left` lie close together, as those of an iteration that converges do,
+    what is rounded is small, and so is its rounding error.
     """
     if operands is None:
         return product(left, right)
@@ -62,12 +76,16 @@ def centred_product(
     return mean * right + rounded_product(rest, right, operands)
 
 
-def _times_adjoint(left: Inexact[Array, "m k"], right: Inexact[Array, "n k"]) -> Inexact[Array, "m n"]:
+def _times_adjoint(
+    left: Inexact[Array, "m k"], right: Inexact[Array, "n k"]
+) -> Inexact[Array, "m n"]:
     return product(left, adjoint(right))
 
 
 def diagonal_of(x: Inexact[Array, "m m"]) -> Inexact[Array, " m"]:
-    """The diagonal, as a gather of m numbers: `jnp.trace` and `jnp.diagonal` may be a pass over all m²."""
+    """The diagonal, as a gather of m numbers: `jnp.trace` and `jnp.diagonal` may be a pass over all
+    m².
+    """
     indices = jnp.arange(x.shape[0])
     return x[indices, indices]
 

@@ -1,19 +1,24 @@
-"""Stable, nuclear and effective rank of large matrices from products with vectors, each with an interval.
+"""Stable, nuclear and effective rank of large matrices from products with vectors, each with an
+interval.
 
-All numbers come from Golub–Kahan bidiagonalizations A V = U B of `steps` steps, fully reorthogonalized, from several start vectors at
-once, so that a step is one matrix product.
+All numbers come from Golub–Kahan bidiagonalizations A V = U B of `steps` steps, fully
+reorthogonalized, from several start vectors at once, so that a step is one matrix product.
 
 B is real, also for a complex matrix, of which Aᵀ is the conjugate transpose.
 
-- The largest singular value of B is a lower bound on ‖A‖_op. From a random start it is, with a known probability, not far below
-  (Kuczynski and Wozniakowski 1992, for the Lanczos method, without any assumption on a gap).
-- zᵀ (AᵀA)^(1/2) z is the integral of √λ over a measure of which B gives the Gauss quadrature; since the even derivatives of √λ are
-  negative and the odd ones positive, Gauss quadrature overestimates and Gauss–Radau quadrature with a node at zero underestimates
-  (Golub and Meurant 2010, Chapter 6). So the quadrature has no unknown error.
-- tr (AᵀA)^(1/2) = ‖A‖_* is the sum of these forms over a few dominant directions, taken exactly, and an average over random
-  directions orthogonal to them (Meyer, Musco, Musco and Woodruff 2021, Hutch++).
+- The largest singular value of B is a lower bound on ‖A‖_op. From a random start it is, with a
+  known probability, not far below (Kuczynski and Wozniakowski 1992, for the Lanczos method, without
+  any assumption on a gap).
+- zᵀ (AᵀA)^(1/2) z is the integral of √λ over a measure of which B gives the Gauss quadrature; since
+  the even derivatives of √λ are negative and the odd ones positive, Gauss quadrature overestimates
+  and Gauss–Radau quadrature with a node at zero underestimates (Golub and Meurant 2010, Chapter 6).
+  So the quadrature has no unknown error.
+- tr (AᵀA)^(1/2) = ‖A‖_* is the sum of these forms over a few dominant directions, taken exactly,
+  and an average over random directions orthogonal to them (Meyer, Musco, Musco and Woodruff 2021,
+  Hutch++).
 
-Half precision is measured in float32. An empty matrix has norms and ranks 0, one with NaN or infinite entries NaN.
+Half precision is measured in float32. An empty matrix has norms and ranks 0, one with NaN or
+infinite entries NaN.
 """
 
 from collections.abc import Callable
@@ -39,7 +44,9 @@ _NORM_STARTS = 4
 
 
 class Estimate(NamedTuple):
-    """A number between `lower` and `upper`: what is certain of a quadrature or norm, and four standard errors of what is sampled."""
+    """A number between `lower` and `upper`: what is certain of a quadrature or norm, and four
+    standard errors of what is sampled.
+    """
 
     value: Float[Array, ""]
     lower: Float[Array, ""]
@@ -58,12 +65,16 @@ class RankEstimates(NamedTuple):
 
 
 @checked_but("x", "key")
-def estimate_stable_rank(x: Inexact[Array, "m n"], key: Key[Array, ""], *, steps: int = 16) -> Estimate:
-    """st(x) = ‖x‖_F² / ‖x‖_op² from `steps` products of x and xᵀ with four vectors; 0 for a zero matrix.
+def estimate_stable_rank(
+    x: Inexact[Array, "m n"], key: Key[Array, ""], *, steps: int = 16
+) -> Estimate:
+    """st(x) = ‖x‖_F² / ‖x‖_op² from `steps` products of x and xᵀ with four vectors; 0 for a zero
+    matrix.
 
-    The Frobenius norm is exact, so st(x) ≤ `value` up to rounding, and `lower` holds with probability 1 - 10⁻³ over the key. The value
-    is usually right to many more digits: the bound knows no gap between singular values. The gradient is that of the largest
-    singular value found, ⟨u, dx v⟩ with its vectors held fixed.
+    The Frobenius norm is exact, so st(x) ≤ `value` up to rounding, and `lower` holds with
+    probability 1 - 10⁻³ over the key. The value
+    is usually right to many more digits: the bound knows no gap between singular values. The
+    gradient is that of the largest singular value found, ⟨u, dx v⟩ with its vectors held fixed.
 
     Raises:
         ValueError: if steps is below 2.
@@ -73,7 +84,10 @@ def estimate_stable_rank(x: Inexact[Array, "m n"], key: Key[Array, ""], *, steps
     _check_key(key, "estimate_stable_rank")
     x = as_array(x, "x", "estimate_stable_rank")
     if x.ndim != 2:
-        raise ValueError(f"estimate_stable_rank needs one matrix, got shape {x.shape}; take jax.vmap for several.")
+        raise ValueError(
+            f"estimate_stable_rank needs one matrix, got shape {x.shape}; take jax.vmap for"
+            " several."
+        )
     x, _ = scaled(_nonempty(x))
     total = jnp.sum(squares(x))
     tall = x if x.shape[0] >= x.shape[1] else adjoint(x)
@@ -89,15 +103,23 @@ def estimate_stable_rank(x: Inexact[Array, "m n"], key: Key[Array, ""], *, steps
     norm_squared = squares(jnp.sum((tall @ v) * jnp.conj(u)))
     value = ratio(total, norm_squared)
     slack = _norm_slack(columns, min(steps, *x.shape), min(x.shape))
-    return Estimate(value, jnp.maximum(value * (1 - slack), jnp.where(total == 0, 0, 1).astype(value.dtype)), value)
+    return Estimate(
+        value,
+        jnp.maximum(value * (1 - slack), jnp.where(total == 0, 0, 1).astype(value.dtype)),
+        value,
+    )
 
 
 @checked_but("x", "key")
-def power_iteration(x: Inexact[Array, "*batch m n"], key: Key[Array, ""], *, steps: int = 40) -> Estimate:
-    """‖x‖_op by `steps` products of xᵀ x with four vectors and no decomposition, so that it can stand in a training step.
+def power_iteration(
+    x: Inexact[Array, "*batch m n"], key: Key[Array, ""], *, steps: int = 40
+) -> Estimate:
+    """‖x‖_op by `steps` products of xᵀ x with four vectors and no decomposition, so that it can
+    stand in a training step.
 
-    `value` and `lower` are a norm ‖x v‖ of a unit vector, exact up to rounding as a lower bound; `upper` holds with probability
-    1 - 10⁻³ over the key, for every matrix. The gradient is that of ‖x v‖ with v held fixed.
+    `value` and `lower` are a norm ‖x v‖ of a unit vector, exact up to rounding as a lower bound;
+    `upper` holds with probability 1 - 10⁻³ over the key, for every matrix. The gradient is that of
+    ‖x v‖ with v held fixed.
 
     Raises:
         ValueError: if steps is below 1.
@@ -109,7 +131,8 @@ def power_iteration(x: Inexact[Array, "*batch m n"], key: Key[Array, ""], *, ste
     x = as_array(x, "x", "power_iteration")
     if x.ndim < 2:
         raise ValueError(
-            f"power_iteration needs matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
+            f"power_iteration needs matrices in the last two axes, got shape {x.shape}; add an axis"
+            " with x[None, :]."
         )
     unit, power = scaled(_nonempty(x))
     columns = unit.shape[-1]
@@ -122,7 +145,8 @@ def power_iteration(x: Inexact[Array, "*batch m n"], key: Key[Array, ""], *, ste
 
     v = jax.lax.fori_loop(0, steps, step, starts)
     value = jnp.max(frobenius(unit @ v, axis=-2), axis=-1) * power[..., 0, 0]
-    # P(λ_1 - ξ > ε λ_1) ≤ 0.824 √n (1 - ε)^(q + 1/2) for one start (Kuczynski and Wozniakowski 1992, Theorem 4.1).
+    # P(λ_1 - ξ > ε λ_1) ≤ 0.824 √n (1 - ε)^(q + 1/2) for one start (Kuczynski and Wozniakowski
+    # 1992, Theorem 4.1).
     kept = (FAILURE ** (1 / _NORM_STARTS) / (0.824 * sqrt(columns))) ** (1 / (steps + 0.5))
     return Estimate(value, value, value / sqrt(min(kept, 1.0)))
 
@@ -137,26 +161,31 @@ def estimate_ranks(
     probes: int = 16,
     directions: int = 16,
 ) -> RankEstimates:
-    """st(x), nr(x) = ‖x‖_*² / ‖x‖_F² and er(x) = ‖x‖_* / ‖x‖_op with intervals, of a matrix or of a linear map v -> x v.
+    """st(x), nr(x) = ‖x‖_*² / ‖x‖_F² and er(x) = ‖x‖_* / ‖x‖_op with intervals, of a matrix or of a
+    linear map v -> x v.
 
-    The cost is `steps + 2` products of x, and of xᵀ, with `probes + directions + 4` vectors. For an array the Frobenius norm is exact;
-    for a map it is estimated from the same vectors. With `probes + directions` at least the number of columns nothing is sampled.
+    The cost is `steps + 2` products of x, and of xᵀ, with `probes + directions + 4` vectors. For an
+    array the Frobenius norm is exact; for a map it is estimated from the same vectors. With `probes
+    + directions` at least the number of columns nothing is sampled.
 
     Args:
-        x: The matrix, or a function that is linear in its argument of shape `(columns,)`; its transpose is derived from it.
+        x: The matrix, or a function that is linear in its argument of shape `(columns,)`; its
+            transpose is derived from it.
         key: Of the random directions.
         columns: The length of the vectors that a map takes; only for a map.
         steps: Bidiagonalization steps; the quadrature interval shrinks with more of them.
-        probes: Random directions of which the sampling error is estimated, at least 2; it falls as the inverse root of their number.
+        probes: Random directions of which the sampling error is estimated, at least 2; it falls as
+            the inverse root of their number.
         directions: Dominant directions that are taken out of the sample first; 0 is plain sampling.
 
     Returns:
-        The estimates, in the dtype of x and at least float32 (for a map, JAX's default float). Their gradient would be that of a sample,
-        and is of no use; `spectral.nuclear_rank` has the exact one. The interval of a rank combines the ends of its norms'.
+        The estimates, in the dtype of x and at least float32 (for a map, JAX's default float).
+        Their gradient would be that of a sample, and is of no use; `spectral.nuclear_rank` has the
+        exact one. The interval of a rank combines the ends of its norms'.
 
     Raises:
-        ValueError: for an array that is no matrix, counts too small, `columns` missing for a map or given for an array, or a map that
-            is not linear.
+        ValueError: for an array that is no matrix, counts too small, `columns` missing for a map or
+            given for an array, or a map that is not linear.
 
     """
     _check_counts(steps, probes, directions)
@@ -169,7 +198,9 @@ def estimate_ranks(
     sampled = jax.random.rademacher(random_key, (probes, columns), power.dtype).astype(dtype)
     sampled = sampled - (sampled @ jnp.conj(dominant)) @ dominant.T
     everything = directions == columns
-    starts = jnp.concatenate([dominant.T, sampled, jax.random.normal(norm_key, (_NORM_STARTS, columns), dtype)])
+    starts = jnp.concatenate(
+        [dominant.T, sampled, jax.random.normal(norm_key, (_NORM_STARTS, columns), dtype)]
+    )
     weights = jnp.sum(squares(starts), axis=-1)
     bases = _bidiagonalize(apply, transposed, starts, steps)
 
@@ -181,7 +212,9 @@ def estimate_ranks(
     first = bases.bidiagonal[:, 0, 0] ** 2 * weights
 
     def total(forms: Array) -> tuple[Array, Array]:
-        """The trace and its standard error: the dominant directions are summed, the others are averaged."""
+        """The trace and its standard error: the dominant directions are summed, the others are
+        averaged.
+        """
         kept, rest = forms[:directions], forms[directions : directions + probes]
         if everything:
             return jnp.sum(kept), jnp.zeros((), power.dtype)
@@ -189,9 +222,15 @@ def estimate_ranks(
 
     (nuclear_high, error), (nuclear_low, _) = total(gauss), total(radau)
     half_width = STANDARD_ERRORS * error
-    frobenius = _exact(jnp.sqrt(jnp.sum(squares(exact)))) if exact is not None else _root(*total(first))
+    frobenius = (
+        _exact(jnp.sqrt(jnp.sum(squares(exact)))) if exact is not None else _root(*total(first))
+    )
     # ‖A‖_op ≤ ‖A‖_F ≤ ‖A‖_* ≤ √n ‖A‖_F, whatever was sampled.
-    spectral = Estimate(largest, largest, jnp.minimum(largest / sqrt(1 - slack), jnp.maximum(frobenius.upper, largest)))
+    spectral = Estimate(
+        largest,
+        largest,
+        jnp.minimum(largest / sqrt(1 - slack), jnp.maximum(frobenius.upper, largest)),
+    )
     ends = (
         jnp.maximum(nuclear_low - half_width, frobenius.lower),
         jnp.minimum(nuclear_high + half_width, sqrt(columns) * frobenius.upper),
@@ -210,17 +249,23 @@ def estimate_ranks(
 
 
 class _Bases(NamedTuple):
-    """A V = U B for every start: rows of `left` and `right` are the vectors of U and V, B is upper bidiagonal."""
+    """A V = U B for every start: rows of `left` and `right` are the vectors of U and V, B is upper
+    bidiagonal.
+    """
 
     left: Inexact[Array, "starts steps m"]
     right: Inexact[Array, "starts steps n"]
     bidiagonal: Float[Array, "starts steps steps"]
 
 
-def _bidiagonalize(apply: MatVec, transposed: MatVec, starts: Inexact[Array, "starts n"], steps: int) -> _Bases:
-    """Golub–Kahan–Lanczos with the vectors orthogonalized twice against all earlier ones; zeros after a breakdown.
+def _bidiagonalize(
+    apply: MatVec, transposed: MatVec, starts: Inexact[Array, "starts n"], steps: int
+) -> _Bases:
+    """Golub–Kahan–Lanczos with the vectors orthogonalized twice against all earlier ones; zeros
+    after a breakdown.
 
-    What the orthogonalization leaves below rounding is a breakdown: the start has been used up, and noise is no direction.
+    What the orthogonalization leaves below rounding is a breakdown: the start has been used up, and
+    noise is no direction.
     """
     count, columns = starts.shape
     products = jax.vmap(apply), jax.vmap(transposed)
@@ -248,13 +293,16 @@ def _bidiagonalize(apply: MatVec, transposed: MatVec, starts: Inexact[Array, "st
     ) -> tuple[Array, Array, Array, Array, Array]:
         left, right, diagonal, above, v = state
         right = right.at[:, j].set(v)
-        # After the first step the part along the last left vector is β, which the orthogonalization takes out.
+        # After the first step the part along the last left vector is β, which the orthogonalization
+        # takes out.
         u, alpha = next_unit(products[0](v), left)
         left = left.at[:, j].set(u)
         w, beta = next_unit(products[1](u), right)
         return left, right, diagonal.at[:, j].set(alpha), above.at[:, j].set(beta), w
 
-    left, right, diagonal, above, _ = jax.lax.fori_loop(0, steps, step, (left, right, diagonal, above, direction))
+    left, right, diagonal, above, _ = jax.lax.fori_loop(
+        0, steps, step, (left, right, diagonal, above, direction)
+    )
     place = jnp.arange(steps)
     bidiagonal = jnp.zeros((count, steps, steps), real).at[:, place, place].set(diagonal)
     bidiagonal = bidiagonal.at[:, place[:-1], place[1:]].set(above[:, :-1])
@@ -270,7 +318,10 @@ def _unit(
     total = jnp.where(jnp.isfinite(total), total, jnp.nan)
     usable = ~(total <= floor**2)
     norm = jnp.where(usable, jnp.sqrt(jnp.where(usable, total, 1)), 0)
-    return jnp.where(usable[:, None], v / jnp.where(usable, norm, 1)[:, None].astype(v.dtype), 0), norm
+    return (
+        jnp.where(usable[:, None], v / jnp.where(usable, norm, 1)[:, None].astype(v.dtype), 0),
+        norm,
+    )
 
 
 def _form(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, " starts"]:
@@ -280,7 +331,9 @@ def _form(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, " starts"]:
 
 
 def _radau(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, "starts k k"]:
-    """The bidiagonal matrix whose quadrature has a node at zero: its last diagonal entry is dropped."""
+    """The bidiagonal matrix whose quadrature has a node at zero: its last diagonal entry is
+    dropped.
+    """
     return bidiagonal.at[:, -1, -1].set(0)
 
 
@@ -301,24 +354,37 @@ def _as_map(
 ) -> tuple[MatVec, MatVec, int, Array | None, Float[Array, ""]]:
     """x over a power of two, and that power, so that squares of its norms stay in range.
 
-    As products with it and with its transpose, of vectors on its smaller side, and the length of these; and itself if it is an array.
+    As products with it and with its transpose, of vectors on its smaller side, and the length of
+    these; and itself if it is an array.
     """
     if not callable(x):
         x = as_array(x, "x", "estimate_ranks")
         if x.ndim != 2:
-            raise ValueError(f"estimate_ranks needs one matrix, got shape {x.shape}; take jax.vmap for several.")
+            raise ValueError(
+                f"estimate_ranks needs one matrix, got shape {x.shape}; take jax.vmap for several."
+            )
         if columns is not None:
-            raise ValueError(f"columns is for a linear map; an array of shape {x.shape} has its own.")
+            raise ValueError(
+                f"columns is for a linear map; an array of shape {x.shape} has its own."
+            )
         unit, power = scaled(_nonempty(x))
         tall = unit if unit.shape[0] >= unit.shape[1] else adjoint(unit)
         return lambda v: tall @ v, lambda u: adjoint(tall) @ u, tall.shape[1], tall, power[0, 0]
     if not isinstance(columns, int):
-        raise ValueError("estimate_ranks needs the length of the vectors that a linear map takes: columns=n.")
+        raise ValueError(
+            "estimate_ranks needs the length of the vectors that a linear map takes: columns=n."
+        )
     vector = jax.ShapeDtypeStruct((columns,), jnp.result_type(float))
     linear: MatVec = x
     output = jax.eval_shape(linear, vector)
-    if not isinstance(output, jax.ShapeDtypeStruct) or output.ndim != 1 or output.dtype != vector.dtype:
-        raise ValueError(f"The linear map must take a vector to a vector of {vector.dtype}, got {output}.")
+    if (
+        not isinstance(output, jax.ShapeDtypeStruct)
+        or output.ndim != 1
+        or output.dtype != vector.dtype
+    ):
+        raise ValueError(
+            f"The linear map must take a vector to a vector of {vector.dtype}, got {output}."
+        )
     rows = output.shape
     transpose = jax.linear_transpose(linear, vector)
     # One product with a random vector is of the size of the map.
@@ -338,13 +404,17 @@ def _as_map(
 
 def _nonempty(x: Array) -> Array:
     """x in at least float32, and a zero matrix for an empty one, whose norms are the same."""
-    return at_least_float32(x) if 0 not in x.shape[-2:] else jnp.zeros((*x.shape[:-2], 1, 1), x.dtype)
+    return (
+        at_least_float32(x) if 0 not in x.shape[-2:] else jnp.zeros((*x.shape[:-2], 1, 1), x.dtype)
+    )
 
 
 def _norm_slack(columns: int, steps: int, rank: int) -> float:
-    """ε with λ_1 - ξ ≤ ε λ_1 for the largest Ritz value ξ of all starts, λ_1 = ‖A‖_op², but for probability `FAILURE`.
+    """ε with λ_1 - ξ ≤ ε λ_1 for the largest Ritz value ξ of all starts, λ_1 = ‖A‖_op², but for
+    probability `FAILURE`.
 
-    For one uniform start P(λ_1 - ξ > ε λ_1) ≤ 1.648 √n exp(-√ε (2k - 1)) (Kuczynski and Wozniakowski 1992, Theorem 4.2).
+    For one uniform start P(λ_1 - ξ > ε λ_1) ≤ 1.648 √n exp(-√ε (2k - 1)) (Kuczynski and
+    Wozniakowski 1992, Theorem 4.2).
     """
     if steps >= rank:
         return 0.0
@@ -364,7 +434,11 @@ def _root(value: Array, error: Array) -> Estimate:
 
 
 def _quotient(over: Estimate, under: Estimate) -> Estimate:
-    return Estimate(ratio(over.value, under.value), ratio(over.lower, under.upper), ratio(over.upper, under.lower))
+    return Estimate(
+        ratio(over.value, under.value),
+        ratio(over.lower, under.upper),
+        ratio(over.upper, under.lower),
+    )
 
 
 def _squared(estimate: Estimate) -> Estimate:
@@ -377,11 +451,14 @@ def _times(estimate: Estimate, factor: Inexact[Array, ""]) -> Estimate:
 
 def _check_key(key: object, by: str) -> None:
     if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        raise ValueError(f"{by} needs a typed key, got {shown(key)}; make one with jax.random.key(seed).")
+        raise ValueError(
+            f"{by} needs a typed key, got {shown(key)}; make one with jax.random.key(seed)."
+        )
 
 
 def _check_counts(steps: int, probes: int = 2, directions: int = 0) -> None:
     if steps < 2 or probes < 2 or directions < 0:
         raise ValueError(
-            f"Estimates of ranks need steps >= 2, probes >= 2 and directions >= 0, got {steps}, {probes} and {directions}."
+            f"Estimates of ranks need steps >= 2, probes >= 2 and directions >= 0, got {steps},"
+            f" {probes} and {directions}."
         )

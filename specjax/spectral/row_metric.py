@@ -15,7 +15,9 @@ def row_metric(v: Inexact[Array, "m n"]) -> Inexact[Array, "m m"]:
     """
     v = as_array(v, "v", "row_metric")
     if v.ndim != 2:
-        raise ValueError(f"row_metric needs one matrix, got shape {v.shape}; take jax.vmap for several.")
+        raise ValueError(
+            f"row_metric needs one matrix, got shape {v.shape}; take jax.vmap for several."
+        )
     unit, power = scaled(v)
     u, s, _ = svd(unit)
     values = (s[None, :] * power).astype(u.dtype)

@@ -1,7 +1,8 @@
-"""The whole range of a floating dtype: half precision in float32, and division by the size of the largest entry.
+"""The whole range of a floating dtype: half precision in float32, and division by the size of the
+largest entry.
 
-Squares of float32 numbers below 1e-23 vanish and those above 1.8e19 are infinite, so whatever squares and then divides is computed of
-`scaled` arguments.
+Squares of float32 numbers below 1e-23 vanish and those above 1.8e19 are infinite, so whatever
+squares and then divides is computed of `scaled` arguments.
 """
 
 import jax
@@ -11,7 +12,8 @@ from jaxtyping import Array, Float, Inexact, Num
 
 
 def at_least_float32(x: Num[Array, "..."]) -> Inexact[Array, "..."]:
-    """In float32 if its own floats are narrower, and in JAX's default float if it holds whole numbers.
+    """In float32 if its own floats are narrower, and in JAX's default float if it holds whole
+    numbers.
 
     Among floats by numpy's rule, as JAX's own has none for two widths where promotion is strict.
     """
@@ -25,19 +27,24 @@ def squares(x: Num[Array, "..."]) -> Num[Array, "..."]:
     return x.real**2 + x.imag**2 if jnp.iscomplexobj(x) else x**2
 
 
-def inner(x: Inexact[Array, "*batch m n"], y: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+def inner(
+    x: Inexact[Array, "*batch m n"], y: Inexact[Array, "*batch m n"]
+) -> Float[Array, "*batch"]:
     """Re ⟨x, y⟩ = Re tr(xᴴ y) of matrices: the nuclear norm of x if y is its polar factor."""
     return jnp.sum(jnp.real(jnp.conj(x) * y), axis=(-2, -1))
 
 
 def divided_by(x: Inexact[Array, "..."], largest: Float[Array, "..."]) -> Inexact[Array, "..."]:
-    """x / largest, and x itself where `largest`, a nonnegative array that broadcasts against x, is zero, infinite or NaN.
+    """x / largest, and x itself where `largest`, a nonnegative array that broadcasts against x, is
+    zero, infinite or NaN.
 
-    An infinite entry is thus left in place: x / inf would be zero almost everywhere, a silent zero instead of NaN.
+    An infinite entry is thus left in place: x / inf would be zero almost everywhere, a silent zero
+        instead of NaN.
     """
     if jnp.iscomplexobj(x):
         return jax.lax.complex(divided_by(x.real, largest), divided_by(x.imag, largest))
-    # XLA turns the division by one scalar into a product with its reciprocal, which is subnormal, hence 0, for the largest floats.
+    # XLA turns the division by one scalar into a product with its reciprocal, which is subnormal,
+    # hence 0, for the largest floats.
     headroom = jnp.where(largest > 1, 0.125, 1).astype(x.dtype)
     usable = (largest > 0) & jnp.isfinite(largest)
     return jnp.where(usable, x * headroom / jnp.where(usable, largest * headroom, 1), x)
@@ -46,10 +53,13 @@ def divided_by(x: Inexact[Array, "..."], largest: Float[Array, "..."]) -> Inexac
 def scaled(
     x: Num[Array, "*shape"], axis: int | tuple[int, ...] = (-2, -1)
 ) -> tuple[Inexact[Array, "*shape"], Float[Array, "..."]]:
-    """x / p in at least float32, and p: the power of two that brings the largest entry along the axes into [1, 2), without rounding.
+    """x / p in at least float32, and p: the power of two that brings the largest entry along the
+    axes into [1, 2), without rounding.
 
-    p keeps the axes, with length 1, and is held fixed under differentiation; it is 1 where all entries are zero or there are none. Where
-    one is infinite or NaN all are NaN: on an infinite matrix LAPACK's singular value decomposition may never return.
+    p keeps the axes, with length 1, and is held fixed under differentiation; it is 1 where all
+    entries are zero or there are none. Where
+    one is infinite or NaN all are NaN: on an infinite matrix LAPACK's singular value decomposition
+        may never return.
     """
     x = at_least_float32(x)
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(x)), axis=axis, keepdims=True, initial=0)
@@ -62,7 +72,8 @@ def scaled(
 def power_of_two(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The largest power of two that is at most x, for normal x > 0: its exponent, by its bits.
 
-    Not by `jnp.frexp`, which JAX from 0.11 on expands behind the scope of 64 bits in which it is called.
+    Not by `jnp.frexp`, which JAX from 0.11 on expands behind the scope of 64 bits in which it is
+    called.
     """
     info, word = jnp.finfo(x.dtype), np.dtype(f"uint{jnp.finfo(x.dtype).bits}")
     exponent = np.array(((1 << info.nexp) - 1) << info.nmant, word)
@@ -70,9 +81,11 @@ def power_of_two(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def exactly_scaled(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
-    """x divided by the power of two that brings its largest entry (real or imaginary part) into [1, 2): without rounding.
+    """x divided by the power of two that brings its largest entry (real or imaginary part) into [1,
+    2): without rounding.
 
-    A zero matrix stays as it is; one with an infinite or NaN entry is NaN. The power is held fixed under differentiation.
+    A zero matrix stays as it is; one with an infinite or NaN entry is NaN. The power is held fixed
+    under differentiation.
     """
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         parts = exactly_scaled(jnp.concatenate([x.real, x.imag]))
@@ -81,16 +94,24 @@ def exactly_scaled(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
     return scaled(x)[0].astype(x.dtype)
 
 
-def frobenius(x: Inexact[Array, "..."], axis: int | tuple[int, ...] = (-2, -1)) -> Float[Array, "..."]:
-    """√Σ |x|² along the axes, in at least float32, over the whole range of it; its derivative at zero is zero."""
+def frobenius(
+    x: Inexact[Array, "..."], axis: int | tuple[int, ...] = (-2, -1)
+) -> Float[Array, "..."]:
+    """√Σ |x|² along the axes, in at least float32, over the whole range of it; its derivative at
+    zero is zero.
+    """
     unit, power = scaled(x, axis)
     total = jnp.sum(squares(unit), axis=axis)
     zero = total == 0
     return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, total))) * jnp.squeeze(power, axis)
 
 
-def averaged_rms(old: Float[Array, "..."], new: Float[Array, "..."], beta: Float[Array, ""]) -> Float[Array, "..."]:
-    """√(β old² + (1 - β) new²), the root of an average of squares over the whole range of floats; its derivative at zero is zero."""
+def averaged_rms(
+    old: Float[Array, "..."], new: Float[Array, "..."], beta: Float[Array, ""]
+) -> Float[Array, "..."]:
+    """√(β old² + (1 - β) new²), the root of an average of squares over the whole range of floats;
+    its derivative at zero is zero.
+    """
     return frobenius(jnp.stack([jnp.sqrt(beta) * old, jnp.sqrt(1 - beta) * new]), axis=0)
 
 

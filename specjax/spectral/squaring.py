@@ -1,7 +1,9 @@
-"""‖X‖_op² and the stable rank by squaring the Gram matrix: products only, and no start vector that would have to be drawn.
+"""‖X‖_op² and the stable rank by squaring the Gram matrix: products only, and no start vector that
+would have to be drawn.
 
-For a training step or the body of a scan, where a decomposition would take longer than the rest and a random generator longer to
-compile than everything else. For an interval and for large matrices there is `spectral.estimate_stable_rank`.
+For a training step or the body of a scan, where a decomposition would take longer than the rest and
+a random generator longer to compile than everything else. For an interval and for large matrices
+there is `spectral.estimate_stable_rank`.
 """
 
 import jax.numpy as jnp
@@ -19,10 +21,12 @@ def gram_matrix(x: Inexact[Array, "*batch m n"]) -> Inexact[Array, "*batch k k"]
 
 
 def squared_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """tr(G^{p+1})/tr(G^p) ≤ ‖X‖_op² = λ_1(G) for the Gram matrix G and p = 2^`SQUARINGS` = 64; 0 for a zero matrix.
+    """tr(G^{p+1})/tr(G^p) ≤ ‖X‖_op² = λ_1(G) for the Gram matrix G and p = 2^`SQUARINGS` = 64; 0
+    for a zero matrix.
 
-    An average of the eigenvalues with weights λ_i^p, too small by less than log(k)/p of λ_1 for k eigenvalues, whatever they are, and by
-    Σ (λ_i/λ_1)^p (1 - λ_i/λ_1) of it at most. In at least float32.
+    An average of the eigenvalues with weights λ_i^p, too small by less than log(k)/p of λ_1 for k
+    eigenvalues, whatever they are, and by Σ (λ_i/λ_1)^p (1 - λ_i/λ_1) of it at most. In at least
+    float32.
     """
     unit, power = scaled(x)
     factor = power[..., 0, 0]
@@ -30,7 +34,9 @@ def squared_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
 
 
 def stable_rank_above(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """‖X‖_F² over `squared_norm`: at least st(X), and above it by as little; 0 for a zero matrix."""
+    """‖X‖_F² over `squared_norm`: at least st(X), and above it by as little; 0 for a zero
+    matrix.
+    """
     gram = gram_matrix(scaled(x)[0])
     return ratio(_trace(gram), _largest(gram))
 

@@ -1,4 +1,6 @@
-"""A filter of singular values that forgets the largest and the smallest, in the polar factor's place."""
+"""A filter of singular values that forgets the largest and the smallest, in the polar factor's
+place.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +18,15 @@ from specjax.spectral.scaling import at_least_float32
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Tikhonov:
-    """G (GᴴG + ℓ² I)⁻¹ times a number: each singular value s goes to s/(s² + ℓ²), ℓ being `share` times their median.
+    """G (GᴴG + ℓ² I)⁻¹ times a number: each singular value s goes to s/(s² + ℓ²), ℓ being `share`
+    times their median.
 
-    The result is scaled so that the singular values have a root mean square of 1, as those of the polar factor have, in whose place it
-    stands: `polar(x, Tikhonov())`, `optim.muon(rate, method=Tikhonov())`. For an associative memory `theory.best_filter` has the best
-    share and what is gained (docs/beyond/best-filter.md). Singular values below 64 roundings of the largest count as zero: they stay
-    zero and are not in the median. A zero matrix stays zero.
+    The result is scaled so that the singular values have a root mean square of 1, as those of the
+    polar factor have, in whose place it
+    stands: `polar(x, Tikhonov())`, `optim.muon(rate, method=Tikhonov())`. For an associative memory
+    `theory.best_filter` has the best share and what is gained (docs/beyond/best-filter.md).
+    Singular values below 64 roundings of the largest count as zero: they stay zero and are not in
+    the median. A zero matrix stays zero.
 
     Raises:
         ValueError: a share that is not positive.
@@ -32,15 +37,20 @@ class Tikhonov:
     def __post_init__(self) -> None:
         check_fields(self)
         if not self.share > 0:
-            raise ValueError(f"Tikhonov needs a positive share of the median singular value, got {self.share}.")
+            raise ValueError(
+                f"Tikhonov needs a positive share of the median singular value, got {self.share}."
+            )
 
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """The filtered matrix, m <= n; half precision is computed in float32."""
         return filtered(x, lambda s: s / (s**2 + self.share**2))
 
 
-def filtered(x: Inexact[Array, "m n"], h: Callable[[Float[Array, " k"]], Float[Array, " k"]]) -> Inexact[Array, "m n"]:
-    """U h(S / median) Vᴴ, m <= n, scaled so that the singular values have a root mean square of 1; what is zero stays zero.
+def filtered(
+    x: Inexact[Array, "m n"], h: Callable[[Float[Array, " k"]], Float[Array, " k"]]
+) -> Inexact[Array, "m n"]:
+    """U h(S / median) Vᴴ, m <= n, scaled so that the singular values have a root mean square of 1;
+    what is zero stays zero.
 
     Args:
         x: U S Vᴴ; half precision is computed in float32.
@@ -51,4 +61,6 @@ def filtered(x: Inexact[Array, "m n"], h: Callable[[Float[Array, " k"]], Float[A
     median = jnp.nanmedian(jnp.where(kept, s, jnp.nan))
     new = jnp.where(kept, h(jnp.where(kept, s / jnp.where(jnp.any(kept), median, 1), 1)), 0)
     norm = jnp.sqrt(jnp.sum(new**2) / jnp.maximum(jnp.sum(kept, dtype=new.dtype), 1))
-    return product(u * (new / jnp.where(norm > 0, norm, 1))[None, :].astype(u.dtype), vh).astype(x.dtype)
+    return product(u * (new / jnp.where(norm > 0, norm, 1))[None, :].astype(u.dtype), vh).astype(
+        x.dtype
+    )

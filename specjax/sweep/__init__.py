@@ -1,6 +1,7 @@
 """The sweep engine: seeds, widths and values in a few compiled programs, labelled data out.
 
-It knows no model. A measurement is a pure function ``measure(key, **point)`` that returns a dict of arrays:
+It knows no model. A measurement is a pure function ``measure(key, **point)`` that returns a dict of
+arrays:
 
     data = run(measure, over={"d1": widths(16, 32, 64)}, seeds=1000, key=jax.random.key(0))
 """

@@ -1,4 +1,6 @@
-"""The axes of a sweep: widths, which change shapes, values, which do not, choices, which change the program, and several zipped."""
+"""The axes of a sweep: widths, which change shapes, values, which do not, choices, which change the
+program, and several zipped.
+"""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +15,9 @@ from specjax.arguments import shown
 
 @dataclass(frozen=True)
 class Single:
-    """The points of one argument of `measure`, which receives them as `widths`, `values` or `choices` say."""
+    """The points of one argument of `measure`, which receives them as `widths`, `values` or
+    `choices` say.
+    """
 
     kind: Literal["widths", "values", "choices"]
     points: tuple[Any, ...]  # ints, or floats, or text
@@ -25,7 +29,9 @@ class Single:
 
 @dataclass(frozen=True)
 class Zipped:
-    """One dimension along which several axes move together, made by `zipped`; `measure` receives each by its own name."""
+    """One dimension along which several axes move together, made by `zipped`; `measure` receives
+    each by its own name.
+    """
 
     axes: Mapping[str, Single]
 
@@ -44,15 +50,19 @@ def widths(*ns: int | np.integer) -> Single:
     `measure` receives a point as a Python int or a `specjax.sizes.Size`.
 
     Args:
-        *ns: Positive ints, one argument each; all different, unless the axis is zipped with another.
+        *ns: Positive ints, one argument each; all different, unless the axis is zipped with
+            another.
 
     Raises:
-        ValueError: no width, a sequence in place of the widths, or a width that is not a positive int.
+        ValueError: no width, a sequence in place of the widths, or a width that is not a positive
+            int.
     """
     _check_points("widths", ns, "16, 32")
     for n in ns:
         if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
-            raise ValueError(f"widths takes positive ints, got {shown(n)}; write e.g. widths(16, 32).")
+            raise ValueError(
+                f"widths takes positive ints, got {shown(n)}; write e.g. widths(16, 32)."
+            )
     return Single("widths", tuple(int(n) for n in ns))
 
 
@@ -62,17 +72,24 @@ def values(*xs: int | float | np.number) -> Single:
     `measure` receives a point as a scalar array.
 
     Args:
-        *xs: Finite numbers, one argument each; all different, unless the axis is zipped with another. They
-            reach `measure` as ints when all are ints, else as floats.
+        *xs: Finite numbers, one argument each; all different, unless the axis is zipped with
+            another. They reach `measure` as ints when all are ints, else as floats.
 
     Raises:
-        ValueError: no value, a sequence in place of the values, or a value that is not a finite number.
+        ValueError: no value, a sequence in place of the values, or a value that is not a finite
+            number.
     """
     _check_points("values", xs, "0.1, 0.2")
     for x in xs:
         # As a Python number: NumPy's float16 cannot be compared with the largest float.
-        if not isinstance(x, Real) or isinstance(x, bool) or not abs(_plain(x)) <= sys.float_info.max:
-            raise ValueError(f"values takes finite numbers, got {shown(x)}; write e.g. values(0.1, 0.2).")
+        if (
+            not isinstance(x, Real)
+            or isinstance(x, bool)
+            or not abs(_plain(x)) <= sys.float_info.max
+        ):
+            raise ValueError(
+                f"values takes finite numbers, got {shown(x)}; write e.g. values(0.1, 0.2)."
+            )
     number = int if all(isinstance(x, Integral) for x in xs) else float
     return Single("values", tuple(number(x) for x in xs))
 
@@ -82,62 +99,82 @@ def _plain(x: Real) -> int | float:
 
 
 def choices(*xs: int | float | str) -> Single:
-    """An axis of Python numbers or names, in the order given, which is also their order in the dataset.
+    """An axis of Python numbers or names, in the order given, which is also their order in the
+    dataset.
 
-    `measure` receives a point as it is given here, for what decides which operations there are: a depth, a number of steps, the name of an
-    activation. Each point has a program of its own, and they are compiled side by side.
+    `measure` receives a point as it is given here, for what decides which operations there are: a
+    depth, a number of steps, the name of an activation. Each point has a program of its own, and
+    they are compiled side by side.
 
     Args:
-        *xs: Ints, finite floats or strings, of one type, one argument each; all different, unless the axis is zipped with another.
+        *xs: Ints, finite floats or strings, of one type, one argument each; all different, unless
+            the axis is zipped with another.
 
     Raises:
-        ValueError: no point, a sequence in place of the points, points of several types, or one that is none of these.
+        ValueError: no point, a sequence in place of the points, points of several types, or one
+            that is none of these.
     """
     _check_points("choices", xs, "2, 4, 8")
     plain = tuple(x.item() if isinstance(x, np.generic) else x for x in xs)
     for x in plain:
-        if isinstance(x, bool) or not isinstance(x, int | float | str) or (isinstance(x, float) and not np.isfinite(x)):
+        if (
+            isinstance(x, bool)
+            or not isinstance(x, int | float | str)
+            or (isinstance(x, float) and not np.isfinite(x))
+        ):
             raise ValueError(
-                f"choices takes ints, finite floats or strings, got {shown(x)}; write e.g. choices(2, 4, 8)."
+                f"choices takes ints, finite floats or strings, got {shown(x)}; write e.g."
+                " choices(2, 4, 8)."
             )
     if len(set(map(type, plain))) > 1:
-        raise ValueError(f"choices takes points of one type, got {list(plain)}; write e.g. choices(2, 4, 8).")
+        raise ValueError(
+            f"choices takes points of one type, got {list(plain)}; write e.g. choices(2, 4, 8)."
+        )
     return Single("choices", plain)
 
 
 def zipped(**axes: Single) -> Zipped:
     """Several axes that move together along one dimension.
 
-    As in `over={"k": zipped(n=widths(32, 64), d=widths(8, 16))}`. The dimension has the name under which it stands in `over`. If that
-    is also the name of one of `axes`, it has that axis' points as its coordinate; the other axes are coordinates along it
-    (`data.swap_dims(k="n")` makes one of them the dimension).
+    As in `over={"k": zipped(n=widths(32, 64), d=widths(8, 16))}`. The dimension has the name under
+    which it stands in `over`. If that is also the name of one of `axes`, it has that axis' points
+    as its coordinate; the other axes are coordinates along it (`data.swap_dims(k="n")` makes one of
+    them the dimension).
 
     Raises:
-        ValueError: no axis, something that is no axis, axes of different lengths, or a point given twice.
+        ValueError: no axis, something that is no axis, axes of different lengths, or a point given
+            twice.
     """
     if not axes:
         raise ValueError(
-            "zipped needs at least one axis, got none; write e.g. zipped(n=widths(32, 64), d=widths(8, 16))."
+            "zipped needs at least one axis, got none; write e.g. zipped(n=widths(32, 64),"
+            " d=widths(8, 16))."
         )
     for name, axis in axes.items():
         if not isinstance(axis, Single):
             raise ValueError(
-                f"zipped takes widths(...), values(...) and choices(...), got a {type(axis).__name__} for {name!r}."
+                "zipped takes widths(...), values(...) and choices(...), got a"
+                f" {type(axis).__name__} for {name!r}."
             )
     lengths = {name: len(axis.points) for name, axis in axes.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"zipped needs axes of one length, got {lengths}; give each the same number of points.")
+        raise ValueError(
+            f"zipped needs axes of one length, got {lengths}; give each the same number of points."
+        )
     check_different("zipped", list(zip(*(axis.points for axis in axes.values()), strict=True)))
     return Zipped(axes)
 
 
 def _check_points(maker: str, points: tuple[object, ...], example: str) -> None:
     if not points:
-        raise ValueError(f"{maker} needs at least one point, got none; write e.g. {maker}({example}).")
+        raise ValueError(
+            f"{maker} needs at least one point, got none; write e.g. {maker}({example})."
+        )
     for point in points:
         if isinstance(point, list | tuple | range) or np.ndim(point) > 0:
             raise ValueError(
-                f"{maker} takes its points one by one, got a {type(point).__name__}; unpack it, e.g. {maker}(*[{example}])."
+                f"{maker} takes its points one by one, got a {type(point).__name__}; unpack it,"
+                f" e.g. {maker}(*[{example}])."
             )
 
 
@@ -146,5 +183,6 @@ def check_different(maker: str, points: Sequence[object]) -> None:
     repeated = sorted({str(point) for i, point in enumerate(points) if point in points[:i]})
     if repeated:
         raise ValueError(
-            f"{maker} takes each point once, got {', '.join(repeated)} more than once; remove the repeats."
+            f"{maker} takes each point once, got {', '.join(repeated)} more than once; remove the"
+            " repeats."
         )

@@ -1,8 +1,9 @@
-"""How the program of a bucket is called: for as many groups of seeds as take a moment, which is measured.
+"""How the program of a bucket is called: for as many groups of seeds as take a moment, which is
+measured.
 
-The first call has one group on each device, and each further one as many as by the last that ended take `CALL_SECONDS`. Groups begin at
-multiples of their size, whatever is asked for and however long calls are, so a seed is always computed beside the same others, and has
-the same bits.
+The first call has one group on each device, and each further one as many as by the last that ended
+take `CALL_SECONDS`. Groups begin at multiples of their size, whatever is asked for and however long
+calls are, so a seed is always computed beside the same others, and has the same bits.
 """
 
 from collections import deque
@@ -27,13 +28,16 @@ CALL_SECONDS = 0.25
 _GROWTH = 4
 
 Calls = Iterator[tuple[int, int, dict[str, np.ndarray], float]]
-"""For each call its first seed, the one behind its last, its outputs on the host, and the seconds that it took."""
+"""For each call its first seed, the one behind its last, its outputs on the host, and the seconds
+that it took.
+"""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The compiled program of a bucket `grid`, and how it is called: so many `calls` may be under way, each of at most `chunk` seeds,
-    of which a device computes `vmapped` at a time. A call takes so many `bytes`.
+    """The compiled program of a bucket `grid`, and how it is called: so many `calls` may be under
+    way, each of at most `chunk` seeds, of which a device computes `vmapped` at a time. A call takes
+    so many `bytes`.
     """
 
     measurement: Measurement
@@ -60,7 +64,12 @@ def calls(ready: Ready, ranges: Sequence[tuple[int, int]]) -> Calls:
         start, stop, begin, number, future = under_way.popleft()
         results, seconds = future.result()
         groups = agreed(paced(number, seconds, most))
-        return start, stop, _asked(ready, results, number, slice(start - begin, stop - begin)), seconds
+        return (
+            start,
+            stop,
+            _asked(ready, results, number, slice(start - begin, stop - begin)),
+            seconds,
+        )
 
     threads = ThreadPoolExecutor(ready.calls)
     try:
@@ -70,7 +79,9 @@ def calls(ready: Ready, ranges: Sequence[tuple[int, int]]) -> Calls:
             while begin < stop:
                 left = ceil((stop - begin) / size)
                 # The last calls get shorter, so that they end together.
-                number = min(groups, left, max(ceil(left / ready.machine.side_by_side), groups // _GROWTH))
+                number = min(
+                    groups, left, max(ceil(left / ready.machine.side_by_side), groups // _GROWTH)
+                )
                 behind = begin + number * size
                 future = threads.submit(computed, ready, begin, number, in_float64)
                 under_way.append((max(start, begin), min(stop, behind), begin, number, future))
@@ -84,13 +95,19 @@ def calls(ready: Ready, ranges: Sequence[tuple[int, int]]) -> Calls:
 
 
 def paced(groups: int, seconds: float, most: int) -> int:
-    """The groups of the next call, at most so many, where the last one had `groups` and took `seconds`."""
+    """The groups of the next call, at most so many, where the last one had `groups` and took
+    `seconds`.
+    """
     enough = groups * CALL_SECONDS / max(seconds, 1e-9)
     return max(int(min(enough, _GROWTH * groups, most)), 1)
 
 
-def computed(ready: Ready, begin: int, groups: int, in_float64: bool) -> tuple[dict[str, Array], float]:
-    """The results on the devices of so many groups from seed `begin` on, and the seconds that they took."""
+def computed(
+    ready: Ready, begin: int, groups: int, in_float64: bool
+) -> tuple[dict[str, Array], float]:
+    """The results on the devices of so many groups from seed `begin` on, and the seconds that they
+    took.
+    """
     devices, own = ready.machine.devices, groups * ready.vmapped
     ids = np.zeros((devices, ready.chunk // devices), np.uint32)
     ids[:, :own] = seed_ids(begin, begin + own * devices).reshape(devices, own)
@@ -101,14 +118,20 @@ def computed(ready: Ready, begin: int, groups: int, in_float64: bool) -> tuple[d
         return jax.block_until_ready(ready.compiled(*arguments)), perf_counter() - start
 
 
-def _asked(ready: Ready, results: dict[str, Array], groups: int, asked: slice) -> dict[str, np.ndarray]:
+def _asked(
+    ready: Ready, results: dict[str, Array], groups: int, asked: slice
+) -> dict[str, np.ndarray]:
     """What is asked for of the results of a call of so many groups, on the host."""
     axes, devices, own = ready.grid.shape, ready.machine.devices, groups * ready.vmapped
     every = (slice(None),) * len(axes)
     found = {}
     for name, output in on_host(results).items():
         # Each device has its groups at the beginning of its seeds.
-        array = output.reshape(*axes, devices, ready.chunk // devices, *output.shape[len(ready.grid.axes) + 1 :])
+        array = output.reshape(
+            *axes, devices, ready.chunk // devices, *output.shape[len(ready.grid.axes) + 1 :]
+        )
         array = array[(*every, slice(None), slice(own))]
-        found[name] = array.reshape(*axes, devices * own, *array.shape[len(axes) + 2 :])[(*every, asked)]
+        found[name] = array.reshape(*axes, devices * own, *array.shape[len(axes) + 2 :])[
+            (*every, asked)
+        ]
     return found

@@ -1,10 +1,13 @@
-"""JAX's persistent compilation cache, on while a sweep compiles: the second run of a script does not compile again.
+"""JAX's persistent compilation cache, on while a sweep compiles: the second run of a script does
+not compile again.
 
-It lies in the user's cache folder (`$XDG_CACHE_HOME/specjax`, else `~/.cache/specjax`). The environment variable
-`SPECJAX_COMPILATION_CACHE` switches it "on" or "off", or names another folder. A cache that the user has given JAX is left alone.
+It lies in the user's cache folder (`$XDG_CACHE_HOME/specjax`, else `~/.cache/specjax`). The
+environment variable `SPECJAX_COMPILATION_CACHE` switches it "on" or "off", or names another folder.
+A cache that the user has given JAX is left alone.
 
-By default it is on, but for CPUs under jaxlib 0.10. There XLA prints a false alarm for every program it reads from the cache (openxla/xla
-issue 44565), which only a setting made before JAX starts can silence: the `specjax` command makes it, a library cannot.
+By default it is on, but for CPUs under jaxlib 0.10. There XLA prints a false alarm for every
+program it reads from the cache (openxla/xla issue 44565), which only a setting made before JAX
+starts can silence: the `specjax` command makes it, a library cannot.
 """
 
 import hashlib
@@ -50,7 +53,8 @@ def persistent(platform: str) -> Iterator[None]:
         yield
         return
     least = jax.config.jax_persistent_cache_min_compile_time_secs
-    # JAX decides once, at the first compilation, whether there is a cache; a reset makes it look again.
+    # JAX decides once, at the first compilation, whether there is a cache; a reset makes it look
+    # again.
     compilation_cache.reset_cache()
     jax.config.update("jax_compilation_cache_dir", str(where))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_COMPILE_SECONDS)
@@ -66,14 +70,20 @@ def _writable(where: Path) -> bool:
     try:
         where.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        logger.info("compiling without a cache, since %s cannot be written: %s", where, error.strerror)
+        logger.info(
+            "compiling without a cache, since %s cannot be written: %s", where, error.strerror
+        )
         return False
     return os.access(where, os.W_OK)
 
 
 def _host() -> str:
-    """A name for this kind of processor: code compiled for one may not run on another that shares the folder."""
+    """A name for this kind of processor: code compiled for one may not run on another that shares
+    the folder.
+    """
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    features = next((line for line in lines if line.startswith(("flags", "Features"))), host.processor())
+    features = next(
+        (line for line in lines if line.startswith(("flags", "Features"))), host.processor()
+    )
     return f"{host.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:12]}"

@@ -12,7 +12,9 @@ import numpy as np
 import specjax
 
 _NOT_USERS = tuple(
-    f"{Path(str(package.__file__)).resolve().parent}{os.sep}" for package in (jax, np, specjax) if package.__file__
+    f"{Path(str(package.__file__)).resolve().parent}{os.sep}"
+    for package in (jax, np, specjax)
+    if package.__file__
 )
 _NUMBER_ERRORS = (jax.errors.ConcretizationTypeError, jax.errors.TracerIntegerConversionError)
 ERRORS = (TypeError, jax.errors.TracerBoolConversionError, jax.errors.NonConcreteBooleanIndexError)
@@ -28,14 +30,20 @@ def refusal(error: BaseException) -> str | None:
     if isinstance(error, jax.errors.TracerBoolConversionError):
         what, way = "decides by a traced value", "write jnp.where or jax.lax.cond"
     elif isinstance(error, jax.errors.TracerArrayConversionError):
-        what, way = "hands a traced value to NumPy", "call the function of the same name in jax.numpy"
+        what, way = (
+            "hands a traced value to NumPy",
+            "call the function of the same name in jax.numpy",
+        )
     elif isinstance(error, jax.errors.NonConcreteBooleanIndexError):
         what, way = "takes the entries where a traced mask is true", "write jnp.where(mask, x, 0)"
     elif isinstance(error, _NUMBER_ERRORS) or "concrete values" in str(error):
         what, way = "needs a Python number where a traced value is", "compute with jax.numpy"
     else:
         return None
-    return f"measure {what}{_line(error.__traceback__)}; {way}, or sweep that argument with sweep.choices(...), which passes it as it is."
+    return (
+        f"measure {what}{_line(error.__traceback__)}; {way}, or sweep that argument with"
+        " sweep.choices(...), which passes it as it is."
+    )
 
 
 def _line(trace: TracebackType | None) -> str:

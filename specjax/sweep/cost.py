@@ -1,8 +1,11 @@
-"""What a measurement is estimated to cost before it is lowered: seconds, memory, and the length of its program.
+"""What a measurement is estimated to cost before it is lowered: seconds, memory, and the length of
+its program.
 
-The seconds weigh compiling against padding, and one bucket against another, in the same way in every process and every time; how long
-a call takes is measured (`specjax.sweep.calls`). They are counted in the trace as XLA counts in a program, which takes far longer to
-make: what operations read and write, and the products of matrix products. How long a `while_loop` is, is not known.
+The seconds weigh compiling against padding, and one bucket against another, in the same way in
+every process and every time; how long a call takes is measured (`specjax.sweep.calls`). They are
+counted in the trace as XLA counts in a program, which takes far longer to
+make: what operations read and write, and the products of matrix products. How long a `while_loop`
+    is, is not known.
 """
 
 import warnings
@@ -29,13 +32,15 @@ from specjax.programs import (
 )
 from specjax.sweep.grid import Grid
 
-# FLOPs and bytes in a second, and the seconds that each operation of a program takes to compile: of two CPU cores, and of an accelerator.
-# What operations read and write, each by itself, is mostly fused, and hence so fast.
+# FLOPs and bytes in a second, and the seconds that each operation of a program takes to compile: of
+# two CPU cores, and of an accelerator. What operations read and write, each by itself, is mostly
+# fused, and hence so fast.
 _RATES = {"cpu": (1.5e11, 6e11, 1.5e-3)}
 _ACCELERATOR = (2e13, 1.5e13, 7e-3)
 # So many operations on each entry are what XLA makes of these; of most others it makes one.
 _STEPS = {"random_bits": 50, "random_fold_in": 50, "erf_inv": 50}
-# A decomposition of an m x n matrix, n <= m, takes about as long as so many times m n² FLOPs of what XLA does itself.
+# A decomposition of an m x n matrix, n <= m, takes about as long as so many times m n² FLOPs of
+# what XLA does itself.
 _DECOMPOSITION = 20
 _TURNS = 100  # of a loop whose length is not known: a short training, a few roots found
 
@@ -47,12 +52,14 @@ class Cost:
     Attributes:
         seconds: To run it.
         peak_bytes: What is alive at a time in the order of the program.
-        working_bytes: What is gone over again and again: what is alive in the body of a loop where loops take more than half of the
-            time, else `peak_bytes`.
-        operations: Of its program, in which each call of a function counts: what compiling takes time for.
-        largest_product: Bytes of the largest result of a matrix product or decomposition, which no fusion keeps out of memory.
-        lasts: Whether it may last, beside drawing its matrices: loops take more than half of the time, LAPACK decomposes, or the host
-            is called back.
+        working_bytes: What is gone over again and again: what is alive in the body of a loop where
+            loops take more than half of the time, else `peak_bytes`.
+        operations: Of its program, in which each call of a function counts: what compiling takes
+            time for.
+        largest_product: Bytes of the largest result of a matrix product or decomposition, which no
+            fusion keeps out of memory.
+        lasts: Whether it may last, beside drawing its matrices: loops take more than half of the
+            time, LAPACK decomposes, or the host is called back.
         decomposes: Whether LAPACK decomposes matrices in it.
         reason: Why its trace could not be read; None if it was.
     """
@@ -69,23 +76,29 @@ class Cost:
 
 @dataclass(frozen=True)
 class Scaling:
-    """A cost as a power law of the volume of dimensions: its value where all are largest, and for each dimension its largest volume and
-    the exponent.
+    """A cost as a power law of the volume of dimensions: its value where all are largest, and for
+    each dimension its largest volume and the exponent.
     """
 
     at_largest: float
     laws: Mapping[str, tuple[int, float]]
 
     def of(self, grid: Grid) -> float:
-        """The cost of one seed at one point in the program of `grid`, whose points are padded to its largest widths."""
-        shares = ((grid.dims[dim].volume / largest) ** exponent for dim, (largest, exponent) in self.laws.items())
+        """The cost of one seed at one point in the program of `grid`, whose points are padded to
+        its largest widths.
+        """
+        shares = (
+            (grid.dims[dim].volume / largest) ** exponent
+            for dim, (largest, exponent) in self.laws.items()
+        )
         return self.at_largest * prod(shares)
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """The costs of one measurement in `seconds`, and `peak` and `working` bytes, the seconds to compile one bucket, and what `Cost` says
-    of its largest program. `is_known` is false where there is nothing to compare plans by.
+    """The costs of one measurement in `seconds`, and `peak` and `working` bytes, the seconds to
+    compile one bucket, and what `Cost` says of its largest program. `is_known` is false where there
+    is nothing to compare plans by.
     """
 
     seconds: Scaling
@@ -101,22 +114,38 @@ class CostModel:
 def cost_model(
     grid: Grid, largest: jax.stages.Traced, narrow: Mapping[str, jax.stages.Traced], platform: str
 ) -> CostModel:
-    """The costs at all points of a grid, from the measurement traced at its corners (`Grid.corners`), for e.g. the platform "cpu".
+    """The costs at all points of a grid, from the measurement traced at its corners
+    (`Grid.corners`), for e.g. the platform "cpu".
 
     Warns:
-        UnreadableProgramWarning: the trace cannot be read, so that the costs come from XLA, or are not known at all.
+        UnreadableProgramWarning: the trace cannot be read, so that the costs come from XLA, or are
+            not known at all.
     """
-    top, low = cost(largest, platform), {dim: cost(traced, platform) for dim, traced in narrow.items()}
+    top, low = (
+        cost(largest, platform),
+        {dim: cost(traced, platform) for dim, traced in narrow.items()},
+    )
     if top.reason is not None:
-        instead = "The plan follows XLA's estimate" if top.seconds else "Each width is a program of its own"
-        warnings.warn(f"{top.reason} {instead}; results do not depend on it.", UnreadableProgramWarning, stacklevel=3)
+        instead = (
+            "The plan follows XLA's estimate"
+            if top.seconds
+            else "Each width is a program of its own"
+        )
+        warnings.warn(
+            f"{top.reason} {instead}; results do not depend on it.",
+            UnreadableProgramWarning,
+            stacklevel=3,
+        )
 
     def scaling(of: Callable[[Cost], float]) -> Scaling:
         laws = {}
         for dim, small in low.items():
             least, most = min(grid.dims[dim].volumes), max(grid.dims[dim].volumes)
             known = of(top) > 0 < of(small)
-            laws[dim] = most, max(log(of(top) / of(small)) / log(most / least), 0.0) if known else 0.0
+            laws[dim] = (
+                most,
+                (max(log(of(top) / of(small)) / log(most / least), 0.0) if known else 0.0),
+            )
         return Scaling(float(of(top)), laws)
 
     return CostModel(
@@ -134,7 +163,8 @@ def cost_model(
 def cost(traced: jax.stages.Traced, platform: str) -> Cost:
     """The cost of a traced function: from its trace, for which nothing is lowered, compiled or run.
 
-    A trace that cannot be read is lowered, and XLA's own analysis of that program says less: loops count as one turn.
+    A trace that cannot be read is lowered, and XLA's own analysis of that program says less: loops
+    count as one turn.
     """
     try:
         return _of_trace(Program.of(traced), platform)
@@ -148,20 +178,28 @@ def _of_trace(program: Program, platform: str) -> Cost:
     calls_back = any("callback" in equation.name for equation in _equations(program))
     decomposed = decomposes(program)
     alive = (_alive_in_step(equation) for equation in _equations(program))
-    products = (equation for equation in _equations(program) if equation.name in ("dot_general", *DECOMPOSITIONS))
+    products = (
+        equation
+        for equation in _equations(program)
+        if equation.name in ("dot_general", *DECOMPOSITIONS)
+    )
     return Cost(
         work.seconds,
         peak,
         working_bytes=float(max(alive)) if is_mostly_loops else peak,
         operations=work.operations,
-        largest_product=max((bytes_of(v) for equation in products for v in equation.outputs), default=0),
+        largest_product=max(
+            (bytes_of(v) for equation in products for v in equation.outputs), default=0
+        ),
         lasts=is_mostly_loops or calls_back or decomposed,
         decomposes=decomposed,
     )
 
 
 def _of_lowered(lowered: jax.stages.Lowered, platform: str, reason: str) -> Cost:
-    """The cost by XLA's analysis of a program, of which no more is known than `reason` says; without seconds where it has no analysis."""
+    """The cost by XLA's analysis of a program, of which no more is known than `reason` says;
+    without seconds where it has no analysis.
+    """
     found, text = lowered.cost_analysis() or {}, lowered.as_text()
     flops, moved, _ = _RATES.get(platform, _ACCELERATOR)
     is_known = {"flops", "bytes accessed"} <= set(found)
@@ -191,17 +229,26 @@ def _sum(works: Iterable[_Work]) -> _Work:
     return _Work(*map(sum, zip((0.0, 0.0, 0), *works, strict=True)))
 
 
-def _work(program: Program, rates: tuple[float, float, float], known: dict[Program, _Work]) -> _Work:
+def _work(
+    program: Program, rates: tuple[float, float, float], known: dict[Program, _Work]
+) -> _Work:
     """The work of a program; `known` is that of what is called in it."""
     if program not in known:
-        known[program] = _sum(_of_equation(equation, rates, known) for equation in program.equations)
+        known[program] = _sum(
+            _of_equation(equation, rates, known) for equation in program.equations
+        )
     return known[program]
 
 
-def _of_equation(equation: Equation, rates: tuple[float, float, float], known: dict[Program, _Work]) -> _Work:
+def _of_equation(
+    equation: Equation, rates: tuple[float, float, float], known: dict[Program, _Work]
+) -> _Work:
     inner = [_work(body, rates, known) for body in equation.bodies]
     if equation.name in ("scan", "while"):
-        turns, body = equation.parameters["length"] if equation.name == "scan" else _TURNS, _sum(inner)
+        turns, body = (
+            equation.parameters["length"] if equation.name == "scan" else _TURNS,
+            _sum(inner),
+        )
         return body._replace(seconds=turns * body.seconds)
     if equation.branches:
         return _Work(*map(max, zip(*inner, strict=True)))
@@ -215,20 +262,28 @@ def _of_equation(equation: Equation, rates: tuple[float, float, float], known: d
 
 
 def _flops(equation: Equation) -> float:
-    """Of an operation, one for each entry of its results where it is neither a matrix product nor a decomposition."""
+    """Of an operation, one for each entry of its results where it is neither a matrix product nor a
+    decomposition.
+    """
     shape = shape_of(equation.inputs[0]) if equation.inputs else ()
     entries = float(sum(prod(shape_of(variable)) for variable in equation.outputs))
     if equation.name == "dot_general":
-        return 2 * entries * prod(shape[axis] for axis in equation.parameters["dimension_numbers"][0][0])
+        return (
+            2
+            * entries
+            * prod(shape[axis] for axis in equation.parameters["dimension_numbers"][0][0])
+        )
     if equation.name in DECOMPOSITIONS and len(shape) > 1:
         return float(_DECOMPOSITION * prod(shape) * min(shape[-2:]))
     return entries
 
 
 def peak_bytes(program: Program) -> int:
-    """The most bytes alive at once if every operation writes its result and results are freed after their last use.
+    """The most bytes alive at once if every operation writes its result and results are freed after
+    their last use.
 
-    Fusion lowers it and parallel execution raises it: a guess at the right size of a chunk, which XLA's memory analysis then checks.
+    Fusion lowers it and parallel execution raises it: a guess at the right size of a chunk, which
+    XLA's memory analysis then checks.
     """
     return _peak(program, {})
 
@@ -237,7 +292,9 @@ def _peak(program: Program, known: dict[Program, int]) -> int:
     if program in known:
         return known[program]
     equations = program.equations
-    last_use = {v: i for i, equation in enumerate(equations) for v in equation.inputs if is_variable(v)}
+    last_use = {
+        v: i for i, equation in enumerate(equations) for v in equation.inputs if is_variable(v)
+    }
     last_use |= {v: len(equations) for v in program.outputs if is_variable(v)}
     alive = peak = 0
     freed_at: dict[int, int] = {}
@@ -254,9 +311,17 @@ def _peak(program: Program, known: dict[Program, int]) -> int:
 
 
 def _alive_in_step(equation: Equation) -> int:
-    """What is alive in a step of a loop: its own arrays, and the carry and entries of xs, which are there before. 0 for what is no loop."""
+    """What is alive in a step of a loop: its own arrays, and the carry and entries of xs, which are
+    there before. 0 for what is no loop.
+    """
     loop, turns = scan(equation), while_loop(equation)
-    body, consts = (loop.body, loop.consts) if loop else (turns.body, turns.body_consts) if turns else (None, 0)
+    body, consts = (
+        (loop.body, loop.consts)
+        if loop
+        else (turns.body, turns.body_consts)
+        if turns
+        else (None, 0)
+    )
     return peak_bytes(body) + sum(map(bytes_of, body.inputs[consts:])) if body else 0
 
 
@@ -270,5 +335,7 @@ def _equations(program: Program) -> Iterator[Equation]:
 
 
 def bytes_of(atom: Any) -> int:
-    """Bytes of an array; a key counts as the two words of its data; tokens and the like have no shape."""
+    """Bytes of an array; a key counts as the two words of its data; tokens and the like have no
+    shape.
+    """
     return int(np.prod(shape_of(atom))) * getattr(dtype_of(atom), "itemsize", 0)

@@ -19,17 +19,28 @@ BUCKET_TABLE = "bucket_table"
 
 
 def assemble(
-    outputs: Mapping[str, np.ndarray], grid: Grid, sampling: Sampling, attributes: Mapping[str, str | int | float]
+    outputs: Mapping[str, np.ndarray],
+    grid: Grid,
+    sampling: Sampling,
+    attributes: Mapping[str, str | int | float],
 ) -> xr.Dataset:
     """The arrays of a sweep with their names, coordinates, attributes and failed seeds."""
     data = named(outputs, grid, sampling).assign_attrs(attributes)
     computed = present(data, sampling.dim)
     if computed is not None:
         # Integers and booleans have no NaN.
-        whole = {name: v.astype(np.float64) for name, v in data.items() if not np.issubdtype(v.dtype, np.inexact)}
+        whole = {
+            name: v.astype(np.float64)
+            for name, v in data.items()
+            if not np.issubdtype(v.dtype, np.inexact)
+        }
         data = data.assign(whole).where(computed)
     axes = [*grid.dims]
-    return mark_failed(data, axes, computed) if sampling.dim == SEED else report_failed_batches(data, axes)
+    return (
+        mark_failed(data, axes, computed)
+        if sampling.dim == SEED
+        else report_failed_batches(data, axes)
+    )
 
 
 def named(outputs: Mapping[str, np.ndarray], grid: Grid, sampling: Sampling) -> xr.Dataset:
@@ -54,11 +65,15 @@ def trailing_dims(name: str, ndim: int) -> tuple[str, ...]:
 
 
 @checked
-def labelled(data: xr.Dataset, *dims: str, outputs: Sequence[str] = (), **labels: Any) -> xr.Dataset:
-    """`data` with names for the axes that its outputs have by themselves, and with labels along dimensions.
+def labelled(
+    data: xr.Dataset, *dims: str, outputs: Sequence[str] = (), **labels: Any
+) -> xr.Dataset:
+    """`data` with names for the axes that its outputs have by themselves, and with labels along
+    dimensions.
 
-    `labelled(data, "optimizer", "step", optimizer=["adam", "muon"])` calls the first such axis of each output "optimizer" and the
-    second "step"; an output of fewer axes has the first of these names.
+    `labelled(data, "optimizer", "step", optimizer=["adam", "muon"])` calls the first such axis of
+    each output "optimizer" and the second "step"; an output of fewer axes has the first of these
+    names.
 
     Args:
         data: What `specjax.sweep.run` returns.
@@ -67,8 +82,8 @@ def labelled(data: xr.Dataset, *dims: str, outputs: Sequence[str] = (), **labels
         labels: Coordinates by dimension, of any kind that xarray takes.
 
     Raises:
-        ValueError: a name for which no output has an axis, or that xarray's `sel` takes for something else; labels along no
-            dimension, or not as many as it is long.
+        ValueError: a name for which no output has an axis, or that xarray's `sel` takes for
+            something else; labels along no dimension, or not as many as it is long.
     """
     for dim in dims:
         check_selectable(dim)
@@ -80,13 +95,15 @@ def labelled(data: xr.Dataset, *dims: str, outputs: Sequence[str] = (), **labels
     }
     if lacking := [dim for dim in dims if dim not in names.values()]:
         raise ValueError(
-            f"No output has an axis of its own for the name {lacking[0]!r}; give a name to each that there is."
+            f"No output has an axis of its own for the name {lacking[0]!r}; give a name to each"
+            " that there is."
         )
     named = data.rename(names)
     found = named.assign_coords(labels)
     if added := sorted(set(map(str, found.dims)) - set(map(str, named.dims))):
         raise ValueError(
-            f"There are labels along {added[0]!r}, which is none of the dimensions {sorted(map(str, named.dims))}."
+            f"There are labels along {added[0]!r}, which is none of the dimensions"
+            f" {sorted(map(str, named.dims))}."
         )
     return found
 
@@ -99,14 +116,16 @@ def is_explained(data: xr.Dataset) -> bool:
 
 @checked
 def explain(data: xr.Dataset) -> str:
-    """How a dataset of `specjax.sweep.run` was made: its buckets, their padding, chunks, memory, and seconds, as a table.
+    """How a dataset of `specjax.sweep.run` was made: its buckets, their padding, chunks, memory,
+    and seconds, as a table.
 
     Raises:
         ValueError: the dataset does not come from `run`.
     """
     if not is_explained(data):
         raise ValueError(
-            f"explain needs the attribute {BUCKET_TABLE!r} that run adds, got {sorted(data.attrs)}; pass run's dataset."
+            f"explain needs the attribute {BUCKET_TABLE!r} that run adds, got {sorted(data.attrs)};"
+            " pass run's dataset."
         )
     attrs, rows = data.attrs, json.loads(data.attrs[BUCKET_TABLE])
     header = ("bucket", "points", "seeds", "chunk", "memory", "compile s", "run s")
@@ -121,12 +140,16 @@ def explain(data: xr.Dataset) -> str:
     ]
     columns = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
     table = [
-        "  ".join(cell.ljust(w) for cell, w in zip(row, columns, strict=True)).rstrip() for row in (header, *cells)
+        "  ".join(cell.ljust(w) for cell, w in zip(row, columns, strict=True)).rstrip()
+        for row in (header, *cells)
     ]
     waste = f"padding does {attrs['padding']:.2f} times the exact work"
     return "\n".join(
         [
-            f"plan {attrs['plan']!r} on {attrs['devices']} {attrs['platform']} device(s), memory {described(attrs['memory'])}: {waste}",
+            (
+                f"plan {attrs['plan']!r} on {attrs['devices']} {attrs['platform']} device(s),"
+                f" memory {described(attrs['memory'])}: {waste}"
+            ),
             *table,
             f"compiled in {attrs['compile_seconds']:.2f} s, ran in {attrs['run_seconds']:.2f} s",
         ]

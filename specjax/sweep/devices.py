@@ -1,6 +1,8 @@
-"""The devices of a sweep: seeds sharded over all of them, and over all processes that `jax.distributed` has joined.
+"""The devices of a sweep: seeds sharded over all of them, and over all processes that
+`jax.distributed` has joined.
 
-Every process makes the same calls, runs the seeds of its own devices, and ends with the same dataset. Only the first writes a store.
+Every process makes the same calls, runs the seeds of its own devices, and ends with the same
+dataset. Only the first writes a store.
 """
 
 import json
@@ -35,7 +37,11 @@ class Machine:
     def here(memory: str | int | None) -> "Machine":
         """All devices of all processes, with the budget that the first process knows."""
         local = jax.local_devices()
-        budget = bytes_of.default_budget(local[0], len(local)) if memory is None else bytes_of.parse(memory)
+        budget = (
+            bytes_of.default_budget(local[0], len(local))
+            if memory is None
+            else bytes_of.parse(memory)
+        )
         return Machine(seed_mesh(), agreed(budget))
 
     @property
@@ -50,14 +56,17 @@ class Machine:
 
     @property
     def side_by_side(self) -> int:
-        """How many calls run at the same time: one for each core where a CPU is the one device, since most operations of a small group
-        of seeds are too small to be split among cores; else one, which has the devices to itself.
+        """How many calls run at the same time: one for each core where a CPU is the one device,
+        since most operations of a small group of seeds are too small to be split among cores; else
+        one, which has the devices to itself.
         """
         return os.cpu_count() or 1 if self.mesh is None and self.platform == "cpu" else 1
 
     @property
     def calls(self) -> int:
-        """Calls under way: the next is handed to the device before the results of the last are fetched, so that it never waits."""
+        """Calls under way: the next is handed to the device before the results of the last are
+        fetched, so that it never waits.
+        """
         return max(self.side_by_side, 2)
 
 
@@ -82,7 +91,9 @@ def on_host(outputs: Mapping[str, jax.Array]) -> dict[str, np.ndarray]:
 
 
 def agreed(told: Any) -> Any:
-    """What the first process tells, in every process. It is JSON; the other processes pass anything."""
+    """What the first process tells, in every process. It is JSON; the other processes pass
+    anything.
+    """
     if jax.process_count() == 1:
         return told
     text = json.dumps(told).encode() if is_first() else b""
@@ -93,7 +104,9 @@ def agreed(told: Any) -> Any:
 
 
 def shared(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays of the first process, in every process; the others pass arrays of the same shapes and dtypes."""
+    """The arrays of the first process, in every process; the others pass arrays of the same shapes
+    and dtypes.
+    """
     if jax.process_count() == 1:
         return dict(arrays)
     # As bytes: a broadcast of float64 outside a float64 scope would round it.

@@ -19,19 +19,27 @@ class FailedSeedsWarning(UserWarning):
 
 
 def failed_seeds(outputs: Mapping[str, np.ndarray], dims: int) -> np.ndarray:
-    """Where any output is NaN or infinite, over the first `dims` dimensions, which all outputs share."""
-    finite = [np.isfinite(array).all(axis=tuple(range(dims, array.ndim))) for array in outputs.values()]
+    """Where any output is NaN or infinite, over the first `dims` dimensions, which all outputs
+    share.
+    """
+    finite = [
+        np.isfinite(array).all(axis=tuple(range(dims, array.ndim))) for array in outputs.values()
+    ]
     return ~np.all(finite, axis=0)
 
 
 def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | None) -> xr.Dataset:
-    """Adds the variable `failed` over `(*axes, "seed")` and the attribute `failed_seeds`, and warns if any seed failed.
+    """Adds the variable `failed` over `(*axes, "seed")` and the attribute `failed_seeds`, and warns
+    if any seed failed.
 
-    A seed failed at a point if any entry of any variable is NaN or infinite there. `computed` says which entries are results at all;
+    A seed failed at a point if any entry of any variable is NaN or infinite there. `computed` says
+    which entries are results at all;
     None: all.
     """
     dims = (*axes, "seed")
-    failed = failed_seeds({str(name): variable.values for name, variable in data.data_vars.items()}, len(dims))
+    failed = failed_seeds(
+        {str(name): variable.values for name, variable in data.data_vars.items()}, len(dims)
+    )
     if computed is not None:
         failed = (xr.DataArray(failed, dims=dims) & computed).values
     ids = data["seed"].values[failed.any(axis=tuple(range(len(axes))))]
@@ -40,8 +48,8 @@ def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | 
         if len(ids) > _SHOWN:
             places.append(f"and {len(ids) - _SHOWN} more")
         warnings.warn(
-            f"{len(ids)} of {data.sizes['seed']} seeds gave NaN or infinite values ({'; '.join(places)}); "
-            "leave them out with specjax.sweep.without_failed(data).",
+            f"{len(ids)} of {data.sizes['seed']} seeds gave NaN or infinite values"
+            f" ({'; '.join(places)}); leave them out with specjax.sweep.without_failed(data).",
             FailedSeedsWarning,
             stacklevel=4,
         )
@@ -49,15 +57,21 @@ def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | 
 
 
 def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
-    """Adds the attribute `failed_seeds`, the first seed that failed in each batch, and warns if any did."""
+    """Adds the attribute `failed_seeds`, the first seed that failed in each batch, and warns if any
+    did.
+    """
     first = data[FIRST_FAILED].values
     ids = np.unique(first[first >= 0])
     if len(ids):
-        places = [f"seed {i} at {_first_point(data, (first == i).any(axis=-1), axes)}" for i in ids[:_SHOWN]]
+        places = [
+            f"seed {i} at {_first_point(data, (first == i).any(axis=-1), axes)}"
+            for i in ids[:_SHOWN]
+        ]
         worst = int(data[FAILED].sum("batch").max())
         warnings.warn(
-            f"Up to {worst} of {data.attrs['seeds']} seeds at a point gave NaN or infinite values (first: {'; '.join(places)}); "
-            "the moments leave them out, and the variable 'failed' counts them.",
+            f"Up to {worst} of {data.attrs['seeds']} seeds at a point gave NaN or infinite values"
+            f" (first: {'; '.join(places)}); the moments leave them out, and the variable 'failed'"
+            " counts them.",
             FailedSeedsWarning,
             stacklevel=4,
         )
@@ -68,18 +82,23 @@ def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
 def without_failed(data: xr.Dataset) -> xr.Dataset:
     """`data` without the seeds that failed at any point.
 
-    A seed is left out everywhere, so that every point keeps the same seeds and the coupling between widths stays whole.
+    A seed is left out everywhere, so that every point keeps the same seeds and the coupling between
+    widths stays whole.
 
     Raises:
         ValueError: `data` has no variable `failed`, or every seed failed.
     """
     if not isinstance(data, xr.Dataset) or FAILED not in data:
         got = list(data.data_vars) if isinstance(data, xr.Dataset) else f"a {type(data).__name__}"
-        raise ValueError(f"without_failed needs the variable 'failed' that run adds, got {got}; pass run's dataset.")
+        raise ValueError(
+            f"without_failed needs the variable 'failed' that run adds, got {got}; pass run's"
+            " dataset."
+        )
     kept = ~data[FAILED].any([dim for dim in data[FAILED].dims if dim != "seed"])
     if not kept.any():
         raise ValueError(
-            f"All {data.sizes['seed']} seeds failed at some point; select the points that are finite first."
+            f"All {data.sizes['seed']} seeds failed at some point; select the points that are"
+            " finite first."
         )
     return data.isel(seed=kept.values)
 

@@ -1,7 +1,9 @@
-"""The grid of a sweep, resolved once from what was asked: its dimensions with their points, coordinates, extents and numbers of seeds.
+"""The grid of a sweep, resolved once from what was asked: its dimensions with their points,
+coordinates, extents and numbers of seeds.
 
-A piece of a grid is a grid: a bucket of points that share one program, or the one point at which a measurement is traced. A program
-of a grid with several points of a dimension takes its widths as `Size`s, padded to the largest; with one point, as Python ints.
+A piece of a grid is a grid: a bucket of points that share one program, or the one point at which a
+measurement is traced. A program of a grid with several points of a dimension takes its widths as
+`Size`s, padded to the largest; with one point, as Python ints.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +22,15 @@ from specjax.sweep.failures import FAILED
 from specjax.sweep.replicates import BATCH, SEED, SEEDS
 
 Coordinates = Mapping[str, Mapping[str, Shaped[Array | np.ndarray, "..."]]]
-"""The coordinates that a program takes: for each dimension its active widths and its values, by the names of the arguments."""
+"""The coordinates that a program takes: for each dimension its active widths and its values, by the
+names of the arguments.
+"""
 
 OWN_NAMES = (SEED, SEEDS, BATCH, "key", FAILED)
 _OF_XARRAY = ("method", "tolerance", "drop", "indexers", "missing_dims")
-"""Arguments of xarray's `sel` and `isel`: by keyword, nothing could be selected along dimensions of these names."""
+"""Arguments of xarray's `sel` and `isel`: by keyword, nothing could be selected along dimensions of
+these names.
+"""
 _MOST_SEEDS = 2**32  # seeds are folded into keys as 32-bit words
 
 
@@ -51,7 +57,9 @@ class Dimension:
     @property
     def widths(self) -> dict[str, tuple[int, ...]]:
         """The points of those members that are widths."""
-        return {name: member.points for name, member in self.members.items() if member.kind == "widths"}
+        return {
+            name: member.points for name, member in self.members.items() if member.kind == "widths"
+        }
 
     @property
     def is_chosen(self) -> bool:
@@ -65,7 +73,9 @@ class Dimension:
 
     @property
     def alone(self) -> bool:
-        """Whether it is one point of those that are cut: programs get its widths as Python ints, its choices as they are, and no axis."""
+        """Whether it is one point of those that are cut: programs get its widths as Python ints,
+        its choices as they are, and no axis.
+        """
         return len(self) == 1 and self.is_cut
 
     @property
@@ -80,7 +90,9 @@ class Dimension:
 
     @property
     def labels(self) -> list[Any]:
-        """The coordinate of each point, or its place where the dimension has no coordinate of its own."""
+        """The coordinate of each point, or its place where the dimension has no coordinate of its
+        own.
+        """
         own = self.members.get(self.name)
         return [*(self.places if own is None else own.points)]
 
@@ -90,7 +102,10 @@ class Dimension:
 
     def at(self, places: Sequence[int]) -> "Dimension":
         """Those of its points at some places of it."""
-        members = {name: replace(member, points=_some(member.points, places)) for name, member in self.members.items()}
+        members = {
+            name: replace(member, points=_some(member.points, places))
+            for name, member in self.members.items()
+        }
         seeds = None if self.seeds is None else _some(self.seeds, places)
         return Dimension(self.name, members, _some(self.places, places), seeds)
 
@@ -101,17 +116,22 @@ def _some(points: tuple[Any, ...], places: Sequence[int]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Dimensions by name, in their order, and the largest number of seeds at any of their points."""
+    """Dimensions by name, in their order, and the largest number of seeds at any of their
+    points.
+    """
 
     dims: Mapping[str, Dimension]
     seeds: int
 
     @staticmethod
     def of(over: object, seeds: object) -> "Grid":
-        """The grid of what `specjax.sweep.run` is asked for; raises a ValueError for whatever is wrong with it."""
+        """The grid of what `specjax.sweep.run` is asked for; raises a ValueError for whatever is
+        wrong with it.
+        """
         if not isinstance(over, Mapping) or not over:
             raise ValueError(
-                f"over needs at least one swept name, got {shown(over)}; write e.g. over={{'d1': widths(16, 32)}}."
+                f"over needs at least one swept name, got {shown(over)}; write e.g. over={{'d1':"
+                " widths(16, 32)}."
             )
         dims = {name: Dimension(name, *_members(name, axis)) for name, axis in over.items()}
         _check_names(dims)
@@ -158,21 +178,30 @@ class Grid:
 
     @property
     def padding(self) -> float:
-        """How many times the volume of the narrowest point that of its program is; 1 where nothing is padded."""
+        """How many times the volume of the narrowest point that of its program is; 1 where nothing
+        is padded.
+        """
         return max((dim.volume / min(dim.volumes) for dim in self.wide), default=1.0)
 
     @property
     def chosen(self) -> list["Grid"]:
-        """The points of `corners` at each choice of each dimension that has some: no shape may depend on them."""
+        """The points of `corners` at each choice of each dimension that has some: no shape may
+        depend on them.
+        """
         return [
-            self.at({**self._largest, dim.name: [i]}) for dim in self.wide if dim.is_chosen for i in range(len(dim))
+            self.at({**self._largest, dim.name: [i]})
+            for dim in self.wide
+            if dim.is_chosen
+            for i in range(len(dim))
         ]
 
     @property
     def coordinates(self) -> Coordinates:
-        """The arrays that its program takes: one axis where it has several points of a dimension, none where it is alone.
+        """The arrays that its program takes: one axis where it has several points of a dimension,
+        none where it is alone.
 
-        They are arguments of the program, not constants in it, so that XLA does not spend compile time folding them away.
+        They are arguments of the program, not constants in it, so that XLA does not spend compile
+        time folding them away.
         """
         return {
             dim.name: {
@@ -190,18 +219,34 @@ class Grid:
 
     @property
     def corners(self) -> tuple["Grid", dict[str, "Grid"]]:
-        """The point where all volumes are largest, and for each dimension of several volumes that where it alone has its smallest."""
+        """The point where all volumes are largest, and for each dimension of several volumes that
+        where it alone has its smallest.
+        """
         top = self._largest
-        bottom = {dim.name: [int(np.argmin(dim.volumes))] for dim in self.wide if len(set(dim.volumes)) > 1}
+        bottom = {
+            dim.name: [int(np.argmin(dim.volumes))]
+            for dim in self.wide
+            if len(set(dim.volumes)) > 1
+        }
         return self.at(top), {dim: self.at({**top, dim: place}) for dim, place in bottom.items()}
 
     def at(self, places: Mapping[str, Sequence[int]]) -> "Grid":
         """The piece of it that has of some dimensions only the points at some places."""
-        dims = {name: dim.at(places[name]) if name in places else dim for name, dim in self.dims.items()}
-        return Grid(dims, max((max(dim.seeds) for dim in dims.values() if dim.seeds is not None), default=self.seeds))
+        dims = {
+            name: dim.at(places[name]) if name in places else dim for name, dim in self.dims.items()
+        }
+        return Grid(
+            dims,
+            max(
+                (max(dim.seeds) for dim in dims.values() if dim.seeds is not None),
+                default=self.seeds,
+            ),
+        )
 
     def point(self, coordinates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """The swept arguments of `measure` at the point of its program with these `coordinates`, scalars."""
+        """The swept arguments of `measure` at the point of its program with these `coordinates`,
+        scalars.
+        """
         found: dict[str, Any] = {}
         for dim in self.dims.values():
             for name, member in dim.members.items():
@@ -214,8 +259,12 @@ class Grid:
         return found
 
     def whole(self, output: np.ndarray, leading: int = 0) -> np.ndarray:
-        """An output of its program with an axis for each dimension behind `leading` others, also where it is alone."""
-        return output.reshape(*output.shape[:leading], *self.shape, *output.shape[leading + len(self.axes) :])
+        """An output of its program with an axis for each dimension behind `leading` others, also
+        where it is alone.
+        """
+        return output.reshape(
+            *output.shape[:leading], *self.shape, *output.shape[leading + len(self.axes) :]
+        )
 
     def described(self, place: Sequence[int]) -> str:
         """The point at one place of each dimension, as in "d=16, lr=0.1"."""
@@ -243,8 +292,8 @@ def as_array(name: str, points: Single) -> Shaped[np.ndarray, " points"]:
         held = bool(in_range.all()) and len(np.unique(exact.astype(dtype))) == len(np.unique(exact))
     if not held:
         raise ValueError(
-            f"{dtype} cannot hold the {points.kind} of {name!r} apart and in range, got {list(points.points)}; "
-            "rescale them, or run inside `with jax.enable_x64(True)`."
+            f"{dtype} cannot hold the {points.kind} of {name!r} apart and in range, got"
+            f" {list(points.points)}; rescale them, or run inside `with jax.enable_x64(True)`."
         )
     return exact.astype(dtype)
 
@@ -254,16 +303,22 @@ def check_positive_int(name: str, number: object) -> None:
     if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 1:
         raise ValueError(f"{name} needs to be a positive int, got {shown(number)}.")
     if number > _MOST_SEEDS:
-        raise ValueError(f"{name} needs to be at most 2**32, got {shown(number)}; run the rest with another key.")
+        raise ValueError(
+            f"{name} needs to be at most 2**32, got {shown(number)}; run the rest with another key."
+        )
 
 
 def _members(name: object, axis: object) -> tuple[Mapping[str, Single], tuple[int, ...]]:
     """The arguments that an axis sets, and the places of its points."""
     if not isinstance(name, str):
-        raise ValueError(f"The names in over are strings, the names of arguments of measure, got {name!r}; quote it.")
+        raise ValueError(
+            f"The names in over are strings, the names of arguments of measure, got {name!r};"
+            " quote it."
+        )
     if not isinstance(axis, Axis):
         raise ValueError(
-            f"over[{name!r}] needs an axis, got a {type(axis).__name__}; write widths(16, 32), values(0.1, 0.2) or choices(2, 4)."
+            f"over[{name!r}] needs an axis, got a {type(axis).__name__}; write widths(16, 32),"
+            " values(0.1, 0.2) or choices(2, 4)."
         )
     members = axis.members(name)
     if axis is members.get(name):
@@ -277,7 +332,8 @@ def check_selectable(dim: str) -> None:
     """Raises ValueError for a name that `data.sel(name=…)` would take for something else."""
     if dim in _OF_XARRAY:
         raise ValueError(
-            f"Along a dimension {dim!r} nothing could be selected, since xarray's sel has an argument of that name; give it another."
+            f"Along a dimension {dim!r} nothing could be selected, since xarray's sel has an"
+            " argument of that name; give it another."
         )
 
 
@@ -286,24 +342,31 @@ def _check_names(dims: Mapping[str, Dimension]) -> None:
     for name in names:
         if name in OWN_NAMES:
             raise ValueError(
-                f"The name {name!r} belongs to the sweep and cannot be swept; give the argument another name."
+                f"The name {name!r} belongs to the sweep and cannot be swept; give the argument"
+                " another name."
             )
         check_selectable(name)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"{twice[0]!r} is swept by more than one dimension; sweep each argument once.")
+        raise ValueError(
+            f"{twice[0]!r} is swept by more than one dimension; sweep each argument once."
+        )
 
 
 def _with_seeds(seeds: Mapping[Any, Any], dims: Mapping[str, Dimension]) -> Dimension:
     """The dimension whose points have their own numbers of seeds."""
     if len(seeds) != 1 or not set(seeds) <= {name for name, dim in dims.items() if dim.widths}:
         raise ValueError(
-            f"seeds by width needs one swept dimension that has widths, got {sorted(map(str, seeds))}; "
-            f"write e.g. seeds={{'d1': (1000, 100)}}, a number for each point of d1."
+            "seeds by width needs one swept dimension that has widths, got"
+            f" {sorted(map(str, seeds))}; write e.g. seeds={{'d1': (1000, 100)}}, a number for each"
+            " point of d1."
         )
     ((dim, counts),) = seeds.items()
     if not isinstance(counts, tuple | list) or len(counts) != len(dims[dim]):
-        raise ValueError(f"seeds[{dim!r}] needs {len(dims[dim])} numbers, one for each of its points, got {counts!r}.")
+        raise ValueError(
+            f"seeds[{dim!r}] needs {len(dims[dim])} numbers, one for each of its points, got"
+            f" {counts!r}."
+        )
     for count in counts:
         check_positive_int(f"seeds[{dim!r}]", count)
     return replace(dims[dim], seeds=tuple(map(int, counts)))

@@ -1,4 +1,6 @@
-"""The memory a sweep may use: a budget in bytes, given by the user or a share of what the device has."""
+"""The memory a sweep may use: a budget in bytes, given by the user or a share of what the device
+has.
+"""
 
 import os
 import re
@@ -10,7 +12,8 @@ from specjax.arguments import shown
 
 _UNITS = {unit: 1000**i for i, unit in enumerate(("B", "KB", "MB", "GB", "TB"))}
 _UNITS |= {unit: 1024 ** (i + 1) for i, unit in enumerate(("KiB", "MiB", "GiB", "TiB"))}
-# A host also holds the results, and other programs; an accelerator is ours but for what other arrays take.
+# A host also holds the results, and other programs; an accelerator is ours but for what other
+# arrays take.
 _HOST_SHARE, _ACCELERATOR_SHARE = 0.25, 0.75
 _UNKNOWN = 2**30
 _MOST = 2**60  # the dataset holds it as an int64
@@ -30,15 +33,20 @@ def parse(memory: str | int) -> int:
         number = int(memory)
     if number > _MOST:
         raise ValueError(
-            f"memory needs to be at most 2**60 bytes, got {shown(memory)}; leave it out to use what there is."
+            f"memory needs to be at most 2**60 bytes, got {shown(memory)}; leave it out to use what"
+            " there is."
         )
     if number < 1:
-        raise ValueError(f"memory needs to be bytes or a size such as '4GiB' or '500MB', got {shown(memory)}.")
+        raise ValueError(
+            f"memory needs to be bytes or a size such as '4GiB' or '500MB', got {shown(memory)}."
+        )
     return int(number)
 
 
 def default_budget(device: jax.Device, devices: int) -> int:
-    """The bytes for each of `devices` local devices: a quarter of the host's shared among them, or three quarters of its own."""
+    """The bytes for each of `devices` local devices: a quarter of the host's shared among them, or
+    three quarters of its own.
+    """
     if device.platform == "cpu":
         return int(host_memory() * _HOST_SHARE) // devices
     statistics = device.memory_stats() or {}

@@ -1,7 +1,9 @@
-"""Count, mean, variance, minimum and maximum of seeds: of one block of them, of two blocks merged, and of a dataset.
+"""Count, mean, variance, minimum and maximum of seeds: of one block of them, of two blocks merged,
+and of a dataset.
 
-A merge is that of Chan, Golub and LeVeque (1983): exact in real arithmetic, associative to rounding, and without the cancellation of
-a sum of squares. So the moments of any number of seeds need only one block of them in memory.
+A merge is that of Chan, Golub and LeVeque (1983): exact in real arithmetic, associative to
+rounding, and without the cancellation of a sum of squares. So the moments of any number of seeds
+need only one block of them in memory.
 """
 
 from collections.abc import Container
@@ -17,17 +19,24 @@ from specjax.sweep.replicates import BATCH, present, replicate_dim
 DataT = TypeVar("DataT", xr.DataArray, xr.Dataset)
 
 COUNT = "count"
-MOMENTS = ("variance", "min", "max")  # what stands as "<name>.variance", ... beside the mean "<name>"
+MOMENTS = (
+    "variance",
+    "min",
+    "max",
+)  # what stands as "<name>.variance", ... beside the mean "<name>"
 
 
 def quantity(name: str, names: Container[str]) -> str:
-    """The quantity of which the variable `name` is a moment, or else `name`; its dimensions have its name."""
+    """The quantity of which the variable `name` is a moment, or else `name`; its dimensions have
+    its name.
+    """
     base, _, kind = name.rpartition(".")
     return base if kind in MOMENTS and base in names else name
 
 
 class Moments(NamedTuple):
-    """Of the finite entries of a block, all of one shape: how many, their mean, sum of squared deviations, smallest and largest.
+    """Of the finite entries of a block, all of one shape: how many, their mean, sum of squared
+    deviations, smallest and largest.
 
     Where `count` is 0 they are 0, 0, inf and -inf, which any merge leaves without effect.
     """
@@ -50,7 +59,10 @@ def moments_of(block: np.ndarray, axis: int | tuple[int, ...]) -> Moments:
     middle = np.where(count > 0, least, 0) / 2 + np.where(count > 0, greatest, 0) / 2
     total = np.maximum(count, 1)
     values = np.where(finite, values, 0)
-    rough = middle + np.sum(np.where(finite, values - np.expand_dims(middle, axis), 0), axis=axis) / total
+    rough = (
+        middle
+        + np.sum(np.where(finite, values - np.expand_dims(middle, axis), 0), axis=axis) / total
+    )
     deviations = np.where(finite, values - np.expand_dims(rough, axis), 0)
     rest = np.sum(deviations, axis=axis)
     m2 = np.sum(deviations**2, axis=axis) - rest**2 / total
@@ -70,25 +82,31 @@ def merge(a: Moments, b: Moments) -> Moments:
 
 @checked
 def total(data: xr.Dataset) -> xr.Dataset:
-    """The moments of all seeds at each point, from those of their batches (`run(..., reduce="moments")`).
+    """The moments of all seeds at each point, from those of their batches (`run(...,
+    reduce="moments")`).
 
     Args:
-        data: With the dimension "batch", the number of seeds `count` in each, and for every measured quantity its mean `<name>`,
-            unbiased variance `<name>.variance`, and `<name>.min` and `<name>.max`.
+        data: With the dimension "batch", the number of seeds `count` in each, and for every
+            measured quantity its mean `<name>`, unbiased variance `<name>.variance`, and
+            `<name>.min` and `<name>.max`.
 
     Returns:
-        The same without that dimension, and with the standard error of the mean `<name>.stderr`, all in float64. Where no seed was
-        counted all but `count` is NaN, and with one seed the variance and the standard error are.
+        The same without that dimension, and with the standard error of the mean `<name>.stderr`,
+        all in float64. Where no seed was counted all but `count` is NaN, and with one seed the
+        variance and the standard error are.
 
     Raises:
         ValueError: a dimension or variable above is missing.
     """
     names = _measured(data)
-    lacking = [f"{name}.{kind}" for name in names for kind in MOMENTS if f"{name}.{kind}" not in data]
+    lacking = [
+        f"{name}.{kind}" for name in names for kind in MOMENTS if f"{name}.{kind}" not in data
+    ]
     if BATCH not in data.dims or COUNT not in data or not names or lacking:
         raise ValueError(
-            f"total needs the dimension {BATCH!r}, the variable {COUNT!r} and the moments of every quantity, got {list(data)} over "
-            f"{tuple(data.dims)}; pass the dataset of run(..., reduce='moments')."
+            f"total needs the dimension {BATCH!r}, the variable {COUNT!r} and the moments of every"
+            f" quantity, got {list(data)} over {tuple(data.dims)}; pass the dataset of run(...,"
+            " reduce='moments')."
         )
     merged = data.drop_dims(BATCH).assign_attrs(data.attrs)
     count = data[COUNT]
@@ -107,7 +125,10 @@ def total(data: xr.Dataset) -> xr.Dataset:
             f"{name}.stderr": (variance / n) ** 0.5,
         }
         merged = merged.assign(
-            {key: part.assign_attrs(data[key if key in data else name].attrs) for key, part in found.items()}
+            {
+                key: part.assign_attrs(data[key if key in data else name].attrs)
+                for key, part in found.items()
+            }
         )
     counted = [name for name in (COUNT, FAILED) if name in data]
     return merged.assign({name: data[name].sum(BATCH, keep_attrs=True) for name in counted})
@@ -120,14 +141,17 @@ def _measured(data: xr.Dataset) -> list[str]:
 
 @checked
 def mean_and_stderr(data: DataT) -> tuple[DataT, DataT]:
-    """The mean over seeds and its standard error, s / √n with s² the unbiased variance, both in float64.
+    """The mean over seeds and its standard error, s / √n with s² the unbiased variance, both in
+    float64.
 
-    In a dataset of moments it is that over "batch", of the quantities alone, without `count` and the moments beside them. Where each
-    width has its own number of seeds (the coordinate `seeds`), n is that number. NaN and inf are not skipped: a failed seed shows in
-    both results. The flag `failed` of a dataset is left out.
+    In a dataset of moments it is that over "batch", of the quantities alone, without `count` and
+    the moments beside them. Where each width has its own number of seeds (the coordinate `seeds`),
+    n is that number. NaN and inf are not skipped: a failed seed shows in both results. The flag
+    `failed` of a dataset is left out.
 
     Raises:
-        ValueError: "seed" is missing, in the data or in one of the variables, or has fewer than 2 entries.
+        ValueError: "seed" is missing, in the data or in one of the variables, or has fewer than 2
+            entries.
     """
     dim = replicate_dim(data)
     if isinstance(data, xr.Dataset):
@@ -136,13 +160,16 @@ def mean_and_stderr(data: DataT) -> tuple[DataT, DataT]:
     lacking = [str(part.name) for part in parts if dim not in part.dims]
     if lacking or dim not in data.dims:
         raise ValueError(
-            f"A mean over {dim!r} needs that dimension in every variable, missing in {lacking}; select the variables that have it."
+            f"A mean over {dim!r} needs that dimension in every variable, missing in {lacking};"
+            " select the variables that have it."
         )
     there = present(data, dim)
     n: int | xr.DataArray = data.sizes[dim] if there is None else there.sum(dim)
     least = int(np.min(n))
     if least < 2:
-        raise ValueError(f"A standard error needs at least 2 entries along {dim!r}, got {least}; run more seeds.")
+        raise ValueError(
+            f"A standard error needs at least 2 entries along {dim!r}, got {least}; run more seeds."
+        )
     exact = data.astype(np.float64)
     with np.errstate(invalid="ignore"):  # inf - inf: the NaN in the result is the message
         if there is None:

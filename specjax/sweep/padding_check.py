@@ -1,9 +1,12 @@
-"""Whether a measurement depends on padding, found by measuring one seed both ways: padded, and with its widths as Python ints.
+"""Whether a measurement depends on padding, found by measuring one seed both ways: padded, and with
+its widths as Python ints.
 
-Padded and unpadded programs add in another order, so their numbers differ by rounding, and what rounding does differs from measurement to
-measurement: it is the last digit of a mean, all digits of a small difference, and anything after a long training. So a difference that
-is more than half of the digits is compared with what moving the last bits of every operation of the unpadded program does to the same
-entry (`specjax.sweep.rounding`), at a few seeds.
+Padded and unpadded programs add in another order, so their numbers differ by rounding, and what
+rounding does differs from measurement to
+measurement: it is the last digit of a mean, all digits of a small difference, and anything after a
+long training. So a difference that is more than half of the digits is compared with what moving the
+last bits of every operation of the unpadded program does to the same entry
+(`specjax.sweep.rounding`), at a few seeds.
 """
 
 import warnings
@@ -23,17 +26,22 @@ from specjax.sweep.program import Measurement, compile_program, seed_ids, trace
 from specjax.sweep.rounding import moved
 
 Outputs = Mapping[str, np.ndarray]
-"""Arrays of shape (*dimensions, seeds, ...), with one entry along each dimension that has widths."""
+"""Arrays of shape (*dimensions, seeds, ...), with one entry along each dimension that has
+widths.
+"""
 
 SEEDS = 4
-"""How many seeds a difference must be seen at before it is refused, where the first call has as many."""
+"""How many seeds a difference must be seen at before it is refused, where the first call has as
+many.
+"""
 IMPURE = (
-    "measure is not the same function when it is called again with the same arguments, as with numpy.random or a counter in it; draw with "
-    "jax.random from the key that it gets, and pass what changes as an argument."
+    "measure is not the same function when it is called again with the same arguments, as with"
+    " numpy.random or a counter in it; draw with jax.random from the key that it gets, and pass"
+    " what changes as an argument."
 )
 _STREAMS = 8  # ways of moving the last bits
-# A difference is beyond rounding if it is this many times the largest that moving the last bits makes, each bit moved by eight units
-# where rounding moves it by a half.
+# A difference is beyond rounding if it is this many times the largest that moving the last bits
+# makes, each bit moved by eight units where rounding moves it by a half.
 _FACTOR = 8.0
 
 
@@ -43,8 +51,11 @@ def unpadded(measurement: Measurement, bucket: Grid) -> jax.stages.Lowered:
     return trace(measurement.program(alone), measurement.key_data, 1, alone).lower()
 
 
-def checked(calls: Calls, measurement: Measurement, bucket: Grid, first: int, compiled: jax.stages.Compiled) -> Calls:
-    """`calls` of a bucket's program, of which the first is compared with what the `compiled` program of `unpadded` gives for seed `first`.
+def checked(
+    calls: Calls, measurement: Measurement, bucket: Grid, first: int, compiled: jax.stages.Compiled
+) -> Calls:
+    """`calls` of a bucket's program, of which the first is compared with what the `compiled`
+    program of `unpadded` gives for seed `first`.
 
     Raises:
         ValueError: they differ beyond rounding.
@@ -63,7 +74,9 @@ def checked(calls: Calls, measurement: Measurement, bucket: Grid, first: int, co
             while seen[-1][1] - first < SEEDS and (more := next(calls, None)) is not None:
                 seen.append(more)
             ids = np.concatenate([seed_ids(start, stop) for start, stop, *_ in seen])[:SEEDS]
-            whole = {name: np.concatenate([call[2][name] for call in seen], axis) for name in seen[0][2]}
+            whole = {
+                name: np.concatenate([call[2][name] for call in seen], axis) for name in seen[0][2]
+            }
             padded = {name: a[(*narrow, slice(len(ids)))] for name, a in whole.items()}
             told = agreed(_judged(measurement, padded, names, bucket, alone, ids))
         if told is not None:
@@ -76,7 +89,11 @@ def checked(calls: Calls, measurement: Measurement, bucket: Grid, first: int, co
 
 def differing(padded: Outputs, unpadded: Outputs) -> list[str]:
     """The outputs of which an entry differs by more than half of the digits of its dtype."""
-    return [name for name in padded if (_gap(padded[name], unpadded[name]) > _slack(unpadded[name])).any()]
+    return [
+        name
+        for name in padded
+        if (_gap(padded[name], unpadded[name]) > _slack(unpadded[name])).any()
+    ]
 
 
 def beyond_rounding(padded: np.ndarray, moved: np.ndarray, seed_axis: int) -> np.ndarray:
@@ -84,12 +101,15 @@ def beyond_rounding(padded: np.ndarray, moved: np.ndarray, seed_axis: int) -> np
 
     Args:
         padded: The results with padding.
-        moved: Those without, with a leading axis of ways to move the last bits, the first of which moves none.
+        moved: Those without, with a leading axis of ways to move the last bits, the first of which
+            moves none.
         seed_axis: The axis of `padded` along which the seeds are, which the result has no more.
     """
     unpadded = moved[0]
     noise = np.max([_gap(other, unpadded) for other in moved[1:]], axis=0)
-    return (_gap(padded, unpadded) > np.maximum(_slack(unpadded), _FACTOR * noise)).all(axis=seed_axis)
+    return (_gap(padded, unpadded) > np.maximum(_slack(unpadded), _FACTOR * noise)).all(
+        axis=seed_axis
+    )
 
 
 def _narrowest(bucket: Grid) -> Grid:
@@ -97,7 +117,11 @@ def _narrowest(bucket: Grid) -> Grid:
 
 
 def _outputs(
-    compiled: jax.stages.Compiled, measurement: Measurement, grid: Grid, seeds: np.ndarray, leading: int = 0
+    compiled: jax.stages.Compiled,
+    measurement: Measurement,
+    grid: Grid,
+    seeds: np.ndarray,
+    leading: int = 0,
 ) -> dict[str, np.ndarray]:
     """What the program of `grid` gives at `seeds`, on one device, with `leading` axes in front."""
     found = compiled(measurement.key_data, seeds, grid.coordinates)
@@ -105,27 +129,38 @@ def _outputs(
 
 
 def _in_ways(measurement: Measurement, grid: Grid, seeds: np.ndarray) -> dict[str, np.ndarray]:
-    """What the program of `grid` gives at `seeds`, with a leading axis of ways to move the last bits, of which the first moves none."""
+    """What the program of `grid` gives at `seeds`, with a leading axis of ways to move the last
+    bits, of which the first moves none.
+    """
     program, streams = measurement.program(grid), jnp.arange(1 + _STREAMS, dtype=jnp.uint32)
 
     def in_ways(*arguments: Any) -> Any:
         return jax.lax.map(lambda stream: moved(program, stream, *arguments), streams)
 
     with persistent(jax.local_devices()[0].platform):
-        compiled = compile_program(trace(in_ways, measurement.key_data, len(seeds), grid).lower(), is_kept=False)
+        compiled = compile_program(
+            trace(in_ways, measurement.key_data, len(seeds), grid).lower(), is_kept=False
+        )
     return _outputs(compiled, measurement, grid, seeds, leading=1)
 
 
 def _judged(
-    measurement: Measurement, padded: Outputs, names: Sequence[str], bucket: Grid, alone: Grid, seeds: np.ndarray
+    measurement: Measurement,
+    padded: Outputs,
+    names: Sequence[str],
+    bucket: Grid,
+    alone: Grid,
+    seeds: np.ndarray,
 ) -> str | None:
-    """What to say of the outputs `names` that differ; None if that is rounding, or if what rounding does cannot be told, with a warning."""
+    """What to say of the outputs `names` that differ; None if that is rounding, or if what rounding
+    does cannot be told, with a warning.
+    """
     try:
         in_ways = _in_ways(measurement, alone, seeds) if names else {}
     except UnreadableProgramError as error:
         warnings.warn(
-            f"{error} So it is not known whether rounding alone is why padding changes {', '.join(map(repr, names))}; plan='exact' pads "
-            "nothing.",
+            f"{error} So it is not known whether rounding alone is why padding changes"
+            f" {', '.join(map(repr, names))}; plan='exact' pads nothing.",
             UnreadableProgramWarning,
             stacklevel=2,
         )
@@ -135,18 +170,24 @@ def _judged(
 
 
 def is_pure(measurement: Measurement, point: Grid) -> bool:
-    """Whether another trace of `measure` at a point has the same operations and numbers; true where these cannot be read.
+    """Whether another trace of `measure` at a point has the same operations and numbers; true where
+    these cannot be read.
 
-    With numpy.random or a counter in it each program has another number, the same for all its seeds, which looks like padding.
+    With numpy.random or a counter in it each program has another number, the same for all its
+    seeds, which looks like padding.
     """
     try:
-        programs = (Program.of(each.traced_at_point(point)) for each in (measurement, measurement.anew()))
+        programs = (
+            Program.of(each.traced_at_point(point)) for each in (measurement, measurement.anew())
+        )
         return are_alike(*programs)
     except UnreadableProgramError:
         return True
 
 
-def _refusal(padded: Outputs, moved: Outputs, names: Sequence[str], bucket: Grid, alone: Grid, seed: int) -> str | None:
+def _refusal(
+    padded: Outputs, moved: Outputs, names: Sequence[str], bucket: Grid, alone: Grid, seed: int
+) -> str | None:
     """What to say of the outputs `names` that differ beyond rounding; None if none does."""
     axis = len(alone.shape)
     told = []
@@ -156,20 +197,27 @@ def _refusal(padded: Outputs, moved: Outputs, names: Sequence[str], bucket: Grid
             place = [int(i) for i in np.unravel_index(np.argmax(beyond), beyond.shape)]
             at = (*place[:axis], 0, *place[axis:])
             told.append(
-                f"{name!r} at {alone.described(place[:axis])} is {moved[name][0][at]:.6g} by itself and {padded[name][at]:.6g} padded"
+                f"{name!r} at {alone.described(place[:axis])} is {moved[name][0][at]:.6g} by itself"
+                f" and {padded[name][at]:.6g} padded"
             )
     if not told:
         return None
-    to = ", ".join(f"{name}={max(points)}" for dim in bucket.wide for name, points in dim.widths.items())
+    to = ", ".join(
+        f"{name}={max(points)}" for dim in bucket.wide for name, points in dim.widths.items()
+    )
     return (
-        f"Padding to {to} changes what measure returns for seed {seed}: {'; '.join(told)}; what usually does it is x.shape or jnp.mean "
-        "over a padded axis, for which there is sizes.active, a division by what is 0 where padded, for which there is sizes.mask, or "
-        "optim.muon without sizes=, so mend it, or take plan='exact', which pads nothing (check_padding=False runs it unchecked)."
+        f"Padding to {to} changes what measure returns for seed {seed}: {'; '.join(told)}; what"
+        " usually does it is x.shape or jnp.mean over a padded axis, for which there is"
+        " sizes.active, a division by what is 0 where padded, for which there is sizes.mask, or"
+        " optim.muon without sizes=, so mend it, or take plan='exact', which pads nothing"
+        " (check_padding=False runs it unchecked)."
     )
 
 
 def _gap(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The distance of each entry: 0 where both are NaN or the same infinity, infinite where only one is finite."""
+    """The distance of each entry: 0 where both are NaN or the same infinity, infinite where only
+    one is finite.
+    """
     wide = np.complex128 if np.iscomplexobj(one) else np.float64
     one, other = one.astype(wide), other.astype(wide)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -182,4 +230,6 @@ def _slack(exact: np.ndarray) -> np.ndarray:
     """Half of the digits of each entry, 0 for integers and booleans."""
     if not np.issubdtype(exact.dtype, np.inexact):
         return np.zeros(exact.shape)
-    return float(np.sqrt(np.finfo(exact.dtype).eps)) * np.nan_to_num(np.abs(exact.astype(np.complex128)), posinf=0.0)
+    return float(np.sqrt(np.finfo(exact.dtype).eps)) * np.nan_to_num(
+        np.abs(exact.astype(np.complex128)), posinf=0.0
+    )

@@ -1,9 +1,12 @@
-"""The compiled program of a grid, such as a bucket: a loop over small groups of seeds, each vmapped together with the widths and values.
+"""The compiled program of a grid, such as a bucket: a loop over small groups of seeds, each vmapped
+together with the widths and values.
 
-How many groups a call computes is told to it: how long one of them takes is known only when one has run.
+How many groups a call computes is told to it: how long one of them takes is known only when one has
+run.
 
-Only the seeds map the key. So the draws of a seed are made once and shared by all the widths and values of a bucket, and seed s has
-the same key, `fold_in(key, s)`, at every point: widths are coupled, and more seeds never change earlier ones.
+Only the seeds map the key. So the draws of a seed are made once and shared by all the widths and
+values of a bucket, and seed s has the same key, `fold_in(key, s)`, at every point: widths are
+coupled, and more seeds never change earlier ones.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +31,9 @@ from specjax.sweep.xla_options import xla_options
 Measure = Callable[..., Mapping[str, Any]]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
 Program = Callable[..., dict[str, Shaped[Array, "..."]]]
-"""A function of the data of the root key, seed ids and coordinates, and of the number of groups where there are any."""
+"""A function of the data of the root key, seed ids and coordinates, and of the number of groups
+where there are any.
+"""
 
 SEEDS = "seeds"
 """The name of the mesh axis over which seeds are sharded."""
@@ -47,21 +52,28 @@ class Measurement:
         """The first argument of every program."""
         return np.asarray(jax.random.key_data(self.key))
 
-    def program(self, grid: Grid, *, mesh: Mesh | None = None, vmapped: int | None = None) -> Program:
+    def program(
+        self, grid: Grid, *, mesh: Mesh | None = None, vmapped: int | None = None
+    ) -> Program:
         """The function of (key data, seed ids, coordinates) that measures every point of a grid.
 
-        Each output has one axis for each of `grid.axes`, then the seed axis, then its own axes. No batch of matrices reaches LAPACK on
-        a CPU. With `vmapped`, so many seeds are computed at a time, and a last argument says how many such groups, from the first seed
-        on; entries of the others are zero. With a `mesh`, of one axis `SEEDS`, every device does so with its part of the seeds, by
-        itself and without communication.
+        Each output has one axis for each of `grid.axes`, then the seed axis, then its own axes. No
+        batch of matrices reaches LAPACK on a CPU. With `vmapped`, so many seeds are computed at a
+        time, and a last argument says how many such groups, from the first seed on; entries of the
+        others are zero. With a `mesh`, of one axis `SEEDS`, every device does so with its part of
+        the seeds, by itself and without communication.
         """
         impl, axes = str(jax.random.key_impl(self.key)), grid.axes
         at_points = self._at(grid).mapped
         for axis in reversed(axes):
-            at_points = jax.vmap(at_points, in_axes=(None, {name: 0 if name == axis else None for name in grid.dims}))
+            at_points = jax.vmap(
+                at_points, in_axes=(None, {name: 0 if name == axis else None for name in grid.dims})
+            )
 
         def of_seed(key_data: Array, coordinates: Coordinates, seed: Array) -> dict[str, Any]:
-            return at_points(jax.random.fold_in(jax.random.wrap_key_data(key_data, impl=impl), seed), coordinates)
+            return at_points(
+                jax.random.fold_in(jax.random.wrap_key_data(key_data, impl=impl), seed), coordinates
+            )
 
         def program(
             key_data: Array | np.ndarray,
@@ -91,10 +103,19 @@ class Measurement:
     ) -> jax.stages.Traced:
         """The program of a grid, traced for calls of at most so many seeds."""
         counted = () if vmapped is None else (np.int32(1),)
-        return trace(self.program(grid, mesh=mesh, vmapped=vmapped), self.key_data, seeds, grid, *counted, mesh=mesh)
+        return trace(
+            self.program(grid, mesh=mesh, vmapped=vmapped),
+            self.key_data,
+            seeds,
+            grid,
+            *counted,
+            mesh=mesh,
+        )
 
     def traced_at_point(self, grid: Grid) -> jax.stages.Traced:
-        """The measurement at one point of the program of a grid, whichever: traced once for all grids whose programs take the same."""
+        """The measurement at one point of the program of a grid, whichever: traced once for all
+        grids whose programs take the same.
+        """
         return self._at(grid).traced
 
     def anew(self) -> "Measurement":
@@ -102,10 +123,21 @@ class Measurement:
         return Measurement(self.measure, self.key)
 
     def _at(self, grid: Grid) -> "_AtPoint":
-        scalars = jax.tree.map(lambda array: jax.ShapeDtypeStruct((), array.dtype), grid.coordinates)
-        taken, dtypes = jax.tree.structure(scalars), (scalar.dtype for scalar in jax.tree.leaves(scalars))
+        scalars = jax.tree.map(
+            lambda array: jax.ShapeDtypeStruct((), array.dtype), grid.coordinates
+        )
+        taken, dtypes = (
+            jax.tree.structure(scalars),
+            (scalar.dtype for scalar in jax.tree.leaves(scalars)),
+        )
         largest = (max(points) for dim in grid.wide for points in dim.widths.values())
-        chosen = (m.points for dim in grid.wide if dim.alone for m in dim.members.values() if m.kind == "choices")
+        chosen = (
+            m.points
+            for dim in grid.wide
+            if dim.alone
+            for m in dim.members.values()
+            if m.kind == "choices"
+        )
         kind = (taken, *dtypes, *largest, *chosen)
         if kind not in self._at_point:
 
@@ -118,7 +150,9 @@ class Measurement:
         return self._at_point[kind]
 
     def takes_sizes(self, grid: Grid) -> bool:
-        """Whether it can be traced with the padded sizes of the program of `grid`, and is not one of ints alone."""
+        """Whether it can be traced with the padded sizes of the program of `grid`, and is not one
+        of ints alone.
+        """
         try:
             self.traced_at_point(grid)
         except TypeError as error:
@@ -129,14 +163,18 @@ class Measurement:
 
 @dataclass(frozen=True)
 class _AtPoint:
-    """The measurement at one point, a function of key and coordinates: under `jax.jit`, and traced."""
+    """The measurement at one point, a function of key and coordinates: under `jax.jit`, and
+    traced.
+    """
 
     jitted: Callable[..., dict[str, Array]]
     traced: jax.stages.Traced
 
     @property
     def mapped(self) -> Callable[..., dict[str, Array]]:
-        """The same function, to be mapped over, in which no batch of matrices reaches LAPACK where that is a danger."""
+        """The same function, to be mapped over, in which no batch of matrices reaches LAPACK where
+        that is a danger.
+        """
         if one_at_a_time.IS_NEEDED:
             return one_at_a_time.without_batches(self.traced)
         try:
@@ -157,11 +195,14 @@ class _AtPoint:
         return function
 
 
-def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]) -> dict[str, Shaped[Array, "..."]]:
+def flat_outputs(
+    measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]
+) -> dict[str, Shaped[Array, "..."]]:
     """The outputs of `measure` at one point, nested names joined by ".".
 
     Raises:
-        ValueError: the result is no (nested) dict of arrays with string keys, is empty, or has a name twice.
+        ValueError: the result is no (nested) dict of arrays with string keys, is empty, or has a
+            name twice.
         TypeError: as `measure` raises it, with a note where a padded size may be the reason.
         ConcreteValueError: `measure` asks for the number behind a value that is traced.
     """
@@ -171,8 +212,9 @@ def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]
     except concrete.ERRORS as error:
         if padded := [name for name, value in point.items() if isinstance(value, Size)]:
             error.add_note(
-                f"In this program {' and '.join(padded)} is a padded Size, not an int: draw with specjax.sizes.normal(key, (rows, "
-                "columns)), write sizes.active(width) in formulas, or take plan='exact', which passes ints."
+                f"In this program {' and '.join(padded)} is a padded Size, not an int: draw with"
+                " specjax.sizes.normal(key, (rows, columns)), write sizes.active(width) in"
+                " formulas, or take plan='exact', which passes ints."
             )
         elif told := concrete.refusal(error):
             raise concrete.ConcreteValueError(told) from error
@@ -188,24 +230,34 @@ def in_groups(
     size: int,
     groups: Array,
 ) -> dict[str, Array]:
-    """`of_seed(*shared, seed)` at the seeds of the first `groups` groups of `size`, one group after another; zeros behind them.
+    """`of_seed(*shared, seed)` at the seeds of the first `groups` groups of `size`, one group after
+    another; zeros behind them.
 
-    A group is vmapped, but for one of a single seed: a batch of one matrix costs a decomposition more than the matrix. `seeds` are whole
-    groups.
+    A group is vmapped, but for one of a single seed: a batch of one matrix costs a decomposition
+    more than the matrix. `seeds` are whole groups.
     """
 
     @jax.jit  # traced once, for the shapes and for the loop
     def of_group(shared: tuple[Any, ...], some: Array) -> dict[str, Array]:
         if size == 1:
-            return {name: jnp.asarray(output)[None] for name, output in of_seed(*shared, some[0]).items()}
+            return {
+                name: jnp.asarray(output)[None]
+                for name, output in of_seed(*shared, some[0]).items()
+            }
         return jax.vmap(partial(of_seed, *shared))(some)
 
     def step(i: Array, found: dict[str, Array]) -> dict[str, Array]:
         new = of_group(shared, jax.lax.dynamic_slice_in_dim(seeds, i * size, size))
-        return {name: jax.lax.dynamic_update_slice_in_dim(found[name], new[name], i * size, 0) for name in found}
+        return {
+            name: jax.lax.dynamic_update_slice_in_dim(found[name], new[name], i * size, 0)
+            for name in found
+        }
 
     shapes = jax.eval_shape(of_group, shared, seeds[:size])
-    nothing = {name: jnp.zeros((len(seeds), *output.shape[1:]), output.dtype) for name, output in shapes.items()}
+    nothing = {
+        name: jnp.zeros((len(seeds), *output.shape[1:]), output.dtype)
+        for name, output in shapes.items()
+    }
     return jax.lax.fori_loop(0, groups, step, nothing)
 
 
@@ -219,13 +271,16 @@ def trace(
 ) -> jax.stages.Traced:
     """Traces a function of what the program of `grid` takes, for so many seeds.
 
-    Matrix products are traced at the highest precision: by default a GPU may round float32 factors to TF32, whose three
-    digits would pass for physics in a fitted exponent.
+    Matrix products are traced at the highest precision: by default a GPU may round float32 factors
+    to TF32, whose three digits would pass for physics in a fitted exponent.
     """
     sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
     with jax.default_matmul_precision("highest"):
         return jax.jit(program).trace(
-            key_data, jax.ShapeDtypeStruct((seeds,), np.uint32, sharding=sharding), grid.coordinates, *more
+            key_data,
+            jax.ShapeDtypeStruct((seeds,), np.uint32, sharding=sharding),
+            grid.coordinates,
+            *more,
         )
 
 
@@ -240,7 +295,9 @@ def seed_ids(start: int, stop: int) -> UInt32[np.ndarray, " seeds"]:
 
 
 def bytes_of(compiled: jax.stages.Compiled) -> tuple[int, int]:
-    """What one call needs on one device by XLA's memory analysis, scratch memory, arguments and results, and the scratch memory alone."""
+    """What one call needs on one device by XLA's memory analysis, scratch memory, arguments and
+    results, and the scratch memory alone.
+    """
     memory = compiled.memory_analysis()
     # A platform may have no analysis.
     if memory is None:
@@ -254,17 +311,32 @@ def _flatten(result: object, prefix: str, outputs: dict[str, Array]) -> None:
         for name, value in result.items():
             # netCDF reads "/" as a group.
             if not isinstance(name, str) or not name or "/" in name:
-                raise ValueError(f"measure needs to name its outputs by non-empty strings without '/', got {name!r}.")
+                raise ValueError(
+                    "measure needs to name its outputs by non-empty strings without '/', got"
+                    f" {name!r}."
+                )
             _flatten(value, f"{prefix}.{name}" if prefix else name, outputs)
         return
-    if not prefix or not isinstance(result, jax.Array | np.ndarray | np.generic | int | float | complex):
+    if not prefix or not isinstance(
+        result, jax.Array | np.ndarray | np.generic | int | float | complex
+    ):
         place = f" under {prefix!r}" if prefix else ""
         got = "an empty dict" if isinstance(result, Mapping) else f"a {type(result).__name__}"
-        raise ValueError(f"measure needs to return a dict of arrays, got {got}{place}; write e.g. {{'loss': loss}}.")
+        raise ValueError(
+            f"measure needs to return a dict of arrays, got {got}{place}; write e.g. {{'loss':"
+            " loss}."
+        )
     if prefix in outputs:
-        raise ValueError(f"measure returns the output {prefix!r} twice, once nested and once with the dot; rename one.")
+        raise ValueError(
+            f"measure returns the output {prefix!r} twice, once nested and once with the dot;"
+            " rename one."
+        )
     array = jnp.asarray(result)
     if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == jnp.bool_):
-        raise ValueError(f"measure needs to return arrays of numbers, got dtype {array.dtype} under {prefix!r}.")
+        raise ValueError(
+            f"measure needs to return arrays of numbers, got dtype {array.dtype} under {prefix!r}."
+        )
     # netCDF has no half precision; float32 holds both kinds exactly.
-    outputs[prefix] = array.astype(jnp.float32) if array.dtype in (jnp.bfloat16, jnp.float16) else array
+    outputs[prefix] = (
+        array.astype(jnp.float32) if array.dtype in (jnp.bfloat16, jnp.float16) else array
+    )

@@ -1,6 +1,8 @@
-"""What a person sees of a running sweep: a bar on a terminal, and one log line per block for those who listen.
+"""What a person sees of a running sweep: a bar on a terminal, and one log line per block for those
+who listen.
 
-The lines go to the logger "specjax.sweep" at level INFO, which is silent unless the user configures logging.
+The lines go to the logger "specjax.sweep" at level INFO, which is silent unless the user configures
+logging.
 """
 
 import logging
@@ -14,17 +16,25 @@ _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_
 
 
 class Progress:
-    """The progress through `total` seeds, counted in every bucket; `visible` None shows the bar on a terminal only.
+    """The progress through `total` seeds, counted in every bucket; `visible` None shows the bar on
+    a terminal only.
 
-    The time left goes by the seconds that the seeds are estimated to take, `ahead` of them at first: a wide bucket takes longer than a
-    narrow one.
+    The time left goes by the seconds that the seeds are estimated to take, `ahead` of them at
+    first: a wide bucket takes longer than a narrow one.
     """
 
-    def __init__(self, total: int, already: int, ahead: float, buckets: int, visible: bool | None) -> None:
+    def __init__(
+        self, total: int, already: int, ahead: float, buckets: int, visible: bool | None
+    ) -> None:
         # tqdm's `disable=None` is: silent unless on a terminal.
         disable = None if visible is None else not visible
         self._bar = tqdm(
-            total=total, initial=already, unit="seed", disable=disable, dynamic_ncols=True, bar_format=_BAR
+            total=total,
+            initial=already,
+            unit="seed",
+            disable=disable,
+            dynamic_ncols=True,
+            bar_format=_BAR,
         )
         self._buckets = buckets
         self._ahead, self._done, self._began = ahead, 0.0, perf_counter()

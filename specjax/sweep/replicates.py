@@ -1,4 +1,6 @@
-"""The dimension along which a dataset holds independent replicates: its seeds, or the batches of seeds of a dataset of moments."""
+"""The dimension along which a dataset holds independent replicates: its seeds, or the batches of
+seeds of a dataset of moments.
+"""
 
 import numpy as np
 import xarray as xr
@@ -15,8 +17,9 @@ def replicate_dim(data: xr.DataArray | xr.Dataset) -> str:
 def present(data: xr.DataArray | xr.Dataset, dim: str) -> xr.DataArray | None:
     """Which entries along `dim` exist at each width; None where all do.
 
-    In a sweep with its own number of seeds for each width, the coordinate `seeds` of that axis says how many: the width has the
-    seeds 0 to `seeds` - 1, and the entries of the others are no results.
+    In a sweep with its own number of seeds for each width, the coordinate `seeds` of that axis says
+    how many: the width has the seeds 0 to `seeds` - 1, and the entries of the others are no
+    results.
 
     Raises:
         ValueError: the coordinate is not one of positive integers along one dimension.
@@ -26,9 +29,12 @@ def present(data: xr.DataArray | xr.Dataset, dim: str) -> xr.DataArray | None:
     seeds = data.coords[SEEDS]
     if seeds.ndim > 1 or not np.issubdtype(seeds.dtype, np.integer) or (seeds.values < 1).any():
         raise ValueError(
-            f"The coordinate 'seeds' needs one positive integer for each width, got {seeds.values.tolist()} "
-            f"over {tuple(seeds.dims)}; drop it or take it from run's dataset."
+            "The coordinate 'seeds' needs one positive integer for each width, got"
+            f" {seeds.values.tolist()} over {tuple(seeds.dims)}; drop it or take it from run's"
+            " dataset."
         )
-    labels = data[SEED] if SEED in data.coords else xr.DataArray(np.arange(data.sizes[SEED]), dims=SEED)
+    labels = (
+        data[SEED] if SEED in data.coords else xr.DataArray(np.arange(data.sizes[SEED]), dims=SEED)
+    )
     found = (labels.drop_vars(SEEDS, errors="ignore") < seeds).reset_coords(drop=True)
     return None if bool(found.all()) else found

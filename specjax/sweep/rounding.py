@@ -1,10 +1,13 @@
-"""A program with the last bits of everything that it rounds moved at random: what rounding does to its results.
+"""A program with the last bits of everything that it rounds moved at random: what rounding does to
+its results.
 
-Known as Monte Carlo arithmetic (Parker, 1997) and as the CESTAC method (Vignes, 1978). Each floating result of an operation that rounds is
-multiplied by 1 + a or 1 - a, by a sign hashed from its own bits, so that each entry of each step of a scan has its own. What is moved
-exactly (a reshaped, sorted or selected entry, a maximum) stays equal to where it came from, zeros stay zero, and neither keys nor random
-bits change, so that every draw is the same one. The bodies of calls and scans are entered. Those of `cond`, `while_loop` and the like are
-not, because a loop that ends by a tolerance might not end: their operands and results are moved, as are those of what cannot be read.
+Known as Monte Carlo arithmetic (Parker, 1997) and as the CESTAC method (Vignes, 1978). Each
+floating result of an operation that rounds is multiplied by 1 + a or 1 - a, by a sign hashed from
+its own bits, so that each entry of each step of a scan has its own. What is moved exactly (a
+reshaped, sorted or selected entry, a maximum) stays equal to where it came from, zeros stay zero,
+and neither keys nor random bits change, so that every draw is the same one. The bodies of calls and
+scans are entered. Those of `cond`, `while_loop` and the like are not, because a loop that ends by a
+tolerance might not end: their operands and results are moved, as are those of what cannot be read.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +25,8 @@ from specjax.programs import Equation, Program, Scan, UnreadableProgramError, ev
 ULPS = 8
 """By how many units of the dtype's precision a result is moved."""
 
-# What moves, selects or compares and rounds nothing. To move the result of another such operation would only overstate the rounding.
+# What moves, selects or compares and rounds nothing. To move the result of another such operation
+# would only overstate the rounding.
 _EXACT = frozenset(
     """
     abs neg sign max min clamp select_n reshape broadcast_in_dim transpose squeeze expand_dims slice
@@ -33,11 +37,14 @@ _EXACT = frozenset(
     select_and_gather_add
     """.split()  # noqa: SIM905  (a list would have a line for each)
 )
-_HASH = 0x9E3779B1  # 2**32 over the golden ratio: the highest bit of a multiple of it depends on all bits of a word
+# 2**32 over the golden ratio: the highest bit of a multiple of it depends on all bits of a word
+_HASH = 0x9E3779B1
 
 
 def moved(function: Callable[..., Any], stream: UInt32[Array, ""], *arguments: Any) -> Any:
-    """`function(*arguments)` with its last bits moved; another `stream` moves them another way, and stream 0 not at all."""
+    """`function(*arguments)` with its last bits moved; another `stream` moves them another way, and
+    stream 0 not at all.
+    """
     program, shapes = trace(function, *arguments)
     outputs = _body(program, jax.tree.leaves(arguments), stream)
     return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
@@ -65,7 +72,8 @@ def _readable_scan(equation: Equation) -> Scan | None:
 
 def _scan(loop: Scan, inputs: list[Any], stream: Array) -> list[Any]:
     def step(index: Array, given: list[Any]) -> list[Any]:
-        # Each step moves bits in its own way: by one way for all, a value that a step keeps would go to and fro between two.
+        # Each step moves bits in its own way: by one way for all, a value that a step keeps would
+        #     go to and fro between two.
         own = jnp.where(stream > 0, (stream + index) * jnp.uint32(_HASH) | jnp.uint32(1), stream)
         return _body(loop.body, given, own)
 
@@ -84,13 +92,17 @@ def _move(result: Any, stream: Array) -> Any:
     high = lax.shift_right_logical(
         _mixed(lax.bitcast_convert_type(result, word), odd, bits), jnp.asarray(bits - 1, word)
     )
-    size = jnp.where(stream > 0, jnp.asarray(ULPS * jnp.finfo(dtype).eps, dtype), jnp.zeros((), dtype))
+    size = jnp.where(
+        stream > 0, jnp.asarray(ULPS * jnp.finfo(dtype).eps, dtype), jnp.zeros((), dtype)
+    )
     one = jnp.ones((), dtype)
     return lax.mul(result, jnp.where(high > jnp.asarray(0, word), one + size, one - size))
 
 
 def _mixed(word: Array, odd: Array, bits: int) -> Array:
-    """`word` hashed: multiplied once it moves with the neighbours of a value, multiplied twice with the halves swapped it does not."""
+    """`word` hashed: multiplied once it moves with the neighbours of a value, multiplied twice with
+    the halves swapped it does not.
+    """
     half = jnp.asarray(bits // 2, word.dtype)
     once = word * odd
     return (once ^ lax.shift_right_logical(once, half)) * odd

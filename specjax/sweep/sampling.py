@@ -1,7 +1,10 @@
-"""What a sweep keeps of its seeds: every one, or the moments of batches of them, and how either is cut into blocks.
+"""What a sweep keeps of its seeds: every one, or the moments of batches of them, and how either is
+cut into blocks.
 
-A sample is an entry of the dataset along its sample dimension: one seed, or one batch. A block is what is finished, logged and stored
-at a time: some samples at all points of a bucket. It takes one or more calls of the bucket's program.
+A sample is an entry of the dataset along its sample dimension: one seed, or one batch. A block is
+what is finished, logged and stored
+at a time: some samples at all points of a bucket. It takes one or more calls of the bucket's
+    program.
 """
 
 from bisect import bisect_right
@@ -56,7 +59,8 @@ class EverySeed(_Samples):
         return outputs
 
     def blocks(self, calls: Calls, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
-        """The blocks of the outputs of calls, whose seeds lie along the axis `place`; each ends when its calls took so many `seconds`.
+        """The blocks of the outputs of calls, whose seeds lie along the axis `place`; each ends
+        when its calls took so many `seconds`.
 
         Moments are taken of `cut` seeds at a time, wherever calls end.
         """
@@ -77,7 +81,8 @@ class EverySeed(_Samples):
 class Batches(_Samples):
     """The moments of each batch of seeds are kept.
 
-    A seed with NaN or infinite outputs is left out at that point, counted in `failed`, and the first one of each batch is named.
+    A seed with NaN or infinite outputs is left out at that point, counted in `failed`, and the
+    first one of each batch is named.
     """
 
     dim = BATCH
@@ -95,7 +100,9 @@ class Batches(_Samples):
             for name, output in outputs.items()
             for variable in (name, f"{name}.variance", f"{name}.min", f"{name}.max")
         }
-        counts = {name: jax.ShapeDtypeStruct((), np.int64) for name in (COUNT, FAILED, FIRST_FAILED)}
+        counts = {
+            name: jax.ShapeDtypeStruct((), np.int64) for name in (COUNT, FAILED, FIRST_FAILED)
+        }
         return {**moments, **counts}
 
     def blocks(self, calls: Calls, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
@@ -104,7 +111,9 @@ class Batches(_Samples):
             yield i, i + 1, self._moments((outputs for _, outputs in pieces), place, self.edges[i])
 
     def _pieces(self, calls: Calls, place: int, cut: int) -> Iterator[tuple[int, Arrays]]:
-        """The outputs cut anew, at the edges of batches and behind every `cut` seeds of one, each with the number of its batch."""
+        """The outputs cut anew, at the edges of batches and behind every `cut` seeds of one, each
+        with the number of its batch.
+        """
         held: list[Arrays] = []
         for first, last, outputs, _ in calls:
             begin = first
@@ -135,7 +144,11 @@ class Batches(_Samples):
                 left = np.expand_dims(bad, tuple(range(place + 1, array.ndim)))
                 found = moments_of(np.where(left, np.nan, array.astype(np.float64)), place)
                 moments[name] = merge(moments[name], found) if name in moments else found
-        block = {variable: array for name, m in moments.items() for variable, array in _variables(name, m).items()}
+        block = {
+            variable: array
+            for name, m in moments.items()
+            for variable, array in _variables(name, m).items()
+        }
         counts = {COUNT: seeds - failed, FAILED: failed, FIRST_FAILED: first_failed}
         block |= {name: np.asarray(array, np.int64) for name, array in counts.items()}
         return {name: np.expand_dims(array, place) for name, array in block.items()}
@@ -144,7 +157,9 @@ class Batches(_Samples):
 Sampling = EverySeed | Batches
 
 
-def _block(calls: Sequence[tuple[int, int, Arrays, float]], place: int) -> tuple[int, int, dict[str, np.ndarray]]:
+def _block(
+    calls: Sequence[tuple[int, int, Arrays, float]], place: int
+) -> tuple[int, int, dict[str, np.ndarray]]:
     return calls[0][0], calls[-1][1], _joined([outputs for _, _, outputs, _ in calls], place)
 
 
@@ -153,7 +168,8 @@ def _joined(parts: Sequence[Arrays], place: int) -> dict[str, np.ndarray]:
 
 
 def batches(seeds: int, size: int | None = None) -> Batches:
-    """At most `BATCHES` batches of nearly equal size, each of at least 2 seeds where there are that many; or batches of `size`.
+    """At most `BATCHES` batches of nearly equal size, each of at least 2 seeds where there are that
+    many; or batches of `size`.
 
     Raises:
         ValueError: `seeds` is not a multiple of `size`.
@@ -161,7 +177,8 @@ def batches(seeds: int, size: int | None = None) -> Batches:
     if size is not None:
         if seeds % size:
             raise ValueError(
-                f"The store has batches of {size} seeds, which {seeds} is not a multiple of; ask for a multiple."
+                f"The store has batches of {size} seeds, which {seeds} is not a multiple of; ask"
+                " for a multiple."
             )
         return Batches(tuple(range(0, seeds + 1, size)))
     number = min(BATCHES, max(seeds // 2, 1))

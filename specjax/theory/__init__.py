@@ -1,6 +1,8 @@
-"""Closed forms and bounds, one module per problem; each function names its theorem and what it is: exact, bound, asymptotic.
+"""Closed forms and bounds, one module per problem; each function names its theorem and what it is:
+exact, bound, asymptotic.
 
-`stable_rank`, `finite_capacity`, `muon_logits` and `feature_bulk` load parts of SciPy that take a while, `relu_one_input` loads
+`stable_rank`, `finite_capacity`, `muon_logits` and `feature_bulk` load parts of SciPy that take a
+while, `relu_one_input` loads
 `specjax.moments`: import these by name.
 """
 

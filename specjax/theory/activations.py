@@ -1,7 +1,9 @@
-"""Gaussian moments of activations σ(t), t ~ N(0, v), and the noise-to-signal ratio of the features z = σ(W x).
+"""Gaussian moments of activations σ(t), t ~ N(0, v), and the noise-to-signal ratio of the features
+z = σ(W x).
 
-NSR(z) = E‖z‖² / ‖E z‖² bounds the effective rank of E[z zᵀ], and with it the stable rank of many columns of features
-(spectral-criterion, Section 2.1 and Figure 12). For x ~ N(0, Σ) row i of W sees the variance v_i = w_iᵀ Σ w_i, and only these count.
+NSR(z) = E‖z‖² / ‖E z‖² bounds the effective rank of E[z zᵀ], and with it the stable rank of many
+columns of features (spectral-criterion, Section 2.1 and Figure 12). For x ~ N(0, Σ) row i of W sees
+the variance v_i = w_iᵀ Σ w_i, and only these count.
 """
 
 import math
@@ -19,14 +21,17 @@ from specjax.theory.closed_forms import legendre
 _Numbers = Float[Array, "..."]
 
 _REACH = 12.0
-"""The normal density is below 1e-31 beyond this; 200 nodes on either side of 0 are exact to rounding up to v = 100."""
+"""The normal density is below 1e-31 beyond this; 200 nodes on either side of 0 are exact to
+rounding up to v = 100.
+"""
 
 
 class Activation(NamedTuple):
     """A scalar function and what is known of it.
 
-    `mean` and `second` are E σ(t) and E σ(t)² for t ~ N(0, v) as functions of v, closed forms unless `quadrature`.
-    `slope` and `bend` are the suprema of |σ'| and |σ''|, infinite where there is none.
+    `mean` and `second` are E σ(t) and E σ(t)² for t ~ N(0, v) as functions of v, closed forms
+    unless `quadrature`. `slope` and `bend` are the suprema of |σ'| and |σ''|, infinite where there
+    is none.
     """
 
     function: Callable[[Float[Array, "..."]], Float[Array, "..."]]
@@ -39,12 +44,18 @@ class Activation(NamedTuple):
 
 @checked
 def gaussian_mean(f: Callable[[_Numbers], _Numbers], variance: ArrayLike) -> _Numbers:
-    """E f(t), t ~ N(0, v), by quadrature on both sides of 0, where f may have a kink; to rounding for smooth f and v up to 100."""
+    """E f(t), t ~ N(0, v), by quadrature on both sides of 0, where f may have a kink; to rounding
+    for smooth f and v up to 100.
+    """
     v = _floats(variance)[..., None]
     along = (1,) * (v.ndim - 1) + (-1,)
     nodes, weights = legendre(200)
     x = jnp.asarray((nodes + 1) * _REACH / 2, v.dtype).reshape(along)
-    density = jnp.asarray(weights * _REACH / 2, v.dtype).reshape(along) * jnp.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
+    density = (
+        jnp.asarray(weights * _REACH / 2, v.dtype).reshape(along)
+        * jnp.exp(-(x**2) / 2)
+        / np.sqrt(2 * np.pi)
+    )
     t = jnp.sqrt(v) * x
     return jnp.sum(density * (f(t) + f(-t)), axis=-1)
 
@@ -62,7 +73,9 @@ def leaky_relu(below: float) -> Activation:
 
 
 def _gelu_second(v: _Numbers) -> _Numbers:
-    """E[t² Φ(t)²]: by Stein's identity v E[Φ²] + v² E[(Φ²)''], E[Φ²] = 1/4 + asin(v/(1+v))/2π, E[φ²] = 1/(2π √(1+2v))."""
+    """E[t² Φ(t)²]: by Stein's identity v E[Φ²] + v² E[(Φ²)''], E[Φ²] = 1/4 + asin(v/(1+v))/2π,
+    E[φ²] = 1/(2π √(1+2v)).
+    """
     share = v / (1 + v)
     return v / 4 + v * jnp.arcsin(share) / (2 * np.pi) + v * share / (np.pi * jnp.sqrt(1 + 2 * v))
 
@@ -80,7 +93,9 @@ ACTIVATIONS: dict[str, Activation] = {
     "leaky_relu": leaky_relu(0.1),
     "abs": leaky_relu(-1.0),
     "square": Activation(lambda t: t**2, lambda v: v, lambda v: 3 * v**2, np.inf, 2.0),
-    "relu_squared": Activation(lambda t: jnp.maximum(t, 0) ** 2, lambda v: v / 2, lambda v: 3 * v**2 / 2, np.inf, 2.0),
+    "relu_squared": Activation(
+        lambda t: jnp.maximum(t, 0) ** 2, lambda v: v / 2, lambda v: 3 * v**2 / 2, np.inf, 2.0
+    ),
     # The extrema of σ' solve t = ±√2; |σ''| = |2 - t²| φ(t) is largest at 0.
     "gelu": Activation(
         _gelu,
@@ -98,7 +113,12 @@ ACTIVATIONS: dict[str, Activation] = {
         quadrature=True,
     ),
     "tanh": Activation(
-        jnp.tanh, jnp.zeros_like, _second_by_quadrature(jnp.tanh), slope=1.0, bend=4 / (3 * np.sqrt(3)), quadrature=True
+        jnp.tanh,
+        jnp.zeros_like,
+        _second_by_quadrature(jnp.tanh),
+        slope=1.0,
+        bend=4 / (3 * np.sqrt(3)),
+        quadrature=True,
     ),
     "erf": Activation(
         jax.lax.erf,
@@ -114,16 +134,20 @@ ACTIVATIONS: dict[str, Activation] = {
 
 @checked
 def nsr(activation: Activation, variances: Float[Array, "*batch rows"]) -> Float[Array, "*batch"]:
-    """NSR(z) of z_i = σ(t_i), t_i ~ N(0, v_i), exactly: Σ E σ(t_i)² / Σ (E σ(t_i))²; infinite for an odd activation."""
+    """NSR(z) of z_i = σ(t_i), t_i ~ N(0, v_i), exactly: Σ E σ(t_i)² / Σ (E σ(t_i))²; infinite for
+    an odd activation.
+    """
     v = _floats(variances)
     return jnp.sum(activation.second(v), axis=-1) / jnp.sum(activation.mean(v) ** 2, axis=-1)
 
 
 @checked
 def row_nsr(activation: Activation, variance: ArrayLike) -> _Numbers:
-    """E σ(t)² / (E σ(t))² of one row: its maximum over the rows bounds NSR(z), and is it where every row has the same.
+    """E σ(t)² / (E σ(t))² of one row: its maximum over the rows bounds NSR(z), and is it where
+    every row has the same.
 
-    Constant in v for ReLU (π), |t| (π/2), leaky ReLU, t² (3) and ReLU² (6) (spectral-criterion, Figure 12 and Lemma 2.4).
+    Constant in v for ReLU (π), |t| (π/2), leaky ReLU, t² (3) and ReLU² (6) (spectral-criterion,
+    Figure 12 and Lemma 2.4).
     """
     v = _floats(variance)
     return activation.second(v) / activation.mean(v) ** 2
@@ -131,21 +155,26 @@ def row_nsr(activation: Activation, variance: ArrayLike) -> _Numbers:
 
 @checked
 def gelu_nsr_bound(smallest_variance: ArrayLike) -> _Numbers:
-    """2π (1 + s)/s with s = min_i w_iᵀ Σ w_i: Figure 12's bound for the GELU, with its s_*² read as the smallest variance."""
+    """2π (1 + s)/s with s = min_i w_iᵀ Σ w_i: Figure 12's bound for the GELU, with its s_*² read as
+    the smallest variance.
+    """
     s = _floats(smallest_variance)
     return 2 * np.pi * (1 + s) / s
 
 
 @checked
 def gelu_alpha(smallest_variance: ArrayLike) -> _Numbers:
-    """α = s/(2π (1 + s)), s = min_i w_iᵀ Σ w_i: α v ≤ (E GELU(t))² for every variance v ≥ s (Figure 12, corrected)."""
+    """α = s/(2π (1 + s)), s = min_i w_iᵀ Σ w_i: α v ≤ (E GELU(t))² for every variance v ≥ s (Figure
+    12, corrected).
+    """
     s = _floats(smallest_variance)
     return s / (2 * np.pi * (1 + s))
 
 
 @checked
 def gelu_alpha_as_printed(smallest_variance: ArrayLike) -> _Numbers:
-    """s_*²/(2π (1 + s_*²)) with s_* = min_i w_iᵀ Σ w_i, as Figure 12 defines it: too large, and α v ≤ (E GELU(t))² false, for s_* > 1.
+    """s_*²/(2π (1 + s_*²)) with s_* = min_i w_iᵀ Σ w_i, as Figure 12 defines it: too large, and α v
+    ≤ (E GELU(t))² false, for s_* > 1.
 
     Kept so that the difference can be measured; use `gelu_alpha`.
     """
@@ -153,11 +182,15 @@ def gelu_alpha_as_printed(smallest_variance: ArrayLike) -> _Numbers:
 
 
 @checked
-def swiglu_moments(gate: ArrayLike, linear: ArrayLike, covariance: ArrayLike) -> tuple[_Numbers, _Numbers]:
-    """E z and E z² of z = SiLU(a) b for jointly normal a, b of mean 0, variances `gate`, `linear`, and their covariance c.
+def swiglu_moments(
+    gate: ArrayLike, linear: ArrayLike, covariance: ArrayLike
+) -> tuple[_Numbers, _Numbers]:
+    """E z and E z² of z = SiLU(a) b for jointly normal a, b of mean 0, variances `gate`, `linear`,
+    and their covariance c.
 
-    E z = c E SiLU'(a) = c/2, exactly, since SiLU'(a) + SiLU'(-a) = 1. E z² = (w - c²/v) E SiLU(a)² + (c/v)² E a² SiLU(a)², by
-    quadrature. For independent weights c is of order 1/√d, so that NSR(z) grows as d: the opposite of a ReLU.
+    E z = c E SiLU'(a) = c/2, exactly, since SiLU'(a) + SiLU'(-a) = 1. E z² = (w - c²/v) E SiLU(a)²
+    + (c/v)² E a² SiLU(a)², by quadrature. For independent weights c is of order 1/√d, so that
+    NSR(z) grows as d: the opposite of a ReLU.
     """
     v, w, c = _floats(gate), _floats(linear), _floats(covariance)
     square = ACTIVATIONS["silu"].second(v)

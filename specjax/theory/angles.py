@@ -1,7 +1,9 @@
-"""Averages over the angle θ between two independent Gaussian vectors, and the arc-cosine kernels that are averaged.
+"""Averages over the angle θ between two independent Gaussian vectors, and the arc-cosine kernels
+that are averaged.
 
-For independent u, v ~ N(0, I_d) the angle has density ∝ sin^(d-2) θ on [0, π] and is independent of the norms. The averages are
-computed by Gauss–Legendre quadrature, exact to rounding for the smooth functions used here, at every d >= 1 and jit-able in d.
+For independent u, v ~ N(0, I_d) the angle has density ∝ sin^(d-2) θ on [0, π] and is independent of
+the norms. The averages are computed by Gauss–Legendre quadrature, exact to rounding for the smooth
+functions used here, at every d >= 1 and jit-able in d.
 """
 
 from collections.abc import Callable
@@ -15,7 +17,8 @@ from jaxtyping import ArrayLike as _ArrayLike
 from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in, legendre
 
-# arccos x = √(1 - x) times this polynomial, lowest power first, for 0 <= x <= 1, to 2e-8 (Abramowitz and Stegun, 4.4.46).
+# arccos x = √(1 - x) times this polynomial, lowest power first, for 0 <= x <= 1, to 2e-8
+# (Abramowitz and Stegun, 4.4.46).
 _ARCCOS = (
     1.5707963050,
     -0.2145988016,
@@ -32,7 +35,9 @@ _REACH = 10.0
 
 
 @checked
-def angle_mean(q: Callable[[Float[Array, "..."]], Float[Array, "..."]], d: _ArrayLike) -> Float[Array, "..."]:
+def angle_mean(
+    q: Callable[[Float[Array, "..."]], Float[Array, "..."]], d: _ArrayLike
+) -> Float[Array, "..."]:
     """E[q(θ)] for the angle θ of two independent N(0, I_d) vectors.
 
     Args:
@@ -40,7 +45,8 @@ def angle_mean(q: Callable[[Float[Array, "..."]], Float[Array, "..."]], d: _Arra
         d: Dimensions, any shape, each a whole number >= 1 (at d = 1 the angle is 0 or π).
 
     Returns:
-        The averages, in the shape of d and JAX's default float dtype; relative error a few roundings.
+        The averages, in the shape of d and JAX's default float dtype; relative error a few
+        roundings.
 
     Raises:
         ValueError: d < 1.
@@ -52,7 +58,8 @@ def angle_mean(q: Callable[[Float[Array, "..."]], Float[Array, "..."]], d: _Arra
     along = (1,) * (dimension.ndim - 1) + (-1,)
     nodes, weights = legendre(200)
     offset = reach * jnp.asarray(nodes, dimension.dtype).reshape(along)
-    # log cos from 1 - cos, which is small at large d: a power of the rounded cosine itself would lose log10(d) digits.
+    # log cos from 1 - cos, which is small at large d: a power of the rounded cosine itself would
+    # lose log10(d) digits.
     log_cosine = jnp.log1p(-2 * jnp.sin(offset / 2) ** 2)
     density = jnp.exp(jnp.maximum(dimension - 2, 0) * log_cosine)
     weight = jnp.asarray(weights, dimension.dtype).reshape(along) * density
@@ -63,10 +70,12 @@ def angle_mean(q: Callable[[Float[Array, "..."]], Float[Array, "..."]], d: _Arra
 
 @jax.custom_jvp
 def arccos(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The angle in [0, π] with cosine x; NaN outside [-1, 1]. In float32 to 5e-7, in float64 `jnp.arccos`.
+    """The angle in [0, π] with cosine x; NaN outside [-1, 1]. In float32 to 5e-7, in float64
+    `jnp.arccos`.
 
-    XLA on a CPU computes `jnp.arccos` one entry at a time, 60 times slower than this polynomial, and the kernels below need d_1²
-    angles for each draw of a network (`scripts/benchmarks/sweep.py`).
+    XLA on a CPU computes `jnp.arccos` one entry at a time, 60 times slower than this polynomial,
+    and the kernels below need d_1² angles for each draw of a network
+    (`scripts/benchmarks/sweep.py`).
     """
     if x.dtype != jnp.float32:
         return jnp.arccos(x)
@@ -86,13 +95,17 @@ def _arccos_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 
 @checked
 def arc_cosine_0(theta: Float[Array, "..."]) -> Float[Array, "..."]:
-    """(π - θ)/2π = E[σ'(uᵀx) σ'(vᵀx)] for the ReLU σ and x ~ N(0, I) (Cho and Saul 2009; outer-product, eq. 44)."""
+    """(π - θ)/2π = E[σ'(uᵀx) σ'(vᵀx)] for the ReLU σ and x ~ N(0, I) (Cho and Saul 2009;
+    outer-product, eq. 44).
+    """
     return (np.pi - theta) / (2 * np.pi)
 
 
 @checked
 def arc_cosine_1(theta: Float[Array, "..."]) -> Float[Array, "..."]:
-    """g(θ) = (sin θ + (π - θ) cos θ)/2π = E[σ(uᵀx) σ(vᵀx)]/(‖u‖‖v‖) (Cho and Saul 2009; outer-product, eq. 43)."""
+    """g(θ) = (sin θ + (π - θ) cos θ)/2π = E[σ(uᵀx) σ(vᵀx)]/(‖u‖‖v‖) (Cho and Saul 2009;
+    outer-product, eq. 43).
+    """
     return arc_cosine_1_of(theta, jnp.sin(theta), jnp.cos(theta))
 
 
@@ -100,5 +113,7 @@ def arc_cosine_1(theta: Float[Array, "..."]) -> Float[Array, "..."]:
 def arc_cosine_1_of(
     theta: Float[Array, "..."], sine: Float[Array, "..."], cosine: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """`arc_cosine_1` where the sine and cosine of θ are at hand, as they are if θ comes from a scalar product."""
+    """`arc_cosine_1` where the sine and cosine of θ are at hand, as they are if θ comes from a
+    scalar product.
+    """
     return (sine + (np.pi - theta) * cosine) / (2 * np.pi)

@@ -1,17 +1,22 @@
-"""The spectral map h of a gradient U S Vᵀ that stores most items in one step U h(S) Vᵀ: the Hilbert transform of the spectrum.
+"""The spectral map h of a gradient U S Vᵀ that stores most items in one step U h(S) Vᵀ: the Hilbert
+transform of the spectrum.
 
-Beyond the associative-memory paper, which has polar factors, h = 1. A rare item adds p u vᵀ to the gradient, u and v independent of it and
-isotropic. Its logit is the mean of uᵀ h(G + p u vᵀ) v, and to first order in p
+Beyond the associative-memory paper, which has polar factors, h = 1. A rare item adds p u vᵀ to the
+gradient, u and v independent of it and isotropic. Its logit is the mean of uᵀ h(G + p u vᵀ) v, and
+to first order in p
 
-    s = p · (1/d²) Σ_{k≠l} (s_k h_k - s_l h_l) / (s_k² - s_l²) = 2 p E[h(s) H(s)],    H(s_k) = (s_k/d) Σ_{l≠k} 1/(s_k² - s_l²),
+    s = p · (1/d²) Σ_{k≠l} (s_k h_k - s_l h_l) / (s_k² - s_l²) = 2 p E[h(s) H(s)],
+    H(s_k) = (s_k/d) Σ_{l≠k} 1/(s_k² - s_l²),
 
-for a generalized matrix function changes by divided differences; the terms with k = l are of order 1/d. Logits of the others have the
-variance E[h²]/d. So the items that are recovered grow as (E[h H]/√E[h²])^(1/α), which by Cauchy and Schwarz is largest for h = H: the
-Hilbert transform of the density of the singular values and their negatives, or the real part of its Stieltjes transform m.
+for a generalized matrix function changes by divided differences; the terms with k = l are of order
+1/d. Logits of the others have the variance E[h²]/d. So the items that are recovered grow as (E[h
+H]/√E[h²])^(1/α), which by Cauchy and Schwarz is largest for h = H: the Hilbert transform of the
+density of the singular values and their negatives, or the real part of its Stieltjes transform m.
 
-For p_i ∝ i^-α, α > 1, and N ≫ d ≫ 1 the transform is known. In `sharp_capacity`'s notation t g = 1 - y and g = g(0) y^α; at t = -i s this
-is m = -i g(0) y^α with y = r e^(iθ) on the curve r = cos αθ / cos (α - 1)θ, θ from 0 (s = 0) to π/2α (s = ∞), where
-s = (sin αθ - r sin (α - 1)θ) / (g(0) r^α). Everything here is in units of g(0), or of the median singular value; α up to 4.
+For p_i ∝ i^-α, α > 1, and N ≫ d ≫ 1 the transform is known. In `sharp_capacity`'s notation t g = 1
+- y and g = g(0) y^α; at t = -i s this is m = -i g(0) y^α with y = r e^(iθ) on the curve r = cos αθ
+/ cos (α - 1)θ, θ from 0 (s = 0) to π/2α (s = ∞), where s = (sin αθ - r sin (α - 1)θ) / (g(0) r^α).
+Everything here is in units of g(0), or of the median singular value; α up to 4.
 """
 
 import math
@@ -43,7 +48,8 @@ def best_filter(s_over_median: Values, alpha: float) -> Values:
 
 @checked
 def gain(alpha: float, h: Filter | None = None) -> float:
-    """How many times as many items as the polar factor's the map h of s over the median recovers; by default the best, 1.104 to 1.107.
+    """How many times as many items as the polar factor's the map h of s over the median recovers;
+    by default the best, 1.104 to 1.107.
 
     Asymptotic for large d and N ≫ d. Raises ValueError for α <= 1.
     """
@@ -55,17 +61,23 @@ def gain(alpha: float, h: Filter | None = None) -> float:
 
 @checked
 def ridge(x: Values, share: float) -> Values:
-    """x/(x² + ℓ²) with x the singular values and ℓ = `share`, both over the median: G (GᵀG + ℓ²)⁻¹, which needs no decomposition."""
+    """x/(x² + ℓ²) with x the singular values and ℓ = `share`, both over the median: G (GᵀG + ℓ²)⁻¹,
+    which needs no decomposition.
+    """
     return x / (x**2 + share**2)
 
 
 @checked
 @lru_cache
 def best_share(alpha: float) -> float:
-    """The ℓ over the median singular value at which `ridge` recovers most. Raises ValueError for α <= 1."""
+    """The ℓ over the median singular value at which `ridge` recovers most. Raises ValueError for α
+    <= 1.
+    """
     check_alpha(alpha)
     found = minimize_scalar(
-        lambda log: -gain(alpha, lambda x: ridge(x, math.exp(log))), bounds=(-5.0, 2.0), method="bounded"
+        lambda log: -gain(alpha, lambda x: ridge(x, math.exp(log))),
+        bounds=(-5.0, 2.0),
+        method="bounded",
     )
     return float(math.exp(found.x))
 

@@ -1,4 +1,5 @@
-"""Exponents that the associative-memory paper predicts for frequencies p_i ∝ i^-α, α > 1: powers of the dimension d, up to logarithms.
+"""Exponents that the associative-memory paper predicts for frequencies p_i ∝ i^-α, α > 1: powers of
+the dimension d, up to logarithms.
 
 All are asymptotic statements. `specjax.theory.finite_capacity` has counts at finite d.
 """
@@ -15,7 +16,8 @@ OPTIMIZERS = ("gd", "muon", "newton")
 def one_step_exponent(optimizer: str, alpha: float, batch_exponent: float = math.inf) -> float:
     """Exponent e of the number d^e of items recovered by one step (Theorems 3.1, 3.3 and B.1).
 
-    min(1 + 1/(2α), b/α) for "muon" and "newton", min(1/(2α), b/α) for "gd", with a batch of size d^b; by default the population.
+    min(1 + 1/(2α), b/α) for "muon" and "newton", min(1/(2α), b/α) for "gd", with a batch of size
+    d^b; by default the population.
 
     Raises:
         ValueError: α <= 1, a negative batch exponent, or another optimizer.
@@ -26,19 +28,24 @@ def one_step_exponent(optimizer: str, alpha: float, batch_exponent: float = math
 
 @checked
 def critical_batch_exponent(optimizer: str, alpha: float) -> float:
-    """Exponent of the batch size beyond which more gains nothing: α + 1/2 for Muon and Newton, 1/2 for SGD (Theorems 3.1, 3.3)."""
+    """Exponent of the batch size beyond which more gains nothing: α + 1/2 for Muon and Newton, 1/2
+    for SGD (Theorems 3.1, 3.3).
+    """
     return alpha * _step_exponent(optimizer, alpha)
 
 
 @checked
-def multi_step_exponents(optimizer: str, alpha: float, steps: int, batch_exponent: float = math.inf) -> list[float]:
+def multi_step_exponents(
+    optimizer: str, alpha: float, steps: int, batch_exponent: float = math.inf
+) -> list[float]:
     """Exponents after 0, 1, ..., `steps` steps of the thresholded dynamics.
 
-    For "muon" 2 - (1 - 1/(2α))^t (Theorem 4.1). For "gd" the recursion of Theorem 4.2 from d_0 = 1: e + 1/(2α) up to e = 1, then
-    1/α + (1 - 1/(2α)) e. Each is at most b/α with batches of size d^b.
+    For "muon" 2 - (1 - 1/(2α))^t (Theorem 4.1). For "gd" the recursion of Theorem 4.2 from d_0 = 1:
+    e + 1/(2α) up to e = 1, then 1/α + (1 - 1/(2α)) e. Each is at most b/α with batches of size d^b.
 
     Raises:
-        ValueError: α <= 1, an optimizer other than these two, a negative batch exponent, or fewer than 0 steps.
+        ValueError: α <= 1, an optimizer other than these two, a negative batch exponent, or fewer
+            than 0 steps.
     """
     check_alpha(alpha)
     if optimizer not in ("gd", "muon"):
@@ -58,9 +65,11 @@ def multi_step_exponents(optimizer: str, alpha: float, steps: int, batch_exponen
 
 @checked
 def loss_exponent(optimizer: str, alpha: float) -> float:
-    """Exponent of the loss after one population step: (1 - α) times the capacity's, the mass of the items that are left.
+    """Exponent of the loss after one population step: (1 - α) times the capacity's, the mass of the
+    items that are left.
 
-    For Muon and Newton an upper bound, 1/2 + 1/(2α) - α (Corollary 3.2); for gradient descent a lower one, 1/(2α) - 1/2 (G.1).
+    For Muon and Newton an upper bound, 1/2 + 1/(2α) - α (Corollary 3.2); for gradient descent a
+    lower one, 1/(2α) - 1/2 (G.1).
     """
     return (1 - alpha) * _step_exponent(optimizer, alpha)
 
@@ -69,8 +78,8 @@ def loss_exponent(optimizer: str, alpha: float) -> float:
 def singular_value_exponents(alpha: float) -> dict[str, float]:
     """Exponents of the spectrum of the gradient at zero (Appendix B.2 and Lemma C.3).
 
-    `bulk` is that of s_{d/2}; `smallest` bounds that of s_d from below and `inverse_sum` that of Σ 1/s_k from above; `resolution` is
-    that of the λ of Theorem 3.1.
+    `bulk` is that of s_{d/2}; `smallest` bounds that of s_d from below and `inverse_sum` that of Σ
+    1/s_k from above; `resolution` is that of the λ of Theorem 3.1.
     """
     check_alpha(alpha)
     return {"bulk": -alpha, "smallest": -alpha - 1, "inverse_sum": alpha + 1, "resolution": -alpha}
@@ -78,7 +87,9 @@ def singular_value_exponents(alpha: float) -> dict[str, float]:
 
 @checked
 def check_alpha(alpha: float) -> None:
-    """Raises ValueError unless α > 1, without which Σ i^-α has no limit and the theorems say nothing."""
+    """Raises ValueError unless α > 1, without which Σ i^-α has no limit and the theorems say
+    nothing.
+    """
     if not (math.isfinite(alpha) and alpha > 1):
         raise ValueError(f"The exponents hold for power laws with finite α > 1, got α={alpha}.")
 
@@ -86,5 +97,7 @@ def check_alpha(alpha: float) -> None:
 def _step_exponent(optimizer: str, alpha: float) -> float:
     check_alpha(alpha)
     if optimizer not in OPTIMIZERS:
-        raise ValueError(f"There is a prediction for {', '.join(OPTIMIZERS)}, not for {optimizer!r}.")
+        raise ValueError(
+            f"There is a prediction for {', '.join(OPTIMIZERS)}, not for {optimizer!r}."
+        )
     return 1 / (2 * alpha) + (optimizer != "gd")

@@ -1,30 +1,38 @@
-"""How many items one population step recovers at finite d and N: a count without fitted numbers, where the paper has exponents.
+"""How many items one population step recovers at finite d and N: a count without fitted numbers,
+where the paper has exponents.
 
 Beyond the paper. Given item i, the logits of all others are nearly independent Gaussians, so that
 
     E[count] = Σ_i E_x Π_{j≠i} Φ(x_i / σ_ij),   x_i the logit of i itself,
 
-and all that is left are the law of x_i and the standard deviations σ_ij. For Muon and Newton they are taken to leading order in 1/d.
+and all that is left are the law of x_i and the standard deviations σ_ij. For Muon and Newton they
+are taken to leading order in 1/d.
 
-* Muon. W is orthogonal, so ‖W v_i‖ = ‖v_i‖ and σ_ij = 1/√d for every j; mean and spread of x_i are those of `muon_logits`.
-* Newton. Everything in units of m = (1/d) tr M_v⁻¹, which solves Σ_k p_k m / (1 + p_k m) = d: p stands for p m, a_k = p_k / (1 + p_k),
-  A_n = (1/d) Σ_k a_k^n, and m_n = (1/d) tr M_v⁻ⁿ, from the derivatives of m in a ridge: m₂ = 1/(1 - A₂), m₃ = (1 - A₃) m₂³ and
-  m₄ = 2 (1 - A₃)² m₂⁵ - (1 - A₄) m₂⁴. By Sherman–Morrison W v_i is, up to a factor, w = p_i b u_i + e with b = v_iᵀ M⁻¹ v_i and
-  e = Σ_k p_k y_k u_k, y_k = v_kᵀ M⁻¹ v_i, M_v without item i. So s_i = p_i, ‖e‖² has the mean r = m₂ A₂, and
-  σ_ij² = (m₂ a_j² + f (s_i² + r)) / d, f = 1 - d/N: the Hessian's other factor makes a projection of the inner products of N vectors u.
-  What counts is x_i over the length of w, on which σ_ij² depends. With k_i = r/(s_i² + r), to first order in what fluctuates,
+* Muon. W is orthogonal, so ‖W v_i‖ = ‖v_i‖ and σ_ij = 1/√d for every j; mean and spread of x_i are
+  those of `muon_logits`.
+* Newton. Everything in units of m = (1/d) tr M_v⁻¹, which solves Σ_k p_k m / (1 + p_k m) = d: p
+  stands for p m, a_k = p_k / (1 + p_k), A_n = (1/d) Σ_k a_k^n, and m_n = (1/d) tr M_v⁻ⁿ, from the
+  derivatives of m in a ridge: m₂ = 1/(1 - A₂), m₃ = (1 - A₃) m₂³ and m₄ = 2 (1 - A₃)² m₂⁵ - (1 -
+  A₄) m₂⁴. By Sherman–Morrison W v_i is, up to a factor, w = p_i b u_i + e with b = v_iᵀ M⁻¹ v_i and
+  e = Σ_k p_k y_k u_k, y_k = v_kᵀ M⁻¹ v_i, M_v without item i. So s_i = p_i, ‖e‖² has the mean r =
+  m₂ A₂, and σ_ij² = (m₂ a_j² + f (s_i² + r)) / d, f = 1 - d/N: the Hessian's other factor makes a
+  projection of the inner products of N vectors u. What counts is x_i over the length of w, on which
+  σ_ij² depends. With k_i = r/(s_i² + r), to first order in what fluctuates,
 
       d Var x_i = k_i² (f r + ρ s_i²) + (1 + k_i)² f s_i²/2,
 
-  by ⟨u_i, e⟩, b/‖e‖ and ‖u_i‖². Here ρ = 2 m₂ - 2 C/r + Q/(2r²), d times the variance of log b - log ‖e‖, where both are quadratic forms
-  in v_i, with C = (1/d) tr M⁻¹K and Q = (1/d) tr K² of K = M⁻¹ (Σ_k p_k² v_k v_kᵀ) M⁻¹. Taking items out of M_v once more,
-  C = m₃ A₂ - m₂² A₃ and Q = m₄ A₂² - 4 m₂ m₃ A₂ A₃ + 2 m₂³ (A₂ A₄ + A₃²) + m₂² A₄.
+  by ⟨u_i, e⟩, b/‖e‖ and ‖u_i‖². Here ρ = 2 m₂ - 2 C/r + Q/(2r²), d times the variance of log b -
+  log ‖e‖, where both are quadratic forms in v_i, with C = (1/d) tr M⁻¹K and Q = (1/d) tr K² of K =
+  M⁻¹ (Σ_k p_k² v_k v_kᵀ) M⁻¹. Taking items out of M_v once more, C = m₃ A₂ - m₂² A₃ and Q = m₄ A₂²
+  - 4 m₂ m₃ A₂ A₃ + 2 m₂³ (A₂ A₄ + A₃²) + m₂² A₄.
 
-For gradient descent W v_i is a sum whose first few terms decide, and is kept as it is: see `gradient_descent`.
+For gradient descent W v_i is a sum whose first few terms decide, and is kept as it is: see
+`gradient_descent`.
 
-Sums over items are quadratures: the first items one by one, the rest by Gauss–Legendre nodes in log i, of which all these functions are
-smooth. The numerical error is below 1e-4 for Muon and Newton and of the order of 1e-3 for gradient descent, for α from 1.25 to 3 and N up
-to 1e5, and below 1e-3 for N = d^(2α+2) up to 1e60.
+Sums over items are quadratures: the first items one by one, the rest by Gauss–Legendre nodes in log
+i, of which all these functions are smooth. The numerical error is below 1e-4 for Muon and Newton
+and of the order of 1e-3 for gradient descent, for α from 1.25 to 3 and N up to 1e5, and below 1e-3
+for N = d^(2α+2) up to 1e60.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +57,9 @@ ORDER = 8
 DRAWS = 4096
 """Points of the quasi-random average for gradient descent, a power of 2."""
 FIRST = 8
-"""Competitors whose ⟨v_i, v_j⟩ is averaged over together with what it adds to W v_i; what the others add has its mean."""
+"""Competitors whose ⟨v_i, v_j⟩ is averaged over together with what it adds to W v_i; what the
+others add has its mean.
+"""
 _STEP, _REACH = 0.2, 6.5
 
 Numbers = Float[np.ndarray, " nodes"]
@@ -60,18 +70,22 @@ _Draws = Float[np.ndarray, " draws"]
 def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float) -> float:
     """The number of items that one population step with p_i ∝ i^-α is expected to recover; d < n.
 
-    N may be as large as Theorem 3.1 wants it, n ≳ d^(2α+2). At d = 64 and N = 1,500 within 0.5 % of simulated counts of
-    Muon, and 1.1 % of Newton's; the experiment `memory-one-step` sets it beside measured counts.
+    N may be as large as Theorem 3.1 wants it, n ≳ d^(2α+2). At d = 64 and N = 1,500 within 0.5 % of
+    simulated counts of Muon, and 1.1 % of Newton's; the experiment `memory-one-step` sets it beside
+    measured counts.
 
     Raises:
         ValueError: α <= 1, another optimizer, or not 2 <= d < n.
     """
     check_alpha(alpha)
     if optimizer not in OPTIMIZERS:
-        raise ValueError(f"There is a prediction for {', '.join(OPTIMIZERS)}, not for {optimizer!r}.")
+        raise ValueError(
+            f"There is a prediction for {', '.join(OPTIMIZERS)}, not for {optimizer!r}."
+        )
     if not 2 <= d < n:
         raise ValueError(f"A count needs 2 <= d < n, got d={d} and n={n}.")
-    # Gradient descent recovers of the order of √d items at most, the others of d^1.5; its average over draws makes its sum the smoother.
+    # Gradient descent recovers of the order of √d items at most, the others of d^1.5; its average
+    # over draws makes its sum the smoother.
     reach, width = (0.5, 2.5) if optimizer == "gd" else (1.5, 1.25)
     # From recovered to not recovered is a step of 1/(α √(2 log N)) in log i.
     width *= min(1.0, np.sqrt(np.log(1e5) / np.log(float(n))))
@@ -87,7 +101,8 @@ def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float)
 
 @checked
 def distinct_items(n: int, alpha: float, batch: int | float) -> float:
-    """The expected number of distinct items among `batch` draws from p_i ∝ i^-α, i <= n: Σ_i 1 - (1 - p_i)^B.
+    """The expected number of distinct items among `batch` draws from p_i ∝ i^-α, i <= n: Σ_i 1 - (1
+    - p_i)^B.
 
     Raises:
         ValueError: n < 1 or a negative batch.
@@ -100,7 +115,8 @@ def distinct_items(n: int, alpha: float, batch: int | float) -> float:
 
 @checked
 def half_seen_batch(n: int, alpha: float, items: int | float) -> float:
-    """How many draws from p_i ∝ i^-α, i <= n, show half of the first `items` in the mean, as a Poisson number of them.
+    """How many draws from p_i ∝ i^-α, i <= n, show half of the first `items` in the mean, as a
+    Poisson number of them.
 
     Raises:
         ValueError: n < 1, or items that are not positive or more than n.
@@ -108,19 +124,25 @@ def half_seen_batch(n: int, alpha: float, items: int | float) -> float:
     check_in("[1, inf)", n=n)
     check_in("(0, inf)", items=items)
     if items > n:
-        raise ValueError(f"Half of the first items are to be seen, at most n={n} of them, got {items}.")
+        raise ValueError(
+            f"Half of the first items are to be seen, at most n={n} of them, got {items}."
+        )
     p = np.arange(1.0, n + 1) ** -alpha
     p /= p.sum()
     # The last one counts in part.
     shares = np.clip(items - np.arange(n), 0, 1)
-    return float(np.exp(brentq(lambda log: float(shares @ -np.expm1(-np.exp(log) * p)) - items / 2, -10, 40)))
+    return float(
+        np.exp(brentq(lambda log: float(shares @ -np.expm1(-np.exp(log) * p)) - items / 2, -10, 40))
+    )
 
 
 @checked
 def newton_logits(
     d: int | float, p: Numbers, sizes: Numbers
 ) -> tuple[Numbers, Numbers, Float[np.ndarray, "nodes nodes"]]:
-    """Of Newton's step on `sizes` items of each frequency p: s_i, d times the variance of x_i, and d σ_ij², all in one unit."""
+    """Of Newton's step on `sizes` items of each frequency p: s_i, d times the variance of x_i, and
+    d σ_ij², all in one unit.
+    """
 
     def excess(log_m: float) -> float:
         return float(np.sum(sizes * expit(np.log(p) + log_m)) / d - 1)
@@ -140,13 +162,20 @@ def newton_logits(
 
 
 def _count(
-    d: int | float, signal: Numbers, spread: Numbers, variances: Float[np.ndarray, "nodes others"], sizes: Numbers
+    d: int | float,
+    signal: Numbers,
+    spread: Numbers,
+    variances: Float[np.ndarray, "nodes others"],
+    sizes: Numbers,
 ) -> float:
-    """Σ_i E_x Π_{j≠i} Φ(x_i / σ_ij), of d times the variances; where all σ_ij of an item are equal there is one column of them."""
+    """Σ_i E_x Π_{j≠i} Φ(x_i / σ_ij), of d times the variances; where all σ_ij of an item are equal
+    there is one column of them.
+    """
     several = variances.shape[1] > 1
     others = sizes if several else np.array([sizes.sum()])
     own = np.diagonal(variances) if several else variances[:, 0]
-    # Equal steps: for a density that vanishes with all its derivatives the error falls faster than any power of the step.
+    # Equal steps: for a density that vanishes with all its derivatives the error falls faster than
+    #     any power of the step.
     steps = np.arange(-_REACH, _REACH + _STEP / 2, _STEP)
     weights = np.exp(-(steps**2) / 2) / np.sum(np.exp(-(steps**2) / 2))
 
@@ -160,21 +189,28 @@ def _count(
 
 @checked
 def gradient_descent(d: float, p: Numbers, sizes: Numbers, draws: int = DRAWS) -> float:
-    """The count for frequencies p in descending order, any common factor of which cancels, with `sizes` items of each, 1 of the first.
+    """The count for frequencies p in descending order, any common factor of which cancels, with
+    `sizes` items of each, 1 of the first.
 
-    Σ_i P(u_i · w > u_j · w for all j ≠ i), w = W v_i / ‖v_i‖ = p_i ρ u_i + e with e = Σ_{k≠i} p_k z_k u_k / √d.
+    Σ_i P(u_i · w > u_j · w for all j ≠ i), w = W v_i / ‖v_i‖ = p_i ρ u_i + e with e = Σ_{k≠i} p_k
+    z_k u_k / √d.
 
-    ρ = ‖v_i‖, and z_k = √d ⟨v_k, v_i⟩/ρ are N(0, 1). So u_i · w = p_i ρ ‖u_i‖² + ‖e‖ ξ/√d, where ξ/√d is the component of u_i along
-    e, and u_j · w is Gaussian of mean p_j z_j/√d and variance ‖w‖²/d, ‖w‖² = p_i² ρ² ‖u_i‖² + ‖e‖² + 2 p_i ρ ‖e‖ ξ/√d. ‖e‖² is
-    replaced by its mean given z, Σ_{k≠i} p_k² z_k²/d.
+    ρ = ‖v_i‖, and z_k = √d ⟨v_k, v_i⟩/ρ are N(0, 1). So u_i · w = p_i ρ ‖u_i‖² + ‖e‖ ξ/√d, where
+    ξ/√d is the component of u_i along e, and u_j · w is Gaussian of mean p_j z_j/√d and variance
+    ‖w‖²/d, ‖w‖² = p_i² ρ² ‖u_i‖² + ‖e‖² + 2 p_i ρ ‖e‖ ξ/√d. ‖e‖² is replaced by its mean given z,
+    Σ_{k≠i} p_k² z_k²/d.
 
-    The average over ξ, the two lengths and the z_j of the first competitors is a quasi-random one, that over the signs of these z_j is
-    exact. ξ is drawn uniformly and weighted, for rare items are recovered only where it is large. For the other competitors the average
-    over z_j is Φ(u_i · w/√((‖w‖² + p_j²)/d)), and the sum of the logarithms is a smooth function of two numbers, which is tabulated.
+    The average over ξ, the two lengths and the z_j of the first competitors is a quasi-random one,
+    that over the signs of these z_j is exact. ξ is drawn uniformly and weighted, for rare items are
+    recovered only where it is large. For the other competitors the average over z_j is Φ(u_i ·
+    w/√((‖w‖² + p_j²)/d)), and the sum of the logarithms is a smooth function of two numbers, which
+    is tabulated.
     """
     first = min(FIRST, len(p))
     n = sizes.sum()
-    points = qmc.Sobol(first + 3, scramble=False).random(draws) + np.random.default_rng(0).random(first + 3)
+    points = qmc.Sobol(first + 3, scramble=False).random(draws) + np.random.default_rng(0).random(
+        first + 3
+    )
     xi, of_u, of_v, *of_z = np.modf(points)[0].T
     low, high = -4.0, min(np.sqrt(2 * np.log(n)) + 1.5, 8.0)
     xi = low + (high - low) * xi
@@ -185,7 +221,9 @@ def gradient_descent(d: float, p: Numbers, sizes: Numbers, draws: int = DRAWS) -
     z = ndtri(np.stack(of_z, axis=1))
     means = np.abs(z) * p[:first] / np.sqrt(d)
     rest = np.sum(means**2, axis=1) + np.sum(sizes[first:] * p[first:] ** 2) / d
-    far = _tabulated(d, p[first:], sizes[first:], rest.min() / (100 * d), 10 * (rest.max() + p[0] ** 2) / d)
+    far = _tabulated(
+        d, p[first:], sizes[first:], rest.min() / (100 * d), 10 * (rest.max() + p[0] ** 2) / d
+    )
 
     def probability(i: int) -> float:
         e_squared = np.maximum(rest - (means[:, i] ** 2 if i < first else p[i] ** 2 / d), 0)
@@ -203,8 +241,12 @@ def gradient_descent(d: float, p: Numbers, sizes: Numbers, draws: int = DRAWS) -
     return _total(sizes, probability)
 
 
-def _tabulated(d: float, p: Numbers, sizes: Numbers, low: float, high: float) -> Callable[[_Draws, _Draws], _Draws]:
-    """Σ_j log Φ(r/√(1 + p_j²/(d σ²))) as a function of r and of σ² from `low` to `high`, to five digits where it is not negligible."""
+def _tabulated(
+    d: float, p: Numbers, sizes: Numbers, low: float, high: float
+) -> Callable[[_Draws, _Draws], _Draws]:
+    """Σ_j log Φ(r/√(1 + p_j²/(d σ²))) as a function of r and of σ² from `low` to `high`, to five
+    digits where it is not negligible.
+    """
     # The rare ones are alike: one entry for all of them.
     alike = p**2 < 1e-8 * d * low
     p, sizes = np.append(p[~alike], 0.0), np.append(sizes[~alike], sizes[alike].sum())
@@ -243,11 +285,13 @@ def _total(sizes: Numbers, probability: Callable[[int], float]) -> float:
 def nodes(
     n: float, alpha: float, most: float, width: float, breaks: Sequence[float] = ()
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Frequencies, how many items each stands for, and which: Σ_i f(p_i) is Σ sizes f(p) for f smooth in α log i.
+    """Frequencies, how many items each stands for, and which: Σ_i f(p_i) is Σ sizes f(p) for f
+    smooth in α log i.
 
-    The sum over items beyond the first is the integral from half an item before the next to half an item after the last, but for a
-    24th of the differences of f' there. Panels are `width` wide in log i; beyond the item `most`, where f is almost constant, 10.
-    At `breaks` f may jump, between the items up to one and those beyond.
+    The sum over items beyond the first is the integral from half an item before the next to half an
+    item after the last, but for a 24th of the differences of f' there. Panels are `width` wide in
+    log i; beyond the item `most`, where f is almost constant, 10. At `breaks` f may jump, between
+    the items up to one and those beyond.
     """
     bounds = [0.0, *sorted({float(np.floor(b)) for b in breaks if b >= 1}), n]
     numbers, sizes = [], []
@@ -257,7 +301,9 @@ def nodes(
         sizes.append(np.ones(single))
         first, last = np.log(start + single + 0.5), np.log(end + 0.5)
         middle = np.clip(np.log(most), first, last)
-        edges = np.unique(np.concatenate([_edges(first, middle, width), _edges(middle, last, 10.0)]))
+        edges = np.unique(
+            np.concatenate([_edges(first, middle, width), _edges(middle, last, 10.0)])
+        )
         half = np.diff(edges)[:, None] / 2
         at, weights = legendre(ORDER)
         numbers.append(np.exp(edges[:-1, None] + half * (1 + at)).ravel())

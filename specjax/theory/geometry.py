@@ -1,8 +1,10 @@
-"""The affine-invariant geometry of symmetric positive definite matrices: distance, Karcher mean, dispersion.
+"""The affine-invariant geometry of symmetric positive definite matrices: distance, Karcher mean,
+dispersion.
 
-The distance of A and B is ‖log(A^(-1/2) B A^(-1/2))‖_F, the norm of the logarithms of the eigenvalues of A⁻¹B. Congruence with any
-invertible matrix and inversion leave it as it is (Bhatia, Positive Definite Matrices, 2007, Chapter 6). Leading axes of the
-arrays are batch axes, float64 is advisable, and a matrix that is not positive definite makes its results NaN.
+The distance of A and B is ‖log(A^(-1/2) B A^(-1/2))‖_F, the norm of the logarithms of the
+eigenvalues of A⁻¹B. Congruence with any invertible matrix and inversion leave it as it is (Bhatia,
+Positive Definite Matrices, 2007, Chapter 6). Leading axes of the arrays are batch axes, float64 is
+advisable, and a matrix that is not positive definite makes its results NaN.
 """
 
 from functools import partial
@@ -18,42 +20,54 @@ from specjax.spectral.products import product
 
 
 @checked
-def affine_invariant_distance(a: Float[Array, "*batch n n"], b: Float[Array, "*batch n n"]) -> Float[Array, "*batch"]:
+def affine_invariant_distance(
+    a: Float[Array, "*batch n n"], b: Float[Array, "*batch n n"]
+) -> Float[Array, "*batch"]:
     """‖log(a^(-1/2) b a^(-1/2))‖_F, exact; NaN where a or b is not positive definite."""
-    return jnp.vectorize(partial(compiled_one_at_a_time, _distance), signature="(n,n),(n,n)->()")(a, b)
+    return jnp.vectorize(partial(compiled_one_at_a_time, _distance), signature="(n,n),(n,n)->()")(
+        a, b
+    )
 
 
 def _distance(a: Array, b: Array) -> Array:
     root = jnp.linalg.cholesky(a)
     half = jax.lax.linalg.triangular_solve(root, b, left_side=True, lower=True)
-    whole = jax.lax.linalg.triangular_solve(root, half, left_side=False, lower=True, transpose_a=True)
+    whole = jax.lax.linalg.triangular_solve(
+        root, half, left_side=False, lower=True, transpose_a=True
+    )
     eigenvalues = jnp.linalg.eigvalsh(_symmetric(whole))
     return jnp.sqrt(jnp.sum(jnp.log(eigenvalues) ** 2, axis=-1))
 
 
 @checked
 def dispersion(matrices: Float[Array, "k n n"], centre: Float[Array, "n n"]) -> Float[Array, ""]:
-    """The mean squared affine-invariant distance to `centre`: σ_R² of Claim 10 for the arithmetic mean.
+    """The mean squared affine-invariant distance to `centre`: σ_R² of Claim 10 for the arithmetic
+    mean.
 
     Its least value over all centres, at the Karcher mean, is the Fréchet variance.
     """
-    return jnp.mean(affine_invariant_distance(jnp.broadcast_to(centre, matrices.shape), matrices) ** 2)
+    return jnp.mean(
+        affine_invariant_distance(jnp.broadcast_to(centre, matrices.shape), matrices) ** 2
+    )
 
 
 @checked
 def karcher_mean(
     matrices: Float[Array, "k n n"], *, steps: int = 200, tolerance: float | None = None
 ) -> Float[Array, "n n"]:
-    """The matrix with the least mean squared affine-invariant distance to `matrices`, which exists and is unique.
+    """The matrix with the least mean squared affine-invariant distance to `matrices`, which exists
+    and is unique.
 
-    Gradient descent on the manifold, X ← X^(1/2) exp(θ S) X^(1/2) with S the mean of log(X^(-1/2) H_i X^(-1/2)), from the
-    arithmetic mean, with the step θ = 2 / (1 + c) that is the best for a Hessian between 1 and c = mean_i (l_i/2) coth(l_i/2),
-    l_i the logarithm of the condition number of X⁻¹H_i (Bini and Iannazzo, Computing the Karcher mean, 2013). It ends when
-    ‖S‖_F, which is at least the distance to the mean, is below `tolerance` (by default the machine epsilon to the power 2/3; the
-    error of a dispersion about the mean is of the order of its square).
+    Gradient descent on the manifold, X ← X^(1/2) exp(θ S) X^(1/2) with S the mean of log(X^(-1/2)
+    H_i X^(-1/2)), from the arithmetic mean, with the step θ = 2 / (1 + c) that is the best for a
+    Hessian between 1 and c = mean_i (l_i/2) coth(l_i/2), l_i the logarithm of the condition number
+    of X⁻¹H_i (Bini and Iannazzo, Computing the Karcher mean, 2013). It ends when ‖S‖_F, which is at
+    least the distance to the mean, is below `tolerance` (by default the machine epsilon to the
+    power 2/3; the error of a dispersion about the mean is of the order of its square).
 
     Returns:
-        The mean, or NaN where it was not reached in `steps` steps or a matrix is not positive definite.
+        The mean, or NaN where it was not reached in `steps` steps or a matrix is not positive
+        definite.
 
     Raises:
         ValueError: steps < 1.
@@ -69,13 +83,17 @@ def karcher_mean(
     def advance(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         step, x, _ = state
         values, vectors = eigh(x)
-        root, inverse = (_rebuilt(f(values), vectors) for f in (jnp.sqrt, lambda v: 1 / jnp.sqrt(v)))
+        root, inverse = (
+            _rebuilt(f(values), vectors) for f in (jnp.sqrt, lambda v: 1 / jnp.sqrt(v))
+        )
         whitened = jax.vmap(lambda matrix: product(product(inverse, matrix), inverse))(matrices)
         relative, bases = eigh(_symmetric(whitened))
         logs = jnp.log(relative)
         tangent = jnp.mean(_rebuilt(logs, bases), axis=0)
         spread = (logs[:, -1] - logs[:, 0]) / 2
-        curvature = jnp.mean(jnp.where(spread > 0, spread / jnp.tanh(jnp.where(spread > 0, spread, 1)), 1))
+        curvature = jnp.mean(
+            jnp.where(spread > 0, spread / jnp.tanh(jnp.where(spread > 0, spread, 1)), 1)
+        )
         exponents, directions = eigh(2 / (1 + curvature) * tangent)
         moved = product(product(root, _rebuilt(jnp.exp(exponents), directions)), root)
         return step + 1, _symmetric(moved), jnp.linalg.norm(tangent)

@@ -1,7 +1,9 @@
-"""The nuclear rank of the gradient along gradient descent on ½‖(W - W_#)‖² in the metric of B, from the eigenvalues of B.
+"""The nuclear rank of the gradient along gradient descent on ½‖(W - W_#)‖² in the metric of B, from
+the eigenvalues of B.
 
-∇L(W_t) = -W_# B (I - ηB)^t from W_0 = 0 (spectral-criterion, Section 3.1.4). Its spectrum is that of W_# times the factors
-λ_i (1 - ηλ_i)^t, so that spikes of B die first and the bulk keeps the rank high.
+∇L(W_t) = -W_# B (I - ηB)^t from W_0 = 0 (spectral-criterion, Section 3.1.4). Its spectrum is that
+of W_# times the factors λ_i (1 - ηλ_i)^t, so that spikes of B die first and the bulk keeps the rank
+high.
 """
 
 import jax
@@ -14,14 +16,18 @@ from specjax.linalg import singular_values
 from specjax.theory.closed_forms import check_in, floats, in_float64, legendre
 
 GAUSSIAN_NUCLEAR_RANK = 64 / (9 * np.pi**2)
-"""nr(W)/k of a k×k matrix with independent N(0, σ²) entries as k → ∞: (8/3π)², by the quarter-circle law."""
+"""nr(W)/k of a k×k matrix with independent N(0, σ²) entries as k → ∞: (8/3π)², by the
+quarter-circle law.
+"""
 
 
 @checked
 def shrinkage(
     eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
 ) -> Float[Array, "*batch k"]:
-    """(1 - ηλ_i)^t: by how much t steps of gradient descent shrink the error along each eigenvector of B, with its sign."""
+    """(1 - ηλ_i)^t: by how much t steps of gradient descent shrink the error along each eigenvector
+    of B, with its sign.
+    """
     # A whole power: the base may be negative, or zero up to the sign of its rounding.
     return jax.lax.pow(1 - rate[..., None] * eigenvalues, jnp.asarray(steps, jnp.int32))
 
@@ -30,7 +36,9 @@ def shrinkage(
 def gradient_factors(
     eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
 ) -> Float[Array, "*batch k"]:
-    """λ_i (1 - ηλ_i)^t: the eigenvalues of T_{η,t} = (I - ηB)^t B (spectral-criterion, Lemma 3.5 and Theorem 3.6)."""
+    """λ_i (1 - ηλ_i)^t: the eigenvalues of T_{η,t} = (I - ηB)^t B (spectral-criterion, Lemma 3.5
+    and Theorem 3.6).
+    """
     return eigenvalues * shrinkage(eigenvalues, rate, steps)
 
 
@@ -38,7 +46,9 @@ def gradient_factors(
 def orthogonal_teacher_nuclear_rank(
     eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
 ) -> Float[Array, "*batch"]:
-    """nr(∇L(W_t)) where W_# is a multiple of an orthogonal matrix, exact: (Σ|f_i|)²/Σf_i² of the factors f_i."""
+    """nr(∇L(W_t)) where W_# is a multiple of an orthogonal matrix, exact: (Σ|f_i|)²/Σf_i² of the
+    factors f_i.
+    """
     factors = jnp.abs(gradient_factors(eigenvalues, rate, steps))
     return jnp.sum(factors, axis=-1) ** 2 / jnp.sum(factors**2, axis=-1)
 
@@ -47,7 +57,9 @@ def orthogonal_teacher_nuclear_rank(
 def expected_gap(
     eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
 ) -> Float[Array, "*batch"]:
-    """E[L(W_t) - min L] = ½ Σ λ_i (1 - ηλ_i)^{2t} over W_# ∈ R^{m×k} with independent entries of variance 1/m, exact."""
+    """E[L(W_t) - min L] = ½ Σ λ_i (1 - ηλ_i)^{2t} over W_# ∈ R^{m×k} with independent entries of
+    variance 1/m, exact.
+    """
     return jnp.sum(gradient_factors(eigenvalues, rate, 2 * steps), axis=-1) / 2
 
 
@@ -55,9 +67,11 @@ def expected_gap(
 def steps_to_relative_gap(
     eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], accuracy: ArrayLike
 ) -> Float[Array, "*batch"]:
-    """log(1/δ)/(-2 log(1 - η λ_min)): after so many steps the gap is at most δ times the first, whatever the teacher.
+    """log(1/δ)/(-2 log(1 - η λ_min)): after so many steps the gap is at most δ times the first,
+    whatever the teacher.
 
-    Of order d log(1/δ) for a bulk of order one below λ_1 = 1/η of order d; the paper's introduction has log(d/δ), which is right for an
+    Of order d log(1/δ) for a bulk of order one below λ_1 = 1/η of order d; the paper's introduction
+    has log(d/δ), which is right for an
     absolute gap: `steps_to_absolute_gap` (spectral-criterion, Sections 1 and 3.1.4).
     """
     check_in("(0, inf)", accuracy=accuracy)
@@ -71,7 +85,9 @@ def steps_to_absolute_gap(
     gap: Float[Array, "*batch"],
     accuracy: ArrayLike,
 ) -> Float[Array, "*batch"]:
-    """log(gap/ε)/(-2 log(1 - η λ_min)): after so many steps a first gap, which is of order d for unit variances, is at most ε."""
+    """log(gap/ε)/(-2 log(1 - η λ_min)): after so many steps a first gap, which is of order d for
+    unit variances, is at most ε.
+    """
     check_in("(0, inf)", accuracy=accuracy)
     return _steps_to(eigenvalues, rate, gap / jnp.asarray(accuracy, eigenvalues.dtype))
 
@@ -85,27 +101,37 @@ def _steps_to(eigenvalues: Array, rate: Array, reduction: Array) -> Array:
 def bordered_singular_value_bound(
     corner: ArrayLike, row: Float[Array, "*batch p"], smallest: ArrayLike
 ) -> Float[Array, "*batch"]:
-    """min{|a|, σ_{q-1}(D)}/(1 + ‖z‖/|a|) ≤ σ_q(M), M = [[a, zᵀ], [0, D]] with D ∈ R^{(q-1)×p}, q - 1 ≤ p and a ≠ 0 (Lemma G.1)."""
+    """min{|a|, σ_{q-1}(D)}/(1 + ‖z‖/|a|) ≤ σ_q(M), M = [[a, zᵀ], [0, D]] with D ∈ R^{(q-1)×p}, q -
+    1 ≤ p and a ≠ 0 (Lemma G.1).
+    """
     size, smallest = (jnp.abs(jnp.asarray(x, row.dtype)) for x in (corner, smallest))
     return jnp.minimum(size, smallest) / (1 + jnp.linalg.norm(row, axis=-1) / size)
 
 
 @checked
 def weighted_nuclear_norm_bound(
-    m: Float[Array, "rows columns"], weights: Float[Array, " columns"], kept: Bool[Array, " columns"]
+    m: Float[Array, "rows columns"],
+    weights: Float[Array, " columns"],
+    kept: Bool[Array, " columns"],
 ) -> Float[Array, ""]:
-    """min_{i∈P} |v_i| ‖M_P‖_* ≤ ‖M Diag(v)‖_*, M_P the columns in P: for any set P that is not empty (Lemma G.2)."""
+    """min_{i∈P} |v_i| ‖M_P‖_* ≤ ‖M Diag(v)‖_*, M_P the columns in P: for any set P that is not
+    empty (Lemma G.2).
+    """
     nuclear = jnp.sum(singular_values(jnp.where(kept[None, :], m, 0)))
     return jnp.min(jnp.where(kept, jnp.abs(weights), jnp.inf)) * nuclear
 
 
 @in_float64
 @checked
-def late_nuclear_rank_uniform(k: ArrayLike, low: ArrayLike, high: ArrayLike, time: ArrayLike) -> Float[Array, "..."]:
-    """(2k/wθ)(1 + ε)²/(1 + ε + ε²/2), ε = 1/(θ low): nr(∇L) at ηt = θ, spikes dead, W_# orthogonal, for a uniform bulk.
+def late_nuclear_rank_uniform(
+    k: ArrayLike, low: ArrayLike, high: ArrayLike, time: ArrayLike
+) -> Float[Array, "..."]:
+    """(2k/wθ)(1 + ε)²/(1 + ε + ε²/2), ε = 1/(θ low): nr(∇L) at ηt = θ, spikes dead, W_# orthogonal,
+    for a uniform bulk.
 
-    The k eigenvalues of the bulk are uniform on [low, high] of width w. The factors are λ e^{-θλ}, of which only those within O(1/θ)
-    of the lower edge are left. Exact up to e^{-wθ} and to η, for k ≫ wθ; to leading order it is 2k/wθ.
+    The k eigenvalues of the bulk are uniform on [low, high] of width w. The factors are λ e^{-θλ},
+    of which only those within O(1/θ) of the lower edge are left. Exact up to e^{-wθ} and to η, for
+    k ≫ wθ; to leading order it is 2k/wθ.
     """
     check_in("(0, inf)", k=k, low=low, high=high, time=time)
     k, low, high, time = floats(k, low, high, time)
@@ -115,10 +141,14 @@ def late_nuclear_rank_uniform(k: ArrayLike, low: ArrayLike, high: ArrayLike, tim
 
 @in_float64
 @checked
-def late_nuclear_rank_square_root(k: ArrayLike, width: ArrayLike, time: ArrayLike) -> Float[Array, "..."]:
-    """(8/π) Γ(3/2) (2/wθ)^{3/2} k = (4/√π)(2/wθ)^{3/2} k: as the uniform one, for a semicircle of width w, to leading order in 1/θ.
+def late_nuclear_rank_square_root(
+    k: ArrayLike, width: ArrayLike, time: ArrayLike
+) -> Float[Array, "..."]:
+    """(8/π) Γ(3/2) (2/wθ)^{3/2} k = (4/√π)(2/wθ)^{3/2} k: as the uniform one, for a semicircle of
+    width w, to leading order in 1/θ.
 
-    Its edge is a square root: near it the density is (8/π) √x at w = 1, and ∫√x e^{-θx} dx = Γ(3/2) θ^{-3/2}.
+    Its edge is a square root: near it the density is (8/π) √x at w = 1, and ∫√x e^{-θx} dx = Γ(3/2)
+        θ^{-3/2}.
     """
     check_in("(0, inf)", k=k, width=width, time=time)
     k, width, time = floats(k, width, time)
@@ -127,16 +157,20 @@ def late_nuclear_rank_square_root(k: ArrayLike, width: ArrayLike, time: ArrayLik
 
 @checked
 def gaussian_nuclear_rank(aspect: float) -> float:
-    """The limit of nr(W)/min(m, k) for an m×k matrix of independent entries, aspect = min(m, k)/max(m, k) in (0, 1].
+    """The limit of nr(W)/min(m, k) for an m×k matrix of independent entries, aspect = min(m,
+    k)/max(m, k) in (0, 1].
 
-    (∫√x dμ)² of the Marchenko–Pastur law μ, whose mean is 1, by quadrature; at aspect 1 it is `GAUSSIAN_NUCLEAR_RANK`.
+    (∫√x dμ)² of the Marchenko–Pastur law μ, whose mean is 1, by quadrature; at aspect 1 it is
+    `GAUSSIAN_NUCLEAR_RANK`.
 
     Raises:
         ValueError: an aspect outside (0, 1].
 
     """
     if not 0 < aspect <= 1:
-        raise ValueError(f"gaussian_nuclear_rank needs 0 < aspect <= 1, got {aspect}; pass min(m, k)/max(m, k).")
+        raise ValueError(
+            f"gaussian_nuclear_rank needs 0 < aspect <= 1, got {aspect}; pass min(m, k)/max(m, k)."
+        )
     low, high = (1 - np.sqrt(aspect)) ** 2, (1 + np.sqrt(aspect)) ** 2
     middle, radius = (low + high) / 2, (high - low) / 2
     nodes, weights = legendre(400)

@@ -1,4 +1,5 @@
-"""The Hessian of a layered model between features and weights: |⟨ΔW, ∇²L ΔW⟩| ≤ C_F Σ ‖ΔW_ℓ A_{ℓ-1}‖_F² + C_op Σ ‖ΔW_ℓ‖_op².
+"""The Hessian of a layered model between features and weights: |⟨ΔW, ∇²L ΔW⟩| ≤ C_F Σ ‖ΔW_ℓ
+A_{ℓ-1}‖_F² + C_op Σ ‖ΔW_ℓ‖_op².
 
 X_ℓ = W_ℓ A_{ℓ-1}, A_ℓ = Φ_ℓ(X_1, …, X_ℓ), L(W) = f(X_1, …, X_L) (spectral-criterion, Section 4).
 """
@@ -18,8 +19,9 @@ _Numbers = Float[Array, "..."]
 class LayeredConstants(NamedTuple):
     """What Proposition 4.3 takes: bounds on derivatives at W.
 
-    `activation_jacobian` and `activation_hessian` are J_Φ and H_Φ (for an MLP sup|σ'| and sup|σ''|); `loss_gradient` = J_f = ‖∇f‖_F,
-    `largest_sample_gradient` = max over samples t of ‖∇f_t‖, `loss_hessian` = H_f, `largest_weight` = W_* = max ‖W_ℓ‖_op.
+    `activation_jacobian` and `activation_hessian` are J_Φ and H_Φ (for an MLP sup|σ'| and
+    sup|σ''|); `loss_gradient` = J_f = ‖∇f‖_F, `largest_sample_gradient` = max over samples t of
+    ‖∇f_t‖, `loss_hessian` = H_f, `largest_weight` = W_* = max ‖W_ℓ‖_op.
     """
 
     depth: int
@@ -33,18 +35,27 @@ class LayeredConstants(NamedTuple):
 
 @checked
 def squared_loss_constants(
-    residuals: Float[Array, "n d"], weights: tuple[Float[Array, "_ _"], ...], slope: float, bend: float
+    residuals: Float[Array, "n d"],
+    weights: tuple[Float[Array, "_ _"], ...],
+    slope: float,
+    bend: float,
 ) -> LayeredConstants:
-    """The constants of an MLP with activation |σ'| ≤ slope, |σ''| ≤ bend and the loss (1/2n) Σ_t ‖r_t‖², r_t = x_L,t - y_t."""
+    """The constants of an MLP with activation |σ'| ≤ slope, |σ''| ≤ bend and the loss (1/2n) Σ_t
+    ‖r_t‖², r_t = x_L,t - y_t.
+    """
     n = residuals.shape[0]
     norms = jnp.sqrt(jnp.sum(residuals**2, axis=-1)) / n
     largest = jnp.max(jnp.stack([spectral_norm(w) for w in weights]))
-    return LayeredConstants(len(weights), slope, bend, jnp.sqrt(jnp.sum(norms**2)), jnp.max(norms), 1 / n, largest)
+    return LayeredConstants(
+        len(weights), slope, bend, jnp.sqrt(jnp.sum(norms**2)), jnp.max(norms), 1 / n, largest
+    )
 
 
 @checked
 def growth(constants: LayeredConstants) -> _Numbers:
-    """Γ = √2 (1 + 2 J_Φ² W_*²)^(L/2): ‖U^(L)‖_F ≤ Γ ‖B^(L)‖_F, with U the first derivatives of the X_ℓ (Lemma 4.1)."""
+    """Γ = √2 (1 + 2 J_Φ² W_*²)^(L/2): ‖U^(L)‖_F ≤ Γ ‖B^(L)‖_F, with U the first derivatives of the
+    X_ℓ (Lemma 4.1).
+    """
     return jnp.sqrt(2.0) * (1 + 2 * _along(constants) ** 2) ** (constants.depth / 2)
 
 
@@ -55,25 +66,44 @@ def compounding(constants: LayeredConstants) -> _Numbers:
 
 
 @checked
-def second_order_bound(constants: LayeredConstants, feature: ArrayLike, weight: ArrayLike) -> _Numbers:
-    """Lemma 4.2: ‖Ũ^(L)‖_F ≤ 2ΘJ_ΦΓ√L w b + ΘW_*H_ΦΓ²L b², b² = Σ‖ΔW_ℓ A_{ℓ-1}‖_F², w² = Σ‖ΔW_ℓ‖_op²."""
-    b, w, gamma, theta = jnp.asarray(feature), jnp.asarray(weight), growth(constants), compounding(constants)
+def second_order_bound(
+    constants: LayeredConstants, feature: ArrayLike, weight: ArrayLike
+) -> _Numbers:
+    """Lemma 4.2: ‖Ũ^(L)‖_F ≤ 2ΘJ_ΦΓ√L w b + ΘW_*H_ΦΓ²L b², b² = Σ‖ΔW_ℓ A_{ℓ-1}‖_F², w² =
+    Σ‖ΔW_ℓ‖_op².
+    """
+    b, w, gamma, theta = (
+        jnp.asarray(feature),
+        jnp.asarray(weight),
+        growth(constants),
+        compounding(constants),
+    )
     mixed = 2 * theta * constants.activation_jacobian * gamma * constants.depth**0.5 * w * b
-    return mixed + theta * constants.largest_weight * constants.activation_hessian * gamma**2 * constants.depth * b**2
+    return (
+        mixed
+        + theta
+        * constants.largest_weight
+        * constants.activation_hessian
+        * gamma**2
+        * constants.depth
+        * b**2
+    )
 
 
 @checked
 def feature_constant(constants: LayeredConstants) -> _Numbers:
     """C_F = Γ²H_f + J_f Θ W_* H_Φ Γ² L + J_f² Θ Γ² L (eq. 4.5).
 
-    For averaged losses J_f is of order n^(-1/2), and so is C_F wherever H_Φ ≠ 0, not 1/n as the paper says.
+    For averaged losses J_f is of order n^(-1/2), and so is C_F wherever H_Φ ≠ 0, not 1/n as the
+    paper says.
     """
     return _feature_constant(constants, constants.loss_gradient)
 
 
 @checked
 def samplewise_feature_constant(constants: LayeredConstants) -> _Numbers:
-    """C_F with max_t ‖∇f_t‖ in place of J_f in the middle term: of order 1/n, for models in which samples do not interact [ours].
+    """C_F with max_t ‖∇f_t‖ in place of J_f in the middle term: of order 1/n, for models in which
+    samples do not interact [ours].
 
     There Lemma 4.2 holds for every column, and Σ_t ‖∇f_t‖ ‖U_t‖² ≤ max_t ‖∇f_t‖ ‖U‖_F².
     """
@@ -90,7 +120,9 @@ def weight_constant(constants: LayeredConstants) -> _Numbers:
 def euclidean_decrease(
     gradient: Float[Array, "m k"], feature_curvature: ArrayLike, weight_constant: ArrayLike
 ) -> Float[Array, ""]:
-    """½ ‖G‖_F²/(L^F + C_op/st(G)), guaranteed by the quadratic model for the step -G/(L^F + C_op/st(G)) (eq. 4.14)."""
+    """½ ‖G‖_F²/(L^F + C_op/st(G)), guaranteed by the quadratic model for the step -G/(L^F +
+    C_op/st(G)) (eq. 4.14).
+    """
     s = singular_values(gradient)
     squares = jnp.sum(s**2)
     return squares / 2 / (feature_curvature + weight_constant * s[0] ** 2 / squares)
@@ -100,17 +132,23 @@ def euclidean_decrease(
 def spectral_decrease(
     gradient: Float[Array, "m k"], feature_curvature: ArrayLike, weight_constant: ArrayLike
 ) -> Float[Array, ""]:
-    """½ ‖G‖_*²/(L^op + C_op), guaranteed for the step -(‖G‖_*/(L^op + C_op)) polar(G) (eq. 4.15)."""
+    """½ ‖G‖_*²/(L^op + C_op), guaranteed for the step -(‖G‖_*/(L^op + C_op)) polar(G) (eq.
+    4.15).
+    """
     return jnp.sum(singular_values(gradient)) ** 2 / 2 / (feature_curvature + weight_constant)
 
 
 @checked
-def nuclear_rank_needed(activation_rank: ArrayLike, gradient_rank: ArrayLike, alpha: ArrayLike) -> _Numbers:
+def nuclear_rank_needed(
+    activation_rank: ArrayLike, gradient_rank: ArrayLike, alpha: ArrayLike
+) -> _Numbers:
     """(s + α)/(1 + α/st(G)), s = st(A), α = C_op/L^F: nr(G) at least this is the condition (4.16).
 
     With nr(G) in place of st(G) it is equivalent to nr(G) ≥ s (eqs. 4.17 and 4.18).
     """
-    s, st, alpha = (jnp.asarray(x, jnp.result_type(float)) for x in (activation_rank, gradient_rank, alpha))
+    s, st, alpha = (
+        jnp.asarray(x, jnp.result_type(float)) for x in (activation_rank, gradient_rank, alpha)
+    )
     return (s + alpha) / (1 + alpha / st)
 
 
@@ -128,15 +166,18 @@ def diagonal_ranks(g: Float[Array, "*batch d"]) -> DiagonalRanks:
     largest = jnp.max(size, axis=-1, keepdims=True)
     relative = size / jnp.where(largest > 0, largest, 1)
     squares = jnp.sum(relative**2, axis=-1)
-    return DiagonalRanks(jnp.sum(relative, axis=-1) ** 2 / jnp.where(squares > 0, squares, 1), squares)
+    return DiagonalRanks(
+        jnp.sum(relative, axis=-1) ** 2 / jnp.where(squares > 0, squares, 1), squares
+    )
 
 
 @checked
 def diagonal_threshold(a: Float[Array, "d n"]) -> Float[Array, ""]:
-    """‖A‖_F² / max_i ‖row_i(A)‖²: the nuclear rank from which the sign step on a gain has the larger guarantee [ours].
+    """‖A‖_F² / max_i ‖row_i(A)‖²: the nuclear rank from which the sign step on a gain has the
+    larger guarantee [ours].
 
-    Diag(u) A has ‖·‖_F² = Σ u_i² ‖row_i‖², so that these are the exact curvatures. For balanced rows it is d, far above the st(A) of
-    Section 4.5.
+    Diag(u) A has ‖·‖_F² = Σ u_i² ‖row_i‖², so that these are the exact curvatures. For balanced
+    rows it is d, far above the st(A) of Section 4.5.
     """
     rows = jnp.sum(a**2, axis=-1)
     return jnp.sum(rows) / jnp.max(rows)
@@ -148,6 +189,12 @@ def _along(constants: LayeredConstants) -> Array:
 
 def _feature_constant(constants: LayeredConstants, first_order: ArrayLike) -> Array:
     gamma, theta = growth(constants), compounding(constants)
-    bent = first_order * theta * constants.largest_weight * constants.activation_hessian * constants.depth
+    bent = (
+        first_order
+        * theta
+        * constants.largest_weight
+        * constants.activation_hessian
+        * constants.depth
+    )
     mixed = constants.loss_gradient**2 * theta * constants.depth
     return gamma**2 * (constants.loss_hessian + bent + mixed)

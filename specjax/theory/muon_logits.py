@@ -1,26 +1,34 @@
-"""Logits after one and after several thresholded steps of Muon at finite d: their means, their variances, and the spread of an item's own.
+"""Logits after one and after several thresholded steps of Muon at finite d: their means, their
+variances, and the spread of an item's own.
 
-Beyond the paper. Each step has the gradient G = Σ p_i u_i v_iᵀ of the items i beyond a threshold, and its W = (2/π) ∫₀^∞ (GGᵀ + t²)⁻¹ G dt
-is orthogonal; all hold to leading order in 1/d.
+Beyond the paper. Each step has the gradient G = Σ p_i u_i v_iᵀ of the items i beyond a threshold,
+and its W = (2/π) ∫₀^∞ (GGᵀ + t²)⁻¹ G dt is orthogonal; all hold to leading order in 1/d.
 
-* Signals. g(t) = (1/d) tr t (GGᵀ + t²)⁻¹ solves (1/d) Σ_k q_k² / (1 + q_k²) = 1 - t g with q_k = p_k g. By the add-back of u_i v_iᵀ
-  into the resolvent the logit x_i = u_iᵀ W v_i of an item has the mean s_i = (2/π) ∫ q_i g / (1 + q_i²) dt.
-* Variances. Those of all logits u_jᵀ W v_i are κ/d. After one step κ = 1, for ‖W v_i‖ = ‖v_i‖. After several it is Σ_rs κ_rs, κ_rs that
-  of W_r and W_s: from the product of two resolvents, with q_k = p_k g(t), of which items up to the threshold have none, and for the rare
-  j, of which nearly all N are,
+* Signals. g(t) = (1/d) tr t (GGᵀ + t²)⁻¹ solves (1/d) Σ_k q_k² / (1 + q_k²) = 1 - t g with q_k =
+  p_k g. By the add-back of u_i v_iᵀ into the resolvent the logit x_i = u_iᵀ W v_i of an item has
+  the mean s_i = (2/π) ∫ q_i g / (1 + q_i²) dt.
+* Variances. Those of all logits u_jᵀ W v_i are κ/d. After one step κ = 1, for ‖W v_i‖ = ‖v_i‖.
+  After several it is Σ_rs κ_rs, κ_rs that
+  of W_r and W_s: from the product of two resolvents, with q_k = p_k g(t), of which items up to the
+  threshold have none, and for the rare j, of which nearly all N are,
 
-      κ_rs = (2/π)² ∫∫ (w + q_i q_i' z) / ((1 + q_i²) (1 + q_i'²)) dt dt',  w = g g' B/D,  z = g g' (1 - A)/D,  D = (1 - A)² - B²,
-      A = (1/d) Σ_k q_k² q_k'² / ((1 + q_k²) (1 + q_k'²)),  B = (1/d) Σ_k q_k q_k' / ((1 + q_k²) (1 + q_k'²)),
+      κ_rs = (2/π)² ∫∫ (w + q_i q_i' z) / ((1 + q_i²) (1 + q_i'²)) dt dt',
+      w = g g' B/D,  z = g g' (1 - A)/D,  D = (1 - A)² - B²,
+      A = (1/d) Σ_k q_k² q_k'² / ((1 + q_k²) (1 + q_k'²)),
+      B = (1/d) Σ_k q_k q_k' / ((1 + q_k²) (1 + q_k'²)),
 
-  by the add-back of u_k v_kᵀ into both. For r = s the integral is 1 for every q_i, which the tests use.
-* Spreads. An item's own logit is x_i = (2/π) ∫ (c + p_i ab)/(1 + p_i² ab + 2 p_i c) dt, where a = u_iᵀ R u_i and b = v_iᵀ R' v_i have the
-  mean g and the variance 2z/d, and c = u_iᵀ Q v_i has 0 and w/d, with the blocks R, R' and Q of the resolvent without item i. To first
-  order in what fluctuates, relative to ‖v_i‖, with which the logits of competitors grow,
+  by the add-back of u_k v_kᵀ into both. For r = s the integral is 1 for every q_i, which the tests
+  use.
+* Spreads. An item's own logit is x_i = (2/π) ∫ (c + p_i ab)/(1 + p_i² ab + 2 p_i c) dt, where a =
+  u_iᵀ R u_i and b = v_iᵀ R' v_i have the mean g and the variance 2z/d, and c = u_iᵀ Q v_i has 0 and
+  w/d, with the blocks R, R' and Q of the resolvent without item i. To first order in what
+  fluctuates, relative to ‖v_i‖, with which the logits of competitors grow,
 
-      d Var x_i = (2/π)² ∫∫ Σ_rs [(1 - q²) (1 - q'²) w + 4 q q' z] / ((1 + q²)² (1 + q'²)²) dt dt' - 2 s_i τ_i + s_i²/2,
+      d Var x_i = (2/π)² ∫∫ Σ_rs [(1 - q²) (1 - q'²) w + 4 q q' z] / ((1 + q²)² (1 + q'²)²) dt dt'
+                  - 2 s_i τ_i + s_i²/2,
 
-  τ_i = (2/π) ∫ Σ_s q g / (1 + q²)² dt. For small q this is Σ κ_rs + 3/2 s_i², a linear response; of a signal that is saturated it is far
-  less, 1/2 for s_i = 1, where x_i is ‖u_i‖ ‖v_i‖.
+  τ_i = (2/π) ∫ Σ_s q g / (1 + q²)² dt. For small q this is Σ κ_rs + 3/2 s_i², a linear response; of
+  a signal that is saturated it is far less, 1/2 for s_i = 1, where x_i is ‖u_i‖ ‖v_i‖.
 """
 
 from collections.abc import Sequence
@@ -45,19 +53,24 @@ _Table = Float[np.ndarray, "points points"]
 
 @checked
 def signal(d: int | float, p: Numbers, sizes: Numbers) -> Numbers:
-    """s_i of one step for `sizes` items of each frequency p, to seven digits and more; any common factor of p cancels.
+    """s_i of one step for `sizes` items of each frequency p, to seven digits and more; any common
+    factor of p cancels.
 
     Raises:
         ValueError: there are not more items than d.
     """
     if not sizes.sum() > d:
-        raise ValueError(f"Muon's signal needs more items than dimensions, got d={d} and {sizes.sum():g} items.")
+        raise ValueError(
+            f"Muon's signal needs more items than dimensions, got d={d} and {sizes.sum():g} items."
+        )
     log_g, weights = _resolvent(d, p, sizes, _SIGNAL_POINTS, 1e-12, 40.0)
     return _shares(p, log_g) @ weights / p
 
 
 class Step(NamedTuple):
-    """One step of Muon: its threshold, g(t) with weights of (2/π) ∫ … dt, and for each step what multiplies w and z in κ."""
+    """One step of Muon: its threshold, g(t) with weights of (2/π) ∫ … dt, and for each step what
+    multiplies w and z in κ.
+    """
 
     after: float
     g: _Points
@@ -70,16 +83,23 @@ class Step(NamedTuple):
 def muon_steps(
     d: int | float, p: Numbers, sizes: Numbers, items: Numbers, after: Sequence[float] = (0.0,)
 ) -> list[Step]:
-    """Steps with these thresholds on the nodes `finite_capacity.nodes`; by default one step on all items."""
+    """Steps with these thresholds on the nodes `finite_capacity.nodes`; by default one step on all
+    items.
+    """
     masks = [items > bound for bound in after]
     grids = [_resolvent(d, p[mask], sizes[mask], POINTS, 1e-6, 15.0) for mask in masks]
-    steps = [Step(bound, np.exp(log_g), weights, [], []) for bound, (log_g, weights) in zip(after, grids, strict=True)]
+    steps = [
+        Step(bound, np.exp(log_g), weights, [], [])
+        for bound, (log_g, weights) in zip(after, grids, strict=True)
+    ]
     qs = [np.where(mask, p, 0.0)[:, None] * step.g for mask, step in zip(masks, steps, strict=True)]
     shares = [q / (1 + q**2) for q in qs]
     for (first, q, a), (second, r, b) in product(zip(steps, qs, shares, strict=True), repeat=2):
         fours = (a * q * sizes[:, None]).T @ (b * r) / d
         twos = (a * sizes[:, None]).T @ b / d
-        factor = np.outer(first.g * first.weights, second.g * second.weights) / ((1 - fours) ** 2 - twos**2)
+        factor = np.outer(first.g * first.weights, second.g * second.weights) / (
+            (1 - fours) ** 2 - twos**2
+        )
         first.ones.append(factor * twos)
         first.twos.append(factor * (1 - fours))
     return steps
@@ -98,11 +118,16 @@ def logits(
 
 @checked
 def spreads(steps: Sequence[Step], q: Numbers, at: Numbers) -> Float[np.ndarray, "steps n"]:
-    """Variances of the own logits u_iᵀ W v_i/‖v_i‖, times d, of items `at` of frequencies q, after each step."""
+    """Variances of the own logits u_iᵀ W v_i/‖v_i‖, times d, of items `at` of frequencies q, after
+    each step.
+    """
     own = _own(steps, q, at)
     responses = [x / (1 + x**2) ** 2 for x in own]
     pairs = _overlaps(steps, [(1 - x**2) / (1 + x**2) ** 2 for x in own], 4.0, responses)
-    signals, taus = (np.cumsum(_integrals(steps, of), axis=0) for of in ([x / (1 + x**2) for x in own], responses))
+    signals, taus = (
+        np.cumsum(_integrals(steps, of), axis=0)
+        for of in ([x / (1 + x**2) for x in own], responses)
+    )
     both = np.stack([pairs[:t, :t].sum((0, 1)) for t in range(1, len(steps) + 1)])
     return both - 2 * signals * taus + signals**2 / 2
 
@@ -112,11 +137,15 @@ def _resolvent(
 ) -> tuple[_Points, _Points]:
     """The logarithm of g(t) at points of t from 0 on, with their weights in (2/π) ∫ … dt.
 
-    `least` is the first step of log g, and the last is `beyond` less than that where g is 1 / the largest p.
+    `least` is the first step of log g, and the last is `beyond` less than that where g is 1 / the
+    largest p.
     """
     logs = np.log(p)
-    largest = brentq(lambda log_g: float(sizes @ _shares(p, log_g)[:, 0]) / d - 1, -10, 30 - logs.min())
-    # With g = g(0) e^-s, t is a function of s, and over log s both ends of ∫ … (dt/ds) ds fall off exponentially: a sum converges fast.
+    largest = brentq(
+        lambda log_g: float(sizes @ _shares(p, log_g)[:, 0]) / d - 1, -10, 30 - logs.min()
+    )
+    # With g = g(0) e^-s, t is a function of s, and over log s both ends of ∫ … (dt/ds) ds fall off
+    # exponentially: a sum converges fast.
     s = np.geomspace(least, largest + logs.max() + beyond, points)
     each = _shares(p, largest - s)
     # dt/ds, from t g = 1 - (1/d) Σ_k p_k² g² / (1 + p_k² g²).
@@ -133,9 +162,13 @@ def _own(steps: Sequence[Step], q: Numbers, at: Numbers) -> list[Float[np.ndarra
     return [np.where(at > step.after, q, 0.0)[:, None] * step.g for step in steps]
 
 
-def _integrals(steps: Sequence[Step], values: Sequence[Float[np.ndarray, "n points"]]) -> Float[np.ndarray, "steps n"]:
+def _integrals(
+    steps: Sequence[Step], values: Sequence[Float[np.ndarray, "n points"]]
+) -> Float[np.ndarray, "steps n"]:
     """(2/π) ∫ values g dt at each step."""
-    return np.stack([value @ (step.g * step.weights) for value, step in zip(values, steps, strict=True)])
+    return np.stack(
+        [value @ (step.g * step.weights) for value, step in zip(values, steps, strict=True)]
+    )
 
 
 def _overlaps(

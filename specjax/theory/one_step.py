@@ -1,8 +1,10 @@
-"""One step of gradient descent against one spectral step: what each is guaranteed and what each gains, exactly.
+"""One step of gradient descent against one spectral step: what each is guaranteed and what each
+gains, exactly.
 
-L(W) = (1/2n)‖W A - Y‖_F² with features A ∈ R^{k×n} in columns and B = A Aᵀ/n, gradient G = (W A - Y) Aᵀ/n (spectral-criterion,
-Section 1.2). Gradient descent steps to W - G/L_F with L_F = λ_1(B), the spectral step to W - (‖G‖_*/L_op) polar(G) with
-L_op = tr B. Everything depends on G and B alone. Leading axes are batch axes.
+L(W) = (1/2n)‖W A - Y‖_F² with features A ∈ R^{k×n} in columns and B = A Aᵀ/n, gradient G = (W A -
+Y) Aᵀ/n (spectral-criterion, Section 1.2). Gradient descent steps to W - G/L_F with L_F = λ_1(B),
+the spectral step to W - (‖G‖_*/L_op) polar(G) with L_op = tr B. Everything depends on G and B
+alone. Leading axes are batch axes.
 """
 
 from typing import NamedTuple
@@ -18,13 +20,14 @@ from specjax.linalg import eigvalsh, svd
 class Comparison(NamedTuple):
     """Both steps at one point.
 
-    `gd` and `spectral` are the decreases of the loss, exact; the guarantees are the lower bounds of the paper, ‖G‖_F²/2L_F and
-    ‖G‖_*²/2L_op. With the stretches ρ = tr(G B Gᵀ)/(L_F ‖G‖_F²) and τ = tr(P B Pᵀ)/L_op, P = polar(G), both in (0, 1],
+    `gd` and `spectral` are the decreases of the loss, exact; the guarantees are the lower bounds of
+    the paper, ‖G‖_F²/2L_F and ‖G‖_*²/2L_op. With the stretches ρ = tr(G B Gᵀ)/(L_F ‖G‖_F²) and τ =
+    tr(P B Pᵀ)/L_op, P = polar(G), both in (0, 1],
 
         gd = (2 - ρ) guaranteed_gd,   spectral = (2 - τ) guaranteed_spectral.
 
-    `nuclear_rank` is nr(G), `stable_rank` st(A) = L_op/L_F. A zero gradient has no nuclear rank: it, ρ, `gd` and the
-    ratios are NaN there; its spectral step is zero, with τ and `spectral`.
+    `nuclear_rank` is nr(G), `stable_rank` st(A) = L_op/L_F. A zero gradient has no nuclear rank:
+    it, ρ, `gd` and the ratios are NaN there; its spectral step is zero, with τ and `spectral`.
     """
 
     gd: Float[Array, "*batch"]
@@ -38,30 +41,44 @@ class Comparison(NamedTuple):
 
     @property
     def advantage(self) -> Float[Array, "*batch"]:
-        """nr(G)/st(A), the ratio of the guarantees: the paper's rule (1.5) is that it is at least 1."""
+        """nr(G)/st(A), the ratio of the guarantees: the paper's rule (1.5) is that it is at least
+        1.
+        """
         return self.nuclear_rank / self.stable_rank
 
     @property
     def threshold(self) -> Float[Array, "*batch"]:
-        """(2 - ρ)/(2 - τ): the spectral step gains more if and only if `advantage` is above it. It lies between 1/2 and 2.
+        """(2 - ρ)/(2 - τ): the spectral step gains more if and only if `advantage` is above it. It
+        lies between 1/2 and 2.
 
-        Where G has the rank of A, PᵀP projects on the range of A: τ = 1, and the threshold is 2 - ρ, between 1 and 2.
+        Where G has the rank of A, PᵀP projects on the range of A: τ = 1, and the threshold is 2 -
+        ρ, between 1 and 2.
         """
         return (2 - self.gd_stretch) / (2 - self.spectral_stretch)
 
     def ratio_at(self, fraction: float | Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-        """Decreases by this fraction of the two steps, spectral over gradient: `advantage` in the limit of short ones."""
-        return self.advantage * (2 - fraction * self.spectral_stretch) / (2 - fraction * self.gd_stretch)
+        """Decreases by this fraction of the two steps, spectral over gradient: `advantage` in the
+        limit of short ones.
+        """
+        return (
+            self.advantage
+            * (2 - fraction * self.spectral_stretch)
+            / (2 - fraction * self.gd_stretch)
+        )
 
     @property
     def best_ratio(self) -> Float[Array, "*batch"]:
-        """(nr/st)(ρ/τ), the same with the best length of each step, which is 1/ρ and 1/τ times that of the guarantee."""
+        """(nr/st)(ρ/τ), the same with the best length of each step, which is 1/ρ and 1/τ times that
+        of the guarantee.
+        """
         return self.advantage * self.gd_stretch / self.spectral_stretch
 
 
 @checked
 def compare(g: Float[Array, "*batch m k"], b: Float[Array, "*batch k k"]) -> Comparison:
-    """The exact one-step comparison for the gradient G and the second moment B of the features; float64 is advisable."""
+    """The exact one-step comparison for the gradient G and the second moment B of the features;
+    float64 is advisable.
+    """
     _, values, right = svd(g)
     # The cut of spectral.polar, so that both have the same factor of a rank-deficient gradient.
     support = (values > 64 * jnp.finfo(g.dtype).eps * values[..., :1]).astype(g.dtype)
@@ -88,7 +105,9 @@ def compare(g: Float[Array, "*batch m k"], b: Float[Array, "*batch k k"]) -> Com
 
 @checked
 def spectral_direction(g: Float[Array, "*batch m k"]) -> Float[Array, "*batch m k"]:
-    """‖G‖_* polar(G): steepest descent in the spectral norm, with the length that the dual norm gives it."""
+    """‖G‖_* polar(G): steepest descent in the spectral norm, with the length that the dual norm
+    gives it.
+    """
     factor = spectral.polar(g)
     # ‖G‖_* = ⟨G, polar(G)⟩ saves a second decomposition.
     return jnp.sum(g * factor, axis=(-2, -1), keepdims=True) * factor
@@ -103,10 +122,12 @@ class Rates(NamedTuple):
 
 @checked
 def smooth_rates(a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, ""]) -> Rates:
-    """Step sizes for L(W) = f(W A) with ∇f of the given Lipschitz constant L: 1/(L ‖A‖_op²) and 1/(L ‖A‖_F²).
+    """Step sizes for L(W) = f(W A) with ∇f of the given Lipschitz constant L: 1/(L ‖A‖_op²) and
+    1/(L ‖A‖_F²).
 
-    With them the loss falls by at least ‖G‖_F²/(2 L ‖A‖_op²) and ‖G‖_*²/(2 L ‖A‖_F²) (spectral-criterion, (1.6), corrected). For
-    f(Z) = (1/2n)‖Z - Y‖_F², where L = 1/n, they are 1/L_F and 1/L_op.
+    With them the loss falls by at least ‖G‖_F²/(2 L ‖A‖_op²) and ‖G‖_*²/(2 L ‖A‖_F²)
+    (spectral-criterion, (1.6), corrected). For f(Z) = (1/2n)‖Z - Y‖_F², where L = 1/n, they are
+    1/L_F and 1/L_op.
     """
     gram = a @ a.mT
     largest, trace = eigvalsh(gram)[..., -1], jnp.trace(gram, axis1=-2, axis2=-1)
@@ -114,8 +135,11 @@ def smooth_rates(a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, 
 
 
 @checked
-def smooth_rates_as_printed(a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, ""]) -> Rates:
-    """1/(L_F L) and 1/(L_op L) with L_F = ‖A‖_op²/n, L_op = ‖A‖_F²/n, as the paper prints below (1.6): n times too long.
+def smooth_rates_as_printed(
+    a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, ""]
+) -> Rates:
+    """1/(L_F L) and 1/(L_op L) with L_F = ‖A‖_op²/n, L_op = ‖A‖_F²/n, as the paper prints below
+    (1.6): n times too long.
 
     Kept so that the difference can be measured; use `smooth_rates`.
     """
@@ -124,7 +148,11 @@ def smooth_rates_as_printed(a: Float[Array, "*batch k n"], lipschitz: float | Fl
 
 
 @checked
-def identity_plus_rank_one_stable_rank(k: int, strength: float | Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """st(I + λ 1 1ᵀ) = (k - 1 + (1 + λk)²)/(1 + λk)² for the k×k matrix, exact: from k at λ = 0 down to 1."""
+def identity_plus_rank_one_stable_rank(
+    k: int, strength: float | Float[Array, "*batch"]
+) -> Float[Array, "*batch"]:
+    """st(I + λ 1 1ᵀ) = (k - 1 + (1 + λk)²)/(1 + λk)² for the k×k matrix, exact: from k at λ = 0
+    down to 1.
+    """
     top = (1 + jnp.asarray(strength, jnp.result_type(float)) * k) ** 2
     return (k - 1 + top) / top

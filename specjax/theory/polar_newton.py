@@ -1,9 +1,11 @@
-"""How many steps Newton's iteration for the polar factor takes: X ← (X + X⁻ᵀ)/2, and X (I + (XᵀX)⁻¹)/2, which is the same map.
+"""How many steps Newton's iteration for the polar factor takes: X ← (X + X⁻ᵀ)/2, and X (I +
+(XᵀX)⁻¹)/2, which is the same map.
 
-It acts on every singular value as s ← (s + 1/s)/2 (Claim 11 of the claims document; Higham, Functions of Matrices, Section 8.3).
-So its error, the largest |s - 1|, follows a recursion in the extreme singular values alone. From any s > 0 the first step
-leads to s >= 1, and from there e ← e² / (2 (1 + e)): the convergence is global, quadratic with the constant 1/2 near the limit, and a
-mere halving as long as e is large.
+It acts on every singular value as s ← (s + 1/s)/2 (Claim 11 of the claims document; Higham,
+Functions of Matrices, Section 8.3). So its error, the largest |s - 1|, follows a recursion in the
+extreme singular values alone. From any s > 0 the first step leads to s >= 1, and from there e ← e²
+/ (2 (1 + e)): the convergence is global, quadratic with the constant 1/2 near the limit, and a mere
+halving as long as e is large.
 """
 
 import numpy as np
@@ -15,9 +17,11 @@ from specjax.theory.closed_forms import check_in
 
 @checked
 def newton_errors(smallest: ArrayLike, largest: ArrayLike, steps: int) -> Float[np.ndarray, "..."]:
-    """The largest |s - 1| of the iterates X_0 ... X_steps for singular values from `smallest` to `largest`, along axis 0; exact.
+    """The largest |s - 1| of the iterates X_0 ... X_steps for singular values from `smallest` to
+    `largest`, along axis 0; exact.
 
-    After the first step the largest singular value is that of one of the two ends, since s + 1/s has no maximum inside.
+    After the first step the largest singular value is that of one of the two ends, since s + 1/s
+    has no maximum inside.
 
     Raises:
         ValueError: a singular value that is not positive, which no step can move to 1.
@@ -32,13 +36,18 @@ def newton_errors(smallest: ArrayLike, largest: ArrayLike, steps: int) -> Float[
 
 
 @checked
-def newton_steps(smallest: ArrayLike, largest: ArrayLike, tolerance: float, most: int = 200) -> np.ndarray:
-    """The number of steps until max |s - 1| <= `tolerance`, about log2(1/smallest) + 4 for small `smallest`.
+def newton_steps(
+    smallest: ArrayLike, largest: ArrayLike, tolerance: float, most: int = 200
+) -> np.ndarray:
+    """The number of steps until max |s - 1| <= `tolerance`, about log2(1/smallest) + 4 for small
+    `smallest`.
 
     Raises:
         ValueError: it takes more than `most` steps.
     """
     reached = newton_errors(smallest, largest, most) <= tolerance
     if not np.all(np.any(reached, axis=0)):
-        raise ValueError(f"The iteration needs more than {most} steps; give a larger bound or tolerance.")
+        raise ValueError(
+            f"The iteration needs more than {most} steps; give a larger bound or tolerance."
+        )
     return np.asarray(np.argmax(reached, axis=0))

@@ -1,11 +1,14 @@
-"""E[g gᵀ] of a two-layer ReLU network for the gradients g = (r hᵀ, …) of the loss at one input x ~ N(0, I), by `specjax.moments`.
+"""E[g gᵀ] of a two-layer ReLU network for the gradients g = (r hᵀ, …) of the loss at one input x ~
+N(0, I), by `specjax.moments`.
 
-A batch of n independent inputs has another gradient Ĝ, the mean of the g at each of its inputs, and E[Ĝ Ĝᵀ] is E[G Gᵀ] +
-(E[g gᵀ] - E[G Gᵀ])/n with the exact gradient G of `specjax.theory.relu_network`. [ours]
+A batch of n independent inputs has another gradient Ĝ, the mean of the g at each of its inputs, and
+E[Ĝ Ĝᵀ] is E[G Gᵀ] + (E[g gᵀ] - E[G Gᵀ])/n with the exact gradient G of
+`specjax.theory.relu_network`. [ours]
 
-W_2 averages g gᵀ to words that are even in the input w_a·x of every unit but for h_a h_c off the diagonal, and the sign of w_a·x is
-independent of its size. So where s of the d_1 units are on, these averages are those of a linear network of s units, by the engine; and s
-is the number of heads of d_1 fair coins. All are exact at every size, in d0, d1, d2 and the target Phi of shape (d2, d0).
+W_2 averages g gᵀ to words that are even in the input w_a·x of every unit but for h_a h_c off the
+diagonal, and the sign of w_a·x is independent of its size. So where s of the d_1 units are on,
+these averages are those of a linear network of s units, by the engine; and s is the number of heads
+of d_1 fair coins. All are exact at every size, in d0, d1, d2 and the target Phi of shape (d2, d0).
 """
 
 from functools import cache, reduce
@@ -29,7 +32,9 @@ def outer_product_2() -> moments.Expression:
 
 @cache
 def diagonal_1() -> moments.Expression:
-    """E[(g_1 g_1ᵀ)_aa], a scalar: d_0 (d_0 + 2) [d_2 (d_2 + 1)/2 + d_2 (d_1 + 1)/4] + (d_0 + 2) ‖Φ‖_F²/2."""
+    """E[(g_1 g_1ᵀ)_aa], a scalar: d_0 (d_0 + 2) [d_2 (d_2 + 1)/2 + d_2 (d_1 + 1)/4] + (d_0 + 2)
+    ‖Φ‖_F²/2.
+    """
     gradient = _W2.T @ _RESIDUAL @ _X.T
     return _over_units(moments.expectation(moments.squared_norm(gradient))) / moments.symbol("d1")
 

@@ -1,20 +1,27 @@
-"""How many items one step recovers for large d, with constants and logarithms: what `finite_capacity` tends to.
+"""How many items one step recovers for large d, with constants and logarithms: what
+`finite_capacity` tends to.
 
-Beyond the paper, whose Theorems 3.1 and B.1 have d^(1 + 1/(2α)) up to logarithms. For p_i ∝ i^-α, N items, and i far beyond d:
+Beyond the paper, whose Theorems 3.1 and B.1 have d^(1 + 1/(2α)) up to logarithms. For p_i ∝ i^-α, N
+items, and i far beyond d:
 
-* Muon. With c_M = (2α/π) sin(π/2α), d c_M items have p_i g(0) > 1, in the notation of `finite_capacity`; there t g = 1 - y and
-  g = g(0) y^α, where y runs from 0 to 1 as t falls from ∞ to 0. So s_i = (2/π) p_i ∫ g² dt = 4/(π(α + 1)) · (d c_M / i)^α. Competitors have
-  the standard deviation 1/√d.
-* Newton. With c_N = (α/π) sin(π/α), s_i = p_i m = (d c_N / i)^α, and Σ_k (p_k m/(1 + p_k m))² = d (1 - 1/α) gives m₂ = α m²: rare
-  competitors, which are nearly all, have the standard deviation √((α - 1)/d).
+* Muon. With c_M = (2α/π) sin(π/2α), d c_M items have p_i g(0) > 1, in the notation of
+  `finite_capacity`; there t g = 1 - y and g = g(0) y^α, where y runs from 0 to 1 as t falls from ∞
+  to 0. So s_i = (2/π) p_i ∫ g² dt = 4/(π(α + 1)) · (d c_M / i)^α. Competitors have the standard
+  deviation 1/√d.
+* Newton. With c_N = (α/π) sin(π/α), s_i = p_i m = (d c_N / i)^α, and Σ_k (p_k m/(1 + p_k m))² = d
+  (1 - 1/α) gives m₂ = α m²: rare competitors, which are nearly all, have the standard deviation
+  √((α - 1)/d).
 
-Item i is recovered where s_i exceeds the largest of N competitors less the noise of its own, which has their standard deviation. With
-M the largest of N standard normals and z another one, the mean count is therefore, for both,
+Item i is recovered where s_i exceeds the largest of N competitors less the noise of its own, which
+has their standard deviation. With M the largest of N standard normals and z another one, the mean
+count is therefore, for both,
 
     d^(1 + 1/(2α)) · constant · E (M - z)^(-1/α),    E (M - z)^(-1/α) ≈ (2 ln N)^(-1/(2α)).
 
-It wants d → ∞ with N ≫ d for Muon, and (N/d)^(α - 1) ≫ 1 for Newton. What is left out is of order ln N/d (`next_order`), and for Newton
-the d items that are not rare: their logits have √((2α - 1)/d), and outdo the others where (2α - 1) ln d > (α - 1) ln N.
+It wants d → ∞ with N ≫ d for Muon, and (N/d)^(α - 1) ≫ 1 for Newton. What is left out is of order
+ln N/d (`next_order`), and for Newton
+the d items that are not rare: their logits have √((2α - 1)/d), and outdo the others where (2α - 1)
+    ln d > (α - 1) ln N.
 """
 
 import math
@@ -32,22 +39,32 @@ SPECTRAL = ("muon", "newton")
 
 @checked
 def constant(optimizer: str, alpha: float) -> float:
-    """The factor before d^(1 + 1/(2α)) E (M - z)^(-1/α): c_M (4/(π(α + 1)))^(1/α) of Muon, c_N (α - 1)^(-1/(2α)) of Newton.
+    """The factor before d^(1 + 1/(2α)) E (M - z)^(-1/α): c_M (4/(π(α + 1)))^(1/α) of Muon, c_N (α -
+    1)^(-1/(2α)) of Newton.
 
     Raises:
         ValueError: α <= 1, or an optimizer other than "muon" and "newton".
     """
     check_alpha(alpha)
     if optimizer not in SPECTRAL:
-        raise ValueError(f"Sharp constants are known for {' and '.join(SPECTRAL)}, not for {optimizer!r}.")
+        raise ValueError(
+            f"Sharp constants are known for {' and '.join(SPECTRAL)}, not for {optimizer!r}."
+        )
     if optimizer == "muon":
-        return 2 * alpha / math.pi * math.sin(math.pi / (2 * alpha)) * (4 / (math.pi * (alpha + 1))) ** (1 / alpha)
+        return (
+            2
+            * alpha
+            / math.pi
+            * math.sin(math.pi / (2 * alpha))
+            * (4 / (math.pi * (alpha + 1))) ** (1 / alpha)
+        )
     return alpha / math.pi * math.sin(math.pi / alpha) * (alpha - 1) ** (-1 / (2 * alpha))
 
 
 @checked
 def logarithm(n: int | float, alpha: float) -> float:
-    """E (M - z)^(-1/α), M the largest of N standard normals and z another one; (2 ln N)^(-1/(2α)) to leading order.
+    """E (M - z)^(-1/α), M the largest of N standard normals and z another one; (2 ln N)^(-1/(2α))
+    to leading order.
 
     The mean counts what is recovered beyond chance, which finds one item of N. Six digits.
 
@@ -68,10 +85,12 @@ def logarithm(n: int | float, alpha: float) -> float:
 
 @checked
 def next_order(optimizer: str, d: int | float, n: int | float, alpha: float) -> float:
-    """The relative correction of order ln N/d, negative: what s_i is less than linear in p_i, or the noise is more.
+    """The relative correction of order ln N/d, negative: what s_i is less than linear in p_i, or
+    the noise is more.
 
-    With S² = 2 ln N/d: -(b/(α a³)) S² for Muon, where s = a u - b u³ + …, u = p_i g(0), a = 4/(π(α + 1)), b = 8/(3π(3α + 1)); -S²/(2α)
-    for Newton, whose competitors have the variance (α - 1 + s_i²)/d.
+    With S² = 2 ln N/d: -(b/(α a³)) S² for Muon, where s = a u - b u³ + …, u = p_i g(0), a = 4/(π(α
+    + 1)), b = 8/(3π(3α + 1)); -S²/(2α) for Newton, whose competitors have the variance (α - 1 +
+    s_i²)/d.
     """
     square = 2 * math.log(n) / d
     if optimizer == "newton":
@@ -82,7 +101,8 @@ def next_order(optimizer: str, d: int | float, n: int | float, alpha: float) -> 
 
 @checked
 def sharp_count(optimizer: str, d: int | float, n: int | float, alpha: float) -> float:
-    """The mean number of items that one population step recovers, asymptotic for large d as the module says, `next_order` included.
+    """The mean number of items that one population step recovers, asymptotic for large d as the
+    module says, `next_order` included.
 
     Raises:
         ValueError: α <= 1, another optimizer, or not 2 <= d < N.
@@ -95,7 +115,8 @@ def sharp_count(optimizer: str, d: int | float, n: int | float, alpha: float) ->
 
 @checked
 def ratio(alpha: float) -> float:
-    """The limit of Muon's count over Newton's, sec(π/2α) (4 √(α - 1)/(π(α + 1)))^(1/α); needs ln N/ln d > (2α - 1)/(α - 1).
+    """The limit of Muon's count over Newton's, sec(π/2α) (4 √(α - 1)/(π(α + 1)))^(1/α); needs ln
+    N/ln d > (2α - 1)/(α - 1).
 
     Raises:
         ValueError: α <= 1.
@@ -104,5 +125,7 @@ def ratio(alpha: float) -> float:
 
 
 def crossing() -> float:
-    """The α at which Muon and Newton recover equally many items: Muon more below, Newton more above."""
+    """The α at which Muon and Newton recover equally many items: Muon more below, Newton more
+    above.
+    """
     return float(brentq(lambda alpha: ratio(alpha) - 1, 1.1, 3.0))

@@ -1,6 +1,8 @@
-"""Bounds on the stable rank of activations: from samples to the population, and through a decoder block at initialization.
+"""Bounds on the stable rank of activations: from samples to the population, and through a decoder
+block at initialization.
 
-All are of spectral-criterion, Section 2. Where the paper leaves a constant open the function has what is explicit, and says so.
+All are of spectral-criterion, Section 2. Where the paper leaves a constant open the function has
+what is explicit, and says so.
 """
 
 from typing import NamedTuple
@@ -20,27 +22,35 @@ SMALL_BALL_RELU = float(norm.sf(1))
 
 @checked
 def small_ball_bound(effective_rank: float, p0: float, c0: float, c: float) -> float:
-    """2 er(M)/(p_0 c_0 c): the bound on st(Z_n) that holds with probability 1 - 2c (Theorem 2.2)."""
+    """2 er(M)/(p_0 c_0 c): the bound on st(Z_n) that holds with probability 1 - 2c (Theorem
+    2.2).
+    """
     return 2 * effective_rank / (p0 * c0 * c)
 
 
 @checked
 def small_ball_samples(p0: float, c: float) -> float:
-    """N = (8/p_0) log(1/c): from here on Theorem 2.2 holds, by the Chernoff bound exp(-p_0 n/8) ≤ c of its proof."""
+    """N = (8/p_0) log(1/c): from here on Theorem 2.2 holds, by the Chernoff bound exp(-p_0 n/8) ≤ c
+    of its proof.
+    """
     return 8 / p0 * float(np.log(1 / c))
 
 
 @checked
 def small_ball_samples_as_printed(p0: float, c: float) -> float:
-    """log(1/2c)/(8 p_0), as printed: smaller by a factor of more than 64, and not enough (see the rare spikes of the experiment)."""
+    """log(1/2c)/(8 p_0), as printed: smaller by a factor of more than 64, and not enough (see the
+    rare spikes of the experiment).
+    """
     return float(np.log(1 / (2 * c))) / (8 * p0)
 
 
 class RareSpike(NamedTuple):
-    """Columns z that are √a e_1 with probability p_0, else √b e_J, J uniform on the other `rows` - 1 coordinates.
+    """Columns z that are √a e_1 with probability p_0, else √b e_J, J uniform on the other `rows` -
+    1 coordinates.
 
-    M is diagonal with p_0 a and (1 - p_0) b/(rows - 1). With p_0 a the largest, u = e_1 has the small ball property with p_0 and
-    c_0 = 1/p_0, exactly; a sample without a spike has a stable rank of the order of its length.
+    M is diagonal with p_0 a and (1 - p_0) b/(rows - 1). With p_0 a the largest, u = e_1 has the
+    small ball property with p_0 and c_0 = 1/p_0, exactly; a sample without a spike has a stable
+    rank of the order of its length.
     """
 
     p0: float
@@ -59,10 +69,12 @@ class RareSpike(NamedTuple):
 
 @checked
 def concentrated_bound(nsr: ArrayLike, eps1: ArrayLike, eps2: ArrayLike) -> Float[Array, "..."]:
-    """NSR (1 + ε_1)/(1 - ε_2)²: Theorems 2.6 (n samples, any weights) and 2.7 (m random rows, any inputs), Lemma 2.5.
+    """NSR (1 + ε_1)/(1 - ε_2)²: Theorems 2.6 (n samples, any weights) and 2.7 (m random rows, any
+    inputs), Lemma 2.5.
 
-    It fails with probability at most 4 exp(-c n min{ε_1², ε_2² st(W)}) with an open constant c. In Theorem 2.7 the paper prints n, the
-    number of columns, where the independent rows of W_ℓ are meant: m.
+    It fails with probability at most 4 exp(-c n min{ε_1², ε_2² st(W)}) with an open constant c. In
+    Theorem 2.7 the paper prints n, the number of columns, where the independent rows of W_ℓ are
+    meant: m.
     """
     nsr, eps1, eps2 = (jnp.asarray(x, jnp.result_type(float)) for x in (nsr, eps1, eps2))
     return nsr * (1 + eps1) / (1 - eps2) ** 2
@@ -70,13 +82,17 @@ def concentrated_bound(nsr: ArrayLike, eps1: ArrayLike, eps2: ArrayLike) -> Floa
 
 @checked
 def quadratic_nsr_bound(layer: int) -> float:
-    """3^(2^ℓ) ≥ NSR of layer ℓ with t² activations, fixed weights and Gaussian inputs (Theorem 2.8, by hypercontractivity)."""
+    """3^(2^ℓ) ≥ NSR of layer ℓ with t² activations, fixed weights and Gaussian inputs (Theorem 2.8,
+    by hypercontractivity).
+    """
     return 3.0 ** (2**layer)
 
 
 @checked
 def quadratic_bound(layer: int, c: float) -> float:
-    """27·3^(3·2^ℓ)/(2c), what the proof of Theorem 2.8 gives with c_0 = 1/3; printed is the larger 27·3^(2^(ℓ+2))/(2c)."""
+    """27·3^(3·2^ℓ)/(2c), what the proof of Theorem 2.8 gives with c_0 = 1/3; printed is the larger
+    27·3^(2^(ℓ+2))/(2c).
+    """
     p0 = (2 / 3) ** 2 * 3.0 ** -(2 ** (layer + 1))
     return small_ball_bound(quadratic_nsr_bound(layer), p0, 1 / 3, c)
 
@@ -96,14 +112,17 @@ def zipf(size: int, exponent: float) -> Float[np.ndarray, " size"]:
 
 @checked
 def zipf_exponent(size: int, largest: float) -> float:
-    """The exponent at which the commonest of `size` tokens has the probability `largest`: 0.8596 for 1/26 of 50257.
+    """The exponent at which the commonest of `size` tokens has the probability `largest`: 0.8596
+    for 1/26 of 50257.
 
     Raises:
         ValueError: if `largest` is not between 1/size and 1.
 
     """
     if not 1 / size < largest < 1:
-        raise ValueError(f"The largest of {size} probabilities lies between {1 / size:.3g} and 1, got {largest}.")
+        raise ValueError(
+            f"The largest of {size} probabilities lies between {1 / size:.3g} and 1, got {largest}."
+        )
     return float(brentq(lambda s: zipf(size, s)[0] - largest, 0.0, 60.0))
 
 
@@ -115,7 +134,9 @@ def indicator_stable_rank(counts: Float[Array, "*batch tokens"]) -> Float[Array,
 
 @checked
 def embedding_bound(deviation: ArrayLike, largest_share: ArrayLike) -> Float[Array, "..."]:
-    """((1 + ε)/(1 - ε))/p_max ≥ st(X) where every used embedding has (1 - ε) d ≤ ‖e_j‖² ≤ (1 + ε) d, ε < 1 (Lemma 2.9)."""
+    """((1 + ε)/(1 - ε))/p_max ≥ st(X) where every used embedding has (1 - ε) d ≤ ‖e_j‖² ≤ (1 + ε)
+    d, ε < 1 (Lemma 2.9).
+    """
     eps, share = (jnp.asarray(x, jnp.result_type(float)) for x in (deviation, largest_share))
     return (1 + eps) / (1 - eps) / share
 
@@ -123,19 +144,24 @@ def embedding_bound(deviation: ArrayLike, largest_share: ArrayLike) -> Float[Arr
 @checked
 def rms_norm_bound(stable_rank: ArrayLike, low: ArrayLike, high: ArrayLike) -> Float[Array, "..."]:
     """(U/L) st(X) ≥ st(RMSNorm(X)) where L ≤ ‖x_t‖² ≤ U; holds always (Lemma 2.10)."""
-    stable_rank, low, high = (jnp.asarray(x, jnp.result_type(float)) for x in (stable_rank, low, high))
+    stable_rank, low, high = (
+        jnp.asarray(x, jnp.result_type(float)) for x in (stable_rank, low, high)
+    )
     return high / low * stable_rank
 
 
 @checked
 def perturbation_failure(eps: float, d: int) -> float:
-    """4 exp(-ε² d/64) ≥ P(‖x + g‖² is not within 1 ± ε of ‖x‖² + ‖g‖²) for g ~ N(0, σ² I_d) (Lemma 2.11)."""
+    """4 exp(-ε² d/64) ≥ P(‖x + g‖² is not within 1 ± ε of ‖x‖² + ‖g‖²) for g ~ N(0, σ² I_d) (Lemma
+    2.11).
+    """
     return 4 * float(np.exp(-(eps**2) * d / 64))
 
 
 @checked
 def norm_log_tail(eps: float, d: int) -> float:
-    """log P(‖g‖²/d > 1 + ε/4), exact: what eq. (C.1) bounds by log 2 - ε² d/64, which fails for large d.
+    """log P(‖g‖²/d > 1 + ε/4), exact: what eq. (C.1) bounds by log 2 - ε² d/64, which fails for
+    large d.
 
     The rate is (t - log(1 + t))/2 with t = ε/4, which is below t²/4.
     """
@@ -150,20 +176,28 @@ def norm_log_tail_as_printed(eps: float, d: int) -> float:
 
 @checked
 def norm_log_tail_bound(eps: float, d: int) -> float:
-    """The bound log 2 - d (t - log(1 + t))/2 with t = ε/4: Cramér's bound on both tails, in place of eq. (C.1)."""
+    """The bound log 2 - d (t - log(1 + t))/2 with t = ε/4: Cramér's bound on both tails, in place
+    of eq. (C.1).
+    """
     t = eps / 4
     return float(np.log(2) - d * (t - np.log1p(t)) / 2)
 
 
 @checked
 def frobenius_share(tau: float, probability: float) -> float:
-    """c_σ = τ² p/2: ‖σ(W A)‖_F² ≥ (1 - ε) c_σ (k/d) ‖A‖_F² with high probability; the proof gives τ² p (Lemma 2.12)."""
+    """c_σ = τ² p/2: ‖σ(W A)‖_F² ≥ (1 - ε) c_σ (k/d) ‖A‖_F² with high probability; the proof gives
+    τ² p (Lemma 2.12).
+    """
     return tau**2 * probability / 2
 
 
 @checked
-def residual_bound(x: Float[Array, "d n"], h: Float[Array, "k n"], delta: ArrayLike) -> Float[Array, "..."]:
-    """((1+δ)/(1-δ)) (‖X‖_F² + (d/k)‖H‖_F²)/max{‖X‖_op², (d/k)‖H‖_op²} ≥ st(X + W H), W iid N(0, 1/k) (Lemma 2.13)."""
+def residual_bound(
+    x: Float[Array, "d n"], h: Float[Array, "k n"], delta: ArrayLike
+) -> Float[Array, "..."]:
+    """((1+δ)/(1-δ)) (‖X‖_F² + (d/k)‖H‖_F²)/max{‖X‖_op², (d/k)‖H‖_op²} ≥ st(X + W H), W iid N(0,
+    1/k) (Lemma 2.13).
+    """
     share, delta = x.shape[0] / h.shape[0], jnp.asarray(delta, x.dtype)
     frobenius = jnp.sum(x**2) + share * jnp.sum(h**2)
     spectral = jnp.maximum(spectral_norm(x) ** 2, share * spectral_norm(h) ** 2)
@@ -178,7 +212,9 @@ class ColumnNorms(NamedTuple):
 
 
 class BlockBounds(NamedTuple):
-    """Bounds on the stable ranks in a ReLU decoder block at initialization, by the names of `models.decoder_block` (Proposition 2.14)."""
+    """Bounds on the stable ranks in a ReLU decoder block at initialization, by the names of
+    `models.decoder_block` (Proposition 2.14).
+    """
 
     attention_input: Float[Array, "..."]
     after_attention: Float[Array, "..."]
@@ -189,8 +225,12 @@ class BlockBounds(NamedTuple):
 
 @checked
 def block_bounds(stable_rank: ArrayLike, norms: ColumnNorms, delta: ArrayLike) -> BlockBounds:
-    """The five bounds of Proposition 2.14 for an input X with st(X) and column norms as given; 0 < δ < 1/4."""
-    st, low, high, delta = (jnp.asarray(x, jnp.result_type(float)) for x in (stable_rank, *norms, delta))
+    """The five bounds of Proposition 2.14 for an input X with st(X) and column norms as given; 0 <
+    δ < 1/4.
+    """
+    st, low, high, delta = (
+        jnp.asarray(x, jnp.result_type(float)) for x in (stable_rank, *norms, delta)
+    )
     grown = (1 + delta) / (1 - delta)
     return BlockBounds(
         attention_input=high / low * st,
@@ -203,8 +243,12 @@ def block_bounds(stable_rank: ArrayLike, norms: ColumnNorms, delta: ArrayLike) -
 
 @checked
 def norms_after(norms: ColumnNorms, delta: ArrayLike, blocks: int) -> ColumnNorms:
-    """c_-^(ℓ) = (1-δ)^(2ℓ) c_- and c_+^(ℓ) = r^ℓ c_+ + 2 Σ_{j=1}^ℓ r^j, r = (1+δ)²: column norms after ℓ blocks (Corollary 2.15)."""
+    """c_-^(ℓ) = (1-δ)^(2ℓ) c_- and c_+^(ℓ) = r^ℓ c_+ + 2 Σ_{j=1}^ℓ r^j, r = (1+δ)²: column norms
+    after ℓ blocks (Corollary 2.15).
+    """
     low, high, delta = (jnp.asarray(x, jnp.result_type(float)) for x in (*norms, delta))
     r = (1 + delta) ** 2
     powers = jnp.stack([r**j for j in range(1, blocks + 1)]) if blocks else jnp.zeros((1,))
-    return ColumnNorms((1 - delta) ** (2 * blocks) * low, r**blocks * high + 2 * jnp.sum(powers, axis=0))
+    return ColumnNorms(
+        (1 - delta) ** (2 * blocks) * low, r**blocks * high + 2 * jnp.sum(powers, axis=0)
+    )

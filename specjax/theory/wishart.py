@@ -1,4 +1,6 @@
-"""Moments of the Wishart matrix W = U Uᵀ, U ∈ R^{d×k} with independent N(0, 1) entries: E[Wᵐ] = α_m I_d."""
+"""Moments of the Wishart matrix W = U Uᵀ, U ∈ R^{d×k} with independent N(0, 1) entries: E[Wᵐ] = α_m
+I_d.
+"""
 
 from jaxtyping import Array, ArrayLike, Float
 
@@ -8,7 +10,9 @@ from specjax.theory.closed_forms import check_in, floats, in_float64
 
 @in_float64
 @checked
-def wishart_moments(d: ArrayLike, k: ArrayLike) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
+def wishart_moments(
+    d: ArrayLike, k: ArrayLike
+) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
     """α_1, α_2, α_3: the diagonal entries of E[W], E[W²], E[W³]; exact (outer-product, eqs. 8-10).
 
     Args:

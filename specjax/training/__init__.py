@@ -1,4 +1,6 @@
-"""Training one network on real data: texts, loops that record and stop at NaN, telemetry of ranks, checkpoints, several devices."""
+"""Training one network on real data: texts, loops that record and stop at NaN, telemetry of ranks,
+checkpoints, several devices.
+"""
 
 from specjax.arguments import checked
 from specjax.training import in_context as in_context

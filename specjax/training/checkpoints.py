@@ -1,7 +1,8 @@
-"""Trainings on disk, by orbax: a folder with the last two checkpoints, each whole or absent, and what they are checkpoints of.
+"""Trainings on disk, by orbax: a folder with the last two checkpoints, each whole or absent, and
+what they are checkpoints of.
 
-A checkpoint has the checksums of its arrays. One that is damaged later is set aside, and the training goes on from the one before. Who
-trains holds `FOLDER/lock`.
+A checkpoint has the checksums of its arrays. One that is damaged later is set aside, and the
+training goes on from the one before. Who trains holds `FOLDER/lock`.
 """
 
 import glob
@@ -49,12 +50,14 @@ class _DamagedError(Exception):
 class Checkpoints:
     """The checkpoints of one training in `folder`, which is made if there is none.
 
-    `configuration` is what makes a training this one and no other (sizes, seeds, the optimizer's name): numbers, texts, None, and lists
-    of these, stored beside the arrays, so that a run is never continued as another.
+    `configuration` is what makes a training this one and no other (sizes, seeds, the optimizer's
+    name): numbers, texts, None, and lists of these, stored beside the arrays, so that a run is
+    never continued as another.
 
     Raises:
         ModuleNotFoundError: without orbax, which comes with the extra `train`.
-        ValueError: a value of another kind in the configuration, or a folder with `*`, `?` or `[` in its path, a pattern for orbax.
+        ValueError: a value of another kind in the configuration, or a folder with `*`, `?` or `[`
+            in its path, a pattern for orbax.
         StoreError: the folder cannot be made.
 
     """
@@ -63,12 +66,14 @@ class Checkpoints:
         try:
             self._orbax = import_module("orbax.checkpoint")
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("Checkpoints need orbax: pip install orbax-checkpoint.") from error
+            raise ModuleNotFoundError(
+                "Checkpoints need orbax: pip install orbax-checkpoint."
+            ) from error
         self.folder = Path(folder).absolute()
         if glob.escape(str(self.folder)) != str(self.folder):
             raise ValueError(
-                f"Checkpoints cannot be written to {self.folder}, because orbax reads *, ? and [ in a path as a pattern; choose another "
-                "folder."
+                f"Checkpoints cannot be written to {self.folder}, because orbax reads *, ? and [ in"
+                " a path as a pattern; choose another folder."
             )
         self._configuration = {name: _plain(name, value) for name, value in configuration.items()}
         self._made: Mapping[str, str] = {}  # by what the checkpoint that is continued was made
@@ -85,7 +90,8 @@ class Checkpoints:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Within the block no other process trains into this folder. On a disk that can only be read, what is there may be read.
+        """Within the block no other process trains into this folder. On a disk that can only be
+        read, what is there may be read.
 
         Raises:
             StoreError: another process trains into it.
@@ -103,16 +109,25 @@ class Checkpoints:
             yield
 
     def require_writable(self) -> None:
-        """Raises StoreError if the folder could not be locked for `writing`: before steps are taken that could not be kept."""
+        """Raises StoreError if the folder could not be locked for `writing`: before steps are taken
+        that could not be kept.
+        """
         with self._in_one_sentence():
             if self._refused is not None:
                 raise self._refused
 
     def save(self, step: int, tree: object, made: Mapping[str, str] | None = None) -> None:
-        """Stores a tree of arrays as the checkpoint of a step; `made` are digests of what it was made by, for `require_same`."""
+        """Stores a tree of arrays as the checkpoint of a step; `made` are digests of what it was
+        made by, for `require_same`.
+        """
         args = self._orbax.args
         arrays = {name: _digest(leaf) for name, leaf in _arrays(tree).items()}
-        described = {"step": step, "configuration": self._configuration, "arrays": arrays, "made": dict(made or {})}
+        described = {
+            "step": step,
+            "configuration": self._configuration,
+            "arrays": arrays,
+            "made": dict(made or {}),
+        }
         run = args.StandardSave(jax.tree.leaves(tree))
         description = args.JsonSave({"checksum": _checksum(described), **described})
         with self._in_one_sentence():
@@ -122,11 +137,13 @@ class Checkpoints:
             shutil.rmtree(self.folder / str(old), ignore_errors=True)
 
     def latest(self, like: Tree) -> Tree:
-        """The newest whole checkpoint, or `like` itself where there is none: every array is that of its path in the tree.
+        """The newest whole checkpoint, or `like` itself where there is none: every array is that of
+        its path in the tree.
 
         Raises:
-            ValueError: for a checkpoint of another configuration, or of arrays of other paths, shapes or dtypes. Optimizers whose
-                states are alike, as those of two learning rates are, only the configuration tells apart.
+            ValueError: for a checkpoint of another configuration, or of arrays of other paths,
+                shapes or dtypes. Optimizers whose states are alike, as those of two learning rates
+                are, only the configuration tells apart.
             StoreError: there are checkpoints, and each is damaged.
 
         Warns:
@@ -150,17 +167,23 @@ class Checkpoints:
             return found
         if damaged:
             reasons = "; ".join(f"step {step}: {reason}" for step, reason in damaged.items())
-            told = f"None of the checkpoints in {self.folder} can be read ({reasons}); delete them to begin anew."
+            told = (
+                f"None of the checkpoints in {self.folder} can be read ({reasons}); delete them to"
+                " begin anew."
+            )
             raise StoreError(told) from damaged[max(damaged)]
         return None
 
     def require_same(self, made: Mapping[str, str]) -> None:
-        """Raises ValueError if the checkpoint that is continued was made by something else, as far as both say what."""
+        """Raises ValueError if the checkpoint that is continued was made by something else, as far
+        as both say what.
+        """
         for name, digest in made.items():
             if self._made.get(name, digest) != digest:
                 what = name.partition(" (")[0]
                 raise ValueError(
-                    f"The checkpoint in {self.folder} is of a training with another {what}; take another folder for this one."
+                    f"The checkpoint in {self.folder} is of a training with another {what}; take"
+                    " another folder for this one."
                 )
 
     def _read(self, step: int, like: Callable[[int], Tree]) -> Tree:
@@ -195,8 +218,11 @@ class Checkpoints:
     def _restore(self, step: int, **args: Any) -> Any:
         (name,) = args
         try:
-            return self._checkpointer.restore(self.folder / str(step), args=self._orbax.args.Composite(**args))[name]
-        except Exception as error:  # of damaged files orbax and tensorstore raise whatever they meet, over many lines
+            return self._checkpointer.restore(
+                self.folder / str(step), args=self._orbax.args.Composite(**args)
+            )[name]
+        # of damaged files orbax and tensorstore raise whatever they meet, over many lines
+        except Exception as error:
             raise _DamagedError(type(error).__name__) from error
 
     def _steps(self) -> list[int]:
@@ -209,7 +235,9 @@ class Checkpoints:
         return keeping.in_one_sentence(f"The folder {self.folder}", "checkpoints")
 
     def _set_aside(self, step: int, whole: int) -> None:
-        """Renames a damaged checkpoint, which would stand in the way of that of the same step, and says so."""
+        """Renames a damaged checkpoint, which would stand in the way of that of the same step, and
+        says so.
+        """
         told = f"The checkpoint of step {step} in {self.folder} is damaged"
         if self._refused is None and jax.process_index() == 0:
             names = (f"{ASIDE}{step}{'' if number == 0 else f'-{number}'}" for number in count())
@@ -217,31 +245,42 @@ class Checkpoints:
             (self.folder / str(step)).rename(self.folder / aside)
             told += f", and kept as {aside}"
         warnings.warn(
-            f"{told}; the training goes on from that of step {whole}.", DamagedCheckpointWarning, stacklevel=5
+            f"{told}; the training goes on from that of step {whole}.",
+            DamagedCheckpointWarning,
+            stacklevel=5,
         )
 
-    def _check(self, stored: Mapping[str, Any], stored_arrays: Iterable[str], arrays: Iterable[str]) -> None:
+    def _check(
+        self, stored: Mapping[str, Any], stored_arrays: Iterable[str], arrays: Iterable[str]
+    ) -> None:
         for name in sorted({*stored, *self._configuration}):
-            then, now = (_text(each[name]) if name in each else "absent" for each in (stored, self._configuration))
+            then, now = (
+                _text(each[name]) if name in each else "absent"
+                for each in (stored, self._configuration)
+            )
             if then != now:
                 raise ValueError(
-                    f"The checkpoint in {self.folder} is of a training with {name}={then}, not {now}; take another folder for this one."
+                    f"The checkpoint in {self.folder} is of a training with {name}={then}, not"
+                    f" {now}; take another folder for this one."
                 )
         if set(stored_arrays) != set(arrays):
             raise ValueError(
-                f"The checkpoint in {self.folder} has {_beyond(stored_arrays, arrays)}, where this training has "
-                f"{_beyond(arrays, stored_arrays)}; take another folder for this one."
+                f"The checkpoint in {self.folder} has {_beyond(stored_arrays, arrays)}, where this"
+                f" training has {_beyond(arrays, stored_arrays)}; take another folder for this one."
             )
 
 
 def kept(programs: Sequence[jax.stages.Traced], start: object) -> Checkpoints | None:
-    """The checkpoints that `keeping` has for the training with these programs, from the arrays in `start`.
+    """The checkpoints that `keeping` has for the training with these programs, from the arrays in
+    `start`.
 
-    None without orbax: such a training is computed as a whole or not at all, and a warning in the log says so.
+    None without orbax: such a training is computed as a whole or not at all, and a warning in the
+        log says so.
     """
     if find_spec("orbax") is None:
         logger.warning(
-            "this training is not kept while it runs, because orbax is missing: pip install orbax-checkpoint"
+            "this training is not kept while it runs, because orbax is missing: pip install"
+            " orbax-checkpoint"
         )
         return None
     versions = {f"{package}_version": version(package) for package in ("specjax", "jax", "jaxlib")}
@@ -256,17 +295,25 @@ def kept(programs: Sequence[jax.stages.Traced], start: object) -> Checkpoints | 
 def _arrays(tree: object) -> dict[str, Any]:
     """The arrays of a tree by what is known of them: path, dtype and shape."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {f"{jax.tree_util.keystr(path)} {leaf.dtype}{list(leaf.shape)}": leaf for path, leaf in leaves}
+    return {
+        f"{jax.tree_util.keystr(path)} {leaf.dtype}{list(leaf.shape)}": leaf
+        for path, leaf in leaves
+    }
 
 
 def _beyond(arrays: Iterable[str], others: Iterable[str]) -> str:
     """The first of the arrays that are not among the others."""
     rest = [name for name in arrays if name not in set(others)]
-    return ", ".join(rest[:NAMED]) + (f" and {len(rest) - NAMED} more" if len(rest) > NAMED else "") or "none"
+    return (
+        ", ".join(rest[:NAMED]) + (f" and {len(rest) - NAMED} more" if len(rest) > NAMED else "")
+        or "none"
+    )
 
 
 def digests(**functions: jax.stages.Traced) -> dict[str, str]:
-    """Digests of programs by name, for `require_same`, which are compared only among equal versions of JAX on equal platforms."""
+    """Digests of programs by name, for `require_same`, which are compared only among equal versions
+    of JAX on equal platforms.
+    """
     by = f"jax {version('jax')}, jaxlib {version('jaxlib')}, {jax.default_backend()}"
     return {f"{name} (by {by})": keeping.digest([traced]) for name, traced in functions.items()}
 
@@ -279,15 +326,20 @@ def _plain(name: str, value: Any) -> Any:
         return {str(key): _plain(name, each) for key, each in value.items()}
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    if hasattr(value, "tolist") and isinstance(found := value.tolist(), str | bool | int | float | list):
+    if hasattr(value, "tolist") and isinstance(
+        found := value.tolist(), str | bool | int | float | list
+    ):
         return found
     raise ValueError(
-        f"The configuration of checkpoints has {name}={value!r}, of type {type(value).__name__}; give numbers, texts, or lists of these."
+        f"The configuration of checkpoints has {name}={value!r}, of type {type(value).__name__};"
+        " give numbers, texts, or lists of these."
     )
 
 
 def _text(value: Any) -> str:
-    """A value of a configuration as a refusal shows it, by which it is also compared: NaN is NaN, and 1.0 is 1."""
+    """A value of a configuration as a refusal shows it, by which it is also compared: NaN is NaN,
+    and 1.0 is 1.
+    """
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, dict):

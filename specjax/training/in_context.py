@@ -1,6 +1,8 @@
-"""Transformers that learn to recall in context, by several optimizers on the same batches (associative-memory, Appendix D.2).
+"""Transformers that learn to recall in context, by several optimizers on the same batches
+(associative-memory, Appendix D.2).
 
-Batches are drawn inside the training loop. The task is `specjax.models.recall`; `paper_optimizers` are the three that the paper compares.
+Batches are drawn inside the training loop. The task is `specjax.models.recall`; `paper_optimizers`
+are the three that the paper compares.
 """
 
 from collections.abc import Sequence
@@ -23,8 +25,10 @@ OPTIMIZERS = ("muon", "adamw", "sgd")
 MOMENTUM, ADAM_DECAYS, WEIGHT_DECAY = 0.9, (0.9, 0.99), 0.01
 NEWTON_SCHULZ_STEPS = 5
 RECORDED = ("inside", "outside", "recalled", "shuffled", "diverged")
-"""Accuracies on sequences of the training distribution and of uniform triggers and outputs, both drawn for evaluation; R(W_V) of the second
-block, and with the items to be recalled moved on by one; whether the loss was once not finite: the run has stopped before."""
+"""Accuracies on sequences of the training distribution and of uniform triggers and outputs, both
+drawn for evaluation; R(W_V) of the second block, and with the items to be recalled moved on by one;
+whether the loss was once not finite: the run has stopped before.
+"""
 
 
 def train_to_recall(
@@ -37,23 +41,29 @@ def train_to_recall(
     iterations: tuple[int, ...],
     evaluation: int,
 ) -> dict[str, Array]:
-    """What is `RECORDED` of each optimizer, all from one initialization on one batch a step, at the start and after `iterations`.
+    """What is `RECORDED` of each optimizer, all from one initialization on one batch a step, at the
+    start and after `iterations`.
 
     Args:
-        key: Of weights, batches and evaluation, of which those of step t do not depend on the number of steps.
+        key: Of weights, batches and evaluation, of which those of step t do not depend on the
+            number of steps.
         task: Sequences whose items are to be recalled.
         architecture: Of the transformer, with a head.
         optimizers: Of the whole model, as `paper_optimizers` makes them.
         batch: Sequences of a step.
-        exponents: α_t of the triggers and α_o of the outputs in training; power laws, 0 where they are uniform.
+        exponents: α_t of the triggers and α_o of the outputs in training; power laws, 0 where they
+            are uniform.
         iterations: Steps after which to evaluate, ascending.
-        evaluation: Sequences of each evaluation, of the distribution of training and of the uniform one.
+        evaluation: Sequences of each evaluation, of the distribution of training and of the uniform
+            one.
 
     Returns:
         Arrays (1 + len(iterations), len(optimizers)) by the names in `RECORDED`.
     """
     width = architecture.width
-    held_out = jax.vmap(lambda one, trigger, output: recall.sample(one, task, evaluation, trigger, output))(
+    held_out = jax.vmap(
+        lambda one, trigger, output: recall.sample(one, task, evaluation, trigger, output)
+    )(
         jnp.stack([stream(key, "inside"), stream(key, "outside")]),
         *(jnp.stack([exponent, jnp.zeros_like(exponent)]) for exponent in exponents),
     )
@@ -76,16 +86,22 @@ def train_to_recall(
         return {"inside": inside, "outside": outside, "recalled": recalled, "shuffled": shuffled}
 
     params = transformer.init(stream(key, "weights"), architecture)
-    found, stopped = train_side_by_side(optimizers, params, loss, batch_of, (0, *iterations), record)
+    found, stopped = train_side_by_side(
+        optimizers, params, loss, batch_of, (0, *iterations), record
+    )
     return found | {"diverged": stopped}
 
 
-def paper_optimizers(rates: Float[Array, " 3"], width: AnySize) -> list[optax.GradientTransformation]:
-    """Muon, AdamW and SGD at these learning rates, for a transformer of a width, which may be padded; their order is `OPTIMIZERS`.
+def paper_optimizers(
+    rates: Float[Array, " 3"], width: AnySize
+) -> list[optax.GradientTransformation]:
+    """Muon, AdamW and SGD at these learning rates, for a transformer of a width, which may be
+    padded; their order is `OPTIMIZERS`.
 
-    What the paper leaves unsaid: W_O is folded into W_V, as in Bietti et al. (2023) and in R(W_V); Muon's steps have the root mean square
-    of AdamW's, 0.2 √max(out, in), so that its learning rate serves the AdamW of embedding, positions and head too; weight decay is
-    decoupled for Muon and AdamW, and part of the gradient for SGD, as in torch.
+    What the paper leaves unsaid: W_O is folded into W_V, as in Bietti et al. (2023) and in R(W_V);
+    Muon's steps have the root mean square of AdamW's, 0.2 √max(out, in), so that its learning rate
+    serves the AdamW of embedding, positions and head too; weight decay is decoupled for Muon and
+    AdamW, and part of the gradient for SGD, as in torch.
     """
     return [_muon(rates[0], width), _adamw(rates[1]), _sgd(rates[2])]
 
@@ -93,7 +109,9 @@ def paper_optimizers(rates: Float[Array, " 3"], width: AnySize) -> list[optax.Gr
 def moved_on(model: Transformer, task: Recall) -> Transformer:
     """The model that predicts, where it would predict an item of V, the next one in its place."""
     assert model.head is not None  # of an architecture that has one
-    head = jnp.concatenate([model.head[: padded(task.items)], jnp.roll(model.head[padded(task.items) :], 1, axis=0)])
+    head = jnp.concatenate(
+        [model.head[: padded(task.items)], jnp.roll(model.head[padded(task.items) :], 1, axis=0)]
+    )
     return eqx.tree_at(lambda one: one.head, model, head)
 
 

@@ -1,4 +1,6 @@
-"""Several optimizers from one start on the same batches, inside one program: for measurements of sweeps, where every run is a small one."""
+"""Several optimizers from one start on the same batches, inside one program: for measurements of
+sweeps, where every run is a small one.
+"""
 
 from collections.abc import Callable, Sequence
 from numbers import Integral
@@ -29,8 +31,8 @@ def train_side_by_side(
 ) -> tuple[PyTree, Bool[Array, "lengths optimizers"]]:
     """Trains with each optimizer from `params`; a run whose loss is not finite stops there, alone.
 
-    The models of all optimizers lie along the first axis of every leaf, so that forward and backward passes compile once. Pure, to be
-    called under `jax.jit` and `jax.vmap`.
+    The models of all optimizers lie along the first axis of every leaf, so that forward and
+    backward passes compile once. Pure, to be called under `jax.jit` and `jax.vmap`.
 
     Args:
         optimizers: One for each run.
@@ -41,7 +43,8 @@ def train_side_by_side(
         record: Of the parameters of all runs, stacked, a tree of arrays.
 
     Returns:
-        What `record` has returned, stacked along a first axis of `lengths`; and which runs had stopped by then.
+        What `record` has returned, stacked along a first axis of `lengths`; and which runs had
+        stopped by then.
 
     Raises:
         ValueError: no optimizer, or lengths that do not ascend from 0 or more.
@@ -54,7 +57,8 @@ def train_side_by_side(
         raise ValueError(f"lengths needs numbers of steps, got {shown(lengths)}.")
     if list(lengths) != sorted(set(lengths)) or min(lengths, default=-1) < 0:
         raise ValueError(
-            f"lengths needs different numbers of steps in ascending order from 0 on, got {tuple(lengths)}."
+            "lengths needs different numbers of steps in ascending order from 0 on, got"
+            f" {tuple(lengths)}."
         )
 
     def step(t: Int[Array, ""], state: _State) -> _State:
@@ -63,7 +67,9 @@ def train_side_by_side(
         alive = state.alive & jnp.isfinite(losses)
         moved, moments = [], []
         for i, (one, before) in enumerate(zip(optimizers, state.moments, strict=True)):
-            weights, gradient = (jax.tree.map(lambda leaf, i=i: leaf[i], tree) for tree in (state.params, gradients))
+            weights, gradient = (
+                jax.tree.map(lambda leaf, i=i: leaf[i], tree) for tree in (state.params, gradients)
+            )
             updates, after = one.update(gradient, before, weights)
             moved.append(optax.apply_updates(weights, updates))
             moments.append(after)

@@ -1,4 +1,6 @@
-"""Ranks along a training: of the activations that feed every linear map, and of its gradient (spectral-criterion, Table 1)."""
+"""Ranks along a training: of the activations that feed every linear map, and of its gradient
+(spectral-criterion, Table 1).
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,13 +19,17 @@ from specjax.spectral import CUBIC, NewtonSchulz
 from specjax.spectral.scaling import at_least_float32
 
 ITERATIONS = 30
-"""Of Newton and Schulz' cubic: singular values above 1e-4 of the largest come within 1e-6 of 1, and lower ones add nothing to ‖G‖_*."""
+"""Of Newton and Schulz' cubic: singular values above 1e-4 of the largest come within 1e-6 of 1, and
+lower ones add nothing to ‖G‖_*.
+"""
 
 
 class Ranks(NamedTuple):
-    """Trees like the parameters, with None for those in no linear map, and a number for each matrix of a stacked one.
+    """Trees like the parameters, with None for those in no linear map, and a number for each matrix
+    of a stacked one.
 
-    Of a parameter in several products st(A) is the largest and nr(G) the smallest, so that nr(G)/st(A) is at most that of each.
+    Of a parameter in several products st(A) is the largest and nr(G) the smallest, so that
+    nr(G)/st(A) is at most that of each.
     """
 
     stable: PyTree
@@ -34,13 +40,19 @@ class Ranks(NamedTuple):
 
 @checked
 def measure_ranks(
-    loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: PyTree, *, splits: Splits | None = None
+    loss: Callable[[PyTree, PyTree], Any],
+    params: PyTree,
+    batch: PyTree,
+    *,
+    splits: Splits | None = None,
 ) -> Ranks:
-    """Both ranks of every linear map on a batch; a pure function without decompositions, to be jitted with a training step.
+    """Both ranks of every linear map on a batch; a pure function without decompositions, to be
+    jitted with a training step.
 
-    Which axes of a parameter are the inputs of its matrices, which the outputs, and which count matrices, is read off the products that it
-    enters, as for `diagnostics.layer_report`: a kernel (d, heads, head) that maps d to heads · head is one matrix. Of several matrices
-    side by side in a leaf, which `diagnostics.matrix_layout(...).splits` names, nr(G) is the smallest.
+    Which axes of a parameter are the inputs of its matrices, which the outputs, and which count
+    matrices, is read off the products that it enters, as for `diagnostics.layer_report`: a kernel
+    (d, heads, head) that maps d to heads · head is one matrix. Of several matrices side by side in
+    a leaf, which `diagnostics.matrix_layout(...).splits` names, nr(G) is the smallest.
 
     Returns:
         Ranks in float32, or in a wider dtype of the parameters.
@@ -53,6 +65,8 @@ def measure_ranks(
     gradients = jax.grad(probe.loss)(probe.leaves, probe.batch)
     maps = probe.maps_of_this_trace()
     matrices = [at_least_float32(m.matrices(gradients[m.leaf])) for m in maps]
-    ranks = map_stacked(lambda stack: nuclear_rank(stack, NewtonSchulz(ITERATIONS, CUBIC)), map(listed, matrices))
+    ranks = map_stacked(
+        lambda stack: nuclear_rank(stack, NewtonSchulz(ITERATIONS, CUBIC)), map(listed, matrices)
+    )
     nuclear = [rank.reshape(g.shape[:-2]) for rank, g in zip(ranks, matrices, strict=True)]
     return Ranks(stable_ranks_of(probe, maps), probe.by_parameter(maps, nuclear, jnp.minimum))

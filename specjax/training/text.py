@@ -1,7 +1,9 @@
-"""Text as bytes: a training and a validation part, batches that are a function of a key, and what a model must beat.
+"""Text as bytes: a training and a validation part, batches that are a function of a key, and what a
+model must beat.
 
-Without a file the text is Python's own help: 0.46 MB of English prose and examples. It is that of Python 3.11.7, whichever runs, so that
-losses are comparable; a copy is kept in `help/`, under the licence of Python that lies beside it.
+Without a file the text is Python's own help: 0.46 MB of English prose and examples. It is that of
+Python 3.11.7, whichever runs, so that losses are comparable; a copy is kept in `help/`, under the
+licence of Python that lies beside it.
 """
 
 import gzip
@@ -41,12 +43,16 @@ def load(path: str | PathLike[str] | None = None, *, held_out: float = 0.1) -> T
     data = np.frombuffer(contents, np.uint8)
     cut = round(len(data) * (1 - held_out))
     if not 0 < cut < len(data):
-        raise ValueError(f"{_named(path)} has {len(data)} bytes, too few for a training and a validation part.")
+        raise ValueError(
+            f"{_named(path)} has {len(data)} bytes, too few for a training and a validation part."
+        )
     return Text(data[:cut], data[cut:])
 
 
 @checked
-def draw(data: Shaped[Array, " n"], key: Key[Array, ""], count: int, length: int) -> Int[Array, "count _"]:
+def draw(
+    data: Shaped[Array, " n"], key: Key[Array, ""], count: int, length: int
+) -> Int[Array, "count _"]:
     """Stretches of length + 1 bytes from anywhere in the data, with replacement.
 
     Raises:
@@ -60,7 +66,9 @@ def draw(data: Shaped[Array, " n"], key: Key[Array, ""], count: int, length: int
 
 @checked
 def stretches(data: UInt8[np.ndarray, " n"], count: int, length: int) -> Int[np.ndarray, "count _"]:
-    """`count` stretches at equal distances: always the same ones, for validation. Raises as `draw`."""
+    """`count` stretches at equal distances: always the same ones, for validation. Raises as
+    `draw`.
+    """
     _check_length(len(data), length)
     starts = np.linspace(0, len(data) - length - 1, count).astype(int)
     return data[starts[:, None] + np.arange(length + 1)].astype(np.int32)
@@ -68,7 +76,9 @@ def stretches(data: UInt8[np.ndarray, " n"], count: int, length: int) -> Int[np.
 
 @checked
 def unigram_entropy(data: UInt8[np.ndarray, " n"]) -> float:
-    """-Σ f log f over the frequencies of bytes, in nats: the least loss of a model that knows no context."""
+    """-Σ f log f over the frequencies of bytes, in nats: the least loss of a model that knows no
+    context.
+    """
     if data.dtype != np.uint8:
         raise ValueError(f"The data of a text are bytes, got {data.dtype}; take load(path).")
     frequencies = np.bincount(data, minlength=VOCABULARY) / len(data)
@@ -80,7 +90,9 @@ def _contents(path: Path) -> bytes:
     try:
         contents = path.read_bytes()
     except OSError as error:
-        raise ValueError(f"The text {path} cannot be read ({error.strerror}); give the path of a text file.") from error
+        raise ValueError(
+            f"The text {path} cannot be read ({error.strerror}); give the path of a text file."
+        ) from error
     if not contents:
         raise ValueError(f"The text {path} is empty; give a file with some text in it.")
     return contents
@@ -93,5 +105,6 @@ def _named(path: str | PathLike[str] | None) -> str:
 def _check_length(available: int, length: int) -> None:
     if length < 1 or available < length + 1:
         raise ValueError(
-            f"Stretches of {length} bytes and the next one cannot be cut from {available} bytes; give a longer text or a shorter context."
+            f"Stretches of {length} bytes and the next one cannot be cut from {available} bytes;"
+            " give a longer text or a shorter context."
         )

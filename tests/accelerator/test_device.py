@@ -1,6 +1,8 @@
-"""What JAX's first device computes is what the CPU computes: draws, polar factors, products, sweeps. `scripts/accelerator.sh` runs these.
+"""What JAX's first device computes is what the CPU computes: draws, polar factors, products,
+sweeps. `scripts/accelerator.sh` runs these.
 
-On a machine without an accelerator both are the CPU, which shows that the tests run and nothing else.
+On a machine without an accelerator both are the CPU, which shows that the tests run and nothing
+else.
 """
 
 import os
@@ -28,12 +30,15 @@ METHODS = {
 def on_both(function, *arguments):
     """What a function returns on the device and on the CPU, as NumPy arrays."""
     return tuple(
-        np.asarray(jax.jit(function)(*jax.device_put(arguments, device)), np.float64) for device in (DEVICE, CPU)
+        np.asarray(jax.jit(function)(*jax.device_put(arguments, device)), np.float64)
+        for device in (DEVICE, CPU)
     )
 
 
 def spectrum(rows, columns, condition):
-    """A matrix with singular values from 1 down to 1/condition, and its polar factor, in float64."""
+    """A matrix with singular values from 1 down to 1/condition, and its polar factor, in
+    float64.
+    """
     rng, k = np.random.default_rng(0), min(rows, columns)
     u, v = (np.linalg.qr(rng.normal(size=(n, k)))[0] for n in (rows, columns))
     return (u * np.geomspace(1, 1 / condition, k)) @ v.T, u @ v.T
@@ -48,7 +53,9 @@ def test_draws_have_the_same_bits(draw, padded):
 
 
 def test_normal_draws_differ_by_rounding_of_the_inverse_error_function_alone():
-    device, cpu = on_both(lambda key: sizes.normal(key, (sizes.Size(256, 200), 128)), jax.random.key(0))
+    device, cpu = on_both(
+        lambda key: sizes.normal(key, (sizes.Size(256, 200), 128)), jax.random.key(0)
+    )
     np.testing.assert_allclose(device, cpu, rtol=2e-6, atol=2e-7)
 
 
@@ -56,15 +63,19 @@ def test_normal_draws_differ_by_rounding_of_the_inverse_error_function_alone():
 @pytest.mark.parametrize("shape", [(128, 128), (64, 256)])
 def test_polar_factors_are_as_exact_as_float32(name, shape):
     x, expected = spectrum(*shape, condition=100.0)
-    found = np.asarray(jax.jit(lambda x: spectral.polar(x, METHODS[name]))(jnp.asarray(x, jnp.float32)), np.float64)
-    # A method of steps ends within what its steps promise; TF32, which has ten bits, would leave 1e-3 and more of every one.
+    found = np.asarray(
+        jax.jit(lambda x: spectral.polar(x, METHODS[name]))(jnp.asarray(x, jnp.float32)), np.float64
+    )
+    # A method of steps ends within what its steps promise; TF32, which has ten bits, would leave
+    # 1e-3 and more of every one.
     assert np.linalg.norm(found - expected, 2) < (2e-2 if name == "Polar Express" else 2e-4)
 
 
 def test_products_are_not_rounded_to_tf32():
     x = np.random.default_rng(1).normal(size=(512, 512)) / 512**0.5
     found = np.asarray(
-        jax.jit(lambda x: spectral.spectral_map(x, lambda s: s**2))(jnp.asarray(x, jnp.float32)), np.float64
+        jax.jit(lambda x: spectral.spectral_map(x, lambda s: s**2))(jnp.asarray(x, jnp.float32)),
+        np.float64,
     )
     u, s, vt = np.linalg.svd(x)
     np.testing.assert_allclose(found, (u * s**2) @ vt, atol=2e-5)
@@ -83,7 +94,8 @@ def test_in_float64_polar_factors_are_as_exact_as_float64(name):
 @pytest.mark.parametrize(
     ("operands", "dtype", "limit"),
     [
-        # Operands of ten bits, as those of TF32, are off by more than the first limit and by less than the second.
+        # Operands of ten bits, as those of TF32, are off by more than the first limit and by less
+        # than the second.
         (None, jnp.float32, 1e-3),
         (jnp.float16, jnp.float32, 1e-2),
         (jnp.bfloat16, jnp.float32, 0.1),
@@ -95,7 +107,9 @@ def test_five_steps_of_muon_are_those_of_float64_up_to_their_dtype(shape, operan
     with jax.enable_x64(True), jax.default_device(CPU):
         expected = np.asarray(spectral.polar(jnp.asarray(x), spectral.NewtonSchulz(5)))
     steps = spectral.NewtonSchulz(5, operands=operands)
-    found = np.asarray(jax.jit(lambda x: spectral.polar(x, steps))(jnp.asarray(x, dtype)), np.float64)
+    found = np.asarray(
+        jax.jit(lambda x: spectral.polar(x, steps))(jnp.asarray(x, dtype)), np.float64
+    )
     assert np.linalg.norm(found - expected, 2) < limit
 
 
@@ -121,7 +135,9 @@ def test_a_sweep_is_the_same_dataset(plan):
     found = []
     for platforms in ({}, {"JAX_PLATFORMS": "cpu"}):
         command = [sys.executable, "-c", SWEEP, plan]
-        done = subprocess.run(command, env={**os.environ, **platforms}, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env={**os.environ, **platforms}, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         found.append(np.array(done.stdout.split(), float))
     assert found[0].size == 48

@@ -1,4 +1,6 @@
-"""The attribution of an exponent to the orthogonalizer: on measurements whose exponents are known."""
+"""The attribution of an exponent to the orthogonalizer: on measurements whose exponents are
+known.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +23,9 @@ def half(x):
 
 
 def measure(key, method, width):
-    """A move of mean `width` by the exact factor, on a 2 × width matrix of which every entry counts."""
+    """A move of mean `width` by the exact factor, on a 2 × width matrix of which every entry
+    counts.
+    """
     x = sizes.normal(key, (2, width))
     step = spectral.polar(x, method)
     noise = 1 + 0.1 * sizes.normal(jax.random.fold_in(key, 1), (1,))[0]
@@ -75,7 +79,9 @@ def test_a_factor_that_does_not_depend_on_the_width_moves_no_exponent(data):
 
 
 def synthetic(given, exact, noise=0.2, own=0.0, seeds=400):
-    """Two power laws with relative noise over the seeds that both share, and noise of the given one alone."""
+    """Two power laws with relative noise over the seeds that both share, and noise of the given one
+    alone.
+    """
     rng = np.random.default_rng(1)
     x = np.array([8.0, 16.0, 32.0, 64.0])
     shared = 1 + noise * rng.standard_normal((len(x), seeds))
@@ -105,24 +111,38 @@ def test_the_standard_error_is_that_of_the_noise_of_its_own():
     assert found.stderr == pytest.approx(expected, rel=0.15)
     assert abs(found.shift + 0.9) < 4 * found.stderr
     shuffled = data.isel(width=[2, 0, 3, 1]).transpose("seed", "width", "orthogonalizer")
-    assert exponent_shift(shuffled, "width", orthogonalizer="mine").shift == pytest.approx(found.shift, abs=1e-12)
+    assert exponent_shift(shuffled, "width", orthogonalizer="mine").shift == pytest.approx(
+        found.shift, abs=1e-12
+    )
 
 
 def test_widths_that_are_resampled_apart_would_be_wrong_about_a_slope():
-    """One error of the given side for all widths of a seed moves no slope; taken for independent it would."""
+    """One error of the given side for all widths of a seed moves no slope; taken for independent it
+    would.
+    """
     rng = np.random.default_rng(2)
     common = xr.DataArray(1 + 0.2 * rng.standard_normal(400), dims="seed")
     data = synthetic(0.1, 1.0, noise=0.0)
-    data = xr.where(data["orthogonalizer"] == "mine", data * common, data).transpose("orthogonalizer", "width", "seed")
+    data = xr.where(data["orthogonalizer"] == "mine", data * common, data).transpose(
+        "orthogonalizer", "width", "seed"
+    )
     found = exponent_shift(data.rename("y"), "width", orthogonalizer="mine")
     assert found.stderr < 1e-12
 
 
 REFUSED = {
     "no method": ({}, measure, "attribute needs at least one method, got none; write e.g."),
-    "exact": ({"exact": SVD()}, measure, "A method needs a non-empty name without '.' and '/' other than 'exact', got"),
+    "exact": (
+        {"exact": SVD()},
+        measure,
+        "A method needs a non-empty name without '.' and '/' other than 'exact', got",
+    ),
     "dot": ({"a.b": SVD()}, measure, "A method needs a non-empty name"),
-    "no pair": ({"a": SVD()}, lambda *_, **__: {"y": 1.0}, "measure needs to return its outputs and the"),
+    "no pair": (
+        {"a": SVD()},
+        lambda *_, **__: {"y": 1.0},
+        "measure needs to return its outputs and the",
+    ),
     "taken": (
         {"a": SVD()},
         lambda *_, **__: ({"polar_error": 1.0}, jnp.ones((2, 2))),
@@ -150,7 +170,11 @@ def test_the_names_of_the_attribution_cannot_be_swept():
 
 
 def test_a_shift_needs_a_method_that_was_run():
-    with pytest.raises(ValueError, match=r"^data needs 'muon' and 'exact' along 'orthogonalizer', got"):
+    with pytest.raises(
+        ValueError, match=r"^data needs 'muon' and 'exact' along 'orthogonalizer', got"
+    ):
         exponent_shift(synthetic(0.1, 1.0), "width", orthogonalizer="muon")
     with pytest.raises(ValueError, match=r"^data needs 'mine' and 'exact'"):
-        exponent_shift(synthetic(0.1, 1.0).isel(orthogonalizer=0, drop=True), "width", orthogonalizer="mine")
+        exponent_shift(
+            synthetic(0.1, 1.0).isel(orthogonalizer=0, drop=True), "width", orthogonalizer="mine"
+        )

@@ -23,7 +23,9 @@ def times(where, factor):
 @pytest.fixture(scope="module")
 def sound():
     """A model and a batch, of NumPy."""
-    model = eqx.filter_jit(transformer.init)(jax.random.key(0), Architecture(7, 8, 6, activation="relu_squared"))
+    model = eqx.filter_jit(transformer.init)(
+        jax.random.key(0), Architecture(7, 8, 6, activation="relu_squared")
+    )
     return jax.device_get((model, Sequences(jax.random.randint(jax.random.key(1), (8, 7), 0, 7))))
 
 

@@ -1,4 +1,6 @@
-"""The report on models whose linear maps are known: what is found, that the numbers are the exact ones, what it recommends."""
+"""The report on models whose linear maps are known: what is found, that the numbers are the exact
+ones, what it recommends.
+"""
 
 from itertools import pairwise
 
@@ -27,7 +29,9 @@ def weights(*dims):
 
 @pytest.fixture(scope="module")
 def network():
-    """An MLP, a batch for which nr/st is below 1 in its first layers and above in its last, and its report with curvatures."""
+    """An MLP, a batch for which nr/st is below 1 in its first layers and above in its last, and its
+    report with curvatures.
+    """
     params = weights(12, 16, 16, 5)
     x, y = map(jnp.asarray, drawn((100, 12), (100, 5)))
 
@@ -54,7 +58,9 @@ def test_other_floats_are_told_the_ranks_of_their_matrices(dtype):
 @pytest.mark.integration
 def test_every_row_has_the_exact_ranks(network):
     model, params, (x, y), report = network
-    gradients, inputs = jax.jit(lambda p: (jax.grad(model)(p, (x, y)), mlp.layer_inputs(p, x, "tanh")))(params)
+    gradients, inputs = jax.jit(
+        lambda p: (jax.grad(model)(p, (x, y)), mlp.layer_inputs(p, x, "tanh"))
+    )(params)
     assert [row.name for row in report.rows] == ["0", "1", "2"]
     assert [row.shape for row in report.rows] == [(16, 12), (16, 16), (5, 16)]
     for row, gradient, a in zip(report.rows, gradients, inputs, strict=True):
@@ -67,14 +73,18 @@ def test_every_row_has_the_exact_ranks(network):
 
 @pytest.mark.integration
 def test_maps_of_one_shape_keep_their_places():
-    """Ranks are computed for all matrices of a shape at once, whatever other shapes come between them."""
+    """Ranks are computed for all matrices of a shape at once, whatever other shapes come between
+    them.
+    """
     params = weights(6, 6, 7, 6, 6)
     x, y = map(jnp.asarray, drawn((5, 6), (5, 6)))
 
     def loss(params, batch):
         return mlp.loss(params, batch, "tanh")
 
-    gradients, inputs = jax.jit(lambda p: (jax.grad(loss)(p, (x, y)), mlp.layer_inputs(p, x, "tanh")))(params)
+    gradients, inputs = jax.jit(
+        lambda p: (jax.grad(loss)(p, (x, y)), mlp.layer_inputs(p, x, "tanh"))
+    )(params)
     rows = layer_report(loss, params, (x, y)).rows
     assert [row.shape for row in rows] == [(6, 6), (7, 6), (6, 7), (6, 6)]
     for row, gradient, a in zip(rows, gradients, inputs, strict=True):
@@ -90,7 +100,9 @@ def test_the_curvatures_are_those_of_the_explicit_hessian(network):
     def loss(w):
         return model((params[0], w, params[2]), batch)
 
-    block, g = map(np.asarray, jax.jit(lambda w: (jax.hessian(loss)(w), jax.grad(loss)(w)))(params[layer]))
+    block, g = map(
+        np.asarray, jax.jit(lambda w: (jax.hessian(loss)(w), jax.grad(loss)(w)))(params[layer])
+    )
     block = block.reshape(256, 256)
     u, s, vt = np.linalg.svd(g)
     p = u @ vt
@@ -105,7 +117,9 @@ def test_the_curvatures_are_those_of_the_explicit_hessian(network):
 
 @pytest.mark.integration
 def test_on_a_quadratic_problem_the_decrease_ratio_is_the_exact_one():
-    """L = ½n⁻¹‖W A - Y‖²: the ratio at the best steps is nr(G)/st with tr(PBPᵀ)/tr(GBGᵀ)/‖G‖² in place of the norms of A, B = AAᵀ/n."""
+    """L = ½n⁻¹‖W A - Y‖²: the ratio at the best steps is nr(G)/st with tr(PBPᵀ)/tr(GBGᵀ)/‖G‖² in
+    place of the norms of A, B = AAᵀ/n.
+    """
     w, x, y = drawn((6, 4), (20, 4), (20, 6))
     (row,) = layer_report(lambda w, b: mlp.loss((w,), b), w, (x, y), curvature=True).rows
     g, b = (x @ w.T - y).T @ x / 20, x.T @ x / 20
@@ -144,7 +158,11 @@ def test_the_curvature_of_a_tiny_or_huge_gradient_is_that_of_the_loss_without_it
     x, w = drawn((20, 4), (6, 4))
 
     def curvature(factor):
-        return layer_report(lambda w, x: factor * jnp.mean((x @ w.T) ** 2), w, x, curvature=True).rows[0].curvature
+        return (
+            layer_report(lambda w, x: factor * jnp.mean((x @ w.T) ** 2), w, x, curvature=True)
+            .rows[0]
+            .curvature
+        )
 
     found, expected = curvature(scale), curvature(1.0)
     assert found.decrease_ratio == pytest.approx(expected.decrease_ratio, rel=1e-5)
@@ -160,7 +178,9 @@ def test_a_zero_beside_a_nan_decides_nothing():
     assert row.nuclear_rank[0] == 0
     assert row.recommendation == "undecided"
     # The slope of the root at zero is infinite.
-    (row,) = layer_report(lambda w, x: jnp.sum(jnp.sqrt(x @ w)), jnp.ones((3, 2)), jnp.zeros((4, 3))).rows
+    (row,) = layer_report(
+        lambda w, x: jnp.sum(jnp.sqrt(x @ w)), jnp.ones((3, 2)), jnp.zeros((4, 3))
+    ).rows
     assert row.stable_rank[0] == 0
     assert row.recommendation == "undecided"
     (row,) = layer_report(lambda w, x: jnp.sum(x @ w), jnp.ones((3, 2)), jnp.zeros((4, 3))).rows
@@ -168,12 +188,18 @@ def test_a_zero_beside_a_nan_decides_nothing():
 
 
 def attention_model(params, tokens):
-    """Everything that a program does to its parameters: look-up, scan, remat, heads, a scaled and a sliced matrix, a shared one."""
+    """Everything that a program does to its parameters: look-up, scan, remat, heads, a scaled and a
+    sliced matrix, a shared one.
+    """
 
     def layer(h, block):
         a = h * block["gain"][None, None]
         heads = jnp.einsum("btd,dhk->bthk", a, block["up"])
-        return h + 0.3 * jnp.einsum("bthk,hkd->btd", jax.nn.gelu(heads), block["down"] / jnp.sqrt(3.0)), None
+        return (
+            h
+            + 0.3 * jnp.einsum("bthk,hkd->btd", jax.nn.gelu(heads), block["down"] / jnp.sqrt(3.0)),
+            None,
+        )
 
     h, _ = jax.lax.scan(jax.checkpoint(layer), params["table"][tokens], params["blocks"])
     left, right = jnp.split(params["fused"].T, 2, axis=1)
@@ -181,7 +207,11 @@ def attention_model(params, tokens):
     experts = jnp.einsum("bte,eij->btij", h[..., :2], params["experts"])
     mixed = jnp.einsum("gbk,gkj->gbj", jnp.stack([h[:, 0], h[:, 1]]), params["grouped"])
     logits = h @ params["table"].T
-    return -jnp.mean(jax.nn.log_softmax(logits)[..., 0]) + 0.01 * jnp.mean(experts**2) + 0.01 * jnp.mean(mixed**2)
+    return (
+        -jnp.mean(jax.nn.log_softmax(logits)[..., 0])
+        + 0.01 * jnp.mean(experts**2)
+        + 0.01 * jnp.mean(mixed**2)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -219,10 +249,14 @@ def test_maps_are_found_through_scans_jit_slices_heads_and_look_ups(attention):
     counts = np.bincount(np.asarray(tokens).ravel(), minlength=11)
     assert rows["table (use 1)"].stable_rank[0] == pytest.approx(24 / counts.max())
     gradient = jax.jit(jax.grad(attention_model))(params, tokens)
-    assert rows["table (use 1)"].nuclear_rank[0] == pytest.approx(nuclear_rank(gradient["table"]), rel=ROUNDING)
+    assert rows["table (use 1)"].nuclear_rank[0] == pytest.approx(
+        nuclear_rank(gradient["table"]), rel=ROUNDING
+    )
     halves = np.split(np.asarray(gradient["fused"]), 2)
     for i, half in enumerate(halves):
-        assert rows[f"fused (use {i + 1})"].nuclear_rank[0] == pytest.approx(nuclear_rank(half), rel=ROUNDING)
+        assert rows[f"fused (use {i + 1})"].nuclear_rank[0] == pytest.approx(
+            nuclear_rank(half), rel=ROUNDING
+        )
         assert rows[f"grouped (map {i})"].nuclear_rank[0] == pytest.approx(
             nuclear_rank(gradient["grouped"][i]), rel=ROUNDING
         )
@@ -252,11 +286,15 @@ def test_the_stable_ranks_feed_the_switch(network):
     @jax.jit
     def step(params, state):
         ranks = activation_stable_ranks(model, params, batch)
-        _, state = transform.update(jax.grad(model)(params, batch), state, params, stable_ranks=ranks)
+        _, state = transform.update(
+            jax.grad(model)(params, batch), state, params, stable_ranks=ranks
+        )
         return ranks, state
 
     transform = optim.rank_switch(
-        optim.orthogonalize(spectral.NewtonSchulz(20)), optax.identity(), spectral.NewtonSchulz(30, spectral.CUBIC)
+        optim.orthogonalize(spectral.NewtonSchulz(20)),
+        optax.identity(),
+        spectral.NewtonSchulz(30, spectral.CUBIC),
     )
     ranks, state = step(params, transform.init(params))
     assert {bool(took) for took in state.took_spectral} == {True, False}
@@ -268,14 +306,22 @@ def test_the_stable_ranks_feed_the_switch(network):
 @pytest.mark.integration
 def test_stacked_parameters_have_a_stable_rank_for_each_layer(attention):
     params, tokens, report = attention
-    ranks = jax.jit(lambda p: activation_stable_ranks(attention_model, p, tokens, steps=200))(params)
+    ranks = jax.jit(lambda p: activation_stable_ranks(attention_model, p, tokens, steps=200))(
+        params
+    )
     rows = {row.name: row.stable_rank[0] for row in report.rows}
     assert ranks["blocks"]["gain"] is None
     for name in ("up", "down"):
-        np.testing.assert_allclose(ranks["blocks"][name], [rows[f"blocks.{name}[{i}]"] for i in range(3)], rtol=1e-3)
-    np.testing.assert_allclose(ranks["grouped"], [rows[f"grouped (map {i})"] for i in range(2)], rtol=1e-3)
+        np.testing.assert_allclose(
+            ranks["blocks"][name], [rows[f"blocks.{name}[{i}]"] for i in range(3)], rtol=1e-3
+        )
+    np.testing.assert_allclose(
+        ranks["grouped"], [rows[f"grouped (map {i})"] for i in range(2)], rtol=1e-3
+    )
     # Used twice: the larger of the two.
-    assert ranks["table"] == pytest.approx(max(rows["table (use 1)"], rows["table (use 2)"]), rel=1e-3)
+    assert ranks["table"] == pytest.approx(
+        max(rows["table (use 1)"], rows["table (use 2)"]), rel=1e-3
+    )
 
 
 def test_equinox_modules_and_their_other_leaves():
@@ -324,7 +370,11 @@ def test_activations_of_every_size_have_their_stable_rank_and_bad_ones_none(samp
 @pytest.mark.parametrize("exact_up_to", [512, 1], ids=["exact", "estimated"])
 def test_nan_is_not_taken_for_no_gradient(exact_up_to):
     """⟨C, W A⟩ with a NaN in C alone, or in A, which spoils both."""
-    w, a, c = np.eye(4, dtype=np.float32), np.eye(4, 5, dtype=np.float32), np.ones((4, 5), np.float32)
+    w, a, c = (
+        np.eye(4, dtype=np.float32),
+        np.eye(4, 5, dtype=np.float32),
+        np.ones((4, 5), np.float32),
+    )
     c[0, 0] = np.nan
     (row,) = layer_report(lambda w, a: jnp.sum(c * (w @ a)), w, a, exact_up_to=exact_up_to).rows
     assert np.isnan(row.nuclear_rank).all()
@@ -346,7 +396,9 @@ def test_what_is_refused():
 
 @pytest.mark.integration
 def test_matrices_side_by_side_have_a_row_each():
-    """The parts of a fused matrix have the ranks of the parts of its gradient; a loss may come with anything beside it."""
+    """The parts of a fused matrix have the ranks of the parts of its gradient; a loss may come with
+    anything beside it.
+    """
     x, y, ab = drawn((20, 4), (20, 3), (4, 8))
 
     def model(params, batch):

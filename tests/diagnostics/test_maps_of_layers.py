@@ -1,4 +1,6 @@
-"""The maps of layers that are more than a product of a parameter with activations, against gradients and inputs made by hand in NumPy."""
+"""The maps of layers that are more than a product of a parameter with activations, against
+gradients and inputs made by hand in NumPy.
+"""
 
 import itertools
 
@@ -30,7 +32,9 @@ def check(report, expected):
 
 
 def patches(image, window, stride, padding, spread, dilation):
-    """The windows (c · window, n · positions) of images (n, c, h, w), by loops: entry (c, i, j) of a window is row (c·I + i)·J + j."""
+    """The windows (c · window, n · positions) of images (n, c, h, w), by loops: entry (c, i, j) of
+    a window is row (c·I + i)·J + j.
+    """
     n, c, *extent = image.shape
     # Zeros between the entries of the image, and around it.
     wide = np.zeros((n, c, *((e - 1) * s + 1 for e, s in zip(extent, spread, strict=True))))
@@ -65,15 +69,26 @@ LAYOUTS = {
     ],
     ids=["plain", "groups", "dilated"],
 )
-def test_a_convolution_acts_on_the_patches_of_its_image(layout, groups, stride, padding, spread, dilation):
+def test_a_convolution_acts_on_the_patches_of_its_image(
+    layout, groups, stride, padding, spread, dilation
+):
     spec, inputs, outputs, window = LAYOUTS[layout], 4, 6, (2, 3)
     image, kernel = drawn((3, inputs, 5, 6), (outputs, inputs // groups, *window))
-    # What goes into the convolution has its own layout: the transpositions that undo that to (n, c, h, w) are spelled out above.
+    # What goes into the convolution has its own layout: the transpositions that undo that to (n, c,
+    # h, w) are spelled out above.
     x, w = image.transpose(np.argsort(spec[3])), kernel.transpose(np.argsort(spec[4]))
 
     def convolved(w, x):
         return lax.conv_general_dilated(
-            x, w, stride, padding, spread, dilation, spec[:3], feature_group_count=groups, precision="highest"
+            x,
+            w,
+            stride,
+            padding,
+            spread,
+            dilation,
+            spec[:3],
+            feature_group_count=groups,
+            precision="highest",
         )
 
     (weights,) = drawn(jax.eval_shape(convolved, w, x).shape, seed=1)
@@ -86,7 +101,10 @@ def test_a_convolution_acts_on_the_patches_of_its_image(layout, groups, stride, 
     expected = {}
     for g in range(groups):
         a = columns[g * k : (g + 1) * k]
-        expected["the only leaf" + (f" (map {g})" if groups > 1 else "")] = (a, cotangent[g * m : (g + 1) * m] @ a.T)
+        expected["the only leaf" + (f" (map {g})" if groups > 1 else "")] = (
+            a,
+            cotangent[g * m : (g + 1) * m] @ a.T,
+        )
     check(report, expected)
     assert all(row.kind == "convolution" for row in report.rows)
 
@@ -120,7 +138,9 @@ def test_an_adapter_is_a_map_after_its_other_half():
     """y = (W + 2 A B)ᵀ x: A acts on x, and B on Aᵀ x."""
     x, w, a, b, y = drawn((20, 5), (5, 4), (5, 2), (2, 4), (20, 4))
     params = {"w": w, "a": a, "b": b}
-    report = layer_report(lambda p, x: jnp.mean((x @ (p["w"] + 2 * p["a"] @ p["b"]) - y) ** 2), params, x)
+    report = layer_report(
+        lambda p, x: jnp.mean((x @ (p["w"] + 2 * p["a"] @ p["b"]) - y) ** 2), params, x
+    )
     x, w, a, b, y = (np.asarray(z, np.float64) for z in (x, w, a, b, y))
     residual = 2 * (x @ (w + 2 * a @ b) - y) / y.size
     expected = {
@@ -168,7 +188,9 @@ def test_the_gain_of_a_weight_norm_scales_what_its_matrix_is_applied_to(per):
 
 
 def test_parameters_side_by_side_have_a_row_each():
-    """[Q, K] and [U; V]: those of outputs share the inputs, those of inputs have each a part of them."""
+    """[Q, K] and [U; V]: those of outputs share the inputs, those of inputs have each a part of
+    them.
+    """
     x, q, k, u, v, c1, c2 = drawn((20, 5), (5, 3), (5, 2), (2, 4), (3, 4), (20, 5), (20, 4))
 
     def model(p, x):
@@ -191,14 +213,25 @@ def test_parameters_side_by_side_have_a_row_each():
 def test_matrices_that_take_turns_have_a_row_each():
     x, w, c = drawn((20, 5), (5, 8), (20, 8))
     report = layer_report(
-        lambda p, x: jnp.sum(c * (x @ p["ab"])), {"ab": w}, x, splits={"ab": optim.Interleaved((3, 1), 2)}
+        lambda p, x: jnp.sum(c * (x @ p["ab"])),
+        {"ab": w},
+        x,
+        splits={"ab": optim.Interleaved((3, 1), 2)},
     )
     gradient = c.T @ x
-    check(report, {f"ab (use {i + 1})": (x.T, gradient[own]) for i, own in enumerate(([0, 1, 2, 4, 5, 6], [3, 7]))})
+    check(
+        report,
+        {
+            f"ab (use {i + 1})": (x.T, gradient[own])
+            for i, own in enumerate(([0, 1, 2, 4, 5, 6], [3, 7]))
+        },
+    )
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("form", [pytest.param("ragged_dot", marks=pytest.mark.slow), "einsum", "one for each token"])
+@pytest.mark.parametrize(
+    "form", [pytest.param("ragged_dot", marks=pytest.mark.slow), "einsum", "one for each token"]
+)
 def test_every_expert_has_the_rows_that_it_was_given(form):
     x, w, c = drawn((9, 5), (3, 5, 4), (9, 4))
     sizes, expert = jnp.array([4, 0, 5]), np.repeat(np.arange(3), [4, 0, 5])
@@ -209,7 +242,9 @@ def test_every_expert_has_the_rows_that_it_was_given(form):
         elif form == "einsum":
             dispatch = jax.nn.one_hot(expert, 3)[:, :, None] * jnp.eye(9)[:, None]
             y = jnp.einsum(
-                "tec,eco->to", dispatch, jnp.einsum("eci,eio->eco", jnp.einsum("tec,ti->eci", dispatch, x), w)
+                "tec,eco->to",
+                dispatch,
+                jnp.einsum("eci,eio->eco", jnp.einsum("tec,ti->eci", dispatch, x), w),
             )
         else:
             y = jax.vmap(lambda x, e: x @ w[e])(x, jnp.asarray(expert))
@@ -229,7 +264,9 @@ def test_every_expert_has_the_rows_that_it_was_given(form):
 
 
 def test_experts_that_a_product_sums_over_have_a_matrix_each():
-    """Each expert has its share of every token; what they give is summed in the product with their second matrices."""
+    """Each expert has its share of every token; what they give is summed in the product with their
+    second matrices.
+    """
     x, gates, up, down, c = drawn((9, 5), (9, 3), (3, 5, 4), (3, 4, 6), (9, 6))
 
     def model(p, batch):
@@ -255,7 +292,10 @@ def test_of_branches_the_one_that_is_taken_counts(taken):
     def model(p, batch):
         x, index = batch
         y = lax.cond(
-            index > 0, lambda p: jnp.sin(x @ p["w"]), lambda p: jnp.cos(x[:7] @ p["v"]).sum() + 0 * (x @ p["w"]), p
+            index > 0,
+            lambda p: jnp.sin(x @ p["w"]),
+            lambda p: jnp.cos(x[:7] @ p["v"]).sum() + 0 * (x @ p["w"]),
+            p,
         )
         return jnp.sum(y)
 
@@ -264,11 +304,15 @@ def test_of_branches_the_one_that_is_taken_counts(taken):
     x, w, v = (np.asarray(z, np.float64) for z in (x, w, v))
     if taken:
         assert rows["w"].stable_rank[0] == pytest.approx(stable_rank(x), rel=ROUNDING)
-        assert rows["w"].nuclear_rank[0] == pytest.approx(nuclear_rank(np.cos(x @ w).T @ x), rel=ROUNDING)
+        assert rows["w"].nuclear_rank[0] == pytest.approx(
+            nuclear_rank(np.cos(x @ w).T @ x), rel=ROUNDING
+        )
         assert rows["v"].recommendation == "no gradient"
     else:
         assert rows["v"].stable_rank[0] == pytest.approx(stable_rank(x[:7]), rel=ROUNDING)
-        assert rows["v"].nuclear_rank[0] == pytest.approx(nuclear_rank(np.sin(x[:7] @ v).T @ x[:7]), rel=ROUNDING)
+        assert rows["v"].nuclear_rank[0] == pytest.approx(
+            nuclear_rank(np.sin(x[:7] @ v).T @ x[:7]), rel=ROUNDING
+        )
 
 
 def test_a_loss_with_more_beside_it():

@@ -1,4 +1,6 @@
-"""The number that what a map gives is multiplied by: noted where it is one, and left where it may not be."""
+"""The number that what a map gives is multiplied by: noted where it is one, and left where it may
+not be.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,10 @@ def after(output):
     """What is noted of each map of the loss Σ output(W, b)²."""
 
     def noted(w, b):
-        return [jnp.asarray(m.after) for m in linear_maps(lambda leaves: jnp.sum(output(*leaves) ** 2), [w, b])]
+        return [
+            jnp.asarray(m.after)
+            for m in linear_maps(lambda leaves: jnp.sum(output(*leaves) ** 2), [w, b])
+        ]
 
     return [float(number) for number in jax.jit(noted)(W, B)]
 
@@ -26,7 +31,12 @@ def after(output):
         (lambda w, _: w @ X, [1.0]),
         (lambda w, _: (w @ X) / 4, [0.25]),
         (lambda w, b: -2 * (w @ X + b[:, None]).T.reshape(-1), [-2.0]),
-        (lambda w, b: jax.vmap(lambda x: jax.jit(lambda w, x: w @ x / 4 + b)(w, x) * 3, in_axes=1)(X), [0.75]),
+        (
+            lambda w, b: jax.vmap(
+                lambda x: jax.jit(lambda w, x: w @ x / 4 + b)(w, x) * 3, in_axes=1
+            )(X),
+            [0.75],
+        ),
         # Of two maps each has its own, and of a sum of two nothing is known.
         (lambda w, _: (w.T @ ((w @ X) * 3)) / 2, [3.0, 0.5]),
         (lambda w, _: (w @ X + (2 * w) @ X) * 5, [1.0, 1.0]),

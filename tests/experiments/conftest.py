@@ -26,7 +26,9 @@ ADAM = {
 
 @pytest.fixture(scope="session")
 def smoke_data(tmp_path_factory: pytest.TempPathFactory) -> Callable:
-    """The data of an experiment at its smallest scale by name: run once, whichever test and worker needs them first."""
+    """The data of an experiment at its smallest scale by name: run once, whichever test and worker
+    needs them first.
+    """
     own = tmp_path_factory.getbasetemp()
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "smoke-data"
     folder.mkdir(exist_ok=True)
@@ -35,7 +37,10 @@ def smoke_data(tmp_path_factory: pytest.TempPathFactory) -> Callable:
         path = folder / f"{name}.pickle"
         if not path.exists():
             experiment = experiments.load(name)
-            with recorded() as streams, jax.numpy_dtype_promotion("standard" if name in ADAM else "strict"):
+            with (
+                recorded() as streams,
+                jax.numpy_dtype_promotion("standard" if name in ADAM else "strict"),
+            ):
                 found = experiment.run(experiment.at("smoke"))
             for kept, suffix in ((streams, "streams"), (found, "pickle")):
                 part = folder / f"{name}.{suffix}.{os.getpid()}"
@@ -47,7 +52,9 @@ def smoke_data(tmp_path_factory: pytest.TempPathFactory) -> Callable:
 
 
 @pytest.fixture(scope="session")
-def smoke_streams(smoke_data: Callable, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Streams]:
+def smoke_streams(
+    smoke_data: Callable, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Streams]:
     """The keys that the same run of an experiment hands out, by name."""
     own = tmp_path_factory.getbasetemp()
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "smoke-data"

@@ -1,7 +1,7 @@
 """Which keys a run hands out, and which of them two uses of randomness share.
 
-On jax `split(key, n)[i]` is `fold_in(key, i)`, and seed s of a sweep is `fold_in(key, s)`, so that arithmetic on seeds and mixed uses
-collide without any sign of it.
+On jax `split(key, n)[i]` is `fold_in(key, i)`, and seed s of a sweep is `fold_in(key, s)`, so that
+arithmetic on seeds and mixed uses collide without any sign of it.
 """
 
 from collections import Counter, defaultdict
@@ -19,34 +19,54 @@ import pytest
 from specjax import sizes, sweep
 
 MOST = 64
-"""Keys of one split, or of the seeds of one sweep, that are looked at: those that are made by counting begin at 0."""
+"""Keys of one split, or of the seeds of one sweep, that are looked at: those that are made by
+counting begin at 0.
+"""
 
 
 @dataclass
 class Streams:
-    """The ways in which each key was made, by its bytes, the keys that sweeps took, and the seeds of root keys."""
+    """The ways in which each key was made, by its bytes, the keys that sweeps took, and the seeds
+    of root keys.
+    """
 
     ways: dict[bytes, set[str]] = field(default_factory=partial(defaultdict, set))
     sweeps: list[bytes] = field(default_factory=list)
     roots: set[int] = field(default_factory=set)
 
     def made(self, keys: jax.Array, way: str, parent: jax.Array) -> None:
-        """Notes a key, or a row of them, that was made of another: the same way twice is the same stream on purpose."""
+        """Notes a key, or a row of them, that was made of another: the same way twice is the same
+        stream on purpose.
+        """
         for place, key in enumerate(keys.reshape(-1)[:MOST]):
             self.ways[_bytes(key)].add(f"{way} {place} of {_bytes(parent).hex()}")
 
     def shared(self, root: int) -> list[str]:
-        """A sentence for each key that two uses have, and for each root key that is another run's."""
-        twice = [f"One key is {' and '.join(sorted(ways))}." for ways in self.ways.values() if len(ways) > 1]
-        swept = [
-            f"{count} sweeps have the key {key.hex()}." for key, count in Counter(self.sweeps).items() if count > 1
+        """A sentence for each key that two uses have, and for each root key that is another
+        run's.
+        """
+        twice = [
+            f"One key is {' and '.join(sorted(ways))}."
+            for ways in self.ways.values()
+            if len(ways) > 1
         ]
-        return twice + swept + [f"The key of the run with seed {seed} is used." for seed in self.roots - {root}]
+        swept = [
+            f"{count} sweeps have the key {key.hex()}."
+            for key, count in Counter(self.sweeps).items()
+            if count > 1
+        ]
+        return (
+            twice
+            + swept
+            + [f"The key of the run with seed {seed} is used." for seed in self.roots - {root}]
+        )
 
 
 @contextmanager
 def recorded() -> Iterator[Streams]:
-    """Notes every key that is made outside of compiled programs, and those of the seeds of every sweep."""
+    """Notes every key that is made outside of compiled programs, and those of the seeds of every
+    sweep.
+    """
     streams, depth = Streams(), 0
 
     def inside(function: Callable[..., Any], *given: Any, **named: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Training after initialization: four optimizers against loops of their own, what is measured of V, padding, and the choice of steps."""
+"""Training after initialization: four optimizers against loops of their own, what is measured of V,
+padding, and the choice of steps.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,13 @@ import xarray as xr
 from specjax import optim, sizes
 from specjax.experiments.outer_product import after_initialization as experiment
 from specjax.experiments.outer_product import after_initialization_training as training
-from specjax.experiments.outer_product.after_initialization_training import HELD_OUT, LIMIT, MATRICES, RULES, WATCHED
+from specjax.experiments.outer_product.after_initialization_training import (
+    HELD_OUT,
+    LIMIT,
+    MATRICES,
+    RULES,
+    WATCHED,
+)
 from specjax.models import mlp
 from specjax.sizes import Size
 
@@ -27,26 +35,42 @@ def runs():
     @jax.vmap
     def run(rates):
         ends, width = Size(PADDED - 2, ENDS), Size(PADDED, WIDTH)
-        return training.train(KEY, width, ends, list(rates), stretches=STRETCHES, steps=STEPS, batch=BATCH, decay=DECAY)
+        return training.train(
+            KEY,
+            width,
+            ends,
+            list(rates),
+            stretches=STRETCHES,
+            steps=STEPS,
+            batch=BATCH,
+            decay=DECAY,
+        )
 
     diverging = RATES | {"muon": 400.0}
     return run(jnp.asarray([list(rates.values()) for rates in (RATES, diverging)]))
 
 
 def scaled(formula):
-    """A transformation that multiplies each matrix (out, in) by a formula of its outputs and inputs."""
-    return optax.stateless(lambda updates, _: jax.tree.map(lambda u: formula(*u.shape) * u, updates))
+    """A transformation that multiplies each matrix (out, in) by a formula of its outputs and
+    inputs.
+    """
+    return optax.stateless(
+        lambda updates, _: jax.tree.map(lambda u: formula(*u.shape) * u, updates)
+    )
 
 
 @pytest.fixture(scope="module")
 def by_optax():
-    """Held-out losses and V of every optimizer after each step, in a loop of its own on weights without padding; and the first gradient."""
+    """Held-out losses and V of every optimizer after each step, in a loop of its own on weights
+    without padding; and the first gradient.
+    """
     orthogonalized = optim.orthogonalize(scale="sqrt_out_over_in", dimension_numbers=optim.OUT_IN)
     normalized = scaled(lambda m, n: np.sqrt(min(m, n) / n))
     optimizers = {
         "gd": optax.chain(optax.trace(DECAY), scaled(lambda m, n: (1 - DECAY) * m / n)),
         "adam": optax.chain(
-            optax.scale_by_adam(DECAY, training.SECOND_DECAY), scaled(lambda m, n: np.sqrt(m / n / max(m, n)))
+            optax.scale_by_adam(DECAY, training.SECOND_DECAY),
+            scaled(lambda m, n: np.sqrt(m / n / max(m, n))),
         ),
         "muon": optax.chain(optax.trace(DECAY), orthogonalized),
         "rows": optax.chain(optax.trace(DECAY), optim.normalize_rows(), normalized),
@@ -55,7 +79,9 @@ def by_optax():
     *weights, target = training._matrices(sizes.stream(KEY, "weights and target"), (*dims, ENDS))
     count = HELD_OUT + BATCH * STEPS * STRETCHES
     x = sizes.normal(sizes.stream(KEY, "inputs"), (count, ENDS))
-    batches = [x[HELD_OUT + t * BATCH : HELD_OUT + (t + 1) * BATCH] for t in range(STEPS * STRETCHES)]
+    batches = [
+        x[HELD_OUT + t * BATCH : HELD_OUT + (t + 1) * BATCH] for t in range(STEPS * STRETCHES)
+    ]
 
     @jax.jit
     def loss(weights, x):
@@ -70,10 +96,17 @@ def by_optax():
         for t, batch in enumerate(batches):
             with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
                 moves, state = update(gradient(own, batch), state)
-            own = jax.tree.map(lambda w, move, t=t, name=name: w - RATES[name] / np.sqrt(t + 1) * move, own, moves)
+            own = jax.tree.map(
+                lambda w, move, t=t, name=name: w - RATES[name] / np.sqrt(t + 1) * move, own, moves
+            )
             losses[name].append(float(loss(own, x[:HELD_OUT])))
             momenta[name].append(optax.tree.get(state, "mu" if name == "adam" else "trace"))
-    return float(loss(tuple(weights), x[:HELD_OUT])), losses, momenta, gradient(tuple(weights), batches[0])
+    return (
+        float(loss(tuple(weights), x[:HELD_OUT])),
+        losses,
+        momenta,
+        gradient(tuple(weights), batches[0]),
+    )
 
 
 @pytest.mark.slow
@@ -96,7 +129,9 @@ def of(matrix):
     norms = np.linalg.norm(v, axis=1, keepdims=True)
     rows = v / np.where(norms > 0, norms, 1)
     cosine = np.sum(rows * factor) / np.linalg.norm(rows) / np.linalg.norm(factor)
-    return (np.abs(p).sum() - np.trace(p)) / (m * (m - 1)) / (np.trace(p) / m), np.sqrt(1 - cosine**2)
+    return (np.abs(p).sum() - np.trace(p)) / (m * (m - 1)) / (np.trace(p) / m), np.sqrt(
+        1 - cosine**2
+    )
 
 
 @pytest.mark.slow
@@ -107,8 +142,13 @@ def test_ratio_and_distance_are_those_of_the_momentum_in_the_state_of_optax(runs
         np.testing.assert_allclose(found, of(first[layer]), rtol=2e-3)
         for index, rule in enumerate(WATCHED):
             for place in range(STRETCHES):
-                found = runs["ratio"][0, place, index, layer], runs["distance"][0, place, index, layer]
-                np.testing.assert_allclose(found, of(momenta[rule][(place + 1) * STEPS - 1][layer]), rtol=2e-3)
+                found = (
+                    runs["ratio"][0, place, index, layer],
+                    runs["distance"][0, place, index, layer],
+                )
+                np.testing.assert_allclose(
+                    found, of(momenta[rule][(place + 1) * STEPS - 1][layer]), rtol=2e-3
+                )
 
 
 @pytest.mark.slow
@@ -129,17 +169,23 @@ def test_a_diverging_run_stops_alone(runs):
     assert float(runs["loss"][1, -1, muon]) == LIMIT
 
 
-CONFIG = experiment.Config(widths=(8, 16, 32), seeds=6, choosing=2, stretches=2, steps=4, factors=(0.5, 1.0, 2.0, 4.0))
+CONFIG = experiment.Config(
+    widths=(8, 16, 32), seeds=6, choosing=2, stretches=2, steps=4, factors=(0.5, 1.0, 2.0, 4.0)
+)
 BEST = {"gd": (1, 2), "adam": (2, 1), "muon": (1, 1), "rows": (3, 0)}
 """Of each rule, the place of the best factor at either length."""
 
 
 @pytest.fixture
 def made():
-    """A sweep, made up: losses least at `BEST`, larger in the draws that choose; quantities that say which run they are of."""
+    """A sweep, made up: losses least at `BEST`, larger in the draws that choose; quantities that
+    say which run they are of.
+    """
     shape = (len(CONFIG.widths), len(CONFIG.factors), CONFIG.choosing + CONFIG.seeds, 2)
     best = np.array(list(BEST.values())).T
-    loss = 10.0 ** (np.abs(np.arange(4)[:, None, None] - best) - 2)[None, :, None] * np.ones((*shape, 4))
+    loss = 10.0 ** (np.abs(np.arange(4)[:, None, None] - best) - 2)[None, :, None] * np.ones(
+        (*shape, 4)
+    )
     loss[:, :, : CONFIG.choosing] *= 7
     dims = ("width", "factor", "seed", "length")
     which = np.arange(4.0)[None, :, None, None, None, None] * np.ones((*shape, 2, 3))
@@ -156,11 +202,15 @@ def made():
     return experiment.judged(CONFIG, xr.Dataset(data, coordinates))
 
 
-def test_each_rule_has_the_step_size_that_is_best_at_each_length_in_the_draws_that_do_not_judge(made):
+def test_each_rule_has_the_step_size_that_is_best_at_each_length_in_the_draws_that_do_not_judge(
+    made,
+):
     assert made.sizes["seed"] == CONFIG.seeds
     np.testing.assert_allclose(made["left"], -2)
     for rule, places in BEST.items():
-        assert made["factor_chosen"].sel(rule=rule, width=8).values.tolist() == [CONFIG.factors[i] for i in places]
+        assert made["factor_chosen"].sel(rule=rule, width=8).values.tolist() == [
+            CONFIG.factors[i] for i in places
+        ]
         for length, place in zip((4, 8), places, strict=True):
             ends = made["left_at_ends"].sel(rule=rule, length=length)
             np.testing.assert_allclose(ends, min(place, 3 - place) - 2)

@@ -1,4 +1,6 @@
-"""The associative-memory experiments: verdicts that follow from the data, and what their configurations refuse."""
+"""The associative-memory experiments: verdicts that follow from the data, and what their
+configurations refuse.
+"""
 
 import dataclasses
 
@@ -35,7 +37,9 @@ CONFIG = one_step.Config(
 
 
 def made_up(config, moved=0.0):
-    """Counts of the formula, times (d/64)^moved, with the noise of one per cent, in the shape of a run."""
+    """Counts of the formula, times (d/64)^moved, with the noise of one per cent, in the shape of a
+    run.
+    """
     rng = np.random.default_rng(0)
 
     def counts(optimizers, dims, n, seeds):
@@ -45,14 +49,25 @@ def made_up(config, moved=0.0):
             "optimizer": list(optimizers),
             "seed": np.arange(seeds),
         }
-        frame = xr.DataArray(0.01 * rng.standard_normal([len(c) for c in coords.values()]), coords, list(coords))
-        values = [[[judging.expected(o, d, n, a) for o in optimizers] for a in config.alphas] for d in dims]
-        count = (1 + frame) * xr.DataArray(values, dims=("d", "alpha", "optimizer")) * (frame.d / 64) ** moved
+        frame = xr.DataArray(
+            0.01 * rng.standard_normal([len(c) for c in coords.values()]), coords, list(coords)
+        )
+        values = [
+            [[judging.expected(o, d, n, a) for o in optimizers] for a in config.alphas]
+            for d in dims
+        ]
+        count = (
+            (1 + frame)
+            * xr.DataArray(values, dims=("d", "alpha", "optimizer"))
+            * (frame.d / 64) ** moved
+        )
         return xr.Dataset({"count": count, "prefix": count})
 
     capacities = counts(one_step.OPTIMIZERS, config.dims, config.n, config.seeds)
     descent = counts(("gd",), config.descent_dims, config.descent_n, config.descent_seeds)
-    theorem = [[capacity.one_step_exponent(o, a) for a in config.alphas] for o in one_step.OPTIMIZERS]
+    theorem = [
+        [capacity.one_step_exponent(o, a) for a in config.alphas] for o in one_step.OPTIMIZERS
+    ]
     dims = ("optimizer", "alpha", "seed")
     theorem = xr.DataArray(
         np.repeat(np.array(theorem)[..., None], 2, axis=-1),
@@ -65,7 +80,9 @@ def made_up(config, moved=0.0):
 
 
 def verdicts(experiment, config, data):
-    return {statement.name: statement.find(config, data).verdict for statement in experiment.statements}
+    return {
+        statement.name: statement.find(config, data).verdict for statement in experiment.statements
+    }
 
 
 @pytest.mark.integration
@@ -91,7 +108,10 @@ def test_the_order_of_the_optimizers_is_judged():
     data = made_up(CONFIG)
     count = data["capacity"]["count"]
     swapped = data["capacity"].assign(count=count.where(count["optimizer"] != "muon", count / 3))
-    assert verdicts(one_step.EXPERIMENT, CONFIG, {**data, "capacity": swapped})["muon-matches-newton"] == "refuted"
+    assert (
+        verdicts(one_step.EXPERIMENT, CONFIG, {**data, "capacity": swapped})["muon-matches-newton"]
+        == "refuted"
+    )
 
 
 @pytest.mark.integration
@@ -127,10 +147,15 @@ def test_critical_batches_are_where_half_the_count_is_reached():
 
 def test_what_small_batches_store_is_judged_by_what_they_saw():
     config = minibatch_steps.Config()
-    noise = 1 + 0.02 * np.random.default_rng(0).standard_normal((config.seeds, config.steps, len(config.batches)))
+    noise = 1 + 0.02 * np.random.default_rng(0).standard_normal(
+        (config.seeds, config.steps, len(config.batches))
+    )
     t = np.arange(1, config.steps + 1)
     seen = np.array(
-        [[finite_capacity.distinct_items(config.n, config.alpha, b * k) for b in config.batches] for k in t.tolist()]
+        [
+            [finite_capacity.distinct_items(config.n, config.alpha, b * k) for b in config.batches]
+            for k in t.tolist()
+        ]
     )
     coords = {"seed": np.arange(config.seeds), "t": t, "batch": list(config.batches)}
 
@@ -140,9 +165,12 @@ def test_what_small_batches_store_is_judged_by_what_they_saw():
         statements = [s for s in minibatch_steps.EXPERIMENT.statements if "figure-5b" in s.cites]
         return {s.name: s.find(config, {"capacity": data}).verdict for s in statements}
 
-    # As many as fit, whatever the batch: one step with all samples stores as much as several with parts of them.
+    # As many as fit, whatever the batch: one step with all samples stores as much as several with
+    #     parts of them.
     stored = found(np.minimum(seen, 50.0) * noise)
-    assert {name for name, verdict in stored.items() if verdict != "confirmed"} == {"sample-efficiency-worsens"}
+    assert {name for name, verdict in stored.items() if verdict != "confirmed"} == {
+        "sample-efficiency-worsens"
+    }
     fewer = found(seen**0.5 * noise)
     assert fewer["small-batches-are-stored"] == fewer["small-batches-rate"] == "refuted"
 
@@ -163,14 +191,22 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
         *((name, {"n": 1}, "n must be at least ") for name in MEMORY),
         *((name, {"seeds": 3}, "seeds must be at least 10") for name in MEMORY),
         *((name, {"seed": -1}, "seed must be from 0 to 2^32 - ") for name in MEMORY),
-        *((name, {"dims": (8,)}, "dims needs ") for name in MEMORY if name != "memory-minibatch-steps"),
+        *(
+            (name, {"dims": (8,)}, "dims needs ")
+            for name in MEMORY
+            if name != "memory-minibatch-steps"
+        ),
         ("memory-one-step", {"n": 100}, "n must exceed the largest of dims="),
         (
             "memory-one-step",
             {"alphas": (1.0, 2.0)},
             "alphas needs one or more different finite numbers between 1 and inf",
         ),
-        ("memory-one-step", {"fit_from": 192}, "dims from fit_from=192 on need to be 2 or more, for a slope"),
+        (
+            "memory-one-step",
+            {"fit_from": 192},
+            "dims from fit_from=192 on need to be 2 or more, for a slope",
+        ),
         ("memory-one-step", {"descent_n": 96}, "n must exceed the largest of dims=(48, 96)"),
         ("memory-one-step", {"descent_seeds": 49}, "descent_seeds must be at least 50, got 49."),
         ("memory-one-step", {"far_seeds": 1}, "far_seeds must be at least 2, got 1."),
@@ -179,14 +215,22 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
             {"alpha": 0.5},
             "alpha must be a finite number between 1 and inf, ends excluded, got 0.5.",
         ),
-        ("memory-minibatch", {"batches": (0, 2, 4, 8)}, "batches needs 4 or more different sizes in ascending order"),
+        (
+            "memory-minibatch",
+            {"batches": (0, 2, 4, 8)},
+            "batches needs 4 or more different sizes in ascending order",
+        ),
         (
             "memory-minibatch",
             {"batches": (512, 1024, 2048, 4096)},
             "batches needs one of fewer than d/4 = 32 distinct items",
         ),
         ("memory-minibatch-steps", {"d": 3}, "d must be at least 4, got 3."),
-        ("memory-minibatch-steps", {"batches": (0, 64)}, "batches needs 2 or more different sizes in ascending order"),
+        (
+            "memory-minibatch-steps",
+            {"batches": (0, 64)},
+            "batches needs 2 or more different sizes in ascending order",
+        ),
         ("memory-minibatch-steps", {"steps": 3}, "steps must be at least 4, got 3."),
         ("memory-minibatch-steps", {"n": 70}, "n=70 must be above 32 B^(1/α) for one of batches="),
         (
@@ -204,7 +248,11 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
             {"rate": -1.0},
             "rate must be a finite number between 0 and inf, ends excluded, got",
         ),
-        ("memory-lambda", {"factors": (0.1, 1.0)}, "factors needs 0 as its first number, got (0.1, 1.0)."),
+        (
+            "memory-lambda",
+            {"factors": (0.1, 1.0)},
+            "factors needs 0 as its first number, got (0.1, 1.0).",
+        ),
         ("memory-lambda", {"factors": (0.0, 10.0)}, "factors needs 1, the λ of Theorem 3.1"),
         ("memory-lambda", {"spectrum_n": 96}, "n must exceed the largest of dims="),
         ("memory-lambda", {"points": 1}, "points must be at least 2, got 1."),
@@ -214,13 +262,21 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
             "items needs different sizes in ascending order, each at least 0, got (-1, 2).",
         ),
         ("memory-logits", {"items": (5000,)}, "items must be from 0 to n - 1 ="),
-        ("memory-logits", {"spikes": (1.0, 2.0, 3.0)}, "spikes needs 0 as its first number, got (1.0, 2.0, 3.0)."),
+        (
+            "memory-logits",
+            {"spikes": (1.0, 2.0, 3.0)},
+            "spikes needs 0 as its first number, got (1.0, 2.0, 3.0).",
+        ),
         ("memory-multi-step", {"n": 200}, "n=200 must exceed 256, to have rare items."),
         ("memory-multi-step", {"newton_n": 24}, "n must exceed the largest of dims=(12, 24)"),
         ("memory-multi-step", {"many_steps": 9}, "many_steps must be at least 10, got 9."),
         ("memory-thresholded", {"n": 1000}, "n must exceed "),
         ("memory-thresholded", {"descent_n": 300}, "descent_n must exceed "),
-        ("memory-anisotropy", {"kappas": (0.5, 1.0)}, "kappas needs 0 as its first number, got (0.5, 1.0)."),
+        (
+            "memory-anisotropy",
+            {"kappas": (0.5, 1.0)},
+            "kappas needs 0 as its first number, got (0.5, 1.0).",
+        ),
         (
             "memory-anisotropy",
             {"ridge": -1.0},

@@ -37,7 +37,12 @@ def test_the_page_names_experiments_and_statements_that_there_are():
         assert not statement or statement in {s.name for s in experiments.load(name).statements}
 
 
-ERRORS = xr.Dataset({name: ("seed", np.full(30, value)) for name, value in {"a": 0.0, "b": 0.0, "wrong": 1.0}.items()})
+ERRORS = xr.Dataset(
+    {
+        name: ("seed", np.full(30, value))
+        for name, value in {"a": 0.0, "b": 0.0, "wrong": 1.0}.items()
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -49,23 +54,33 @@ ERRORS = xr.Dataset({name: ("seed", np.full(30, value)) for name, value in {"a":
 )
 def test_each_error_of_a_statement_is_broken_by_a_control_of_its_own(controls, attacks):
     states = lab.Statements()
-    both = Measured(states, rounding=1e-9).agree("both", "claim-2", ("a", "b"), controls)("a and b are rounding.")
+    both = Measured(states, rounding=1e-9).agree("both", "claim-2", ("a", "b"), controls)(
+        "a and b are rounding."
+    )
     assert states == [both]
     judgement = both.judge(None, ERRORS)
     assert judgement.verdict == "confirmed"
-    assert [(a.name, a.finding.verdict) for a in judgement.attacks] == [(name, "refuted") for name in attacks]
+    assert [(a.name, a.finding.verdict) for a in judgement.attacks] == [
+        (name, "refuted") for name in attacks
+    ]
     # A statement that looked at one of the two only would survive the attack on the other.
     assert both.judge(None, ERRORS.assign(b=ERRORS["wrong"])).verdict != "confirmed"
 
 
-@pytest.mark.parametrize("controls", [{"another": {"a": "wrong"}}, {"another": {"a": "wrong", "c": "wrong"}}])
+@pytest.mark.parametrize(
+    "controls", [{"another": {"a": "wrong"}}, {"another": {"a": "wrong", "c": "wrong"}}]
+)
 def test_an_error_that_no_control_breaks_does_not_import(controls):
-    with pytest.raises(ValueError, match=r"'both' break the errors .*, and it is on \['a', 'b'\]; break each"):
+    with pytest.raises(
+        ValueError, match=r"'both' break the errors .*, and it is on \['a', 'b'\]; break each"
+    ):
         Measured(lab.Statements(), rounding=1e-9).agree("both", "claim-2", ("a", "b"), controls)
 
 
 def test_the_indefinite_matrix_of_claim_10_has_eigenvalues_of_both_signs():
-    """Negative definite ones, which have no logarithm either, would not show that an indefinite one has none."""
+    """Negative definite ones, which have no logarithm either, would not show that an indefinite one
+    has none.
+    """
     x = np.random.default_rng(0).normal(size=(40, 6, 3, 5))
     clouds = np.asarray(jax.vmap(one_indefinite)(jnp.asarray(x @ np.swapaxes(x, -1, -2))))
     signs = np.sign(np.linalg.eigvalsh(clouds))

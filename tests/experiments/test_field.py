@@ -1,4 +1,6 @@
-"""What the experiments on recent statements stand on, against other ways to compute it, and what they refuse."""
+"""What the experiments on recent statements stand on, against other ways to compute it, and what
+they refuse.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +29,11 @@ def separable_data(scale):
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         labels = jnp.asarray([0, 1, 2, 0, 1, 2])
-        return jnp.asarray(scale * rng.normal(size=(3, 5))), jnp.asarray(rng.normal(size=(6, 5))), labels
+        return (
+            jnp.asarray(scale * rng.normal(size=(3, 5))),
+            jnp.asarray(rng.normal(size=(6, 5))),
+            labels,
+        )
 
 
 def test_the_weights_are_those_of_the_gradient_of_the_cross_entropy():
@@ -35,7 +41,9 @@ def test_the_weights_are_those_of_the_gradient_of_the_cross_entropy():
         w, h, labels = separable_data(1.0)
         gradient, log, total = separable.weights(w, h, labels)
         np.testing.assert_allclose(
-            -jnp.exp(log) / labels.size * gradient, jax.grad(cross_entropy)(w, h, labels), rtol=1e-12
+            -jnp.exp(log) / labels.size * gradient,
+            jax.grad(cross_entropy)(w, h, labels),
+            rtol=1e-12,
         )
         probabilities = np.asarray(jax.nn.softmax(h @ w.T))
         wrong = probabilities.sum() - probabilities[np.arange(6), labels].sum()
@@ -54,7 +62,8 @@ def test_far_out_the_weights_are_numbers_although_the_probabilities_underflow():
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_bound_and_margin_enclose_a_largest_margin_that_is_known(momentum):
     method = separable.Method(rate=2.0, power=0.5, momentum=momentum, spectral=True)
-    # One sample s e_c for every class: W = I - 11ᵀ/k has the margin s at norm 1, and equal weights bound it by s.
+    # One sample s e_c for every class: W = I - 11ᵀ/k has the margin s at norm 1, and equal weights
+    #     bound it by s.
     with jax.enable_x64(True):
         margin, bound = separable.descend(method, 0.7 * jnp.eye(4), jnp.arange(4), 4, 10)
     assert (np.asarray(margin) <= 0.7 + 1e-12).all()
@@ -69,7 +78,9 @@ def test_a_step_of_gradient_descent_is_that_of_a_factorization():
     rest = np.diag(0.2 ** (np.arange(6) / 5)) - p @ q.T
     np.testing.assert_allclose(path[1][0], p + 0.1 * rest @ q, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(path[0][0].T, q + 0.1 * rest.T @ p, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(dynamics.values(path)[0], np.diag(path[1][0] @ path[0][0]), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        dynamics.values(path)[0], np.diag(path[1][0] @ path[0][0]), rtol=1e-5, atol=1e-7
+    )
 
 
 def test_muon_moves_every_layer_by_an_orthogonal_matrix():
@@ -109,16 +120,25 @@ def test_signs_are_those_of_the_entries_in_the_given_basis():
     g = jnp.asarray([[1.0, -2.0], [3.0, 1.0]])
     expected = np.sign(np.asarray(g) @ np.asarray(basis).T) @ np.asarray(basis)
     np.testing.assert_allclose(bilinear.direction(g, bilinear.SIGN, basis), expected, rtol=1e-6)
-    np.testing.assert_array_equal(bilinear.direction(g, bilinear.SIGN_DIAGONAL, basis), [[1, -1], [1, 1]])
+    np.testing.assert_array_equal(
+        bilinear.direction(g, bilinear.SIGN_DIAGONAL, basis), [[1, -1], [1, 1]]
+    )
 
 
 @pytest.mark.parametrize("q", [0.0, 0.5, 1.0])
 def test_the_exponent_of_responses_that_are_a_power_of_the_variance_is_that_power(q):
     widths, alphas = [32, 64], [0.75, 1.5]
-    parts = [[np.split(np.arange(1, n + 1), mode_exponents.edges(n)[1:-1]) for _ in alphas] for n in widths]
+    parts = [
+        [np.split(np.arange(1, n + 1), mode_exponents.edges(n)[1:-1]) for _ in alphas]
+        for n in widths
+    ]
     # Geometric means, of which the logarithm is linear in the mean of log j.
     power = [
-        [[np.exp(-q * a * np.log(j).mean()) for j in cut] for cut, a in zip(row, alphas, strict=True)] for row in parts
+        [
+            [np.exp(-q * a * np.log(j).mean()) for j in cut]
+            for cut, a in zip(row, alphas, strict=True)
+        ]
+        for row in parts
     ]
     response = xr.DataArray(power, dims=("width", "alpha", "part")).expand_dims(
         seed=[0, 1, 2], batch=[batch.LARGE], optimizer=[batch.SVD]
@@ -151,11 +171,15 @@ def test_lengths_are_chosen_on_other_draws_than_those_that_are_judged():
         ("damped", 1.0, power_law.DAMPING),
     ],
 )
-def test_what_is_left_is_what_the_steps_leave_of_an_isotropic_target(optimizer, power, damping, size):
+def test_what_is_left_is_what_the_steps_leave_of_an_isotropic_target(
+    optimizer, power, damping, size
+):
     with jax.enable_x64(True):
         inputs, n, steps = 12, 4, 7
         spread = np.asarray(power_law.variances(1.5, 10.0, inputs))
-        np.testing.assert_allclose(spread[:10], np.arange(1, 11) ** -1.5 / np.sum(np.arange(1, 11) ** -1.5), rtol=1e-12)
+        np.testing.assert_allclose(
+            spread[:10], np.arange(1, 11) ** -1.5 / np.sum(np.arange(1, 11) ** -1.5), rtol=1e-12
+        )
         assert (spread[10:] == 0).all()
 
         @jax.jit
@@ -167,7 +191,8 @@ def test_what_is_left_is_what_the_steps_leave_of_an_isotropic_target(optimizer, 
     h = f * spread @ f.T
     values, vectors = np.linalg.eigh(h)
     preconditioner = vectors / (values + damping * values[-1]) ** power @ vectors.T
-    # One output for every input is an isotropic target. Damped, and with H^-1, a step has the length 1.
+    # One output for every input is an isotropic target. Damped, and with H^-1, a step has the
+    # length 1.
     rate = 1 / values[-1] ** (1 - power)
     w = np.zeros((inputs, n))
     for _ in range(steps):
@@ -203,27 +228,75 @@ def test_muon_on_features_is_its_steps_on_the_weights():
 
 BAD = [
     ("field-grid", {"n": 1}, "n must be at least 2, got 1."),
-    ("field-grid", {"rates": (-0.1,)}, "rates needs one or more different finite numbers between 0 and inf, got"),
-    ("field-grid", {"rates": (0.02, 0.03, 0.04)}, "rates needs 3 or more lengths, the largest at least 0.08, got"),
+    (
+        "field-grid",
+        {"rates": (-0.1,)},
+        "rates needs one or more different finite numbers between 0 and inf, got",
+    ),
+    (
+        "field-grid",
+        {"rates": (0.02, 0.03, 0.04)},
+        "rates needs 3 or more lengths, the largest at least 0.08, got",
+    ),
     ("field-grid", {"seeds": 1}, "seeds must be at least 2, got 1."),
-    ("field-momentum", {"widths": (8,)}, "widths needs 2 or more different sizes in ascending order, each at least 4"),
-    ("field-momentum", {"strengths": (0.0,)}, "strengths needs one or more different finite numbers between 0 and inf"),
+    (
+        "field-momentum",
+        {"widths": (8,)},
+        "widths needs 2 or more different sizes in ascending order, each at least 4",
+    ),
+    (
+        "field-momentum",
+        {"strengths": (0.0,)},
+        "strengths needs one or more different finite numbers between 0 and inf",
+    ),
     ("field-margin", {"steps": 100}, "steps must be at least 500, got 100."),
-    ("field-balance", {"steps": (20,)}, "steps needs 2 or more different sizes in ascending order, each at least 1"),
-    ("field-rate", {"small": 0.5}, "small must be a finite number between 0 and 0.3, ends excluded, got 0.5."),
-    ("field-stability", {"over": (1.0,)}, "over needs one or more different finite numbers between 1 and inf, got"),
-    ("field-schedule", {"conditions": ()}, "conditions needs one or more different finite numbers between 1 and inf"),
-    ("field-modes", {"depths": (1,)}, "depths needs different sizes in ascending order, each at least 2, got"),
+    (
+        "field-balance",
+        {"steps": (20,)},
+        "steps needs 2 or more different sizes in ascending order, each at least 1",
+    ),
+    (
+        "field-rate",
+        {"small": 0.5},
+        "small must be a finite number between 0 and 0.3, ends excluded, got 0.5.",
+    ),
+    (
+        "field-stability",
+        {"over": (1.0,)},
+        "over needs one or more different finite numbers between 1 and inf, got",
+    ),
+    (
+        "field-schedule",
+        {"conditions": ()},
+        "conditions needs one or more different finite numbers between 1 and inf",
+    ),
+    (
+        "field-modes",
+        {"depths": (1,)},
+        "depths needs different sizes in ascending order, each at least 2, got",
+    ),
     ("field-batch", {"widths": (32, 40)}, "widths needs multiples of 16, got"),
-    ("field-batch", {"alphas": (0.0,)}, "alphas needs one or more different finite numbers between 0 and inf, got"),
-    ("field-phases", {"widths": (4,)}, "widths needs different sizes in ascending order, each at least 24, got"),
+    (
+        "field-batch",
+        {"alphas": (0.0,)},
+        "alphas needs one or more different finite numbers between 0 and inf, got",
+    ),
+    (
+        "field-phases",
+        {"widths": (4,)},
+        "widths needs different sizes in ascending order, each at least 24, got",
+    ),
     ("field-phases", {"seeds": 7}, "seeds must be at least 8, got 7."),
     (
         "field-exponents",
         {"widths": (16, 32, 64, 128)},
         "widths needs 5 or more different sizes in ascending order, each at least 8",
     ),
-    ("field-exponents", {"widths": (16, 32, 64, 128, 513)}, "widths must be at most 512, half of the inputs, got 513."),
+    (
+        "field-exponents",
+        {"widths": (16, 32, 64, 128, 513)},
+        "widths must be at most 512, half of the inputs, got 513.",
+    ),
     ("field-exponent-numbers", {"seeds": 1}, "seeds must be at least 2, got 1."),
     (
         "field-exponent-muon",
@@ -231,16 +304,32 @@ BAD = [
         "widths needs 4 or more different sizes in ascending order, each at least 4",
     ),
     ("field-exponent-muon", {"seeds": 7}, "seeds must be at least 8, got 7."),
-    ("field-modes", {"starts": (0.6,)}, "starts needs one or more different finite numbers between 0 and 0.5, got"),
-    ("field-spectra", {"widths": (8,)}, "widths needs different sizes in ascending order, each at least 12, got"),
-    ("field-spectra", {"lengths": (5,)}, "lengths needs different sizes in ascending order, each at least 10, got"),
+    (
+        "field-modes",
+        {"starts": (0.6,)},
+        "starts needs one or more different finite numbers between 0 and 0.5, got",
+    ),
+    (
+        "field-spectra",
+        {"widths": (8,)},
+        "widths needs different sizes in ascending order, each at least 12, got",
+    ),
+    (
+        "field-spectra",
+        {"lengths": (5,)},
+        "lengths needs different sizes in ascending order, each at least 10, got",
+    ),
     ("field-spectra", {"seeds": 3}, "seeds must be at least 4, got 3."),
     (
         "field-line-search",
         {"widths": (12,)},
         "widths needs 2 or more different sizes in ascending order, each at least",
     ),
-    ("field-line-search", {"lengths": (5,)}, "lengths needs different sizes in ascending order, each at least 20, got"),
+    (
+        "field-line-search",
+        {"lengths": (5,)},
+        "lengths needs different sizes in ascending order, each at least 20, got",
+    ),
     ("field-line-search", {"seeds": 3}, "seeds must be at least 4, got 3."),
 ]
 

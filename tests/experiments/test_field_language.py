@@ -1,4 +1,6 @@
-"""Transformers trained for their momenta, against the same trainings by the library's own optimizer, and spectra against NumPy."""
+"""Transformers trained for their momenta, against the same trainings by the library's own
+optimizer, and spectra against NumPy.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +37,9 @@ def test_every_method_trains_as_muon_with_it_does():
         )
         for method in methods
     ]
-    start = jax.jit(lambda: transformer.init(sizes.stream(key, "weights"), language.architecture(WIDTH)))()
+    start = jax.jit(
+        lambda: transformer.init(sizes.stream(key, "weights"), language.architecture(WIDTH))
+    )()
     # Optax's Adam does not run under strict promotion.
     with jax.numpy_dtype_promotion("standard"):
         expected, _ = jax.jit(
@@ -58,7 +62,9 @@ def test_spectra_are_those_of_each_matrix_over_its_frobenius_norm():
     rng = np.random.default_rng(0)
     shapes = {"up": (12, 3), "down": (3, 12)}
     matrices = {kind: rng.normal(size=(2, *shapes.get(kind, (3, 3)))) for kind in language.KINDS}
-    found = momentum_spectra.spectra({kind: jnp.asarray(m, jnp.float32) for kind, m in matrices.items()})
+    found = momentum_spectra.spectra(
+        {kind: jnp.asarray(m, jnp.float32) for kind, m in matrices.items()}
+    )
     for row, kind in zip(found, language.KINDS, strict=True):
         for values, matrix in zip(row, matrices[kind], strict=True):
             expected = np.linalg.svd(matrix / np.linalg.norm(matrix), compute_uv=False)
@@ -73,8 +79,14 @@ def test_a_quantile_is_counted_from_the_largest_singular_value(q, width, expecte
 
 
 BAD = [
-    ({"widths": (8,)}, "widths needs 2 or more different sizes in ascending order, each at least 4"),
-    ({"lengths": (10,)}, "lengths needs 2 or more different sizes in ascending order, each at least 1"),
+    (
+        {"widths": (8,)},
+        "widths needs 2 or more different sizes in ascending order, each at least 4",
+    ),
+    (
+        {"lengths": (10,)},
+        "lengths needs 2 or more different sizes in ascending order, each at least 1",
+    ),
     ({"rate": 0.0}, "rate must be a finite number between 0 and inf"),
     ({"seeds": 1}, "seeds must be at least 2, got 1."),
 ]

@@ -1,4 +1,6 @@
-"""Steps with other singular values, and what chooses their lengths, against other ways to compute both."""
+"""Steps with other singular values, and what chooses their lengths, against other ways to compute
+both.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +47,9 @@ def test_kaon_is_muon_with_other_coefficients():
     x = matrices()
     step = optim.orthogonalize(spectrum.KAON, "none", dimension_numbers=optim.OUT_IN)
     with jax.enable_x64(True):
-        expected = of_one_size(jax.jit(jax.vmap(lambda each: step.update(each, step.init(each))[0]))(x))
+        expected = of_one_size(
+            jax.jit(jax.vmap(lambda each: step.update(each, step.init(each))[0]))(x)
+        )
     np.testing.assert_allclose(replaced(x, "Kaon")[0], expected, rtol=1e-8, atol=1e-10)
 
 
@@ -59,19 +63,24 @@ def test_random_values_are_those_that_were_drawn():
     x, drawn = matrices(), np.random.default_rng(1).uniform(size=(3, 4))
     found = replaced(x, "uniform", drawn)[0]
     u, _, vt = np.linalg.svd(x, full_matrices=False)
-    np.testing.assert_allclose(found, of_one_size((u * drawn[:, None]) @ vt), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        found, of_one_size((u * drawn[:, None]) @ vt), rtol=1e-10, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_inner_product_is_that_with_the_step(name):
     x = matrices()
     step, inner = replaced(x, name)
-    np.testing.assert_allclose(inner, np.sum(np.asarray(x) * np.asarray(step), axis=(1, 2)), rtol=1e-10)
+    np.testing.assert_allclose(
+        inner, np.sum(np.asarray(x) * np.asarray(step), axis=(1, 2)), rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_singular_values_of_zero_stay_zero(name):
-    # Of two values that are not zero: Kaon's map takes the only one of a matrix, which is 1 there, to zero.
+    # Of two values that are not zero: Kaon's map takes the only one of a matrix, which is 1 there,
+    #     to zero.
     x = np.diag([-2.0, 1.0, 0.0]).astype(np.float32)[None]
     rest = np.asarray(NAMES.index(name)), np.full((1, 3), 0.5, np.float32)
     step = np.asarray(replaced_by_index(x, *rest)[0])
@@ -83,7 +92,9 @@ def test_singular_values_of_zero_stay_zero(name):
 
 
 def test_each_half_of_the_draws_chooses_for_the_other():
-    loss = xr.DataArray(np.random.default_rng(2).normal(size=(2, 5, 9)), dims=("width", "rate", "seed"))
+    loss = xr.DataArray(
+        np.random.default_rng(2).normal(size=(2, 5, 9)), dims=("width", "rate", "seed")
+    )
     loss = loss.assign_coords(seed=np.arange(9), rate=np.arange(5.0))
     found, places = halves.tuned(loss)
     for width in range(2):
@@ -95,7 +106,9 @@ def test_each_half_of_the_draws_chooses_for_the_other():
 
 
 def test_what_is_chosen_besides_the_rate_is_chosen_on_the_other_half_too():
-    loss = xr.DataArray(np.zeros((2, 3, 4)), dims=("kind", "rate", "seed"), coords={"seed": np.arange(4)})
+    loss = xr.DataArray(
+        np.zeros((2, 3, 4)), dims=("kind", "rate", "seed"), coords={"seed": np.arange(4)}
+    )
     loss = loss.assign_coords(rate=np.arange(3.0), kind=["a", "b"])
     loss[1, 1, ::2], loss[0, 2, 1::2] = -1.0, -2.0
     found, places = halves.tuned(loss, ("kind", "rate"))
@@ -107,7 +120,9 @@ def test_what_is_chosen_besides_the_rate_is_chosen_on_the_other_half_too():
 def test_no_other_length_of_the_first_step_ends_lower_than_the_best_one():
     with jax.enable_x64(True):
         kind = jnp.asarray(NAMES.index("Kaon"))
-        searched, lengths, _ = feature_descent.descend(jax.random.key(0), 5, kind, jnp.asarray(0.0), 1)
+        searched, lengths, _ = feature_descent.descend(
+            jax.random.key(0), 5, kind, jnp.asarray(0.0), 1
+        )
         others = [
             float(feature_descent.descend(jax.random.key(0), 5, kind, factor * lengths[0], 1)[0][0])
             for factor in (0.98, 1.0, 1.02)
@@ -121,7 +136,9 @@ def test_the_curvature_along_muons_step_is_the_mean_eigenvalue_and_that_along_th
     with jax.enable_x64(True):
         curvatures = {
             name: np.asarray(
-                feature_descent.descend(jax.random.key(0), 5, jnp.asarray(NAMES.index(name)), jnp.asarray(0.0), 4)[2]
+                feature_descent.descend(
+                    jax.random.key(0), 5, jnp.asarray(NAMES.index(name)), jnp.asarray(0.0), 4
+                )[2]
             )
             for name in ("Muon", "gradient")
         }

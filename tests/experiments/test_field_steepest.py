@@ -1,4 +1,6 @@
-"""Steepest descent in three norms and the sharpness in them, against enumeration, a grid, closed forms and NumPy."""
+"""Steepest descent in three norms and the sharpness in them, against enumeration, a grid, closed
+forms and NumPy.
+"""
 
 import itertools
 
@@ -26,28 +28,39 @@ def ascended(hessian, ball, shapes, starts=24):
     template = tuple(jnp.zeros(shape) for shape in shapes)
     flat, unravel = ravel_pytree(template)
     first = jax.random.normal(jax.random.key(0), (starts, flat.size))
-    return steepest.ascend(jnp.asarray(hessian), lambda d: ravel_pytree(ball(unravel(d)))[0], first, 60)
+    return steepest.ascend(
+        jnp.asarray(hessian), lambda d: ravel_pytree(ball(unravel(d)))[0], first, 60
+    )
 
 
 def largest_in_the_box(h):
-    """max dᵀHd over |dᵢ| <= 1: on every face the best signs, and the stationary point of what is free."""
+    """max dᵀHd over |dᵢ| <= 1: on every face the best signs, and the stationary point of what is
+    free.
+    """
     p, best = len(h), 0.0
     for face in itertools.product((-1, 0, 1), repeat=p):
         d = np.array(face, float)
         free = np.flatnonzero(d == 0)
         if free.size:
-            d[free] = np.linalg.solve(h[np.ix_(free, free)], -h[np.ix_(free, np.flatnonzero(d))] @ d[d != 0])
+            d[free] = np.linalg.solve(
+                h[np.ix_(free, free)], -h[np.ix_(free, np.flatnonzero(d))] @ d[d != 0]
+            )
         if np.abs(d).max() <= 1:
             best = max(best, d @ h @ d)
     return best
 
 
 def largest_on_a_grid(h, points):
-    """max of the form over pairs of orthogonal 2×2 matrices, on a grid of angles: a little too small."""
+    """max of the form over pairs of orthogonal 2×2 matrices, on a grid of angles: a little too
+    small.
+    """
     angles = np.linspace(0, 2 * np.pi, points, endpoint=False)
     c, s = np.cos(angles), np.sin(angles)
     orthogonal = np.concatenate([np.stack([c, -s, s, c], -1), np.stack([c, s, s, -c], -1)])
-    alone = [np.einsum("ai,ij,aj->a", orthogonal, h[part, part], orthogonal) for part in (slice(0, 4), slice(4, 8))]
+    alone = [
+        np.einsum("ai,ij,aj->a", orthogonal, h[part, part], orthogonal)
+        for part in (slice(0, 4), slice(4, 8))
+    ]
     return (alone[0][:, None] + alone[1] + 2 * orthogonal @ h[:4, 4:] @ orthogonal.T).max()
 
 
@@ -77,7 +90,9 @@ def test_without_line_search_an_indefinite_form_is_missed_that_the_ascent_finds(
     """diag(-1, 3): the corners of the box have 2, the middle of an edge 3."""
     with jax.enable_x64(True):
         h = np.diag([-1.0, 3.0])
-        np.testing.assert_allclose(jnp.max(ascended(h, steepest.largest_entry, [(1, 2)])), 3.0, rtol=1e-12)
+        np.testing.assert_allclose(
+            jnp.max(ascended(h, steepest.largest_entry, [(1, 2)])), 3.0, rtol=1e-12
+        )
 
 
 @pytest.mark.slow
@@ -88,7 +103,12 @@ def test_an_ascent_never_leaves_the_ball_and_never_falls(ball):
         unravel = ravel_pytree((jnp.zeros((2, 3)), jnp.zeros((3, 2))))[1]
         first = jax.random.normal(jax.random.key(1), (5, 12))
         values = jnp.stack(
-            [steepest.ascend(jnp.asarray(h), lambda d: ravel_pytree(ball(unravel(d)))[0], first, n) for n in range(8)]
+            [
+                steepest.ascend(
+                    jnp.asarray(h), lambda d: ravel_pytree(ball(unravel(d)))[0], first, n
+                )
+                for n in range(8)
+            ]
         )
         assert (np.diff(values, axis=0) >= -1e-12).all()
 
@@ -105,7 +125,9 @@ def test_the_dual_norms_are_frobenius_nuclear_and_the_sum_of_entries():
         )
         for ball, dual in zip(BALLS, expected, strict=True):
             np.testing.assert_allclose(steepest.inner(g, ball(g)), dual, rtol=1e-12)
-            np.testing.assert_array_equal(ball(jax.tree.map(jnp.zeros_like, g))[0], np.zeros((4, 3)))
+            np.testing.assert_array_equal(
+                ball(jax.tree.map(jnp.zeros_like, g))[0], np.zeros((4, 3))
+            )
 
 
 def by_hand(x, y, w, ball, rate, fixed, steps):
@@ -135,10 +157,22 @@ def test_a_linear_model_has_the_steps_and_the_sharpness_that_are_known(ball, fix
     key, rate = jax.random.key(3), 0.02
     with jax.enable_x64(True):
         found = steepest.train(
-            key, steepest.LINEAR, ball, jnp.asarray(rate), fixed=fixed, records=3, every=2, starts=12, iterations=300
+            key,
+            steepest.LINEAR,
+            ball,
+            jnp.asarray(rate),
+            fixed=fixed,
+            records=3,
+            every=2,
+            starts=12,
+            iterations=300,
         )
-        x = np.asarray(jax.random.normal(sizes.stream(key, "inputs"), (steepest.SAMPLES, steepest.INPUTS)))
-        start = np.asarray(steepest.mlp.init(sizes.stream(key, "weights"), steepest.LINEAR, "tanh")[0])
+        x = np.asarray(
+            jax.random.normal(sizes.stream(key, "inputs"), (steepest.SAMPLES, steepest.INPUTS))
+        )
+        start = np.asarray(
+            steepest.mlp.init(sizes.stream(key, "weights"), steepest.LINEAR, "tanh")[0]
+        )
     y = 2.0 * (np.arange(steepest.SAMPLES)[:, None] % 3 == np.arange(3)) - 1
     losses, duals = by_hand(x, y, start, ball, rate, fixed, 4)
     np.testing.assert_allclose(found.loss, losses[::2], rtol=1e-10)
@@ -148,7 +182,8 @@ def test_a_linear_model_has_the_steps_and_the_sharpness_that_are_known(ball, fix
     signs = np.array(list(itertools.product((-1, 1), repeat=steepest.INPUTS)))
     np.testing.assert_allclose(found.eigenvalue, 3 * [eigenvalues[-1]], rtol=1e-6)
     if ball is steepest.largest_entry:
-        # Every row has local maxima of its own; the search in the box is compared with enumeration above.
+        # Every row has local maxima of its own; the search in the box is compared with enumeration
+        # above.
         assert (eigenvalues[-1] < np.asarray(found.sharpness)).all()
         largest = 3 * np.einsum("si,ij,sj->s", signs, covariance, signs).max()
         assert (np.asarray(found.sharpness) <= largest * (1 + 1e-9)).all()
@@ -164,7 +199,9 @@ def test_an_ascent_from_the_maximum_stays_there():
         for seed in range(20):
             values, vectors = np.linalg.eigh(quadratic(seed, 12, 6))
             h = jnp.asarray(vectors * values) @ vectors.T
-            found = steepest.ascend(h, lambda d: d / jnp.linalg.norm(d), jnp.asarray(vectors[:, -1:].T), 25)
+            found = steepest.ascend(
+                h, lambda d: d / jnp.linalg.norm(d), jnp.asarray(vectors[:, -1:].T), 25
+            )
             np.testing.assert_allclose(found, values[-1:], rtol=1e-12)
 
 
@@ -181,7 +218,11 @@ BAD = [
         {"rates": (1.0, 2.0)},
         "rates needs 3 or more different numbers in ascending order, each at least 0.5",
     ),
-    ("field-edge", {"rates": (0.1, 1.0, 2.0)}, "rates needs 3 or more different numbers in ascending order, each at"),
+    (
+        "field-edge",
+        {"rates": (0.1, 1.0, 2.0)},
+        "rates needs 3 or more different numbers in ascending order, each at",
+    ),
     ("field-edge", {"every": 1}, "every must be at least 2, got 1."),
     (
         "field-edge-fixed",

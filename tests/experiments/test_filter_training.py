@@ -1,4 +1,6 @@
-"""Filters inside Muon: which they are, how rates are chosen, and that verdicts follow the numbers."""
+"""Filters inside Muon: which they are, how rates are chosen, and that verdicts follow the
+numbers.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -45,23 +47,30 @@ def test_small_values_alone_are_forgotten_by_a_root():
 
 
 def test_a_rate_is_chosen_for_every_length_by_other_draws(monkeypatch):
-    """Losses are least at 0.02 after the first length and at 0.06 after the second, times what a filter has over the polar factor."""
+    """Losses are least at 0.02 after the first length and at 0.06 after the second, times what a
+    filter has over the polar factor.
+    """
     by_share = {(f.share, f.power): f.rate for f in FILTERS.values()}
 
     def made_up(key, _task, _steps, share, power, rate):
         of = sum(
-            jnp.where((share == jnp.asarray(a)) & (power == jnp.asarray(b)), c, 0.0) for (a, b), c in by_share.items()
+            jnp.where((share == jnp.asarray(a)) & (power == jnp.asarray(b)), c, 0.0)
+            for (a, b), c in by_share.items()
         )
         loss = jnp.abs(jnp.log(rate / of) - jnp.log(jnp.asarray([0.02, 0.06])))
         return {"loss": loss, "accuracy": jnp.stack([rate, rate]) + 1e-4 * jax.random.uniform(key)}
 
     monkeypatch.setattr(filter_training, "trained", made_up)
-    found = filter_training.judged(lambda *_: None, CONFIG, (1, 2), (0.007, 0.02, 0.06, 0.18), 3, jax.random.key(0))
+    found = filter_training.judged(
+        lambda *_: None, CONFIG, (1, 2), (0.007, 0.02, 0.06, 0.18), 3, jax.random.key(0)
+    )
     assert found["loss"].sizes == {"seed": 3, "filter": 6, "step": 2}
     assert (found["place"] == xr.DataArray([1, 2], dims="step")).all()
     expected = np.outer([f.rate for f in FILTERS.values()], [0.02, 0.06])
     # Seeds differ, so that these are draws and not one of them three times.
-    np.testing.assert_allclose(found["accuracy"].transpose("seed", "filter", "step"), [expected] * 3, atol=1.1e-4)
+    np.testing.assert_allclose(
+        found["accuracy"].transpose("seed", "filter", "step"), [expected] * 3, atol=1.1e-4
+    )
     assert (found["accuracy"].std("seed") > 0).all()
 
 
@@ -98,7 +107,9 @@ def test_a_training_is_that_of_muon_with_the_method():
 
 
 def made_up(recall=(0.1, 0.12, 0.12, -0.05, -0.2), gpt=(-0.01, -0.02, -0.01, 0.02, 0.1), place=1):
-    """By how much each filter but the first is above it, with noise that all share and a tenth of it that they do not."""
+    """By how much each filter but the first is above it, with noise that all share and a tenth of
+    it that they do not.
+    """
     rng, labels = np.random.default_rng(0), {"filter": list(FILTERS), "step": [1, 2]}
 
     def of(base, leads):

@@ -1,4 +1,6 @@
-"""The small GPTs as an experiment: trainings that are those of a plain loop, verdicts that follow the numbers, and what is refused."""
+"""The small GPTs as an experiment: trainings that are those of a plain loop, verdicts that follow
+the numbers, and what is refused.
+"""
 
 from functools import partial
 
@@ -17,14 +19,35 @@ from specjax.models.transformer import Sequences
 from specjax.training import text
 
 EXPERIMENT = experiments.load("gpt-telemetry")
-TINY = {"width": 8, "blocks": 2, "heads": 2, "context": 8, "batch": 2, "steps": 2, "stretches": 2, "seeds": 2}
+TINY = {
+    "width": 8,
+    "blocks": 2,
+    "heads": 2,
+    "context": 8,
+    "batch": 2,
+    "steps": 2,
+    "stretches": 2,
+    "seeds": 2,
+}
 CONFIG = gpt_runs.Training(**TINY, records=2, cooldown=2, table_rate=0.02)
-CELLS = [Cell("adamw", 0.03, 0.0), Cell("out", 0.03, 0.2), Cell("muon", 0.03, 0.1), Cell("embedded", 0.03, 0.1, part=1)]
+CELLS = [
+    Cell("adamw", 0.03, 0.0),
+    Cell("out", 0.03, 0.2),
+    Cell("muon", 0.03, 0.1),
+    Cell("embedded", 0.03, 0.1, part=1),
+]
 # Programs of their own: one that has every arm and step in it takes three times as long to compile.
 gradient_of, loss_of = jax.jit(jax.grad(transformer.loss)), jax.jit(transformer.loss)
 drawn = jax.jit(lambda data, key: text.draw(data, key, CONFIG.batch, CONFIG.context))
-initialized = jax.jit(lambda key: transformer.init(sizes.stream(key, "weights"), CONFIG.architecture("swiglu")))
-MOVED = {"adamw": [], "out": [".blocks.down"], "muon": [".blocks"], "embedded": [".blocks", ".embedding"]}
+initialized = jax.jit(
+    lambda key: transformer.init(sizes.stream(key, "weights"), CONFIG.architecture("swiglu"))
+)
+MOVED = {
+    "adamw": [],
+    "out": [".blocks.down"],
+    "muon": [".blocks"],
+    "embedded": [".blocks", ".embedding"],
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,7 +58,9 @@ def promotion():
 
 
 def by_a_plain_loop(key, cell, seed):
-    """The weights after one step and two of cooling, by optax's own partition, from the keys that a sweep gives a seed."""
+    """The weights after one step and two of cooling, by optax's own partition, from the keys that a
+    sweep gives a seed.
+    """
     key = jax.random.fold_in(jax.random.fold_in(key, seed), cell.part)
     data = jnp.asarray(text.load().train)
 
@@ -49,7 +74,10 @@ def by_a_plain_loop(key, cell, seed):
         return optax.partition(
             {
                 "muon": optim.muon(
-                    cell.muon * scale, labels="matrix", scale="point_two_sqrt_max", dimension_numbers=optim.OUT_IN
+                    cell.muon * scale,
+                    labels="matrix",
+                    scale="point_two_sqrt_max",
+                    dimension_numbers=optim.OUT_IN,
                 ),
                 "matrix": optax.adam(cell.adamw * scale, b2=0.95),
                 "table": optax.adam(CONFIG.table_rate * scale, b2=0.95),
@@ -77,11 +105,15 @@ def test_every_arm_is_trained_as_by_a_plain_loop_and_cooled():
     def observe(model, _):
         return {"weights": jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(model)])}
 
-    found = gpt_runs.run(CONFIG, key, CONFIG.architecture("swiglu"), CELLS, observe, dims=("weight",))
+    found = gpt_runs.run(
+        CONFIG, key, CONFIG.architecture("swiglu"), CELLS, observe, dims=("weight",)
+    )
     assert found["loss"].sizes == {"cell": 4, "seed": 2, "step": 2}
     assert found["step"].values.tolist() == [1, 2]
     looped = [by_a_plain_loop(key, cell, 1) for cell in CELLS]
-    held_out = Sequences(jnp.asarray(text.stretches(text.load().validation, CONFIG.stretches, CONFIG.context)))
+    held_out = Sequences(
+        jnp.asarray(text.stretches(text.load().validation, CONFIG.stretches, CONFIG.context))
+    )
     for place, expected in enumerate(looped):
         one = found.isel(cell=place, seed=1, step=0)
         weights = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(expected)])
@@ -91,7 +123,9 @@ def test_every_arm_is_trained_as_by_a_plain_loop_and_cooled():
 
 
 def ranks(**changed):
-    """Data in which every statement holds, but for what is changed: by name a function of the dataset."""
+    """Data in which every statement holds, but for what is changed: by name a function of the
+    dataset.
+    """
     rng = np.random.default_rng(0)
     dims = {"seed": 12, "step": 4, "matrix": 8, "block": 2}
     shape = tuple(dims.values())
@@ -129,7 +163,10 @@ def of(name, factor, *matrices, after=0):
             {name: of(name, 9.0, "down", after=2) for name in ("stable_rank", "nuclear_rank")},
             {"perceptrons-far-below"},
         ),
-        ({name: of(name, 6.0, "head") for name in ("stable_rank", "nuclear_rank")}, {"normalized-activations-low"}),
+        (
+            {name: of(name, 6.0, "head") for name in ("stable_rank", "nuclear_rank")},
+            {"normalized-activations-low"},
+        ),
         ({"stable_rank": of("stable_rank", 0.3, "up", "query", after=1)}, {"no-fall"}),
         ({"nuclear_rank": of("nuclear_rank", 0.5, "up")}, {"large-ranks-of-perceptrons"}),
         ({"nuclear_rank": of("nuclear_rank", 0.5, "output")}, {"large-ranks-of-outputs"}),
@@ -137,7 +174,10 @@ def of(name, factor, *matrices, after=0):
         ({"nuclear_rank": of("nuclear_rank", 0.45, "value")}, {"values-are-as-large"}),
         ({"nuclear_rank": of("nuclear_rank", 0.3, "head")}, {"ends-have-margins"}),
         ({"embedded": lambda found: found["embedded"] / 2}, {"embedded-near-indicators"}),
-        ({"nuclear_rank": lambda found: found["nuclear_rank"].where(found["step"] > 0, 9.0)}, {"not-from-the-start"}),
+        (
+            {"nuclear_rank": lambda found: found["nuclear_rank"].where(found["step"] > 0, 9.0)},
+            {"not-from-the-start"},
+        ),
     ],
 )
 def test_verdicts_follow_the_numbers(changed, refuted):
@@ -162,7 +202,9 @@ def test_one_violation_at_one_length_turns_the_inequality():
 def test_the_snapshot_says_the_same_of_its_architecture_and_that_values_are_modest(factor, verdict):
     snapshot = experiments.load("gpt-snapshot")
     config, data = snapshot.at("quick"), ranks(nuclear_rank=of("nuclear_rank", factor, "value"))
-    assert config.architecture("relu_squared") == transformer.figure_19(text.VOCABULARY, 64, 32, 4, 2)
+    assert config.architecture("relu_squared") == transformer.figure_19(
+        text.VOCABULARY, 64, 32, 4, 2
+    )
     judged = {s.name: s.find(config, data).verdict for s in snapshot.statements}
     assert judged.pop("values-are-modest") == verdict
     assert set(judged.values()) == {"confirmed"}
@@ -170,7 +212,9 @@ def test_the_snapshot_says_the_same_of_its_architecture_and_that_values_are_mode
 
 
 def test_a_snapshot_of_an_odd_number_of_blocks_is_refused():
-    with pytest.raises(ValueError, match=r"Skips join the blocks in pairs, got 3 blocks; make them even\."):
+    with pytest.raises(
+        ValueError, match=r"Skips join the blocks in pairs, got 3 blocks; make them even\."
+    ):
         experiments.load("gpt-snapshot").at("quick", blocks=3)
 
 
@@ -180,7 +224,10 @@ def test_a_text_that_cannot_be_read_is_told_in_a_sentence(tmp_path, capsys):
     out = ["--text", str(empty), "--out", str(tmp_path / "out")]
     for name in ("gpt-telemetry", "gpt-ablation"):
         assert cli.main(["run", name, "--scale", "smoke", *out]) == 2
-        assert f"The text {empty} is empty; give a file with some text in it." in capsys.readouterr().err
+        assert (
+            f"The text {empty} is empty; give a file with some text in it."
+            in capsys.readouterr().err
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -190,7 +237,10 @@ def test_a_text_that_cannot_be_read_is_told_in_a_sentence(tmp_path, capsys):
         ({"heads": 3}, "The heads must divide the width, got heads=3 and width=64."),
         ({"records": 4}, "records must divide the steps, got 4 and 450."),
         ({"records": 1}, "records must be at least 2, got 1."),
-        ({"muon_rate": 0.0}, "muon_rate must be a finite number between 0 and inf, ends excluded, got 0.0."),
+        (
+            {"muon_rate": 0.0},
+            "muon_rate must be a finite number between 0 and inf, ends excluded, got 0.0.",
+        ),
         ({"seeds": 1}, "seeds must be at least 2, got 1."),
     ],
 )

@@ -1,4 +1,6 @@
-"""The five layers side by side: gradients of their losses, at any padding, with the ranks that are claimed."""
+"""The five layers side by side: gradients of their losses, at any padding, with the ranks that are
+claimed.
+"""
 
 from functools import cache
 from typing import NamedTuple
@@ -25,12 +27,16 @@ def losses(params):
     return (
         matrix_factorization.loss(params["factorization"], symmetric)
         + deep_linear.loss((params["linear_hidden"], params["linear_output"]), linear)
-        + relu_network.loss(relu_network.Params(params["relu_hidden"], params["relu_output"]), linear)
+        + relu_network.loss(
+            relu_network.Params(params["relu_hidden"], params["relu_output"]), linear
+        )
     )
 
 
 class Found(NamedTuple):
-    """The weights, their gradients, and the gradients of the losses by automatic differentiation."""
+    """The weights, their gradients, and the gradients of the losses by automatic
+    differentiation.
+    """
 
     params: dict
     gradient: dict
@@ -50,9 +56,13 @@ with_padding = jax.jit(lambda active, padded: all_layers(Size(padded, active)), 
 
 @cache
 def found(active, padded=None):
-    """Everything that is asked of one width, in float64: computed once, whichever test needs it first."""
+    """Everything that is asked of one width, in float64: computed once, whichever test needs it
+    first.
+    """
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, alone(active) if padded is None else with_padding(active, padded))
+        return jax.tree.map(
+            np.asarray, alone(active) if padded is None else with_padding(active, padded)
+        )
 
 
 @pytest.mark.integration
@@ -82,7 +92,9 @@ def test_padding_changes_neither_weights_nor_gradients(layer, width):
 @each_layer
 @pytest.mark.parametrize("width", [3, Size(24, 3)], ids=["int", "padded"])
 def test_the_mask_and_the_number_of_rows_are_those_of_the_weight(layer, width):
-    weight = found(sizes.active(width), width.padded if isinstance(width, Size) else None).params[layer]
+    weight = found(sizes.active(width), width.padded if isinstance(width, Size) else None).params[
+        layer
+    ]
     np.testing.assert_array_equal(layers.mask(layer, width), weight != 0)
     rows = layers.rows(layer, width)
     assert sizes.active(rows) == np.any(weight != 0, axis=1).sum()

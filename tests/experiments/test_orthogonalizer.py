@@ -20,7 +20,9 @@ def test_the_scalar_map_is_what_the_matrix_iteration_does(power, width):
     x, exact = (matrix_with(v, (width, width), 3) for v in (values, np.ones(width)))
     for name, steps, fewer in (("muon-5", 5, 0), ("muon-10", 10, 0), ("muon-5", 4, 1)):
         measured = np.sum(newton_schulz(x, steps) * exact) / width
-        assert error.predicted_alignment(name, power, width, fewer) == pytest.approx(measured, rel=1e-9)
+        assert error.predicted_alignment(name, power, width, fewer) == pytest.approx(
+            measured, rel=1e-9
+        )
 
 
 def test_the_claim_on_the_inverse_square_spectrum():
@@ -44,14 +46,18 @@ def test_the_factors_are_haar_distributed():
         plain = np.asarray(error._haar(normal(key, (5, 5)), 5))
         padded = np.asarray(error._haar(normal(key, (Size(8, 5), Size(8, 5))), Size(8, 5)))
         z = np.asarray(normal(key, (5, 5)))
-        draws = np.asarray(error._haar(jnp.asarray(np.random.default_rng(0).standard_normal((4000, 2, 2))), 2))
+        draws = np.asarray(
+            error._haar(jnp.asarray(np.random.default_rng(0).standard_normal((4000, 2, 2))), 2)
+        )
     np.testing.assert_allclose(plain @ plain.T, np.eye(5), atol=1e-14)
     np.testing.assert_allclose(padded[:5, :5], plain, atol=1e-14)
     assert not padded[5:].any()
     assert not padded[:, 5:].any()
-    # Qᵀ Z is upper triangular with a positive diagonal: the QR factorization whose Q is Haar-distributed (Mezzadri 2007).
+    # Qᵀ Z is upper triangular with a positive diagonal: the QR factorization whose Q is
+    # Haar-distributed (Mezzadri 2007).
     r = plain.T @ z
     assert np.all(np.diag(r) > 0)
     np.testing.assert_allclose(np.tril(r, -1), 0, atol=1e-14)
-    # Without the signs the mean of an entry would be far from 0, its value for every Haar distribution.
+    # Without the signs the mean of an entry would be far from 0, its value for every Haar
+    # distribution.
     assert np.all(np.abs(draws.mean(axis=0)) < 4 * np.sqrt(1 / 2 / 4000))

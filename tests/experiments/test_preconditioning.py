@@ -1,4 +1,6 @@
-"""The experiments on the preconditioning paper: the steps of the optimizers, verdicts that follow the numbers, refusals."""
+"""The experiments on the preconditioning paper: the steps of the optimizers, verdicts that follow
+the numbers, refusals.
+"""
 
 import re
 
@@ -32,11 +34,15 @@ def test_every_optimizer_takes_the_step_of_its_definition():
         taken = {}
         for name in runs.OPTIMIZERS:
             transform = runs.transformation(name, key, rate, problem, 0.9, 3)
-            after, _ = conditioned.step(problem, transform, problem.start, transform.init(problem.start))
+            after, _ = conditioned.step(
+                problem, transform, problem.start, transform.init(problem.start)
+            )
             taken[name] = problem.start - after
         return problem.start, problem.gradient(problem.start), taken
 
-    x, g, taken = (jax.tree.map(np.asarray, part) for part in jax.jit(first_steps)(jnp.asarray(5.0)))
+    x, g, taken = (
+        jax.tree.map(np.asarray, part) for part in jax.jit(first_steps)(jnp.asarray(5.0))
+    )
     u, _, vt = np.linalg.svd(g, full_matrices=False)
     np.testing.assert_allclose(taken["muon-plateau"], 0.5 * u @ vt, atol=1e-12)
     np.testing.assert_allclose(taken["muon-momentum"], 0.5 * u @ vt, atol=1e-12)
@@ -58,20 +64,36 @@ def of(experiment, name):
 def steps_by_kappa(**values):
     """Steps at κ = 10 and 1000 of 30 seeds, all equal."""
     each = {
-        name: (("kappa", "seed"), np.repeat(np.asarray(pair, float)[:, None], 30, 1)) for name, pair in values.items()
+        name: (("kappa", "seed"), np.repeat(np.asarray(pair, float)[:, None], 30, 1))
+        for name, pair in values.items()
     }
-    return {"flat": xr.Dataset({name.replace("_", "-"): part for name, part in each.items()}, {"kappa": [10.0, 1e3]})}
+    return {
+        "flat": xr.Dataset(
+            {name.replace("_", "-"): part for name, part in each.items()}, {"kappa": [10.0, 1e3]}
+        )
+    }
 
 
 def test_runs_that_were_given_up_pass_for_slow_and_never_for_flat():
     config = condition_number.Config()
     given_up = float(config.limit)
-    flat, grows = (of(condition_number.EXPERIMENT, name) for name in ("muon-flat", "newton-schulz-grows"))
-    for muon, verdict in (((100, 110), "confirmed"), ((100, 140), "refuted"), ((given_up, given_up), "refuted")):
+    flat, grows = (
+        of(condition_number.EXPERIMENT, name) for name in ("muon-flat", "newton-schulz-grows")
+    )
+    for muon, verdict in (
+        ((100, 110), "confirmed"),
+        ((100, 140), "refuted"),
+        ((given_up, given_up), "refuted"),
+    ):
         data = steps_by_kappa(muon=muon, muon_newton_schulz=(100, given_up))
         assert flat.judge(config, data).finding.verdict == verdict
-    # Runs that were given up at both κ say nothing: they count as the bound, which is not above itself.
-    for slow, verdict in (((100, given_up), "confirmed"), ((100, 110), "refuted"), ((given_up, given_up), "refuted")):
+    # Runs that were given up at both κ say nothing: they count as the bound, which is not above
+    # itself.
+    for slow, verdict in (
+        ((100, given_up), "confirmed"),
+        ((100, 110), "refuted"),
+        ((given_up, given_up), "refuted"),
+    ):
         data = steps_by_kappa(muon=(100, 100), muon_newton_schulz=slow)
         assert grows.judge(config, data).finding.verdict == verdict
 
@@ -83,9 +105,13 @@ def test_arrivals_that_come_and_go_with_the_patience_are_no_verdict():
     for name, patient in (("settings matter", -3.0), ("all arrive", -15.0)):
         values = np.full((1, len(curves.FACTORS), len(curves.PATIENCES), seeds), -15.0)
         values[:, :, 1::2] = patient
-        smallest = xr.DataArray(values, dims=("kappa", "factor", "patience", "seed"), coords={"kappa": [10.0]})
+        smallest = xr.DataArray(
+            values, dims=("kappa", "factor", "patience", "seed"), coords={"kappa": [10.0]}
+        )
         axes = {"factor": list(curves.FACTORS), "patience": list(curves.PATIENCES)}
-        slow = xr.DataArray(np.zeros((2, seeds, 3)), dims=("kappa", "seed", "step"), coords={"kappa": [1.0, 10.0]})
+        slow = xr.DataArray(
+            np.zeros((2, seeds, 3)), dims=("kappa", "seed", "step"), coords={"kappa": [1.0, 10.0]}
+        )
         data = {
             "map": smallest.assign_coords(axes).to_dataset(name="smallest"),
             "context": slow.to_dataset(name="gradient-descent"),
@@ -100,7 +126,9 @@ def test_arrivals_that_come_and_go_with_the_patience_are_no_verdict():
 @pytest.mark.usefixtures("x64")
 def test_drawn_schedules_never_increase_and_differ():
     found = np.asarray(
-        jax.vmap(lambda key: sign_gradient.drawn_schedule(key, 500))(jax.random.split(jax.random.key(0), 60))
+        jax.vmap(lambda key: sign_gradient.drawn_schedule(key, 500))(
+            jax.random.split(jax.random.key(0), 60)
+        )
     )
     assert found.shape == (60, 500)
     assert np.all(np.diff(found) <= 0)
@@ -119,7 +147,11 @@ SENTENCES = [
         "kappas needs 2 or more different numbers in ascending order, each at least 1",
     ),
     (condition_number, {"kappas": (10.0,)}, "kappas needs 2 or more different numbers"),
-    (condition_number, {"cubic_kappas": (2.0, 4.0)}, "cubic_kappas needs 5 or more different numbers"),
+    (
+        condition_number,
+        {"cubic_kappas": (2.0, 4.0)},
+        "cubic_kappas needs 5 or more different numbers",
+    ),
     (
         condition_number,
         {"slow_kappas": (2.0, 10.0, 20.0)},
@@ -141,19 +173,33 @@ SENTENCES = [
     (decoupling, {"kappa": 0.0}, "kappa must be a finite number of at least 1, got 0.0."),
     (decoupling, {"steps": 10}, "steps must be at least 60, got 10."),
     (scalar_sequences, {"seeds": 1}, "seeds must be at least 100, got 1."),
-    (sign_gradient, {"kappas": (30.0, 20.0, 40.0, 50.0)}, "kappas needs 4 or more different numbers in ascending"),
-    (sign_gradient, {"kappas": (0.5, 20.0, 40.0, 50.0)}, "kappas needs 4 or more different numbers in ascending"),
+    (
+        sign_gradient,
+        {"kappas": (30.0, 20.0, 40.0, 50.0)},
+        "kappas needs 4 or more different numbers in ascending",
+    ),
+    (
+        sign_gradient,
+        {"kappas": (0.5, 20.0, 40.0, 50.0)},
+        "kappas needs 4 or more different numbers in ascending",
+    ),
     (sign_gradient, {"trials": 1}, "trials must be at least 10, got 1."),
     (sign_gradient, {"seeds": 9}, "seeds must be at least 10, got 9."),
     (curves, {"ks": (1, 2)}, "A factor with k=1 columns cannot reach"),
     (curves, {"ks": ()}, "ks needs 2 or more different sizes in ascending order"),
     (curves, {"fixed_kappa": 0.5}, "fixed_kappa must be a finite number of at least 1, got 0.5."),
-    (preconditioners, {"times": (0, 3)}, "times needs 2 or more different sizes in ascending order"),
+    (
+        preconditioners,
+        {"times": (0, 3)},
+        "times needs 2 or more different sizes in ascending order",
+    ),
     (preconditioners, {"r": 1}, "r must be at least 2"),
 ]
 
 
-@pytest.mark.parametrize(("module", "changes", "sentence"), SENTENCES, ids=lambda value: str(value)[-40:])
+@pytest.mark.parametrize(
+    ("module", "changes", "sentence"), SENTENCES, ids=lambda value: str(value)[-40:]
+)
 def test_a_configuration_that_cannot_be_judged_is_refused(module, changes, sentence):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}") as refusal:
         module.Config(**changes)
@@ -161,13 +207,19 @@ def test_a_configuration_that_cannot_be_judged_is_refused(module, changes, sente
 
 
 LINES = {
-    "condition-number --kappas 0.5,10": "kappas needs 2 or more different numbers in ascending order, each at least 1",
+    "condition-number --kappas 0.5,10": (
+        "kappas needs 2 or more different numbers in ascending order, each at least 1"
+    ),
     "condition-number --rho 0.5": "The decay rho must be in [0.6667, 1)",
     "muon-convergence --ks 2": "A factor with k=2 columns cannot reach",
-    "muon-convergence --kappas 1,0.1": "kappas needs different numbers in ascending order, each at least 1",
+    "muon-convergence --kappas 1,0.1": (
+        "kappas needs different numbers in ascending order, each at least 1"
+    ),
     "convergence-curves --ks 1,2": "A factor with k=1 columns cannot reach",
     "decoupling --kappa 0": "kappa must be a finite number of at least 1, got 0.0.",
-    "sign-gradient-lower-bounds --kappas=-10,20,40,50": "kappas needs 4 or more different numbers in ascending order, each at least 1",
+    "sign-gradient-lower-bounds --kappas=-10,20,40,50": (
+        "kappas needs 4 or more different numbers in ascending order, each at least 1"
+    ),
     "preconditioner-maps --r 1": "r must be at least 2",
     "scalar-sequences --seeds 1": "seeds must be at least 100, got 1.",
 }

@@ -1,4 +1,6 @@
-"""`specjax reproduce` at its default scale: every verdict as expected, and the results on disk as promised."""
+"""`specjax reproduce` at its default scale: every verdict as expected, and the results on disk as
+promised.
+"""
 
 import json
 import subprocess
@@ -14,14 +16,32 @@ from specjax import experiments, report
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", experiments.names())
-def test_reproduce_confirms_what_holds_and_refutes_what_does_not(name, optimized_environment, tmp_path):
+def test_reproduce_confirms_what_holds_and_refutes_what_does_not(
+    name, optimized_environment, tmp_path
+):
     # In a process of its own, whose programs are the optimized ones of a user's.
-    command = [Path(sys.executable).with_name("specjax"), "reproduce", "--only", name, "--out", tmp_path]
+    command = [
+        Path(sys.executable).with_name("specjax"),
+        "reproduce",
+        "--only",
+        name,
+        "--out",
+        tmp_path,
+    ]
     # The limit is for programs that wait for each other and never end.
-    done = subprocess.run(command, env=optimized_environment, capture_output=True, text=True, timeout=1800, check=False)
+    done = subprocess.run(
+        command,
+        env=optimized_environment,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     found = report.load(tmp_path / name).checks
-    assert [check.name for check in found] == [statement.name for statement in experiments.load(name).statements]
+    assert [check.name for check in found] == [
+        statement.name for statement in experiments.load(name).statements
+    ]
     assert [check.name for check in found if check.surprising] == []
     result_files_can_be_read(name, tmp_path / name)
     for page in ("report.md", "report.html"):

@@ -1,4 +1,6 @@
-"""The rule (1.5) followed: the transformation of `optim` against the experiment's own steps; own step sizes, and the linear maps."""
+"""The rule (1.5) followed: the transformation of `optim` against the experiment's own steps; own
+step sizes, and the linear maps.
+"""
 
 import dataclasses
 
@@ -31,14 +33,18 @@ def by_activations(step):
 
 @pytest.mark.slow
 def test_the_transformation_goes_the_way_of_the_experiment():
-    """`optim.rank_switch` fed by `activation_stable_ranks`, with the step sizes of the paper, against `descend` at the rule."""
+    """`optim.rank_switch` fed by `activation_stable_ranks`, with the step sizes of the paper,
+    against `descend` at the rule.
+    """
     keys = jax.random.split(jax.random.key(0), 3)
     batch = (
         jax.random.normal(keys[0], (12, 5)) * jnp.asarray([[2.0, 1, 1, 1, 0.5]]),
         jax.random.normal(keys[1], (12, 1)),
     )
     # Larger weights than the default, so that ten steps tell the methods apart.
-    params = tuple(1.4 * w for w in mlp.init(keys[2], (5, 8, 8, 1), "relu_squared", distribution="uniform"))
+    params = tuple(
+        1.4 * w for w in mlp.init(keys[2], (5, 8, 8, 1), "relu_squared", distribution="uniform")
+    )
 
     def model(params, batch):
         return 2 * mlp.loss(params, batch, "relu_squared")
@@ -51,9 +57,14 @@ def test_the_transformation_goes_the_way_of_the_experiment():
     def step(carry, _):
         params, state = carry
         loss, gradients = jax.value_and_grad(model)(params, batch)
-        squares = tuple(jnp.mean(jnp.sum(a**2, axis=1)) for a in mlp.layer_inputs(params, batch[0], "relu_squared"))
+        squares = tuple(
+            jnp.mean(jnp.sum(a**2, axis=1))
+            for a in mlp.layer_inputs(params, batch[0], "relu_squared")
+        )
         ranks = activation_stable_ranks(model, params, batch, steps=200)
-        updates, state = transform.update(gradients, state, params, stable_ranks=ranks, squares=squares)
+        updates, state = transform.update(
+            gradients, state, params, stable_ranks=ranks, squares=squares
+        )
         return (optax.apply_updates(params, updates), state), (loss, jnp.stack(state.took_spectral))
 
     def descend(threshold):
@@ -85,13 +96,17 @@ CONFIG = Config(seeds=16, choosing=4)
 
 
 def made(best="middle"):
-    """Losses of the network that are lowest at the middle step size, but for the rule's, whose place is given; those that judge differ."""
+    """Losses of the network that are lowest at the middle step size, but for the rule's, whose
+    place is given; those that judge differ.
+    """
     losses = np.zeros((3, 20, 4, 2))
     losses[1] = -1
     losses[0 if best == "first" else 1, :, 3] = -2
     losses[:, 4:] -= 5
     coordinates = {"rate": [0.1, 0.2, 0.4], "steps": list(experiment.STEPS), "length": [10, 20]}
-    return {"network": xr.Dataset({"left": (("rate", "seed", "steps", "length"), losses)}, coordinates)}
+    return {
+        "network": xr.Dataset({"left": (("rate", "seed", "steps", "length"), losses)}, coordinates)
+    }
 
 
 def test_no_draw_is_judged_at_a_step_size_that_it_helped_to_choose():
@@ -106,17 +121,22 @@ def test_no_draw_is_judged_at_a_step_size_that_it_helped_to_choose():
 
 
 def test_a_best_step_size_at_the_end_of_the_grid_decides_nothing_and_is_named():
-    statement = next(s for s in experiment.EXPERIMENT.statements if s.name == "spectral-ahead-of-rule")
+    statement = next(
+        s for s in experiment.EXPERIMENT.statements if s.name == "spectral-ahead-of-rule"
+    )
     inside, outside = (statement.find(CONFIG, made(best)) for best in ("middle", "first"))
     assert inside.verdict == "refuted"
     assert outside.verdict == "inconclusive"
-    assert outside.reason == "The best of the grid is the smallest at steps = rule: a better one may lie beyond."
+    assert (
+        outside.reason
+        == "The best of the grid is the smallest at steps = rule: a better one may lie beyond."
+    )
 
 
 @pytest.mark.integration
 def test_nr_is_above_st_at_the_start_on_features_and_below_it_in_the_control():
     for control, above in ((0, True), (1, False)):
-        ((w,), (x, y)) = linear_problem(jax.random.key(1), 32, jnp.asarray(control))
+        (w,), (x, y) = linear_problem(jax.random.key(1), 32, jnp.asarray(control))
         assert not np.any(w)
         ratio = spectral.nuclear_rank(y.T @ x) / spectral.stable_rank(x)
         assert ratio > 1.2 if above else ratio < 0.8
@@ -128,7 +148,10 @@ def test_nr_is_above_st_at_the_start_on_features_and_below_it_in_the_control():
         ({"inputs": 2}, r"inputs must be at least 3, got 2\."),
         (
             {"rates": (0.1, 0.2)},
-            r"rates needs 3 or more positive numbers in ascending order, so that one lies inside, got \(0\.1, 0\.2\)\.",
+            (
+                r"rates needs 3 or more positive numbers in ascending order, so that one lies"
+                r" inside, got \(0\.1, 0\.2\)\."
+            ),
         ),
         ({"rates": (0.1, 0.4, 0.2)}, r"rates needs 3 or more positive numbers in ascending order"),
         ({"lengths": (25,)}, r"lengths needs 2 or more different sizes"),

@@ -21,7 +21,9 @@ ACCURACY = {"muon": 0.97, "adamw": 0.6, "sgd": 0.2}
 
 
 def made_up(change=None, noise=0.02):
-    """Runs that judge, with equal numbers at both lengths; `change(optimizer, setting)` is added to the accuracy."""
+    """Runs that judge, with equal numbers at both lengths; `change(optimizer, setting)` is added to
+    the accuracy.
+    """
     rng = np.random.default_rng(0)
     coords = {
         "d": list(CONFIG.dims),
@@ -36,7 +38,10 @@ def made_up(change=None, noise=0.02):
         for j, setting in enumerate(CONFIG.settings):
             values[:, j, :, 1:, i] += 0 if change is None else change(name, setting)
     dims = tuple(coords)
-    runs = {name: (dims, values if name != "shuffled" else 0 * values) for name in (*QUANTITIES, "shuffled")}
+    runs = {
+        name: (dims, values if name != "shuffled" else 0 * values)
+        for name in (*QUANTITIES, "shuffled")
+    }
     errors = {"error": np.zeros((2, CONFIG.seeds)), "error_shuffled": np.ones((2, CONFIG.seeds))}
     return {
         "runs": xr.Dataset(runs, coords),
@@ -55,7 +60,9 @@ ROBUST = {"robust-to-outputs", "robust-to-triggers"}
 
 @pytest.mark.integration
 def test_verdicts_follow_the_runs():
-    robust = verdicts(made_up(lambda name, setting: -0.3 * (name == "adamw" and setting != "uniform")))
+    robust = verdicts(
+        made_up(lambda name, setting: -0.3 * (name == "adamw" and setting != "uniform"))
+    )
     assert {name for name, verdict in robust.items() if verdict == "confirmed"} == {
         "task-is-solvable",
         "smaller-batches-do",
@@ -75,7 +82,9 @@ def test_verdicts_follow_the_runs():
 def test_what_turns_along_a_training_is_told():
     data = made_up()
     runs = data["runs"]
-    caught_up = runs.where((runs["iteration"] < 128) | (runs["optimizer"] == "muon"), runs.sel(optimizer="muon"))
+    caught_up = runs.where(
+        (runs["iteration"] < 128) | (runs["optimizer"] == "muon"), runs.sel(optimizer="muon")
+    )
     (found,) = (
         judgement.finding
         for judgement in recall_transformer.EXPERIMENT.judge(CONFIG, data | {"runs": caught_up})
@@ -133,9 +142,15 @@ def test_cells_are_taken_apart_in_the_order_in_which_they_were_swept():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"dims": (16,)}, "dims needs 2 or more different sizes in ascending order, each at least 2"),
+        (
+            {"dims": (16,)},
+            "dims needs 2 or more different sizes in ascending order, each at least 2",
+        ),
         ({"batches": (64, 8)}, "batches needs 2 or more different sizes in ascending order"),
-        ({"iterations": (0, 4)}, "iterations needs 2 or more different sizes in ascending order, each at least 1"),
+        (
+            {"iterations": (0, 4)},
+            "iterations needs 2 or more different sizes in ascending order, each at least 1",
+        ),
         ({"output_exponent": 0.0}, "output_exponent must be a finite number"),
         ({"trigger_exponent": -1.0}, "trigger_exponent must be a finite number"),
         ({"sgd_rates": (0.1, 0.3)}, "The three optimizers need as many learning rates each"),

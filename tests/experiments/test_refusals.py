@@ -1,4 +1,6 @@
-"""What an experiment refuses, in Python and on the command line: one sentence, before anything is compiled or written."""
+"""What an experiment refuses, in Python and on the command line: one sentence, before anything is
+compiled or written.
+"""
 
 import re
 from pathlib import Path
@@ -14,8 +16,9 @@ from specjax.experiments.target_files import load_target
 FIVE = "needs 5 or more different sizes in ascending order, each at least"
 FINITE = "must be a finite number between 0 and"
 
-# Per experiment: the fields that are changed, and how the sentence begins. The papers that have a test file of their own (preconditioning,
-# the spectral criterion, associative memory) have their tables there.
+# Per experiment: the fields that are changed, and how the sentence begins. The papers that have a
+# test file of their own (preconditioning, the spectral criterion, associative memory) have their
+# tables there.
 BAD_CONFIGS = [
     ("what-decides", {"classes": 7}, "classes must be at most 6, got 7."),
     ("what-decides", {"classes": 0}, "classes must be at least 1, got 0."),
@@ -32,7 +35,10 @@ BAD_CONFIGS = [
     (
         "best-filter-training",
         {"recall_steps": (10,)},
-        "recall_steps needs 2 or more different sizes in ascending order, each at least 1, got (10,).",
+        (
+            "recall_steps needs 2 or more different sizes in ascending order, each at least 1, got"
+            " (10,)."
+        ),
     ),
     ("best-filter-training", {"recall_seeds": 1}, "recall_seeds must be at least 2, got 1."),
     ("best-filter-training", {"gpt_seeds": 1}, "gpt_seeds must be at least 2, got 1."),
@@ -51,7 +57,10 @@ BAD_CONFIGS = [
     (
         "best-filter-training",
         {"gpt_steps": (100,)},
-        "gpt_steps needs 2 or more different sizes in ascending order, each at least 1, got (100,).",
+        (
+            "gpt_steps needs 2 or more different sizes in ascending order, each at least 1, got"
+            " (100,)."
+        ),
     ),
     ("claims-momentum", {"samples": 999}, "samples must be at least 1000, got 999."),
     ("claims-momentum", {"searches": 0}, "searches must be at least 1000, got 0."),
@@ -69,7 +78,10 @@ BAD_CONFIGS = [
     (
         "claims-reparametrization",
         {"columns": (2, 4, 8, 16, 32)},
-        "columns needs 5 or more different sizes in ascending order, each at least 4, got (2, 4, 8, 16, 32).",
+        (
+            "columns needs 5 or more different sizes in ascending order, each at least 4, got (2,"
+            " 4, 8, 16, 32)."
+        ),
     ),
     ("claims-expectation", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
     ("claims-curvature", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
@@ -98,13 +110,21 @@ BAD_CONFIGS = [
     ("matrix-factorization", {"rank": 0}, "rank must be at least 1, got 0."),
     ("matrix-factorization", {"rank": 7}, "rank must be from 1 to d=6, got 7."),
     ("matrix-factorization", {"ks": (8, 16, 32)}, f"ks {FIVE} 1, got (8, 16, 32)."),
-    ("matrix-factorization", {"ks": (-8, 16, 32, 64, 128)}, f"ks {FIVE} 1, got (-8, 16, 32, 64, 128)."),
+    (
+        "matrix-factorization",
+        {"ks": (-8, 16, 32, 64, 128)},
+        f"ks {FIVE} 1, got (-8, 16, 32, 64, 128).",
+    ),
     (
         "matrix-factorization",
         {"small_ks": ()},
         "small_ks needs different sizes in ascending order, each at least 1, got",
     ),
-    ("matrix-factorization", {"small_ks": (3, 3)}, "small_ks needs different sizes in ascending order"),
+    (
+        "matrix-factorization",
+        {"small_ks": (3, 3)},
+        "small_ks needs different sizes in ascending order",
+    ),
     ("matrix-factorization", {"seeds": 1}, "seeds must be at least 2, got 1."),
     ("matrix-factorization", {"small_seeds": 0}, "small_seeds must be at least 2, got 0."),
     (
@@ -112,17 +132,29 @@ BAD_CONFIGS = [
         {"target_factor": 0.0},
         "target_factor must be a finite number between 0 and inf, ends excluded, got 0.0.",
     ),
-    ("matrix-factorization", {"target_factor": float("inf")}, "target_factor must be a finite number between 0"),
+    (
+        "matrix-factorization",
+        {"target_factor": float("inf")},
+        "target_factor must be a finite number between 0",
+    ),
     ("matrix-factorization", {"seed": 2**70}, f"seed must be from 0 to 2^32 - 1, got {2**70}."),
     (
         "deep-linear",
         {"small_widths": ()},
         "small_widths needs different sizes in ascending order, each at least 2, got ().",
     ),
-    ("deep-linear", {"small_widths": (6, 3)}, "small_widths needs different sizes in ascending order, each at least 2"),
+    (
+        "deep-linear",
+        {"small_widths": (6, 3)},
+        "small_widths needs different sizes in ascending order, each at least 2",
+    ),
     ("deep-linear", {"widths": (1, 2, 4, 8, 16)}, f"widths {FIVE} 2, got (1, 2, 4, 8, 16)."),
     ("deep-linear", {"widths": (8, 16, 32, 64)}, f"widths {FIVE} 2, got (8, 16, 32, 64)."),
-    ("deep-linear", {"growing_widths": (4, 8, 16, 32)}, f"growing_widths {FIVE} 2, got (4, 8, 16, 32)."),
+    (
+        "deep-linear",
+        {"growing_widths": (4, 8, 16, 32)},
+        f"growing_widths {FIVE} 2, got (4, 8, 16, 32).",
+    ),
     ("deep-linear", {"d_in": 0}, "d_in must be at least 1, got 0."),
     ("deep-linear", {"d_out": 1}, "d_out must be at least 2, got 1."),
     ("deep-linear", {"seeds": -5}, "seeds must be at least 2, got -5."),
@@ -133,7 +165,11 @@ BAD_CONFIGS = [
         "target_scale must be a finite number between 0 and inf, ends excluded, got 0.0.",
     ),
     ("deep-linear", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
-    ("relu-off-diagonal", {"d0s": ()}, "d0s needs different sizes in ascending order, each at least 2, got ()."),
+    (
+        "relu-off-diagonal",
+        {"d0s": ()},
+        "d0s needs different sizes in ascending order, each at least 2, got ().",
+    ),
     (
         "relu-off-diagonal",
         {"d0s": (3, 2)},
@@ -147,13 +183,21 @@ BAD_CONFIGS = [
     ("relu-off-diagonal", {"seeds": 1}, "seeds must be at least 2, got 1."),
     ("relu-off-diagonal", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
     ("target", {"ks": (4, 8, 16, 32, 64)}, f"ks {FIVE} 6, got (4, 8, 16, 32, 64)."),
-    ("target", {"narrow_ks": ()}, "narrow_ks needs different sizes in ascending order, each at least 6, got ()."),
+    (
+        "target",
+        {"narrow_ks": ()},
+        "narrow_ks needs different sizes in ascending order, each at least 6, got ().",
+    ),
     ("target", {"d1s": (10, 20, 40, 80)}, f"d1s {FIVE} 1, got (10, 20, 40, 80)."),
     ("target", {"seeds": 1}, "seeds must be at least 2, got 1."),
     ("target", {"relu_seeds": 0}, "relu_seeds must be at least 2, got 0."),
     ("target", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
     ("dominance", {"widths": (1, 2, 4, 8, 16)}, f"widths {FIVE} 2, got (1, 2, 4, 8, 16)."),
-    ("dominance", {"widths": (16, 16, 32, 64, 128)}, f"widths {FIVE} 2, got (16, 16, 32, 64, 128)."),
+    (
+        "dominance",
+        {"widths": (16, 16, 32, 64, 128)},
+        f"widths {FIVE} 2, got (16, 16, 32, 64, 128).",
+    ),
     (
         "dominance",
         {"linear_widths": (256,)},
@@ -191,21 +235,34 @@ BAD_CONFIGS = [
     (
         "after-initialization",
         {"factors": (1.0, 2.0)},
-        "factors needs 3 or more positive numbers in ascending order, so that one lies inside, got (1.0, 2.0).",
+        (
+            "factors needs 3 or more positive numbers in ascending order, so that one lies inside,"
+            " got (1.0, 2.0)."
+        ),
     ),
     (
         "after-initialization",
         {"factors": (2.0, 1.0, 4.0)},
-        "factors needs 3 or more positive numbers in ascending order, so that one lies inside, got (2.0, 1.0, 4.0).",
+        (
+            "factors needs 3 or more positive numbers in ascending order, so that one lies inside,"
+            " got (2.0, 1.0, 4.0)."
+        ),
     ),
     (
         "after-initialization",
         {"factors": (0.0, 1.0, 2.0)},
-        "factors needs 3 or more positive numbers in ascending order, so that one lies inside, got (0.0, 1.0, 2.0).",
+        (
+            "factors needs 3 or more positive numbers in ascending order, so that one lies inside,"
+            " got (0.0, 1.0, 2.0)."
+        ),
     ),
     ("row-normalization", {"momentum": 1.0}, f"momentum {FINITE} 1, ends excluded, got 1.0."),
     ("row-normalization", {"momentum": -0.1}, f"momentum {FINITE} 1, ends excluded, got -0.1."),
-    ("row-normalization", {"momentum": float("nan")}, f"momentum {FINITE} 1, ends excluded, got nan."),
+    (
+        "row-normalization",
+        {"momentum": float("nan")},
+        f"momentum {FINITE} 1, ends excluded, got nan.",
+    ),
     ("row-normalization", {"rate": 0.0}, f"rate {FINITE} inf, ends excluded, got 0.0."),
     ("row-normalization", {"rate": float("inf")}, f"rate {FINITE} inf, ends excluded, got inf."),
     ("row-normalization", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
@@ -217,14 +274,19 @@ BAD_CONFIGS = [
     (
         "orthogonalizer-error",
         {"widths": (1, 2, 4, 8)},
-        "widths needs 4 or more different sizes in ascending order, each at least 2, got (1, 2, 4, 8).",
+        (
+            "widths needs 4 or more different sizes in ascending order, each at least 2, got (1, 2,"
+            " 4, 8)."
+        ),
     ),
     ("orthogonalizer-error", {"seeds": 1}, "seeds must be at least 2, got 1."),
     ("orthogonalizer-error", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
 ]
 
 
-@pytest.mark.parametrize(("name", "changes", "sentence"), BAD_CONFIGS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("name", "changes", "sentence"), BAD_CONFIGS, ids=lambda value: str(value)[:40]
+)
 def test_a_configuration_that_cannot_be_judged_is_refused(name, changes, sentence):
     make = type(experiments.load(name).at("quick"))
     make()
@@ -248,8 +310,14 @@ BAD_ARRAYS = {
     "shape": (np.ones((6, 5)), r"must have shape \(6, 6\), got \(6, 5\)\."),
     "vector": (np.ones(36), r"must have shape \(6, 6\), got \(36,\)\."),
     "scalar": (np.float64(3), r"must have shape \(6, 6\), got \(\)\."),
-    "nan": (np.where(np.eye(6), np.nan, GOOD), r"must have finite entries, got NaN or infinity in it\."),
-    "inf": (np.where(np.eye(6), -np.inf, GOOD), r"must have finite entries, got NaN or infinity in it\."),
+    "nan": (
+        np.where(np.eye(6), np.nan, GOOD),
+        r"must have finite entries, got NaN or infinity in it\.",
+    ),
+    "inf": (
+        np.where(np.eye(6), -np.inf, GOOD),
+        r"must have finite entries, got NaN or infinity in it\.",
+    ),
     # Finite in the file and infinite in float32, in which the experiment computes.
     "too large": (1e300 * GOOD, r"must have finite entries, got NaN or infinity in it\."),
     "complex": (GOOD + 1j, r"holds no array of real numbers; write one with numpy\.save\."),
@@ -286,7 +354,9 @@ def test_an_archive_of_arrays_is_refused(tmp_path):
 @pytest.mark.parametrize("path", ["missing.npy", ".", ""])
 def test_a_missing_file_is_refused(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"^There is no target file '[^\n]*'; write the target with numpy\.save\.$"):
+    with pytest.raises(
+        ValueError, match=r"^There is no target file '[^\n]*'; write the target with numpy\.save\.$"
+    ):
         load_target(path, SHAPE)
 
 
@@ -300,32 +370,69 @@ def test_real_numbers_of_any_type_are_a_target(dtype, tmp_path):
 
 # The line, with a file for the target where it names one, and the sentence.
 REFUSED = {
-    "run figure-3": r"There is no experiment 'figure-3'; did you mean figure-\d or figure-\d or figures-3-and-11\?",
-    "run deep-linear --scale medium": r"There is no scale 'medium'; there are smoke, quick, paper\.",
+    "run figure-3": (
+        r"There is no experiment 'figure-3'; did you mean figure-\d or figure-\d or"
+        r" figures-3-and-11\?"
+    ),
+    "run deep-linear --scale medium": (
+        r"There is no scale 'medium'; there are smoke, quick, paper\."
+    ),
     "run deep-linear --width 8,16": r"There is no flag '--width'; did you mean --widths\?",
-    "run deep-linear --widths=": r"--widths takes comma-separated integers, as in --widths INT,INT,\.\.\., not ''\.",
-    "run deep-linear --widths 8,16,32.5,64,128": r"--widths takes comma-separated integers, .* not '8,16,32\.5,64,128'\.",
-    "run deep-linear --widths 0,8,16,32,64": r"widths needs 5 or more different sizes .*, got \(0, 8, 16, 32, 64\)\.",
-    "run deep-linear --widths=-8,8,16,32,64": r"widths needs 5 or more different sizes .*, got \(-8, 8, 16, 32, 64\)\.",
-    "run dominance --widths 8,8,16,32,64": r"widths needs 5 or more different sizes .*, got \(8, 8, 16, 32, 64\)\.",
+    "run deep-linear --widths=": (
+        r"--widths takes comma-separated integers, as in --widths INT,INT,\.\.\., not ''\."
+    ),
+    "run deep-linear --widths 8,16,32.5,64,128": (
+        r"--widths takes comma-separated integers, .* not '8,16,32\.5,64,128'\."
+    ),
+    "run deep-linear --widths 0,8,16,32,64": (
+        r"widths needs 5 or more different sizes .*, got \(0, 8, 16, 32, 64\)\."
+    ),
+    "run deep-linear --widths=-8,8,16,32,64": (
+        r"widths needs 5 or more different sizes .*, got \(-8, 8, 16, 32, 64\)\."
+    ),
+    "run dominance --widths 8,8,16,32,64": (
+        r"widths needs 5 or more different sizes .*, got \(8, 8, 16, 32, 64\)\."
+    ),
     "run figure-2 --d2s 3,6": r"d2s needs 5 or more different sizes .*, got \(3, 6\)\.",
     "run figure-1 --widths 4": r"widths needs 5 or more different sizes .*, got \(4,\)\.",
     "run relu-off-diagonal --d0s=": r"--d0s takes comma-separated integers, .*, not ''\.",
     "run row-normalization --seeds 0": r"seeds must be at least 2, got 0\.",
     "run matrix-factorization --small_seeds=0": r"small_seeds must be at least 2, got 0\.",
     "run table-c7 --inits 0": r"inits must be at least 2, got 0\.",
-    "run table-c7 --seed 123456789012345678901": r"seed must be from 0 to 2\^32 - 1, got 123456789012345678901\.",
-    "run matrix-factorization --target missing.npy": r"There is no target file 'missing\.npy'; write the target with numpy\.save\.",
-    "run matrix-factorization --target nan.npy": r"The target in 'nan\.npy' must have finite entries, got NaN or infinity in it\.",
-    "run matrix-factorization --target text.npy": r"The target file 'text\.npy' holds no array of real numbers; .*\.",
-    "run matrix-factorization --target shape.npy": r"The target in 'shape\.npy' must have shape \(6, 6\), got \(2, 3\)\.",
-    "run matrix-factorization --target askew.npy": r"The target in 'askew\.npy' must be symmetric, .*\.",
-    "run matrix-factorization --target diagonal.npy": r"The target in 'diagonal\.npy' must have an entry off the diagonal .*\.",
+    "run table-c7 --seed 123456789012345678901": (
+        r"seed must be from 0 to 2\^32 - 1, got 123456789012345678901\."
+    ),
+    "run matrix-factorization --target missing.npy": (
+        r"There is no target file 'missing\.npy'; write the target with numpy\.save\."
+    ),
+    "run matrix-factorization --target nan.npy": (
+        r"The target in 'nan\.npy' must have finite entries, got NaN or infinity in it\."
+    ),
+    "run matrix-factorization --target text.npy": (
+        r"The target file 'text\.npy' holds no array of real numbers; .*\."
+    ),
+    "run matrix-factorization --target shape.npy": (
+        r"The target in 'shape\.npy' must have shape \(6, 6\), got \(2, 3\)\."
+    ),
+    "run matrix-factorization --target askew.npy": (
+        r"The target in 'askew\.npy' must be symmetric, .*\."
+    ),
+    "run matrix-factorization --target diagonal.npy": (
+        r"The target in 'diagonal\.npy' must have an entry off the diagonal .*\."
+    ),
     # The first target of two orthogonal rows.
-    "run deep-linear --d-in 2 --d-out 2 --seed 0": r"ΦΦᵀ of the drawn target must have an entry off the diagonal .*\.",
-    "run dominance --out occupied": r"Results cannot be written to occupied, because \S*occupied is not a folder; .*\.",
-    "run dominance --out /proc/specjax": r"Results cannot be written to /proc/specjax \(.+\); choose another --out\.",
-    "reproduce --only figure-3": r"--only 'figure-3' matches no experiment; `specjax list` shows the names\.",
+    "run deep-linear --d-in 2 --d-out 2 --seed 0": (
+        r"ΦΦᵀ of the drawn target must have an entry off the diagonal .*\."
+    ),
+    "run dominance --out occupied": (
+        r"Results cannot be written to occupied, because \S*occupied is not a folder; .*\."
+    ),
+    "run dominance --out /proc/specjax": (
+        r"Results cannot be written to /proc/specjax \(.+\); choose another --out\."
+    ),
+    "reproduce --only figure-3": (
+        r"--only 'figure-3' matches no experiment; `specjax list` shows the names\."
+    ),
 }
 
 
@@ -360,7 +467,10 @@ def test_the_command_line_refuses_in_one_sentence_and_writes_nothing(line, folde
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", sorted({line.split()[1] for line in REFUSED if line.startswith("run ")} & set(experiments.names()))
+    "name",
+    sorted(
+        {line.split()[1] for line in REFUSED if line.startswith("run ")} & set(experiments.names())
+    ),
 )
 def test_a_good_request_does_get_to_the_compiler(name, folder):
     # Otherwise the tests above could pass because nothing ever compiles.

@@ -1,4 +1,6 @@
-"""Widths and rates: the trainings are what their parametrizations say, and `specjax scaling` writes a result with a verdict."""
+"""Widths and rates: the trainings are what their parametrizations say, and `specjax scaling` writes
+a result with a verdict.
+"""
 
 from pathlib import Path
 
@@ -31,10 +33,15 @@ def moved(problem, width):
     return [list(map(np.asarray, jax.tree.leaves(tree))) for tree in step()]
 
 
-# Of gradient descent: the first, the hidden, the last layer; in a transformer tables, matrices of the blocks, head.
+# Of gradient descent: the first, the hidden, the last layer; in a transformer tables, matrices of
+#     the blocks, head.
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "model", [pytest.param(model, marks=pytest.mark.slow) if model == "transformer" else model for model in ours.MODELS]
+    "model",
+    [
+        pytest.param(model, marks=pytest.mark.slow) if model == "transformer" else model
+        for model in ours.MODELS
+    ],
 )
 def test_mup_has_rates_by_layer_and_a_smaller_output_and_is_standard_at_its_base(model):
     standard, mup = (ours.problem(model, "sgd", name, BASE) for name in ours.PARAMETRIZATIONS)
@@ -43,7 +50,9 @@ def test_mup_has_rates_by_layer_and_a_smaller_output_and_is_standard_at_its_base
     assert set(kinds) == set(ours.KINDS)
     times = {"input": WIDTH / BASE, "hidden": 1.0, "output": BASE / WIDTH}
     start, _, _ = moved(standard, WIDTH)
-    for kind, before, (now, gradient, update) in zip(kinds, start, zip(*moved(mup, WIDTH), strict=True), strict=True):
+    for kind, before, (now, gradient, update) in zip(
+        kinds, start, zip(*moved(mup, WIDTH), strict=True), strict=True
+    ):
         np.testing.assert_allclose(now, before * (0.5 if kind == "output" else 1.0), rtol=1e-6)
         np.testing.assert_allclose(update, -RATE * times[kind] * gradient, rtol=1e-5, atol=1e-9)
     for one, other in zip(moved(standard, BASE)[2], moved(mup, BASE)[2], strict=True):
@@ -52,8 +61,12 @@ def test_mup_has_rates_by_layer_and_a_smaller_output_and_is_standard_at_its_base
 
 def test_slopes_are_those_of_lines_through_logarithms():
     values = np.random.default_rng(0).uniform(1, 2, (4, 3))
-    found = study.slopes(xr.DataArray(values, {"width": [2, 4, 16, 32], "seed": range(3)}, ("width", "seed")))
-    np.testing.assert_allclose(found, np.polyfit(np.log([2, 4, 16, 32]), np.log(values), 1)[0], rtol=1e-12)
+    found = study.slopes(
+        xr.DataArray(values, {"width": [2, 4, 16, 32], "seed": range(3)}, ("width", "seed"))
+    )
+    np.testing.assert_allclose(
+        found, np.polyfit(np.log([2, 4, 16, 32]), np.log(values), 1)[0], rtol=1e-12
+    )
 
 
 @pytest.mark.integration
@@ -61,7 +74,8 @@ def test_the_perceptron_starts_and_has_rates_by_layer_as_its_settings_say():
     narrow, wide = perceptron.BASE, 64 * perceptron.BASE
     adam = SETTINGS["Adam, μP"]
     weights = {
-        width: perceptron.problem("Adam", adam.last, adam.factors(width)).build(KEY, width) for width in (narrow, wide)
+        width: perceptron.problem("Adam", adam.last, adam.factors(width)).build(KEY, width)
+        for width in (narrow, wide)
     }
     assert [np.shape(weights[narrow][name]) for name in LAYERS] == [(32, 8), (32, 32), (8, 32)]
     deviations = [np.std(np.asarray(weights[wide][name])) for name in LAYERS]
@@ -77,7 +91,9 @@ def test_the_perceptron_starts_and_has_rates_by_layer_as_its_settings_say():
         "0.2 √max": [0.2 * 128**0.5] * 3,
     }
     for name, expected in scales.items():
-        np.testing.assert_allclose(SETTINGS[f"Muon, {name}"].factors(4 * narrow), expected, rtol=1e-6)
+        np.testing.assert_allclose(
+            SETTINGS[f"Muon, {name}"].factors(4 * narrow), expected, rtol=1e-6
+        )
 
 
 @pytest.mark.slow
@@ -90,17 +106,27 @@ def test_the_sizes_of_updates_are_those_of_numpy():
     before, (x, y) = problem.model(key, width), problem.at_step(key, 0)
     gradient = jax.grad(perceptron.loss)(before, (x, y))
     rate = updates.SMALL * setting.rate * np.array([width / 32, 1.0, 32 / width])
-    step = {name: -each * np.asarray(gradient[name]) for name, each in zip(LAYERS, rate, strict=True)}
+    step = {
+        name: -each * np.asarray(gradient[name]) for name, each in zip(LAYERS, rate, strict=True)
+    }
     after = {name: np.asarray(before[name]) + step[name] for name in LAYERS}
     h = np.maximum(np.asarray(x) @ after["first"].T, 0)
     inputs = (np.asarray(x), h, np.maximum(h @ after["hidden"].T, 0))
-    expected = [np.sqrt(np.mean((z @ step[name].T) ** 2)) for name, z in zip(LAYERS, inputs, strict=True)]
-    found = data["update"].sel(setting="gradient descent, μP", width=width, seed=2).sel(layer=list(LAYERS))
+    expected = [
+        np.sqrt(np.mean((z @ step[name].T) ** 2)) for name, z in zip(LAYERS, inputs, strict=True)
+    ]
+    found = (
+        data["update"]
+        .sel(setting="gradient descent, μP", width=width, seed=2)
+        .sel(layer=list(LAYERS))
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def curves(power):
-    """Losses of every setting in twelve seeds, exp of a parabola in log(rate) about a best rate of width^power."""
+    """Losses of every setting in twelve seeds, exp of a parabola in log(rate) about a best rate of
+    width^power.
+    """
     config = rates.Config()
     factors = 2.0 ** np.arange(-config.below, config.above + 1)
     widths = np.array(config.widths)
@@ -109,7 +135,9 @@ def curves(power):
     middle = power * np.log2(widths / widths[0])[:, None, None] + own
     curve = np.exp(0.05 * (np.log2(factors)[None, :, None] - middle) ** 2)
     coords = {"width": widths, "factor": factors, "seed": range(12), "setting": list(SETTINGS)}
-    return config, xr.Dataset({"loss": (tuple(coords), np.repeat(curve[..., None], len(SETTINGS), axis=3))}, coords)
+    return config, xr.Dataset(
+        {"loss": (tuple(coords), np.repeat(curve[..., None], len(SETTINGS), axis=3))}, coords
+    )
 
 
 def test_the_best_rate_of_a_group_and_its_exponent():
@@ -121,7 +149,8 @@ def test_the_best_rate_of_a_group_and_its_exponent():
 
 
 def test_best_rates_that_fall_as_one_over_the_width_are_told_from_those_that_do_not_fall():
-    # All settings are the same here, so that a control that puts one in the place of another changes nothing: the numbers alone.
+    # All settings are the same here, so that a control that puts one in the place of another
+    # changes nothing: the numbers alone.
     found = {
         power: {s.name: s.find(config, data).verdict for s in rates.EXPERIMENT.statements}
         for power in (-1, 0)
@@ -131,9 +160,15 @@ def test_best_rates_that_fall_as_one_over_the_width_are_told_from_those_that_do_
     staying = {"mup-gradient-descent", "muon-spectral", "muon-none-stays"}
     assert {name for name in falling | staying if found[-1][name] == "confirmed"} == falling
     assert {name for name in falling | staying if found[0][name] == "confirmed"} == staying
-    assert {found[0][name] for name in falling} == {found[-1][name] for name in staying} == {"refuted"}
+    assert (
+        {found[0][name] for name in falling} == {found[-1][name] for name in staying} == {"refuted"}
+    )
     # A rate of the narrowest that is six times too large at the widest.
-    assert float(rates.cost(curves(-1)[1], "Adam").mean()) > 0.25 > float(rates.cost(curves(0)[1], "Adam").mean())
+    assert (
+        float(rates.cost(curves(-1)[1], "Adam").mean())
+        > 0.25
+        > float(rates.cost(curves(0)[1], "Adam").mean())
+    )
 
 
 BAD = [
@@ -143,15 +178,31 @@ BAD = [
         "widths needs 2 or more different sizes in ascending order, each at least 2",
     ),
     ("update-exponents", {"seeds": 9}, "seeds must be at least 10, got 9."),
-    ("rate-transfer", {"widths": (8,)}, "widths needs 2 or more different sizes in ascending order, each at least 2"),
+    (
+        "rate-transfer",
+        {"widths": (8,)},
+        "widths needs 2 or more different sizes in ascending order, each at least 2",
+    ),
     ("rate-transfer", {"below": 0}, "below must be at least 1, got 0."),
     ("rate-transfer", {"above": 0}, "above must be at least 1, got 0."),
     ("rate-transfer", {"steps": 0}, "steps must be at least 1, got 0."),
     ("rate-transfer", {"seeds": 12}, "seeds must be at least 16, got 12."),
     ("rate-transfer", {"seeds": 18}, "seeds needs to be a multiple of 4, got 18."),
-    ("rate-drift", {"widths": (16,)}, "widths needs 2 or more different sizes in ascending order, each at least 16"),
-    ("rate-drift", {"widths": (16, 20)}, "widths needs to be multiples of 8, the size of a block, got 20."),
-    ("rate-drift", {"widths": (16, 136)}, "widths must be at most 128, half of a batch, .*, got 136."),
+    (
+        "rate-drift",
+        {"widths": (16,)},
+        "widths needs 2 or more different sizes in ascending order, each at least 16",
+    ),
+    (
+        "rate-drift",
+        {"widths": (16, 20)},
+        "widths needs to be multiples of 8, the size of a block, got 20.",
+    ),
+    (
+        "rate-drift",
+        {"widths": (16, 136)},
+        "widths must be at most 128, half of a batch, .*, got 136.",
+    ),
     ("rate-drift", {"below": 0}, "below must be at least 1, got 0."),
     ("rate-drift", {"above": 0}, "above must be at least 1, got 0."),
     ("rate-drift", {"steps": 0}, "steps must be at least 1, got 0."),
@@ -167,24 +218,37 @@ def test_a_configuration_that_cannot_be_judged_is_refused(name, changes, sentenc
 
 
 def test_tokens_follow_one_chain_whatever_the_seed():
-    draw = jax.jit(jax.vmap(lambda seed: ours.MODELS["transformer"].draw(jax.random.key(seed)).tokens))
+    draw = jax.jit(
+        jax.vmap(lambda seed: ours.MODELS["transformer"].draw(jax.random.key(seed)).tokens)
+    )
     tokens = np.asarray(draw(np.arange(40)))
     assert tokens.shape == (40, ours.SEQUENCES, ours.CONTEXT + 1)
-    table = np.asarray(jax.nn.softmax(2 * jax.random.normal(jax.random.key(0), (ours.VOCABULARY,) * 2)))
+    table = np.asarray(
+        jax.nn.softmax(2 * jax.random.normal(jax.random.key(0), (ours.VOCABULARY,) * 2))
+    )
     before, after = tokens[..., :-1].ravel(), tokens[..., 1:].ravel()
     counts = np.bincount(before, minlength=ours.VOCABULARY)
-    often = np.bincount(before, weights=after == np.argmax(table, axis=1)[before], minlength=ours.VOCABULARY)
+    often = np.bincount(
+        before, weights=after == np.argmax(table, axis=1)[before], minlength=ours.VOCABULARY
+    )
     likely = table.max(axis=1)
     assert (np.abs(often / counts - likely) < 4.5 * np.sqrt(likely * (1 - likely) / counts)).all()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("optax_promotion")
-@pytest.mark.parametrize(("model", "optimizer"), [("mlp", "sgd"), ("mlp", "adamw"), ("transformer", "muon")])
-def test_specjax_scaling_writes_a_result_with_a_verdict(model, optimizer, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("model", "optimizer"), [("mlp", "sgd"), ("mlp", "adamw"), ("transformer", "muon")]
+)
+def test_specjax_scaling_writes_a_result_with_a_verdict(
+    model, optimizer, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     small = ["--widths", "16,32,48,64", "--steps", "2", "--rates", "0.01,0.02,0.04"]
-    assert main(["scaling", "--model", model, "--optimizer", optimizer, "--scale", "smoke", *small]) == 0
+    assert (
+        main(["scaling", "--model", model, "--optimizer", optimizer, "--scale", "smoke", *small])
+        == 0
+    )
     name = f"scaling-{model}-{optimizer}"
     printed = capsys.readouterr().out
     assert f"{name}  rate-transfers" in printed
@@ -215,20 +279,30 @@ def optax_promotion():
 SENTENCES = {
     "--model mpl": "There is no model 'mpl'; did you mean mlp?",
     "--optimizer lion": "There is no optimizer 'lion'; there are muon, adamw, sgd.",
-    "--widths 32,64": "widths needs 4 or more different sizes in ascending order, each at least 1, got (32, 64).",
-    "--model transformer --widths 16,24,32,48": "The widths of this transformer need to be multiples of 16, got 24.",
+    "--widths 32,64": (
+        "widths needs 4 or more different sizes in ascending order, each at least 1, got (32, 64)."
+    ),
+    "--model transformer --widths 16,24,32,48": (
+        "The widths of this transformer need to be multiples of 16, got 24."
+    ),
     "--parametrization ntk": "parametrization is standard or mup, got 'ntk'.",
-    "--optimizer muon --muon-scale spectral": "muon_scale is one of none, sqrt_max_1_out_over_in, sqrt_out_over_in, point_two_sqrt_max, "
-    "got 'spectral'.",
+    "--optimizer muon --muon-scale spectral": (
+        "muon_scale is one of none, sqrt_max_1_out_over_in, sqrt_out_over_in, point_two_sqrt_max, "
+        "got 'spectral'."
+    ),
     "--optimizer sgd --muon-scale none": "There is no flag '--muon-scale'; did you mean --scale?",
-    "--rates 0.1,0.2": "rates needs three different numbers or more, got (0.1, 0.2); take e.g. powers of 2.",
+    "--rates 0.1,0.2": (
+        "rates needs three different numbers or more, got (0.1, 0.2); take e.g. powers of 2."
+    ),
     "--seeds 3": "seeds must be at least 10, got 3.",
     "--scale huge": "There is no scale 'huge'; there are smoke, quick, paper.",
 }
 
 
 @pytest.mark.parametrize("line", SENTENCES)
-def test_wrong_calls_of_specjax_scaling_are_answered_in_a_sentence(line, tmp_path, monkeypatch, capsys):
+def test_wrong_calls_of_specjax_scaling_are_answered_in_a_sentence(
+    line, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert main(["scaling", *line.split()]) == 2
     output = capsys.readouterr()
@@ -239,5 +313,7 @@ def test_wrong_calls_of_specjax_scaling_are_answered_in_a_sentence(line, tmp_pat
 
 
 def test_a_model_that_there_is_not_is_refused_in_python_too():
-    with pytest.raises(ValueError, match="There is no optimizer 'lion'; there are muon, adamw, sgd"):
+    with pytest.raises(
+        ValueError, match="There is no optimizer 'lion'; there are muon, adamw, sgd"
+    ):
         study.experiment("mlp", "lion")

@@ -1,4 +1,5 @@
-"""Every experiment at its smallest scale: run, judge, attack, tabulate, draw; nothing comes out as the opposite of what holds.
+"""Every experiment at its smallest scale: run, judge, attack, tabulate, draw; nothing comes out as
+the opposite of what holds.
 
 What is asked of a run is asked in one test, since the run is what takes the time.
 """
@@ -93,7 +94,10 @@ LONG = {
 }
 PAIRED = {
     "figure-1": "the Hessian and H_Muon are those of the same networks, of which one is drawn",
-    "memory-minibatch": "a sweep for each d, since their draws are not as many; seeds are shared by all d, as in one sweep",
+    "memory-minibatch": (
+        "a sweep for each d, since their draws are not as many; seeds are shared by all d, as in"
+        " one sweep"
+    ),
 }
 """Experiments with sweeps that share a key on purpose."""
 
@@ -103,21 +107,34 @@ def test_an_experiment_says_what_it_is(name):
     experiment = experiments.load(name)
     assert experiment.name == name
     assert all(isinstance(experiment.at(scale), experiment.config) for scale in lab.SCALES)
-    assert all(text.strip() for text in (experiment.paper, experiment.source, experiment.title, experiment.summary))
+    assert all(
+        text.strip()
+        for text in (experiment.paper, experiment.source, experiment.title, experiment.summary)
+    )
 
 
 def test_an_unknown_experiment_is_refused_with_the_known_names():
     with pytest.raises(
-        ValueError, match=r"There is no experiment 'figure-3'; there are table-c7, figure-2, .*, claims-polar, .*\."
+        ValueError,
+        match=(
+            r"There is no experiment 'figure-3'; there are table-c7, figure-2, .*, claims-polar,"
+            r" .*\."
+        ),
     ):
         experiments.load("figure-3")
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in experiments.names()]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
+        for name in experiments.names()
+    ],
 )
-def test_an_experiment_runs_is_judged_and_attacked_and_draws_what_it_found(name, smoke_data, smoke_streams, tmp_path):
+def test_an_experiment_runs_is_judged_and_attacked_and_draws_what_it_found(
+    name, smoke_data, smoke_streams, tmp_path
+):
     experiment = experiments.load(name)
     config = experiment.at("smoke")
     data = smoke_data(name)
@@ -140,7 +157,9 @@ def test_an_experiment_runs_is_judged_and_attacked_and_draws_what_it_found(name,
 
 def no_two_streams_share_a_key(name, shared):
     if name in PAIRED:
-        assert any("sweeps have the key" in each for each in shared), f"{name} has no pairs any more; take it out."
+        assert any("sweeps have the key" in each for each in shared), (
+            f"{name} has no pairs any more; take it out."
+        )
         shared = [each for each in shared if "sweeps have the key" not in each]
     assert shared == []
 
@@ -150,7 +169,10 @@ def nothing_survives_what_should_have_broken_it(name, judgements, data):
     assert all(judgement.attacks for judgement in judgements)
     # The steps of a run are no draws.
     datasets = [data] if isinstance(data, xr.Dataset) else data.values()
-    seeds = max(int(each["seeds"].max()) if "seeds" in each.coords else each.sizes["seed"] for each in datasets)
+    seeds = max(
+        int(each["seeds"].max()) if "seeds" in each.coords else each.sizes["seed"]
+        for each in datasets
+    )
     assert max(judgement.finding.draws for judgement in judgements) <= seeds
 
 
@@ -168,7 +190,9 @@ def data_are_finite_and_labelled(data):
 
 
 def data_are_the_same(found, expected):
-    """With coordinates and attributes: a verdict is of the data alone, so that a stored run can be judged again."""
+    """With coordinates and attributes: a verdict is of the data alone, so that a stored run can be
+    judged again.
+    """
     one = isinstance(expected, xr.Dataset)
     assert one == isinstance(found, xr.Dataset)
     found, expected = ({"": found}, {"": expected}) if one else (found, expected)

@@ -1,4 +1,6 @@
-"""Sparse regression: what it counts of made-up runs, its problem, what it refuses; that padding changes nothing at initialization."""
+"""Sparse regression: what it counts of made-up runs, its problem, what it refuses; that padding
+changes nothing at initialization.
+"""
 
 import dataclasses
 
@@ -9,14 +11,24 @@ import xarray as xr
 
 from specjax import sweep
 from specjax.experiments.spectral_criterion import sparse_regression as experiment
-from specjax.experiments.spectral_criterion.sparse_training import Config, draw, labelled, ranks, records
+from specjax.experiments.spectral_criterion.sparse_training import (
+    Config,
+    draw,
+    labelled,
+    ranks,
+    records,
+)
 
-CONFIG = Config(lengths=(10, 20), gated_lengths=(10, 20), seeds=16, gated_seeds=16, fragile_seeds=16)
+CONFIG = Config(
+    lengths=(10, 20), gated_lengths=(10, 20), seeds=16, gated_seeds=16, fragile_seeds=16
+)
 DRAWS, DIVERGED = 16, 3
 
 
 def made(name, points=2):
-    """Two runs of which SpecGD has a tenth of GD's loss and diverges in the last draws after the first record; ranks 8 and 2."""
+    """Two runs of which SpecGD has a tenth of GD's loss and diverges in the last draws after the
+    first record; ranks 8 and 2.
+    """
     dims, shape = ("run", "seed"), (points, DRAWS, 2, 3)
     loss = np.zeros(shape)
     loss[:, :, 1] = -1
@@ -25,7 +37,10 @@ def made(name, points=2):
     for values in ranks.values():
         values[:, -DIVERGED:, 1, 1:] = 0
     data = {"loss": ((*dims, "loss_dim_0", "loss_dim_1"), loss)}
-    data |= {rank: ((*dims, *(f"{rank}_dim_{i}" for i in range(3))), values) for rank, values in ranks.items()}
+    data |= {
+        rank: ((*dims, *(f"{rank}_dim_{i}" for i in range(3))), values)
+        for rank, values in ranks.items()
+    }
     # The second point has fewer draws.
     counts = [DRAWS, DRAWS - 2, DRAWS][:points]
     found = xr.Dataset(data, coords={"seeds": ("run", counts)})
@@ -62,7 +77,9 @@ def test_a_training_is_looked_at_from_its_start_to_its_last_length():
 
 @pytest.mark.slow
 def test_padding_changes_no_rank_at_initialization():
-    """Of squared ReLU networks at two sizes in one program, and of SwiGLU networks at two batch sizes."""
+    """Of squared ReLU networks at two sizes in one program, and of SwiGLU networks at two batch
+    sizes.
+    """
     sizes = sweep.zipped(d=sweep.widths(4, 6), h=sweep.widths(16, 24))
 
     def relu(key, d, h):
@@ -98,7 +115,10 @@ def test_the_problem_is_that_described():
         ({"inputs": 2}, r"inputs must be at least 3, got 2\."),
         (
             {"starts": (64, 8)},
-            r"starts needs 5 or more different sizes in ascending order, each at least 3, got \(64, 8\)\.",
+            (
+                r"starts needs 5 or more different sizes in ascending order, each at least 3, got"
+                r" \(64, 8\)\."
+            ),
         ),
         ({"gd_rates": (0.1,)}, r"gd_rates needs 2 numbers, got \(0\.1,\)\."),
         (
@@ -108,7 +128,10 @@ def test_the_problem_is_that_described():
         ({"gated_gd_rates": (0.1, 0.2)}, r"gated_gd_rates needs 3 numbers, got \(0\.1, 0\.2\)\."),
         (
             {"gated_samples": (96, 192, 384)},
-            r"gated_samples needs 2 different sizes in ascending order, each at least 8, got \(96, 192, 384\)\.",
+            (
+                r"gated_samples needs 2 different sizes in ascending order, each at least 8, got"
+                r" \(96, 192, 384\)\."
+            ),
         ),
         ({"seeds": 9}, r"seeds must be at least 16, got 9\."),
         ({"seed": -1}, r"seed must be from 0 to"),

@@ -1,4 +1,6 @@
-"""What the random-feature experiments of the spectral-criterion paper compute, beside the models' own steps, and that they can fail."""
+"""What the random-feature experiments of the spectral-criterion paper compute, beside the models'
+own steps, and that they can fail.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +22,9 @@ from specjax.models import random_features as model
 pytestmark = pytest.mark.usefixtures("x64")
 
 SMALL = figures_3_11.Config(k=6, relu_steps=12, swiglu_steps=12, restart_steps=3)
-loss, gradient, gd_step, spectral_step = map(jax.jit, (model.loss, model.gradient, model.gd_step, model.spectral_step))
+loss, gradient, gd_step, spectral_step = map(
+    jax.jit, (model.loss, model.gradient, model.gd_step, model.spectral_step)
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +55,9 @@ def test_gradient_descent_and_restarts_are_those_of_the_data(trajectory):
     y, path = teacher @ a, [jnp.zeros((6, 6))]
     for _ in range(int(figures_3_11.restart_times(12)[1])):
         path.append(gd_step(path[-1], a, y))
-    np.testing.assert_allclose(found["gd_gap"][: len(path)], [loss(w, a, y) for w in path], rtol=1e-8)
+    np.testing.assert_allclose(
+        found["gd_gap"][: len(path)], [loss(w, a, y) for w in path], rtol=1e-8
+    )
     w = path[int(figures_3_11.restart_times(12)[1])]
     for step in range(3):
         np.testing.assert_allclose(found["restarted_gap"][1, step], loss(w, a, y), rtol=1e-8)
@@ -62,27 +68,37 @@ def test_gradient_descent_and_restarts_are_those_of_the_data(trajectory):
 def test_the_stable_rank_is_that_of_the_features(trajectory):
     a, _, found = trajectory
     singular_values = np.linalg.svd(np.asarray(a), compute_uv=False)
-    np.testing.assert_allclose(found["stable_rank"], np.sum(singular_values**2) / singular_values[0] ** 2, rtol=1e-10)
+    np.testing.assert_allclose(
+        found["stable_rank"], np.sum(singular_values**2) / singular_values[0] ** 2, rtol=1e-10
+    )
 
 
 @pytest.mark.integration
 def test_what_is_judged_is_read_off_the_curves(trajectory):
-    """Lengths are a quarter, half and all of 12 iterations, and restarts are compared after 3 iterations."""
+    """Lengths are a quarter, half and all of 12 iterations, and restarts are compared after 3
+    iterations.
+    """
     _, _, found = trajectory
     for name in ("gd", "spectral"):
         np.testing.assert_allclose(found[name], np.log10(found[f"{name}_gap"][[3, 6, 12]]))
         assert found[f"{name}_holds"] == (found[f"{name}_rank"] >= found["stable_rank"]).all()
     starts = figures_3_11.restart_times(12)
     inside = starts + 3 <= 12
-    np.testing.assert_allclose(found["continued"][inside], np.log10(found["gd_gap"][starts[inside] + 3]))
+    np.testing.assert_allclose(
+        found["continued"][inside], np.log10(found["gd_gap"][starts[inside] + 3])
+    )
     np.testing.assert_allclose(found["restarted"], np.log10(found["restarted_gap"][:, 3]))
 
 
 def test_the_last_time_is_exact_on_a_power_law():
     steps = jnp.asarray([1, 2, 4, 8, 16])
     values = 10 / steps.astype(float)
-    np.testing.assert_allclose(random_features.last_time(steps, values, jnp.asarray(2.5)), 4, rtol=1e-12)
-    np.testing.assert_allclose(random_features.last_time(steps, values, jnp.asarray(1.5)), 10 / 1.5, rtol=1e-12)
+    np.testing.assert_allclose(
+        random_features.last_time(steps, values, jnp.asarray(2.5)), 4, rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        random_features.last_time(steps, values, jnp.asarray(1.5)), 10 / 1.5, rtol=1e-12
+    )
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +110,9 @@ def problems():
             jax.jit(jax.vmap(lambda key, sizes=sizes: one_step.measure_problem(key, *sizes)))(keys)
             for sizes in ((1, 6, 12), (8, 8, 4))
         ]
-        return xr.Dataset({name: (("shape", "seed"), np.stack([f[name] for f in found])) for name in found[0]})
+        return xr.Dataset(
+            {name: (("shape", "seed"), np.stack([f[name] for f in found])) for name in found[0]}
+        )
 
 
 @pytest.mark.integration
@@ -110,14 +128,20 @@ def test_the_curvatures_of_the_smooth_losses_bound_their_hessians_and_not_by_muc
     """On one sample with outputs near zero, where the losses are curved the most."""
     z = jnp.asarray([[0.05], [-0.02]])
     for name, (smooth, curvature) in one_step.LOSSES.items():
-        hessian = jax.hessian(lambda z, f=smooth: f(z, jnp.asarray([[1.0], [-1.0]]) * 0.1))(z).reshape(2, 2)
-        assert 0.99 * curvature <= float(jnp.linalg.norm(hessian, 2)) <= curvature * (1 + 1e-12), name
+        hessian = jax.hessian(lambda z, f=smooth: f(z, jnp.asarray([[1.0], [-1.0]]) * 0.1))(
+            z
+        ).reshape(2, 2)
+        assert 0.99 * curvature <= float(jnp.linalg.norm(hessian, 2)) <= curvature * (1 + 1e-12), (
+            name
+        )
 
 
 @pytest.mark.integration
 def test_the_ranks_of_figures_14_and_15_are_those_of_gradient_steps():
     key, k, d, c = jax.random.key(5), 8, 4, 1.0
-    v, v_bar, x = np.split(np.asarray(model.weights(sizes.stream(key, "rows"), 4 * k, d)), [k, 2 * k])
+    v, v_bar, x = np.split(
+        np.asarray(model.weights(sizes.stream(key, "rows"), 4 * k, d)), [k, 2 * k]
+    )
     teacher = np.asarray(model.weights(sizes.stream(key, "teacher"), k, k))
     a, a_bar = (np.maximum(w @ (np.sqrt(d) * x.T), 0) for w in (v, v_bar))
     found = jax.jit(lambda key: figures_14_15.ranks(key, k, d, ((0, 0.0), (1, c), (3, 0.0))))(key)
@@ -127,7 +151,9 @@ def test_the_ranks_of_figures_14_and_15_are_those_of_gradient_steps():
             for _ in range(steps):
                 w = w - rate * (w @ a - target) @ a.T / a.shape[1]
             g = (w @ a - target) @ a.T
-            assert rank == pytest.approx(np.linalg.norm(g, "nuc") ** 2 / np.linalg.norm(g) ** 2, rel=1e-5)
+            assert rank == pytest.approx(
+                np.linalg.norm(g, "nuc") ** 2 / np.linalg.norm(g) ** 2, rel=1e-5
+            )
 
 
 def test_sizes_and_times_of_the_figures():
@@ -146,8 +172,18 @@ def test_sizes_and_times_of_the_figures():
         (one_step.Config, "seeds", 10, r"seeds must be at least 500, got 10\."),
         (one_step.Config, "smooth_seeds", 1, r"smooth_seeds must be at least 20, got 1\."),
         (arc_cosine.Config, "row_seeds", 259, r"row_seeds must be at least 260, got 259\."),
-        (arc_cosine.Config, "ds", (16, 32), r"ds needs 5 or more different sizes in ascending order, each at least 8"),
-        (random_features.Config, "large_ds", (), r"large_ds needs 2 or more different sizes in ascending order, each"),
+        (
+            arc_cosine.Config,
+            "ds",
+            (16, 32),
+            r"ds needs 5 or more different sizes in ascending order, each at least 8",
+        ),
+        (
+            random_features.Config,
+            "large_ds",
+            (),
+            r"large_ds needs 2 or more different sizes in ascending order, each",
+        ),
         (
             random_features.Config,
             "ds",
@@ -161,7 +197,12 @@ def test_sizes_and_times_of_the_figures():
             (8, 16),
             r"ks needs 5 or more different sizes in ascending order, each at least 8",
         ),
-        (mean_strength.Config, "strength", 0.0, r"strength must be a finite number between 0 and inf, ends excluded"),
+        (
+            mean_strength.Config,
+            "strength",
+            0.0,
+            r"strength must be a finite number between 0 and inf, ends excluded",
+        ),
         (mean_strength.Config, "k", 3, r"k must be at least 4, got 3\."),
         (figures_3_11.Config, "k", 2, r"k must be at least 4, got 2\."),
         (figures_3_11.Config, "width_seeds", 3, r"width_seeds must be at least 10, got 3\."),

@@ -1,4 +1,6 @@
-"""The half of the spectral-criterion experiments on stable ranks and layered models: what they refuse."""
+"""The half of the spectral-criterion experiments on stable ranks and layered models: what they
+refuse.
+"""
 
 import dataclasses
 

@@ -1,11 +1,19 @@
-"""Means over part of the weights, and control variates: a statistic without what has mean zero and carries its variance."""
+"""Means over part of the weights, and control variates: a statistic without what has mean zero and
+carries its variance.
+"""
 
 import jax
 import numpy as np
 import pytest
 
 from specjax import experiments, spectral, sweep
-from specjax.experiments.outer_product.statistics import ROWS, by_row, gram, relu_statistics, rows_of
+from specjax.experiments.outer_product.statistics import (
+    ROWS,
+    by_row,
+    gram,
+    relu_statistics,
+    rows_of,
+)
 from specjax.models import deep_linear, matrix_factorization, relu_network
 from specjax.models.targets import low_rank_target, sign_target
 
@@ -30,7 +38,9 @@ def test_gram_is_the_outer_product_with_itself():
 
 @pytest.mark.integration
 def test_means_over_part_of_the_weights_take_the_variance():
-    """The least factors that verdicts of the experiments need, at the sizes of the paper's table."""
+    """The least factors that verdicts of the experiments need, at the sizes of the paper's
+    table.
+    """
 
     def measure(key, d1):
         params, gradient, target = relu_draw(key, d1, 25, 12)
@@ -39,10 +49,15 @@ def test_means_over_part_of_the_weights_take_the_variance():
             "given W₁": relu_network.expected_outer_products(params.w1, target, 12),
         }
         plain = relu_statistics(gradient, target, d1, 12)
-        return {"plain": plain} | {kind: rows_of(mean, target, d1, 12) for kind, mean in means.items()}
+        return {"plain": plain} | {
+            kind: rows_of(mean, target, d1, 12) for kind, mean in means.items()
+        }
 
     found = moments(measure, 20, 2000)
-    error = {kind: by_row(*(found[f"{kind}.{row}"][1] for row in ROWS)) for kind in ("plain", "signs", "given W₁")}
+    error = {
+        kind: by_row(*(found[f"{kind}.{row}"][1] for row in ROWS))
+        for kind in ("plain", "signs", "given W₁")
+    }
     assert ((error["plain"] / error["signs"]) ** 2 > by_row(3.0, 100.0, 1.3, 49.0)).all()
     assert ((error["plain"] / error["given W₁"]) ** 2 > by_row(5.0, 100.0, 15.0, 500.0)).all()
 

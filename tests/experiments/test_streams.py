@@ -8,7 +8,9 @@ from tests.experiments.streams import recorded
 
 
 def swept(key):
-    return sweep.run(lambda key, x: {"y": x * jax.random.normal(key)}, {"x": sweep.values(1.0)}, seeds=3, key=key)
+    return sweep.run(
+        lambda key, x: {"y": x * jax.random.normal(key)}, {"x": sweep.values(1.0)}, seeds=3, key=key
+    )
 
 
 def draw(key):

@@ -1,4 +1,6 @@
-"""What may decide between gradient and spectral steps: every quantity against NumPy, and the statistics against SciPy."""
+"""What may decide between gradient and spectral steps: every quantity against NumPy, and the
+statistics against SciPy.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,9 @@ D, WIDTH, OUT, N = 5, 4, 3, 9
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Weights of two blocks, and inputs with a large mean, so that squaring has the norms exactly; a zero row at the end is no sample."""
+    """Weights of two blocks, and inputs with a large mean, so that squaring has the norms exactly;
+    a zero row at the end is no sample.
+    """
     rng = np.random.default_rng(3)
     w = [rng.standard_normal((WIDTH, D)) / 2, rng.standard_normal((OUT, WIDTH))]
     x = rng.standard_normal((N, D)) + 5
@@ -26,7 +30,11 @@ def quantities_of(weights, x, y, activation):
     x, y = (np.concatenate([z, np.zeros((1, z.shape[1]))]) for z in (x, y))
     with jax.enable_x64(True):
         problem = Problem(
-            tuple(map(jnp.asarray, weights)), jnp.asarray(x), jnp.asarray(y), jnp.asarray(N + 0.0), activation
+            tuple(map(jnp.asarray, weights)),
+            jnp.asarray(x),
+            jnp.asarray(y),
+            jnp.asarray(N + 0.0),
+            activation,
         )
         found = jax.jit(lambda *of: quantities(Problem(*of, activation)))(*problem[:-1])
         return {name: float(value) for name, value in found.items()}
@@ -49,7 +57,9 @@ def test_of_a_linear_map_every_quantity_is_its_formula(drawn):
         "best steps": ratio * rho / tau,
         "measured curvature": ratio * rho / tau,
         # In units of λ_1(B): ρ along G, and tr(P B Pᵀ)/‖P‖_F² along P.
-        "slowness": rho * np.linalg.eigvalsh(b)[-1] / (np.trace(polar @ b @ polar.T) / np.sum(polar**2)),
+        "slowness": (
+            rho * np.linalg.eigvalsh(b)[-1] / (np.trace(polar @ b @ polar.T) / np.sum(polar**2))
+        ),
     }
     for name, value in expected.items():
         assert found[name] == pytest.approx(np.log(value), rel=1e-8), name
@@ -93,13 +103,17 @@ def test_of_a_network_the_curvature_is_that_of_its_loss(drawn):
     values = [np.linalg.svd(g, full_matrices=False) for g in gradients]
     steps = {
         "gradient": [g / norm for g, norm in zip(gradients, norms, strict=True)],
-        "spectral": [s.sum() * u @ v / size for (u, s, v), size in zip(values, squares, strict=True)],
+        "spectral": [
+            s.sum() * u @ v / size for (u, s, v), size in zip(values, squares, strict=True)
+        ],
     }
 
     def gain(step):
         """⟨G, D⟩²/⟨D, H D⟩, both by central differences of the loss."""
         t = 1e-4 / max(np.linalg.norm(d) for d in step)
-        at = [loss(*(w + k * t * d for w, d in zip((w1, w2), step, strict=True))) for k in (-1, 0, 1)]
+        at = [
+            loss(*(w + k * t * d for w, d in zip((w1, w2), step, strict=True))) for k in (-1, 0, 1)
+        ]
         bend, slope = (at[0] - 2 * at[1] + at[2]) / t**2, (at[2] - at[0]) / (2 * t)
         assert bend > 0  # else there is no best length
         return slope**2 / bend
@@ -107,9 +121,13 @@ def test_of_a_network_the_curvature_is_that_of_its_loss(drawn):
     assert found["measured curvature"] == pytest.approx(
         np.log(gain(steps["spectral"]) / gain(steps["gradient"])), abs=1e-5
     )
-    promised = [[np.sum(g * d) for g, d in zip(gradients, step, strict=True)] for step in steps.values()]
+    promised = [
+        [np.sum(g * d) for g, d in zip(gradients, step, strict=True)] for step in steps.values()
+    ]
     assert found["nr/st"] == pytest.approx(np.log(sum(promised[1]) / sum(promised[0])), abs=1e-8)
-    assert found["mean nr/st"] == pytest.approx(np.mean(np.log(promised[1]) - np.log(promised[0])), abs=1e-8)
+    assert found["mean nr/st"] == pytest.approx(
+        np.mean(np.log(promised[1]) - np.log(promised[0])), abs=1e-8
+    )
     # The blocks' promises are nr(G)/st(A) of each.
     nuclear = [s.sum() ** 2 / np.sum(s**2) for _, s, _ in values]
     stable = [size / norm for size, norm in zip(squares, norms, strict=True)]
@@ -130,7 +148,9 @@ def test_concordance_is_kendalls_tau_of_each_class_with_its_spread():
     for _ in range(300):
         x, noise = rng.standard_normal((2, 60))
         # The classes lie far apart, which pairs of one class do not see.
-        draws = deciding_outcomes.concordance(*pooled(x + 9 * (np.arange(60) % 2), x + noise - 9 * (np.arange(60) % 2)))
+        draws = deciding_outcomes.concordance(
+            *pooled(x + 9 * (np.arange(60) % 2), x + noise - 9 * (np.arange(60) % 2))
+        )
         taus = [stats.kendalltau(x[i::2], (x + noise)[i::2]).statistic for i in range(2)]
         assert float(draws.mean()) == pytest.approx(np.mean(taus), abs=1e-12)
         estimates.append(float(draws.mean()))
@@ -166,7 +186,9 @@ def test_a_network_that_is_left_out_changes_the_error_of_no_other_of_its_half():
 
 
 def losses():
-    """Of one class of three networks, at every rate and length: the best rate is the fifth, with 10^-1 and 10^-2 left."""
+    """Of one class of three networks, at every rate and length: the best rate is the fifth, with
+    10^-1 and 10^-2 left.
+    """
     rates = np.abs(np.arange(len(deciding_networks.RATES)) - 4.0)
     left = -2 + rates[None, None, :, None] * 0.1 + np.zeros((3, 2, 1, 2))
     left[:, 0] += 1
@@ -200,16 +222,28 @@ def test_a_training_follows_the_steps_one_by_one(drawn):
     (w1, w2), x, y = drawn
     with jax.enable_x64(True):
         problem = Problem(
-            (jnp.asarray(w1), jnp.asarray(w2)), jnp.asarray(x), jnp.asarray(y), jnp.asarray(N + 0.0), "tanh"
+            (jnp.asarray(w1), jnp.asarray(w2)),
+            jnp.asarray(x),
+            jnp.asarray(y),
+            jnp.asarray(N + 0.0),
+            "tanh",
         )
-        left = jax.jit(lambda p: deciding_networks.trained(problem._replace(params=p), (1, 2)))(problem.params)
+        left = jax.jit(lambda p: deciding_networks.trained(problem._replace(params=p), (1, 2)))(
+            problem.params
+        )
         loss = jax.jit(lambda p: deciding_quantities.loss(problem, p))
         place = 5
-        for row, step in enumerate((deciding_quantities.gradient_step, deciding_quantities.spectral_step)):
-            moves = jax.jit(lambda p, step=step: step(problem, deciding_quantities.slope(problem, p)))
+        for row, step in enumerate(
+            (deciding_quantities.gradient_step, deciding_quantities.spectral_step)
+        ):
+            moves = jax.jit(
+                lambda p, step=step: step(problem, deciding_quantities.slope(problem, p))
+            )
             params, expected = (w1, w2), [loss((w1, w2))]
             for _ in range(2):
                 pairs = zip(params, moves(params), strict=True)
-                params = tuple(w - float(deciding_networks.RATES[place]) * np.asarray(d) for w, d in pairs)
+                params = tuple(
+                    w - float(deciding_networks.RATES[place]) * np.asarray(d) for w, d in pairs
+                )
                 expected.append(loss(params))
             np.testing.assert_allclose(left[row, place], np.log10(np.asarray(expected)), rtol=1e-9)

@@ -11,7 +11,9 @@ Curve = Callable[[np.ndarray], np.ndarray]
 
 def array(y: np.ndarray, x: np.ndarray = X) -> xr.DataArray:
     """`y` of shape (widths, seeds) as a sweep gives it."""
-    return xr.DataArray(y, dims=("d", "seed"), coords={"d": x, "seed": np.arange(y.shape[1])}, name="y")
+    return xr.DataArray(
+        y, dims=("d", "seed"), coords={"d": x, "seed": np.arange(y.shape[1])}, name="y"
+    )
 
 
 def exact(y: np.ndarray, seeds: int = 2) -> xr.DataArray:
@@ -20,7 +22,9 @@ def exact(y: np.ndarray, seeds: int = 2) -> xr.DataArray:
 
 
 def coupled(rng: np.random.Generator, seeds: int, curve: Curve) -> xr.DataArray:
-    """Seeds that move all widths together by 50 % and each alone by 5 %; the mean is exactly `curve`."""
+    """Seeds that move all widths together by 50 % and each alone by 5 %; the mean is exactly
+    `curve`.
+    """
     shared, own = rng.normal(size=seeds), rng.normal(size=(len(X), seeds))
     return array(curve(X)[:, None] * np.exp(0.5 * shared - 0.125 + 0.05 * own - 0.00125))
 
@@ -37,7 +41,9 @@ def heavy_tailed(rng: np.random.Generator, seeds: int, curve: Curve) -> xr.DataA
 
 
 def alike(curve: Curve) -> xr.DataArray:
-    """Noise of the same standard deviation at every width, so that weights have no effect, and means off the curve."""
+    """Noise of the same standard deviation at every width, so that weights have no effect, and
+    means off the curve.
+    """
     pattern = np.random.default_rng(100).normal(size=40)
     misfit = np.random.default_rng(101).normal(size=len(X))
     return array(curve(X)[:, None] + 0.01 * (misfit[:, None] + pattern - pattern.mean()))

@@ -1,4 +1,6 @@
-"""Exponents: exact on exact power laws, equal to independent least squares, and with intervals that cover under coupling."""
+"""Exponents: exact on exact power laws, equal to independent least squares, and with intervals that
+cover under coupling.
+"""
 
 import re
 from itertools import pairwise
@@ -31,7 +33,12 @@ def test_exact_power_law_is_recovered_without_noise():
     fit = fit_power_law(exact(3 * X**-1.25), "d")
     assert fit.exponent == pytest.approx(-1.25, abs=1e-10)
     assert fit.prefactor == pytest.approx(3, rel=1e-10)
-    assert (fit.model, fit.subleading, fit.offset, fit.offset_interval) == ("power law", 0, 0, (0, 0))
+    assert (fit.model, fit.subleading, fit.offset, fit.offset_interval) == (
+        "power law",
+        0,
+        0,
+        (0, 0),
+    )
     assert fit.prefactor_interval == (fit.prefactor, fit.prefactor)
     assert fit.stderr == 0
     assert fit.interval == (fit.exponent, fit.exponent)
@@ -64,7 +71,9 @@ def test_means_are_taken_in_float64():
 
 @pytest.mark.parametrize("level", [0.95, 0.5])
 def test_two_widths_have_the_interval_of_their_log_ratio(level):
-    """With two widths b is a difference of two log means, whose standard error follows from the two variances."""
+    """With two widths b is a difference of two log means, whose standard error follows from the two
+    variances.
+    """
     rng = np.random.default_rng(3)
     y = np.array([[2.0], [1.0]]) * (1 + 0.3 * rng.normal(size=(2, 2000)))
     with pytest.warns(RoughFitWarning, match="sweep at least 4"):
@@ -84,12 +93,16 @@ def test_plain_fit_is_numpy_weighted_polyfit():
     fit = fit_power_law(data, "d")
     assert fit.exponent == pytest.approx(slope, rel=1e-9)
     assert fit.prefactor == pytest.approx(np.exp(intercept), rel=1e-9)
-    assert abs(fit.exponent - np.polyfit(np.log(X), np.log(mean), 1)[0]) > 1e-3  # the weights matter here
+    assert (
+        abs(fit.exponent - np.polyfit(np.log(X), np.log(mean), 1)[0]) > 1e-3
+    )  # the weights matter here
     np.testing.assert_allclose(fit.stderrs, stderr, rtol=1e-12)
 
 
 def test_subleading_fit_is_scipy_curve_fit():
-    data = _independent(np.random.default_rng(5), seeds=2000, curve=lambda x: 3 * x**2 * (1 + 20 / x))
+    data = _independent(
+        np.random.default_rng(5), seeds=2000, curve=lambda x: 3 * x**2 * (1 + 20 / x)
+    )
     mean, stderr = data.values.mean(axis=1), data.values.std(axis=1, ddof=1) / np.sqrt(2000)
     (a, b, c), _ = curve_fit(
         lambda x, log_a, b, c: log_a + b * np.log(x) + np.log1p(c / x),
@@ -118,12 +131,16 @@ def test_subleading_term_is_recovered_where_the_plain_fit_is_biased(c):
 
 
 def test_fit_to_means_of_equal_precision_is_the_normal_equations():
-    """Relative noise of one size at all widths has no effect on a weighted fit: it is the least-squares line."""
+    """Relative noise of one size at all widths has no effect on a weighted fit: it is the
+    least-squares line.
+    """
     data = 3 * array(X[:, None] ** -0.5 * np.exp(alike(lambda x: 0 * x).values))
     spread = data.values.std(axis=1) / data.values.mean(axis=1)
     np.testing.assert_allclose(spread, spread[0], rtol=1e-12)
     design = np.stack([np.ones(6), np.log(X)], axis=1)
-    log_prefactor, exponent = np.linalg.solve(design.T @ design, design.T @ np.log(data.values.mean(axis=1)))
+    log_prefactor, exponent = np.linalg.solve(
+        design.T @ design, design.T @ np.log(data.values.mean(axis=1))
+    )
     fit = fit_power_law(data, "d")
     assert fit.exponent == pytest.approx(exponent, rel=1e-12)
     assert fit.prefactor == pytest.approx(np.exp(log_prefactor), rel=1e-12)
@@ -149,7 +166,9 @@ def test_intervals_cover_under_coupling():
 @pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:The intervals of 'y' rest on 8 seeds")
 def test_intervals_cover_with_few_seeds():
-    """With 8 seeds a plain percentile interval covers about 86 %; the expanded one makes up for most of it."""
+    """With 8 seeds a plain percentile interval covers about 86 %; the expanded one makes up for
+    most of it.
+    """
     rng = np.random.default_rng(8)
     fits = [fit_power_law(_coupled(rng, seeds=8), "d", resamples=400) for _ in range(400)]
     covered = np.mean([fit.interval[0] <= -0.5 <= fit.interval[1] for fit in fits])
@@ -178,13 +197,17 @@ def test_a_width_without_spread_is_weighted_as_its_neighbours_say():
     relative = y.std(axis=1, ddof=1) / y.mean(axis=1)
     others = np.delete(np.arange(6), 2)
     line = np.polyfit(np.log(X[others]), np.log(relative[others]), 1)
-    slope, _ = np.polyfit(np.log(X), np.log(y.mean(axis=1)), 1, w=np.exp(-np.polyval(line, np.log(X))))
+    slope, _ = np.polyfit(
+        np.log(X), np.log(y.mean(axis=1)), 1, w=np.exp(-np.polyval(line, np.log(X)))
+    )
     assert fit.exponent == pytest.approx(slope, rel=1e-9)
 
 
 @pytest.mark.integration
 def test_weights_do_not_follow_the_noise_of_each_width():
-    """Of skewed noise a mean that came out high has a high variance; weights by that variance put the curve low."""
+    """Of skewed noise a mean that came out high has a high variance; weights by that variance put
+    the curve low.
+    """
     rng = np.random.default_rng(26)
     ours, own = [], []
     for _ in range(200):
@@ -216,7 +239,9 @@ def test_asymptotic_exponent_covers_a_second_subleading_term():
 def test_a_term_that_grows_is_not_subleading():
     # x² (1 + c/x) with c beyond every width is x¹ for all purposes: the fit must say 1, not 2.
     nearly_linear = X * (1 + 0.001 * np.sin(X))
-    assert fit_power_law(exact(nearly_linear), "d", subleading=True).exponent == pytest.approx(1, abs=0.02)
+    assert fit_power_law(exact(nearly_linear), "d", subleading=True).exponent == pytest.approx(
+        1, abs=0.02
+    )
 
 
 def test_asymptotic_exponent_adds_noise_and_shift():
@@ -234,7 +259,10 @@ def test_asymptotic_exponent_adds_noise_and_shift():
 
 def test_refusals_of_shape_and_size():
     data = _coupled(np.random.default_rng(13))
-    with pytest.raises(ValueError, match=r"exactly the dimensions \('d', 'seed'\) or \('d', 'batch'\), got \('lr', "):
+    with pytest.raises(
+        ValueError,
+        match=r"exactly the dimensions \('d', 'seed'\) or \('d', 'batch'\), got \('lr', ",
+    ):
         fit_power_law(data.expand_dims(lr=2), "d")
     with pytest.raises(ValueError, match="exactly the dimensions"):
         fit_power_law(data.mean("seed"), "d")
@@ -270,7 +298,10 @@ def test_means_that_have_no_logarithm_are_refused():
     with pytest.raises(ValueError, match=r"'y' has mean -.* at d=16; fit minus the data"):
         fit_power_law(-data, "d")
     y = data.values.copy()
-    y[3] += 5 * np.abs(y[3]).max() * np.random.default_rng(16).permuted(np.repeat([-1, 1], 50)) - 0.99 * y[3].mean()
+    y[3] += (
+        5 * np.abs(y[3]).max() * np.random.default_rng(16).permuted(np.repeat([-1, 1], 50))
+        - 0.99 * y[3].mean()
+    )
     with pytest.raises(ValueError, match=r"at d=128 is within noise of zero.*more seeds"):
         fit_power_law(array(y), "d")
 
@@ -283,9 +314,14 @@ def test_an_undetermined_subleading_term_is_refused():
 
 def test_fits_say_when_they_are_rough():
     data = _coupled(np.random.default_rng(17), seeds=9)
-    with pytest.warns(RoughFitWarning, match=r"of .data. rest on 9 seeds, and below 10 they are rough; run more seeds"):
+    with pytest.warns(
+        RoughFitWarning,
+        match=r"of .data. rest on 9 seeds, and below 10 they are rough; run more seeds",
+    ):
         asymptotic_exponent(data * (1 + 1 / data["d"]), "d")
-    with pytest.warns(RoughFitWarning, match="rest on 9 batches, .* cut the seeds into more batches"):
+    with pytest.warns(
+        RoughFitWarning, match="rest on 9 batches, .* cut the seeds into more batches"
+    ):
         fit_power_law(data.rename(seed="batch"), "d", resamples=100)
     with pytest.warns(RoughFitWarning, match="A fit to 3 points along 'd' cannot show"):
         fit_power_law(array(np.repeat(X[:3, None], 20, axis=1), X[:3]), "d")
@@ -304,38 +340,57 @@ def test_each_width_may_have_its_own_seeds():
     whole = _independent(np.random.default_rng(18), seeds=400)
     fit = fit_power_law(_ragged(whole, COUNTS), "d")
     means = np.array([row[:n].mean() for row, n in zip(whole.values, COUNTS, strict=True)])
-    stderrs = np.array([row[:n].std(ddof=1) / np.sqrt(n) for row, n in zip(whole.values, COUNTS, strict=True)])
+    stderrs = np.array(
+        [row[:n].std(ddof=1) / np.sqrt(n) for row, n in zip(whole.values, COUNTS, strict=True)]
+    )
     np.testing.assert_allclose(fit.means, means, rtol=1e-13)
     np.testing.assert_allclose(fit.stderrs, stderrs, rtol=1e-12)
     assert fit.exponent == pytest.approx(
-        np.polyfit(np.log(X), np.log(means), 1, w=np.sqrt(COUNTS) / _smooth(stderrs / means * np.sqrt(COUNTS)))[0],
+        np.polyfit(
+            np.log(X),
+            np.log(means),
+            1,
+            w=np.sqrt(COUNTS) / _smooth(stderrs / means * np.sqrt(COUNTS)),
+        )[0],
         rel=1e-9,
     )
-    # The last local exponent is a difference of independent log means, most of whose variance is from 12 seeds.
+    # The last local exponent is a difference of independent log means, most of whose variance is
+    # from 12 seeds.
     variance = np.sum((stderrs[-2:] / means[-2:]) ** 2)
     assert fit.local_stderrs[-1] == pytest.approx(np.sqrt(variance) / np.log(2), rel=0.15)
     assert 11 < fit.freedom < 399
     reversed_ = _ragged(whole, COUNTS).isel(d=slice(None, None, -1))
     assert fit_power_law(reversed_, "d").interval == pytest.approx(fit.interval, rel=1e-12)
-    assert asymptotic_exponent(_ragged(whole, COUNTS), "d").stderr > asymptotic_exponent(whole, "d").stderr
+    assert (
+        asymptotic_exponent(_ragged(whole, COUNTS), "d").stderr
+        > asymptotic_exponent(whole, "d").stderr
+    )
 
 
 def test_the_coupling_of_the_seeds_that_two_widths_share_is_kept():
-    """Two widths with n₁ > n₂ seeds of correlation ρ: the variance of their difference has -2ρσ₁σ₂/n₁."""
+    """Two widths with n₁ > n₂ seeds of correlation ρ: the variance of their difference has
+    -2ρσ₁σ₂/n₁.
+    """
     data = _coupled(np.random.default_rng(19), seeds=400)
     y = data.values
     fit = fit_power_law(_ragged(data, [400, 400, 400, 400, 400, 200]), "d", resamples=4000)
     relative = [y[4] / y[4].mean(), y[5, :200] / y[5, :200].mean()]
     shared = np.cov(relative[0][:200], relative[1])[0, 1]
-    variance = np.var(relative[0], ddof=1) / 400 + np.var(relative[1], ddof=1) / 200 - 2 * shared / 400
-    assert fit.local_stderrs[-1] == pytest.approx(np.sqrt(variance) / np.log(2), rel=0.06)  # 5 standard errors
+    variance = (
+        np.var(relative[0], ddof=1) / 400 + np.var(relative[1], ddof=1) / 200 - 2 * shared / 400
+    )
+    assert fit.local_stderrs[-1] == pytest.approx(
+        np.sqrt(variance) / np.log(2), rel=0.06
+    )  # 5 standard errors
 
 
 @pytest.mark.integration
 def test_intervals_cover_where_widths_have_their_own_seeds():
     rng = np.random.default_rng(20)
     fits = [
-        fit_power_law(_ragged(_coupled(rng, seeds=80), [80, 80, 40, 40, 20, 10]), "d", resamples=300)
+        fit_power_law(
+            _ragged(_coupled(rng, seeds=80), [80, 80, 40, 40, 20, 10]), "d", resamples=300
+        )
         for _ in range(200)
     ]
     covered = np.mean([fit.interval[0] <= -0.5 <= fit.interval[1] for fit in fits])
@@ -366,7 +421,9 @@ def test_batches_are_replicates():
 
 
 def test_band_of_two_widths_is_that_of_their_means():
-    """At a width itself the curve through two points is the mean there, whose interval follows from its standard error."""
+    """At a width itself the curve through two points is the mean there, whose interval follows from
+    its standard error.
+    """
     y = np.array([[2.0], [1.0]]) * (1 + 0.3 * np.random.default_rng(23).normal(size=(2, 2000)))
     with pytest.warns(RoughFitWarning):
         fit = fit_power_law(array(y, X[:2]), "d", resamples=4000)
@@ -426,30 +483,49 @@ def test_plot_shows_data_curve_band_and_interval():
     ]:
         assert area.contains_point((x, float(y))) is inside
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert f"exponent {fit.exponent:.3f}, 95 % in [{fit.interval[0]:.3f}, {fit.interval[1]:.3f}]" in legend
-    assert (ax.get_xscale(), ax.get_yscale(), ax.get_xlabel(), ax.get_ylabel()) == ("log", "log", "d", "y [m]")
+    assert (
+        f"exponent {fit.exponent:.3f}, 95 % in [{fit.interval[0]:.3f}, {fit.interval[1]:.3f}]"
+        in legend
+    )
+    assert (ax.get_xscale(), ax.get_yscale(), ax.get_xlabel(), ax.get_ylabel()) == (
+        "log",
+        "log",
+        "d",
+        "y [m]",
+    )
 
 
 def test_fits_print_in_one_line():
     data = coupled(np.random.default_rng(0), 400, lambda x: 3 * x**0.5)
     fit = fit_power_law(data, "d")
     low, high = fit.interval
-    line = f"exponent {fit.exponent:.3g} ({low:.3g} to {high:.3g}, 95 %, bootstrap of 400 seeds), R² "
+    line = (
+        f"exponent {fit.exponent:.3g} ({low:.3g} to {high:.3g}, 95 %, bootstrap of 400 seeds), R² "
+    )
     assert str(fit).startswith(line)
     assert repr(fit) == str(fit)
     batched = fit_power_law(data.rename(seed="batch").isel(batch=slice(40)), "d")
     assert "bootstrap of 40 batches" in str(batched)
-    assert str(fit_power_law(exact(X**0.5), "d")) == "exponent 0.5 (0.5 to 0.5, no seed noise), R² 1"
+    assert (
+        str(fit_power_law(exact(X**0.5), "d")) == "exponent 0.5 (0.5 to 0.5, no seed noise), R² 1"
+    )
     above = fit_offset(coupled(np.random.default_rng(0), 400, lambda x: 1 + 30 / x), "d")
     assert re.fullmatch(
-        r"offset \S+ \(\S+ to \S+\), exponent -\S+ \(\S+ to \S+, 95 %, bootstrap of 400 seeds\), R² .*", str(above)
+        r"offset \S+ \(\S+ to \S+\), exponent -\S+ \(\S+ to \S+, 95 %, bootstrap of 400 seeds\),"
+        r" R² .*",
+        str(above),
     )
     at_infinity = asymptotic_exponent(data, "d")
-    assert re.fullmatch(r"exponent \S+ \(\S+ to \S+, 4 standard errors and a shift of .*\), R² \S+", str(at_infinity))
+    assert re.fullmatch(
+        r"exponent \S+ \(\S+ to \S+, 4 standard errors and a shift of .*\), R² \S+",
+        str(at_infinity),
+    )
 
 
 def test_r_squared_is_that_of_the_line_through_log_means():
-    """Without seed noise all means have the same weight, and R² is the square of Pearson's correlation."""
+    """Without seed noise all means have the same weight, and R² is the square of Pearson's
+    correlation.
+    """
     means = heavy_tailed(np.random.default_rng(0), 60, lambda x: 3 * x**0.5).mean("seed").values
     correlation = stats.pearsonr(np.log(X), np.log(means))[0]
     assert fit_power_law(exact(means), "d").r_squared == pytest.approx(correlation**2)

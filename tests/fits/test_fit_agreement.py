@@ -1,4 +1,6 @@
-"""The test of a predicted exponent is the interval's, and what is left of an exponent without the smallest widths."""
+"""The test of a predicted exponent is the interval's, and what is left of an exponent without the
+smallest widths.
+"""
 
 import numpy as np
 import pytest
@@ -15,7 +17,9 @@ def _power_law(x):
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.95, 0.99])
 @pytest.mark.parametrize("seeds", [12, 200])
 def test_the_p_value_at_the_end_of_an_interval_is_one_less_its_level(level, seeds):
-    fit = fit_power_law(coupled(np.random.default_rng(1), seeds, _power_law), "d", level=level, resamples=4000)
+    fit = fit_power_law(
+        coupled(np.random.default_rng(1), seeds, _power_law), "d", level=level, resamples=4000
+    )
     for end in fit.interval:
         assert fit.p_value(end) == pytest.approx(1 - level, rel=1e-6)
 
@@ -78,7 +82,10 @@ def test_shifts_show_a_term_that_the_model_lacks():
     assert (bent["shift_low"][1:3] > 0).all()
     dropped = [drop_smallest(coupled(rng, 60, _power_law), "d").isel(d=1) for _ in range(150)]
     # 4 standard errors below 0.95
-    assert np.mean([bool((each["shift_low"] <= 0) & (each["shift_high"] >= 0)) for each in dropped]) >= 0.87
+    assert (
+        np.mean([bool((each["shift_low"] <= 0) & (each["shift_high"] >= 0)) for each in dropped])
+        >= 0.87
+    )
 
 
 def test_widths_to_drop_are_enough():

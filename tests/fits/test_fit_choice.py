@@ -1,4 +1,6 @@
-"""The choice between four models: its distances are scipy's, its tests calibrated under coupling, its rule the stated one."""
+"""The choice between four models: its distances are scipy's, its tests calibrated under coupling,
+its rule the stated one.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ CURVES = {
 
 
 def _precise(rng, seeds, curve):
-    """Widths that move together by 50 % and each alone by 1e-5: the exponents of least misfit are a needle in all those searched."""
+    """Widths that move together by 50 % and each alone by 1e-5: the exponents of least misfit are a
+    needle in all those searched.
+    """
     shared, own = rng.normal(size=seeds), rng.normal(size=(len(X), seeds))
     return array(curve(X)[:, None] * np.exp(0.5 * shared + 1e-5 * own))
 
@@ -46,13 +50,19 @@ def test_misfits_are_scipys_chi_square_with_the_whole_covariance(make):
         chi_square = residual @ np.linalg.solve(covariance, residual)
         assert candidate.misfit == pytest.approx(chi_square, rel=1e-4)
         k = 6 - len(start)
-        assert candidate.p_misfit == pytest.approx(stats.f.sf((60 - k) / (59 * k) * candidate.misfit, k, 60 - k))
+        assert candidate.p_misfit == pytest.approx(
+            stats.f.sf((60 - k) / (59 * k) * candidate.misfit, k, 60 - k)
+        )
 
 
-@pytest.mark.parametrize(("make", "seeds"), [(coupled, 60), (independent, 400), (heavy_tailed, 2000)])
+@pytest.mark.parametrize(
+    ("make", "seeds"), [(coupled, 60), (independent, 400), (heavy_tailed, 2000)]
+)
 @pytest.mark.parametrize("truth", ["power law", "subleading"])
 def test_the_model_that_made_the_data_is_chosen(make, seeds, truth):
-    choice = choose_model(make(np.random.default_rng(2), seeds, CURVES[truth]), "d", significance=1e-3)
+    choice = choose_model(
+        make(np.random.default_rng(2), seeds, CURVES[truth]), "d", significance=1e-3
+    )
     assert choice.model == truth
     assert truth in choice.reason
 
@@ -64,17 +74,27 @@ def test_an_offset_is_told_from_a_subleading_term_with_enough_seeds():
 
 
 def test_a_logarithm_is_found_where_powers_are_contradicted():
-    """The case d / log d: a power of 0.88 was confirmed, and 1 refuted, by a fit that its own test rejected."""
+    """The case d / log d: a power of 0.88 was confirmed, and 1 refuted, by a fit that its own test
+    rejected.
+    """
     d = 2.0 ** np.arange(5, 15)
     noise = 1 + 0.1 * np.random.default_rng(0).standard_normal((10, 2000))
     choice = choose_model(array((d / np.log(d))[:, None] * noise, d), "d")
     assert choice.model == "logarithm"
-    assert [candidate.p_misfit < 1e-30 for candidate in choice.candidates] == [True, True, True, False]
+    assert [candidate.p_misfit < 1e-30 for candidate in choice.candidates] == [
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_curve_that_is_none_of_the_four_is_said_to_be_none():
     choice = choose_model(
-        coupled(np.random.default_rng(4), 100, lambda x: x**-0.5 * (1 + 0.3 * np.sin(3 * np.log(x)))), "d"
+        coupled(
+            np.random.default_rng(4), 100, lambda x: x**-0.5 * (1 + 0.3 * np.sin(3 * np.log(x)))
+        ),
+        "d",
     )
     assert choice.model is None
     assert "so are all models with a term more" in choice.reason
@@ -82,7 +102,9 @@ def test_a_curve_that_is_none_of_the_four_is_said_to_be_none():
 
 @pytest.mark.integration
 def test_tests_are_exact_for_normal_data():
-    """With 9 seeds the statistics are far from χ²; Hotelling's and Rao's distributions give p-values that are uniform still."""
+    """With 9 seeds the statistics are far from χ²; Hotelling's and Rao's distributions give
+    p-values that are uniform still.
+    """
     rng = np.random.default_rng(5)
     mean = CURVES["power law"](X)
     root = np.linalg.cholesky(0.9 + 0.1 * np.eye(6)) * (0.05 * mean)[:, None]
@@ -96,7 +118,8 @@ def test_tests_are_exact_for_normal_data():
         term.append(candidates[1].p_term)
     for ps in (plain, term):
         assert stats.kstest(ps, "uniform").pvalue > 1e-3
-    # The same T² taken for χ² of 4 degrees of freedom, as a formula without the estimated covariance has it, is far off.
+    # The same T² taken for χ² of 4 degrees of freedom, as a formula without the estimated
+    # covariance has it, is far off.
     misfits = stats.f.isf(plain, 4, 5) * 8 * 4 / 5
     assert stats.kstest(stats.chi2.sf(misfits, 4), "uniform").pvalue < 1e-6
 
@@ -131,7 +154,10 @@ def test_refusals():
     data = coupled(np.random.default_rng(6), 20, CURVES["power law"])
     with pytest.raises(ValueError, match="at least 4 points"):
         choose_model(data.isel(d=slice(3)), "d")
-    with pytest.warns(UserWarning, match="6 seeds"), pytest.raises(ValueError, match="more seeds than widths, got 6"):
+    with (
+        pytest.warns(UserWarning, match="6 seeds"),
+        pytest.raises(ValueError, match="more seeds than widths, got 6"),
+    ):
         choose_model(data.isel(seed=slice(6)), "d")
     with pytest.raises(ValueError, match="none at d=16"):
         choose_model(exact(3 * X**-0.5, 20), "d")

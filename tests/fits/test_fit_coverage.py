@@ -1,4 +1,6 @@
-"""Intervals, bands and p-values of fits hold what they promise, in simulations with known truth (minutes; `pytest -m slow`)."""
+"""Intervals, bands and p-values of fits hold what they promise, in simulations with known truth
+(minutes; `pytest -m slow`).
+"""
 
 from dataclasses import dataclass
 
@@ -35,8 +37,9 @@ def _no_offset(x):
 class Case:
     """A kind of noise, a number of seeds, the truth and how it is fitted.
 
-    `bands`: whether bands are demanded as well. A mean of 60 lognormal draws is itself so skewed that no percentile interval of it
-    covers 95 %; an exponent is a difference of such means, of which the skewness cancels.
+    `bands`: whether bands are demanded as well. A mean of 60 lognormal draws is itself so skewed
+    that no percentile interval of it covers 95 %; an exponent is a difference of such means, of
+    which the skewness cancels.
     """
 
     make: object
@@ -99,7 +102,9 @@ def test_intervals_bands_and_p_values(name):
     elif case.fit is _line:
         low, high = np.moveaxis(np.array([fit.local_intervals for fit in fits]), -1, 0)
         shares |= {f"local {i}": share for i, share in enumerate(_share(low, -0.5, high))}
-    for x, share in zip(FAR, _share(*_around([fit.band(FAR) for fit in fits], case.curve(FAR))), strict=True):
+    for x, share in zip(
+        FAR, _share(*_around([fit.band(FAR) for fit in fits], case.curve(FAR))), strict=True
+    ):
         shares[f"band at {x:g}"] = share
     low, high = np.moveaxis(np.array([fit.band(X, simultaneous=True) for fit in fits]), 1, 0)
     shares["whole band"] = np.mean(((low <= case.curve(X)) & (case.curve(X) <= high)).all(axis=1))
@@ -120,17 +125,25 @@ def _around(ends, truth):
 
 def test_shifts_of_dropped_widths():
     rng = np.random.default_rng(2)
-    dropped = [drop_smallest(coupled(rng, 60, _power_law), "d").isel(d=slice(1, None)) for _ in range(FITS)]
-    low, high = (np.array([each[end].values for each in dropped]) for end in ("shift_low", "shift_high"))
+    dropped = [
+        drop_smallest(coupled(rng, 60, _power_law), "d").isel(d=slice(1, None)) for _ in range(FITS)
+    ]
+    low, high = (
+        np.array([each[end].values for each in dropped]) for end in ("shift_low", "shift_high")
+    )
     shares = _share(low, 0.0, high)
     assert ((shares >= 0.92) & (shares <= 0.98)).all(), shares
 
 
-@pytest.mark.parametrize(("make", "seeds"), [(coupled, 60), (coupled, 12), (independent, 60), (heavy_tailed, 200)])
+@pytest.mark.parametrize(
+    ("make", "seeds"), [(coupled, 60), (coupled, 12), (independent, 60), (heavy_tailed, 200)]
+)
 def test_a_power_law_is_kept_as_often_as_the_rule_says(make, seeds):
     rng = np.random.default_rng(3)
     choices = [choose_model(make(rng, seeds, _power_law), "d") for _ in range(FITS)]
-    plain, *others = (np.array([choice.candidates[i].p_misfit for choice in choices]) for i in range(3))
+    plain, *others = (
+        np.array([choice.candidates[i].p_misfit for choice in choices]) for i in range(3)
+    )
     terms = [np.array([choice.candidates[i].p_term for choice in choices]) for i in (1, 2)]
     rejected = {
         "misfit": np.mean(plain < 0.05),
@@ -141,4 +154,6 @@ def test_a_power_law_is_kept_as_often_as_the_rule_says(make, seeds):
     }
     print(f"\n{make.__name__}, {seeds} seeds: {rejected}")
     assert {what: share for what, share in rejected.items() if not 0.02 <= share <= 0.08} == {}
-    assert np.mean([choice.model == "power law" for choice in choices]) >= 0.95 - 4 * np.sqrt(0.95 * 0.05 / FITS)
+    assert np.mean([choice.model == "power law" for choice in choices]) >= 0.95 - 4 * np.sqrt(
+        0.95 * 0.05 / FITS
+    )

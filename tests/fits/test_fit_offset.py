@@ -1,4 +1,6 @@
-"""The fit of y = E + A xᵇ: exact on exact data, equal to scipy's, honest about an offset of zero, and refused where undetermined."""
+"""The fit of y = E + A xᵇ: exact on exact data, equal to scipy's, honest about an offset of zero,
+and refused where undetermined.
+"""
 
 import matplotlib as mpl
 import numpy as np
@@ -35,13 +37,20 @@ def test_exact_curves_are_recovered_without_noise(offset, prefactor, exponent):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_fit_is_scipy_curve_fit(weighted):
     data = independent(np.random.default_rng(1), 400, _above_one) if weighted else alike(_above_one)
-    means, stderrs = data.values.mean(axis=1), data.values.std(axis=1, ddof=1) / np.sqrt(data.sizes["seed"])
+    means, stderrs = (
+        data.values.mean(axis=1),
+        data.values.std(axis=1, ddof=1) / np.sqrt(data.sizes["seed"]),
+    )
     (offset, prefactor, exponent), _ = curve_fit(
         lambda x, e, a, b: e + a * x**b,
         X,
         means,
         p0=(1, 30, -1),
-        sigma=np.exp(np.polyval(np.polyfit(np.log(X), np.log(stderrs), 1), np.log(X))) if weighted else None,
+        sigma=(
+            np.exp(np.polyval(np.polyfit(np.log(X), np.log(stderrs), 1), np.log(X)))
+            if weighted
+            else None
+        ),
         xtol=1e-14,
         ftol=1e-14,
     )
@@ -53,7 +62,9 @@ def test_fit_is_scipy_curve_fit(weighted):
 
 
 def test_the_basis_is_smooth_through_the_logarithm():
-    """At b = 0 the curve is a line in log x; the best of the curves is found there as elsewhere, with E and A infinite."""
+    """At b = 0 the curve is a line in log x; the best of the curves is found there as elsewhere,
+    with E and A infinite.
+    """
     b = np.array([-1e-6, -1e-13, 0.0, 1e-6])
     np.testing.assert_allclose(rise(X, b), np.tile(np.log(X / 16) / np.log(32), (4, 1)), atol=1e-5)
     y = 3 + 2 * np.log(X)
@@ -93,7 +104,9 @@ def fits():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("name", "truth"), [("interval", -1), ("offset_interval", 1), ("prefactor_interval", 30)])
+@pytest.mark.parametrize(
+    ("name", "truth"), [("interval", -1), ("offset_interval", 1), ("prefactor_interval", 30)]
+)
 def test_intervals_cover(fits, name, truth):
     low, high = np.array([getattr(fit, name) for fit in fits]).T
     assert np.mean((low <= truth) & (truth <= high)) >= 0.84  # 4 standard errors below 0.95
@@ -102,7 +115,9 @@ def test_intervals_cover(fits, name, truth):
 @pytest.mark.integration
 def test_standard_error_is_the_true_one(fits):
     true = np.std([fit.exponent for fit in fits], ddof=1)
-    assert np.mean([fit.stderr for fit in fits]) == pytest.approx(true, rel=0.34)  # 4 standard errors of `true`
+    assert np.mean([fit.stderr for fit in fits]) == pytest.approx(
+        true, rel=0.34
+    )  # 4 standard errors of `true`
 
 
 @pytest.mark.parametrize(

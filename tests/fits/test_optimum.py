@@ -1,4 +1,6 @@
-"""Optima of swept curves: polyfit's vertices, the true minimum in the interval, standard errors of fresh data, ends and divergence said."""
+"""Optima of swept curves: polyfit's vertices, the true minimum in the interval, standard errors of
+fresh data, ends and divergence said.
+"""
 
 import numpy as np
 import pytest
@@ -46,8 +48,14 @@ def test_the_optima_of_parabolas_are_exact_and_so_is_their_exponent():
 
 def test_a_vertex_is_polyfits_whatever_the_distances_on_the_grid_and_whatever_the_order():
     rates = np.array([0.01, 0.05, 0.07, 0.3, 1.0])
-    y = np.array([[3.0, 1.4, 1.0, 1.9, 5.0]] * 2)[..., None] + 0.01 * np.random.default_rng(0).normal(size=(2, 5, 20))
-    found = optimum(array(y, SIZES[:2], rates).isel(width=[1, 0], rate=[3, 1, 0, 4, 2]), over="rate", dim="width")
+    y = np.array([[3.0, 1.4, 1.0, 1.9, 5.0]] * 2)[..., None] + 0.01 * np.random.default_rng(
+        0
+    ).normal(size=(2, 5, 20))
+    found = optimum(
+        array(y, SIZES[:2], rates).isel(width=[1, 0], rate=[3, 1, 0, 4, 2]),
+        over="rate",
+        dim="width",
+    )
     for size in range(2):
         bend, slope, _ = np.polyfit(np.log(rates[1:4]), y[size, 1:4].mean(axis=1), 2)
         assert np.log(found.optima[size]) == pytest.approx(-slope / (2 * bend), abs=1e-9)
@@ -57,12 +65,18 @@ def test_a_vertex_is_polyfits_whatever_the_distances_on_the_grid_and_whatever_th
 @pytest.mark.integration
 def test_standard_errors_are_those_of_fresh_data_and_intervals_hold_the_truth():
     truth, optima, sweeps = -0.5, 0.9 * SIZES**-0.5, 150
-    found = [optimum(noisy(np.random.default_rng(i), optima, seeds=30), "rate", "width") for i in range(sweeps)]
+    found = [
+        optimum(noisy(np.random.default_rng(i), optima, seeds=30), "rate", "width")
+        for i in range(sweeps)
+    ]
     exponents = np.array([each.exponent for each in found])
     spread = exponents.std()
     assert abs(exponents.mean() - truth) < 4 * spread / np.sqrt(sweeps)
-    # A standard deviation of 150 numbers has a relative error of 1/√300; the bootstrap's own are averaged.
-    assert np.mean([each.stderr for each in found]) == pytest.approx(spread, rel=4 / np.sqrt(2 * sweeps))
+    # A standard deviation of 150 numbers has a relative error of 1/√300; the bootstrap's own are
+    # averaged.
+    assert np.mean([each.stderr for each in found]) == pytest.approx(
+        spread, rel=4 / np.sqrt(2 * sweeps)
+    )
     hits = np.mean([each.interval[0] <= truth <= each.interval[1] for each in found])
     assert hits > 0.95 - 4 * np.sqrt(0.95 * 0.05 / sweeps)
     low, high = np.stack([each.intervals for each in found]).transpose(2, 0, 1)
@@ -97,7 +111,9 @@ def test_beside_a_cliff_the_interval_holds_what_a_parabola_through_it_would_miss
 def test_the_optimum_is_that_of_the_mean_and_not_the_mean_of_the_optima_of_seeds():
     own, bends = np.array([0.1, 0.7]), np.array([0.1, 1.0])
     y = 1 + bends * (LOG[:, None] - np.log(own)) ** 2
-    found = optimum(array(np.repeat(y[None], 4, axis=0).repeat(6, axis=2)), over="rate", dim="width")
+    found = optimum(
+        array(np.repeat(y[None], 4, axis=0).repeat(6, axis=2)), over="rate", dim="width"
+    )
     assert np.log(found.optima[0]) == pytest.approx(bends @ np.log(own) / bends.sum(), abs=1e-9)
     assert np.log(found.optima[0]) - np.log(own).mean() > 0.7
 
@@ -136,7 +152,8 @@ def test_a_point_that_is_not_finite_in_one_seed_is_not_the_best():
     y[2, RATES >= 0.5, 5] = np.inf
     found = optimum(array(y), over="rate", dim="width")
     assert found.places == ("inside", "inside", "beside divergence", "inside")
-    # All that lies between the neighbours of the least point; the vertex of the parabola below it is the true optimum.
+    # All that lies between the neighbours of the least point; the vertex of the parabola below it
+    # is the true optimum.
     np.testing.assert_allclose(found.intervals[2], [0.125, 0.5], rtol=1e-9)
     assert found.optima[2] == pytest.approx(0.5)
     assert np.isnan(found.means[2, RATES >= 0.5]).all()
@@ -160,14 +177,18 @@ def test_batches_and_numbers_of_seeds_of_each_width_are_taken():
 def test_it_prints_in_a_line_and_draws_a_curve_for_each_size():
     found = optimum(noisy(np.random.default_rng(0), 0.9 * SIZES**-0.5), over="rate", dim="width")
     low, high = found.interval
-    assert repr(found) == (
-        f"rate of least loss: exponent {found.exponent:.3g} in width ({low:.3g} to {high:.3g}, 95 %, bootstrap of 12 seeds and a shift "
-        f"of {found.shift:.2f}); loss there: exponent {found.value_exponent:.3g} ({found.value_interval[0]:.3g} to "
-        f"{found.value_interval[1]:.3g})"
+    assert (
+        repr(found)
+        == f"rate of least loss: exponent {found.exponent:.3g} in width ({low:.3g} to {high:.3g},"
+        f" 95 %, bootstrap of 12 seeds and a shift of {found.shift:.2f}); loss there: exponent"
+        f" {found.value_exponent:.3g} ({found.value_interval[0]:.3g} to"
+        f" {found.value_interval[1]:.3g})"
     )
     assert len(found.table().splitlines()) == 5
     axes = draw_optimum(found)
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [f"width {size:g}" for size in SIZES]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        f"width {size:g}" for size in SIZES
+    ]
     assert axes.get_xscale() == axes.get_yscale() == "log"
     plt.close("all")
 
@@ -179,7 +200,10 @@ GOOD = array(parabolas(np.full(4, 0.5)))
     ("call", "match"),
     [
         (lambda: optimum(GOOD.to_dataset(), "rate", "width"), "got a Dataset; pass a DataArray"),
-        (lambda: optimum(GOOD, "lr", "width"), r"needs exactly the dimensions \('width', 'lr', 'seed'\)"),
+        (
+            lambda: optimum(GOOD, "lr", "width"),
+            r"needs exactly the dimensions \('width', 'lr', 'seed'\)",
+        ),
         (
             lambda: optimum(GOOD.isel(rate=slice(2)), "rate", "width"),
             "at least 3 points along 'rate', got 2",
@@ -191,8 +215,10 @@ GOOD = array(parabolas(np.full(4, 0.5)))
         (lambda: optimum(GOOD.isel(seed=[0]), "rate", "width"), "needs at least 2 seeds, got 1"),
         (
             lambda: optimum(GOOD.where((GOOD.width > 16) & (GOOD.rate < 1)), "rate", "width"),
-            "At width 16 some seed is NaN or infinite at every 'rate' from 0.015625 to 4; sweep other values .the largest at which no "
-            "seed is: 0.5 at width 32",
+            (
+                "At width 16 some seed is NaN or infinite at every 'rate' from 0.015625 to 4; sweep"
+                " other values .the largest at which no seed is: 0.5 at width 32"
+            ),
         ),
     ],
 )
@@ -208,14 +234,18 @@ def test_few_seeds_are_warned_of():
 
 
 def test_the_value_at_the_optimum_has_an_exponent_and_a_bias_that_is_said():
-    """Of nine equal rates the least mean is 1.5 standard errors too low, as is known of normals; seeds that did not choose are right."""
+    """Of nine equal rates the least mean is 1.5 standard errors too low, as is known of normals;
+    seeds that did not choose are right.
+    """
     rng = np.random.default_rng(0)
     sizes, rates, seeds = 2.0 ** np.arange(4, 10), 2.0 ** np.arange(9), 50
     corrected, plain = [], []
     for _ in range(20):
         noise = rng.normal(size=(len(sizes), len(rates), seeds))
         flat = 3 * sizes[:, None, None] ** -0.5 * (1 + 0.2 * noise)
-        data = xr.DataArray(flat, dims=("d", "rate", "seed"), coords={"d": sizes, "rate": rates}, name="loss")
+        data = xr.DataArray(
+            flat, dims=("d", "rate", "seed"), coords={"d": sizes, "rate": rates}, name="loss"
+        )
         found = optimum(data, over="rate", dim="d")
         truth = 3 * sizes**-0.5
         corrected.append(np.mean(found.values / truth) - 1)
@@ -242,5 +272,8 @@ def test_the_exponent_of_the_value_is_that_of_the_law():
     assert high - low < 0.1
     assert "; loss there: exponent -0.4" in str(found)
     ends = optimum(data.isel(rate=slice(0, 3)), over="rate", dim="d")
-    assert "fewer than two sizes have their least point inside of the grid from 0.125 to 0.25" in str(ends)
+    assert (
+        "fewer than two sizes have their least point inside of the grid from 0.125 to 0.25"
+        in str(ends)
+    )
     assert np.isnan(ends.value_exponent)

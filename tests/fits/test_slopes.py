@@ -1,4 +1,6 @@
-"""Slopes in every draw are those of straight lines, and the jackknife has the mean and the spread of many repetitions."""
+"""Slopes in every draw are those of straight lines, and the jackknife has the mean and the spread
+of many repetitions.
+"""
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from specjax import fits, sweep
 def test_slopes_are_those_of_straight_lines():
     rng = np.random.default_rng(0)
     d = np.array([16, 24, 48, 96])
-    values = xr.DataArray(rng.standard_normal((4, 3)), dims=("d", "seed"), coords={"d": d}, name="y")
+    values = xr.DataArray(
+        rng.standard_normal((4, 3)), dims=("d", "seed"), coords={"d": d}, name="y"
+    )
     found = fits.slopes(values, "d")
     np.testing.assert_allclose(found, np.polyfit(np.log(d), values.values, 1)[0], rtol=1e-10)
     assert found.name == "slope of y"
@@ -20,7 +24,9 @@ def test_pseudo_values_have_the_slope_of_the_logarithms_of_means_and_its_spread(
     rng = np.random.default_rng(0)
     d = np.array([16, 24, 48])
     means = 3 * (d / 16.0) ** 1.3
-    draws = xr.DataArray(rng.poisson(means, (4000, 3)).astype(float), dims=("seed", "d"), coords={"d": d})
+    draws = xr.DataArray(
+        rng.poisson(means, (4000, 3)).astype(float), dims=("seed", "d"), coords={"d": d}
+    )
 
     def slopes(mean):
         return fits.slopes(np.log(mean), "d")

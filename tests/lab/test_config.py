@@ -70,7 +70,10 @@ def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
         ({"alphas": ()}, "alphas needs one or more"),
         ({"alphas": (2.0, 2.0)}, "different finite numbers"),
         ({"alphas": (1.0,)}, "between 1 and inf"),
-        ({"kappas": (0.5, 2.0)}, "kappas needs 2 or more different numbers in ascending order, each at least 1, got"),
+        (
+            {"kappas": (0.5, 2.0)},
+            "kappas needs 2 or more different numbers in ascending order, each at least 1, got",
+        ),
         ({"kappas": (2.0, 1.0)}, "ascending order"),
         ({"factors": (0.5, 1.0)}, "factors needs 0 as its first number, got"),
         ({"kappas": (1.0, float("inf"))}, "ascending order"),
@@ -78,15 +81,27 @@ def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
         ({"kappas": (2.0,)}, "2 or more"),
         ({"betas": (0.5, 0.6, 0.7)}, "betas needs 2 numbers, got"),
         ({"betas": (0.5, 0.5)}, "different finite numbers"),
-        ({"batches": (8, 16, 32)}, "batches needs 2 different sizes in ascending order, each at least 1, got"),
+        (
+            {"batches": (8, 16, 32)},
+            "batches needs 2 different sizes in ascending order, each at least 1, got",
+        ),
         ({"batches": (16, 8)}, "batches needs 2 different sizes in ascending order"),
-        ({"rates": (0.1, 1.0)}, "rates needs 3 or more positive numbers in ascending order, so that one lies inside"),
+        (
+            {"rates": (0.1, 1.0)},
+            "rates needs 3 or more positive numbers in ascending order, so that one lies inside",
+        ),
         ({"rates": (0.0, 1.0, 2.0)}, "rates needs 3 or more positive"),
         ({"rates": (0.1, 2.0, 1.0)}, "rates needs 3 or more positive"),
         ({"rates": (0.1, 1.0, float("inf"))}, "rates needs 3 or more positive"),
         ({"rates": (0.1, 1.0, float("nan"))}, "rates needs 3 or more positive"),
         ({"three": (0.1, 1.0, 2.0, 3.0)}, "three needs 3 positive numbers in ascending order"),
-        ({"ratio": 0.5}, "ratio must be a finite number of at least 1 between -inf and 10, ends excluded, got 0.5"),
+        (
+            {"ratio": 0.5},
+            (
+                "ratio must be a finite number of at least 1 between -inf and 10, ends excluded,"
+                " got 0.5"
+            ),
+        ),
         ({"ratio": 10.0}, "ratio must be a finite number"),
         ({"draws": 1}, "draws must be at least 2, got 1"),
         ({"d1": 2.5}, r"^d1 must be an integer, got 2.5\.$"),
@@ -94,10 +109,16 @@ def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
         ({"d1": None}, r"^d1 must be an integer, got None\.$"),
         ({"width": 2**20 + 1}, r"^width must be at least 1 and at most 1048576, got 1048577\.$"),
         ({"steps": 2**31}, r"^steps must be at least 1 and at most 2147483647, got 2147483648\.$"),
-        ({"ds": (8, 99999999999999999999)}, r"^ds needs sizes of at most 1048576, got \(8, 99999999999999999999\)\.$"),
+        (
+            {"ds": (8, 99999999999999999999)},
+            r"^ds needs sizes of at most 1048576, got \(8, 99999999999999999999\)\.$",
+        ),
         ({"ds": (8, 16.5)}, "different sizes in ascending order"),
         ({"ds": 8}, "different sizes in ascending order, each at least 2, got 8"),
-        ({"rate": "0.1"}, r"^rate must be a finite number between 0 and inf, ends excluded, got '0.1'\.$"),
+        (
+            {"rate": "0.1"},
+            r"^rate must be a finite number between 0 and inf, ends excluded, got '0.1'\.$",
+        ),
         ({"rate": 1e300}, "got 1e[+]300, beyond 3.4e38, the largest of float32"),
         ({"rate": 10**400}, "rate must be a finite number"),
         ({"alphas": (2.0, 1e39)}, "different finite numbers"),

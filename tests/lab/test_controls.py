@@ -6,12 +6,18 @@ import xarray as xr
 
 from specjax import lab
 
-DATA = xr.Dataset({"right": (("d", "seed"), np.arange(6.0).reshape(2, 3)), "wrong": ("seed", [7.0, 8.0, 9.0])})
+DATA = xr.Dataset(
+    {"right": (("d", "seed"), np.arange(6.0).reshape(2, 3)), "wrong": ("seed", [7.0, 8.0, 9.0])}
+)
 
 
 @pytest.mark.parametrize(
     ("source", "expected"),
-    [("wrong", DATA["wrong"]), (0.5, xr.full_like(DATA["right"], 0.5)), (lambda d: 2 * d["right"], 2 * DATA["right"])],
+    [
+        ("wrong", DATA["wrong"]),
+        (0.5, xr.full_like(DATA["right"], 0.5)),
+        (lambda d: 2 * d["right"], 2 * DATA["right"]),
+    ],
 )
 def test_a_quantity_is_replaced_and_nothing_else(source, expected):
     control = lab.replacing("right", source)(None, DATA)
@@ -26,7 +32,8 @@ def test_a_quantity_is_replaced_and_nothing_else(source, expected):
 @pytest.mark.parametrize("names", [("left", "wrong"), ("right", "left")])
 def test_a_name_that_the_data_lack_is_refused(names):
     with pytest.raises(
-        ValueError, match=f"A control replaces {names[0]!r} by {names[1]!r}, and the data have no 'left'"
+        ValueError,
+        match=f"A control replaces {names[0]!r} by {names[1]!r}, and the data have no 'left'",
     ):
         lab.replacing(*names)(None, DATA)
 

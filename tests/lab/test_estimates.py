@@ -28,17 +28,24 @@ def test_a_mean_has_the_interval_of_students_t_and_a_longer_one_where_draws_are_
     found = estimates.estimate(draws(y))
     for row in range(2):
         low, high = stats.ttest_1samp(y[row], 0.0).confidence_interval(1 - 2 * TAIL)
-        t, skewness, error = stats.t.isf(TAIL, n - 1), stats.skew(y[row]), y[row].std(ddof=1) / math.sqrt(n)
+        t, skewness, error = (
+            stats.t.isf(TAIL, n - 1),
+            stats.skew(y[row]),
+            y[row].std(ddof=1) / math.sqrt(n),
+        )
         longer = (2 * t**2 + 1) / 6 * skewness / math.sqrt(n) * error
         np.testing.assert_allclose(
-            [found.low[row], found.high[row]], [low + min(longer, 0), high + max(longer, 0)], rtol=1e-6
+            [found.low[row], found.high[row]],
+            [low + min(longer, 0), high + max(longer, 0)],
+            rtol=1e-6,
         )
     assert found.draws == n
 
 
 @pytest.mark.parametrize(("sigma", "most"), [(1.0, 0), (2.0, 12)])
 def test_half_the_mean_of_skewed_draws_is_rarely_confirmed(sigma, most):
-    """Of 50 draws most means are too small, and so are their standard errors: by Student's t 7 and 57 of 200 samples confirmed it.
+    """Of 50 draws most means are too small, and so are their standard errors: by Student's t 7 and
+    57 of 200 samples confirmed it.
 
     At sigma = 2 the skewness of a law is 414, of which 50 draws show 5.
     """
@@ -61,7 +68,9 @@ def test_distances_are_four_at_the_ends_of_the_interval():
     np.testing.assert_allclose(found.distance(found.high), 4.0)
     np.testing.assert_allclose(found.distance(found.low), 4.0)
     lopsided = estimates.known(1.0, 0.5, 3.0, 10)
-    np.testing.assert_allclose([lopsided.distance(number) for number in (0.5, 1.0, 2.0, 3.0)], [4.0, 0.0, 2.0, 4.0])
+    np.testing.assert_allclose(
+        [lopsided.distance(number) for number in (0.5, 1.0, 2.0, 3.0)], [4.0, 0.0, 2.0, 4.0]
+    )
     same = estimates.estimate(draws(np.ones((2, 5))))
     assert (same.distance(1.0) == 0).all()
     assert np.isinf(same.distance(1.0 + 1e-7)).all()
@@ -69,7 +78,9 @@ def test_distances_are_four_at_the_ends_of_the_interval():
 
 def test_several_numbers_for_a_point_have_a_dimension_of_their_own():
     found = estimates.estimate(draws(np.random.default_rng(2).normal(size=(2, 30))))
-    ends = xr.concat([found.high, found.low - 1.0], xr.DataArray(["high", "below"], dims="end", name="end"))
+    ends = xr.concat(
+        [found.high, found.low - 1.0], xr.DataArray(["high", "below"], dims="end", name="end")
+    )
     np.testing.assert_allclose(found.distance(ends).sel(end="high", d=[3, 2]), 4.0)
     assert found.contains(ends).sel(d=3).transpose("end").values.tolist() == [True, False]
     assert found.contains(ends).sizes == {"d": 2, "end": 2}
@@ -80,7 +91,8 @@ def test_an_interval_of_a_quantile_ends_at_the_last_order_statistics_that_the_ta
     # Of 0, 1, ..., n - 1 an order statistic says its own rank.
     found = estimates.estimate(draws(np.tile(np.arange(n, dtype=float), (2, 1))), ("quantile", q))
     low, high = int(found.low[0]) + 1, int(found.high[0]) + 1
-    # The low end lies above the quantile where fewer than `low` draws lie under it, and the high end below it where `high` or more do.
+    # The low end lies above the quantile where fewer than `low` draws lie under it, and the high
+    # end below it where `high` or more do.
     assert 1 - tail_from(n, q, low) <= TAIL < 1 - tail_from(n, q, low + 1)
     assert tail_from(n, q, high) <= TAIL < tail_from(n, q, high - 1)
 
@@ -113,8 +125,14 @@ def test_a_share_has_clopper_and_pearsons_interval(n, k):
     [
         (lambda: estimates.estimate(np.zeros(3)), "not a ndarray"),
         (lambda: estimates.estimate(xr.DataArray(np.zeros(3), dims="d")), r"dimensions \('d',\)"),
-        (lambda: estimates.estimate(draws(np.full((2, 3), np.nan))), "6 numbers that are not finite"),
-        (lambda: estimates.estimate(draws(np.zeros((2, 3))), ("quantile", 1.0)), "between 0 and 1, got 1.0"),
+        (
+            lambda: estimates.estimate(draws(np.full((2, 3), np.nan))),
+            "6 numbers that are not finite",
+        ),
+        (
+            lambda: estimates.estimate(draws(np.zeros((2, 3))), ("quantile", 1.0)),
+            "between 0 and 1, got 1.0",
+        ),
         (lambda: estimates.share(draws(np.zeros((2, 3)))), "true or false, got float64"),
     ],
 )

@@ -45,7 +45,9 @@ def test_a_ledger_is_read_in_the_order_of_the_paper(tmp_path):
     path.write_text(ROW.replace("theorem-3", "lemma-9") + ROW + 'because = "Owed."\n')
     ledger = lab.read_ledger(path, "paper")
     assert list(ledger.rows) == ["lemma-9", "theorem-3"]
-    assert ledger.rows["theorem-3"] == lab.Row("theorem-3", "theorem", "Section 3", "It holds.", "", "Owed.")
+    assert ledger.rows["theorem-3"] == lab.Row(
+        "theorem-3", "theorem", "Section 3", "It holds.", "", "Owed."
+    )
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,10 @@ def test_a_resolution_stands_for_rivals_where_there_are_none():
 
 def test_equals_takes_medians_of_heavy_tails():
     heavy = xr.DataArray(
-        1 + np.random.default_rng(0).standard_cauchy((1, 2000)), dims=("d", "seed"), coords={"d": [1]}, name="y"
+        1 + np.random.default_rng(0).standard_cauchy((1, 2000)),
+        dims=("d", "seed"),
+        coords={"d": [1]},
+        name="y",
     )
     assert verdict(lab.equals(heavy, 1.0, by="median"), rival=1.5) == "confirmed"
     assert verdict(lab.equals(heavy, 1.5, by="median"), rival=1.0) == "refuted"
@@ -101,17 +104,30 @@ def test_scales_as_against_a_rival_is_the_relation_with_the_rival_in_its_place()
 def test_scales_as_judges_every_point_by_its_own_exponent():
     layer = xr.DataArray(["in", "out"], dims="layer", name="layer")
     y = xr.concat([noisy(SIZES), noisy(SIZES**2)], layer)
-    right, exchanged, half = (xr.DataArray(e, {"layer": layer}) for e in ([1.0, 2.0], [2.0, 1.0], [1.0, 3.0]))
+    right, exchanged, half = (
+        xr.DataArray(e, {"layer": layer}) for e in ([1.0, 2.0], [2.0, 1.0], [1.0, 3.0])
+    )
     assert verdict(lab.scales_as(y, "d", right), exchanged=exchanged, half=half) == "confirmed"
     # Wrong at one point is wrong, and a rival need be wrong at one point only.
     found = lab.scales_as(y, "d", half).judge({"right": right})
-    assert (found.verdict, found.deciding.label, found.deciding.compared) == ("refuted", "layer = out", 3.0)
+    assert (found.verdict, found.deciding.label, found.deciding.compared) == (
+        "refuted",
+        "layer = out",
+        3.0,
+    )
     assert verdict(lab.scales_as(y, "d", right), right=right) == "inconclusive"
-    # What is no power at one point decides nothing there, and a wrong exponent at the other is wrong all the same.
+    # What is no power at one point decides nothing there, and a wrong exponent at the other is
+    # wrong all the same.
     bent = xr.concat([noisy(1 - 32 / SIZES**2, noise=0.001), noisy(SIZES**2)], layer)
     powers = xr.DataArray([0.05, 2.0], {"layer": layer})
-    assert verdict(lab.scales_as(bent, "d", powers, fit="power law"), exchanged=exchanged) == "inconclusive"
-    assert verdict(lab.scales_as(bent, "d", powers + 1, fit="power law"), exchanged=exchanged) == "refuted"
+    assert (
+        verdict(lab.scales_as(bent, "d", powers, fit="power law"), exchanged=exchanged)
+        == "inconclusive"
+    )
+    assert (
+        verdict(lab.scales_as(bent, "d", powers + 1, fit="power law"), exchanged=exchanged)
+        == "refuted"
+    )
 
 
 def test_an_offset_is_a_subleading_term_of_what_grows_and_the_limit_of_what_does_not():
@@ -128,7 +144,10 @@ def test_scales_as_decides_nothing_where_the_data_are_no_power():
     assert found.verdict == "inconclusive"
     assert "contradicted" in found.reason
     crossing = xr.DataArray(
-        np.random.default_rng(0).normal(size=(5, 50)), dims=("d", "seed"), coords={"d": SIZES}, name="y"
+        np.random.default_rng(0).normal(size=(5, 50)),
+        dims=("d", "seed"),
+        coords={"d": SIZES},
+        name="y",
     )
     found = lab.scales_as(crossing, "d", 1).judge({"other": 2})
     assert found.verdict == "inconclusive"
@@ -139,9 +158,13 @@ WIDTHS = np.array([32.0, 64.0, 128.0, 256.0, 512.0, 1024.0])
 
 
 def swept(mean: np.ndarray, noise: float, n: int = 400) -> xr.DataArray:
-    """Draws of a quantity at WIDTHS, as a nuclear rank has them, with independent noise, relative to the mean."""
+    """Draws of a quantity at WIDTHS, as a nuclear rank has them, with independent noise, relative
+    to the mean.
+    """
     factors = 1 + noise * np.random.default_rng(0).normal(size=(len(WIDTHS), n))
-    return xr.DataArray(mean[:, None] * factors, dims=("width", "seed"), coords={"width": WIDTHS}, name="rank")
+    return xr.DataArray(
+        mean[:, None] * factors, dims=("width", "seed"), coords={"width": WIDTHS}, name="rank"
+    )
 
 
 def behaviours(y: xr.DataArray) -> dict[str, str]:
@@ -157,7 +180,9 @@ def behaviours(y: xr.DataArray) -> dict[str, str]:
 @pytest.mark.integration
 @pytest.mark.parametrize("power", [0.5, 0.7, 1.0])
 def test_what_saturates_is_no_power_and_does_not_grow_by_any_relation(power):
-    """The referee's case: growth was confirmed by a band, refuted by another, and boundedness confirmed at a resolution of 1/2."""
+    """The referee's case: growth was confirmed by a band, refuted by another, and boundedness
+    confirmed at a resolution of 1/2.
+    """
     y = swept(20 * (1 - 0.3 * (WIDTHS / 32) ** -power), 0.03)
     assert behaviours(y) == {
         "vanishes": "refuted",
@@ -182,9 +207,13 @@ def test_what_saturates_is_no_power_and_does_not_grow_by_any_relation(power):
     assert logarithm.excluded
 
 
-@pytest.mark.parametrize("mean", [3 * WIDTHS**0.2, WIDTHS**0.2 * (1 + 20 / WIDTHS), 60 + WIDTHS, np.sqrt(WIDTHS)])
+@pytest.mark.parametrize(
+    "mean", [3 * WIDTHS**0.2, WIDTHS**0.2 * (1 + 20 / WIDTHS), 60 + WIDTHS, np.sqrt(WIDTHS)]
+)
 def test_what_grows_like_a_power_is_not_bounded_by_any_relation(mean):
-    """Also as slowly as width^0.2, whose local exponent is below the least that counts as growth elsewhere."""
+    """Also as slowly as width^0.2, whose local exponent is below the least that counts as growth
+    elsewhere.
+    """
     y = swept(mean, 0.01)
     assert behaviours(y) == {
         "vanishes": "refuted",
@@ -205,7 +234,11 @@ def test_a_slow_power_is_one_by_the_fit_too():
 @pytest.mark.parametrize("mean", [WIDTHS**-0.5, 1 / WIDTHS, WIDTHS**-0.5 * (1 + 10 / WIDTHS)])
 def test_what_vanishes_has_no_limit_but_zero(mean):
     found = behaviours(swept(mean, 0.03))
-    assert (found["vanishes"], found["bounded"], found["grows"]) == ("confirmed", "confirmed", "refuted")
+    assert (found["vanishes"], found["bounded"], found["grows"]) == (
+        "confirmed",
+        "confirmed",
+        "refuted",
+    )
     # A limit of 0 and one too small to see are the same to any data.
     assert found["saturates"] != "confirmed"
 
@@ -218,7 +251,9 @@ def test_a_fall_to_a_limit_is_no_vanishing():
     assert "the limit 0.0" in found.reason
 
 
-@pytest.mark.parametrize("mean", [20 * (1 - 1.5 * WIDTHS**-0.5), 3 * WIDTHS**0.2, np.ones(6), WIDTHS**-0.3])
+@pytest.mark.parametrize(
+    "mean", [20 * (1 - 1.5 * WIDTHS**-0.5), 3 * WIDTHS**0.2, np.ones(6), WIDTHS**-0.3]
+)
 def test_nothing_is_decided_of_nothing_but_noise(mean):
     assert set(behaviours(swept(mean, 4.0, n=60)).values()) == {"inconclusive"}
 
@@ -257,11 +292,14 @@ def test_growth_that_is_put_in_breaks_what_is_bounded_unless_its_bound_is_wide()
     assert verdict(grown) == "refuted"
     (grown,) = lab.saturates(y, "width").perturbed().values()
     assert verdict(grown) != "confirmed"
-    # With so much noise, and so fast a growth as the slowest that counts, √width would be bounded too.
+    # With so much noise, and so fast a growth as the slowest that counts, √width would be bounded
+    # too.
     (grown,) = lab.bounded(swept(np.ones(6), 1.5), "width", slower_than=1.5).perturbed().values()
     assert verdict(grown) == "confirmed"
     # All but the last mean at one level: with a constant put in, the last is still a fall.
-    (constant,) = lab.vanishes(swept(np.array([1, 1, 1, 1, 1, 0.01]), 0.01), "width").perturbed().values()
+    (constant,) = (
+        lab.vanishes(swept(np.array([1, 1, 1, 1, 1, 0.01]), 0.01), "width").perturbed().values()
+    )
     assert verdict(constant) == "confirmed"
 
 
@@ -302,7 +340,10 @@ def test_a_lead_is_of_pairs():
 
 def test_rules_read_as_sentences():
     y, constant = noisy(1 / SIZES), noisy(np.full(5, 2.0))
-    side = "confirmed if every interval (4 standard errors) lies {}, refuted if one lies on the other side"
+    side = (
+        "confirmed if every interval (4 standard errors) lies {}, refuted if one lies on the other"
+        " side"
+    )
     lead = lab.ahead(y, y / 2, least=0)
     ends = "inconclusive if the best of a grid of 4 is one of its ends"
     tuned = lab.within_grid(lab.within_grid(lead, xr.DataArray(1), 4), xr.DataArray(2), 4)
@@ -310,19 +351,21 @@ def test_rules_read_as_sentences():
         lead: side.format("above the least lead that counts, 0"),
         lab.above(y, 0.0, "nothing, that is 0,"): side.format("above nothing, that is 0"),
         lab.below(y, 1.0, " one\n. "): side.format("below one"),
-        lab.near(
-            constant, 2.0, 0.1, "a tenth, say,"
-        ): "confirmed if every interval (4 standard errors) is nearer to the target "
-        "than a tenth, say, refuted if one is farther",
+        lab.near(constant, 2.0, 0.1, "a tenth, say,"): (
+            "confirmed if every interval (4 standard errors) is nearer to the target "
+            "than a tenth, say, refuted if one is farther"
+        ),
         tuned: f"{side.format('above the least lead that counts, 0')}; {ends}",
-        lab.vanishes(
-            y, "d"
-        ): "local exponent between d = 64 and 128 ± 4 standard errors (Student's t): confirmed if all of it lies "
-        "below -0.25, refuted if none does; inconclusive if the curves E + A xᵇ that the data allow have a limit E that is not 0",
-        lab.settles(
-            constant, "d"
-        ): "local exponent between d = 64 and 128 ± 4 standard errors (Student's t): confirmed if all of it "
-        "lies between -0.25 and 0.25, refuted if none does; refuted as well if the curves that the data allow grow without end",
+        lab.vanishes(y, "d"): (
+            "local exponent between d = 64 and 128 ± 4 standard errors (Student's t): confirmed if"
+            " all of it lies below -0.25, refuted if none does; inconclusive if the curves E + A xᵇ"
+            " that the data allow have a limit E that is not 0"
+        ),
+        lab.settles(constant, "d"): (
+            "local exponent between d = 64 and 128 ± 4 standard errors (Student's t): confirmed if"
+            " all of it lies between -0.25 and 0.25, refuted if none does; refuted as well if the"
+            " curves that the data allow grow without end"
+        ),
     }
     for relation, rule in rules.items():
         assert relation.judge({}).rule == rule
@@ -334,7 +377,10 @@ def test_a_threshold_has_words(called):
     for make in (lab.above, lab.below):
         with pytest.raises(
             ValueError,
-            match=rf"^{make.__name__} needs (words for its number, such as 'a tenth'|text as called), got [^\n]*\.$",
+            match=(
+                rf"^{make.__name__} needs (words for its number, such as 'a tenth'|text as called),"
+                r" got [^\n]*\.$"
+            ),
         ):
             make(noisy(SIZES), 1.0, called)
 
@@ -342,7 +388,11 @@ def test_a_threshold_has_words(called):
 def test_records_hold_rules_that_read_as_sentences():
     records = pathlib.Path(__file__).parents[2] / "records"
     broken = re.compile(r",,|-inf|\(\)|, [.;]|  |\bnan\b")
-    rules = [rule for file in records.glob("*.json") for rule in re.findall(r'"rule": "(.*)"', file.read_text())]
+    rules = [
+        rule
+        for file in records.glob("*.json")
+        for rule in re.findall(r'"rule": "(.*)"', file.read_text())
+    ]
     assert len(rules) > 100
     assert [rule for rule in rules if broken.search(rule)] == []
 
@@ -364,15 +414,22 @@ def test_what_is_best_at_the_end_of_its_grid_decides_nothing_and_names_the_end()
         for place, end in ((0, "smallest"), (3, "largest")):
             found = lab.within_grid(lead, xr.DataArray([1, place], arms, "arm"), 4).judge({})
             assert found.verdict == "inconclusive"
-            assert found.reason == f"The best of the grid is the {end} at arm = muon: a better one may lie beyond."
+            assert (
+                found.reason
+                == f"The best of the grid is the {end} at arm = muon: a better one may lie beyond."
+            )
             assert found.points == lead.judge({}).points
 
 
 def test_a_grid_is_judged_at_each_length_by_what_was_chosen_there():
     gain = noisy(np.full(5, 2.0))
     chosen = xr.DataArray([1, 1, 1, 1, 2], {"d": SIZES}, "d")
-    statement = lab.statement("row", "It gains.", name="gains", along="d", controls={"no gain": lambda _, y: y - 2})
-    judged = statement(lambda _, y: lab.within_grid(lab.above(y, 1, "one"), chosen, 3)).judge(None, gain)
+    statement = lab.statement(
+        "row", "It gains.", name="gains", along="d", controls={"no gain": lambda _, y: y - 2}
+    )
+    judged = statement(lambda _, y: lab.within_grid(lab.above(y, 1, "one"), chosen, 3)).judge(
+        None, gain
+    )
     assert judged.verdict == "inconclusive"
     assert "confirmed from d = 8, inconclusive from d = 128" in judged.reason
     assert not judged.finding.turns
@@ -401,7 +458,9 @@ def test_a_bound_holds_always_and_is_no_larger_than_it_need_be():
 
 
 def test_attacks_of_the_relations_own_are_such_as_can_survive():
-    """A threshold beyond the estimate, a bound that the rule itself tightens: these are refuted wherever the relation is confirmed."""
+    """A threshold beyond the estimate, a bound that the rule itself tightens: these are refuted
+    wherever the relation is confirmed.
+    """
     y = noisy(SIZES)
     relations = [
         lab.above(y, 1.0, "one"),
@@ -410,10 +469,16 @@ def test_attacks_of_the_relations_own_are_such_as_can_survive():
         lab.equals(y, labelled(SIZES), resolution=0.05),
     ]
     assert [relation.perturbed() for relation in relations] == [{}] * 4
-    # A bound with room of its own, and one that only a generous rounding makes: both hold, and the second the other way round too.
-    bound, loose = lab.always(y, 1.2 * y, slack=0.3), lab.always(1.05 * y, y, slack=0.3, rounding=0.1)
+    # A bound with room of its own, and one that only a generous rounding makes: both hold, and the
+    # second the other way round too.
+    bound, loose = (
+        lab.always(y, 1.2 * y, slack=0.3),
+        lab.always(1.05 * y, y, slack=0.3, rounding=0.1),
+    )
     assert verdict(bound) == verdict(loose) == "confirmed"
-    (exchanged,), (exchanged_loose,) = (relation.perturbed().values() for relation in (bound, loose))
+    (exchanged,), (exchanged_loose,) = (
+        relation.perturbed().values() for relation in (bound, loose)
+    )
     assert verdict(exchanged) == "refuted"
     assert verdict(exchanged_loose) == "confirmed"
 
@@ -433,7 +498,10 @@ def test_identities_hold_up_to_rounding():
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda y: lab.equals(y, xr.DataArray([1.0, 2.0], dims="k")), r"dimensions \['k'\], which 'y' lacks"),
+        (
+            lambda y: lab.equals(y, xr.DataArray([1.0, 2.0], dims="k")),
+            r"dimensions \['k'\], which 'y' lacks",
+        ),
         (lambda y: lab.equals(y, np.nan), "not finite"),
         (lambda y: lab.equals(y, 1.0, resolution=0), "positive relative error, got 0"),
         (
@@ -458,14 +526,26 @@ def test_identities_hold_up_to_rounding():
         (lambda y: lab.equals(y, 1.0).judge({}), "neither a rival nor a resolution"),
         (lambda y: lab.equals(y, labelled(SIZES)[:3]).judge({"r": 1.0}), "numbers at other points"),
         (lambda y: lab.equals(y, 1.0).judge({"r": labelled(SIZES)[:3]}), "numbers at other points"),
-        (lambda y: lab.above(y, labelled(SIZES)[:3], "a line").judge({}), "numbers at other points"),
-        (lambda y: lab.equals(batches(y), 1.0, by="median").judge({"r": 2.0}), "'median' is of single draws"),
+        (
+            lambda y: lab.above(y, labelled(SIZES)[:3], "a line").judge({}),
+            "numbers at other points",
+        ),
+        (
+            lambda y: lab.equals(batches(y), 1.0, by="median").judge({"r": 2.0}),
+            "'median' is of single draws",
+        ),
         (lambda y: lab.happens(batches(y) > 0, more_than=0.5), "single draws"),
         (lambda y: lab.identity(batches(y), tolerance=1.0), "single draws"),
         (lambda y: lab.always(y, 2 * y, slack=1.0), "between 0 and 1, got 1.0"),
         (lambda y: lab.always(y, y * np.inf, slack=0.5), "finite numbers"),
-        (lambda y: lab.within_grid(lab.above(y, 1.0, "one"), xr.DataArray(1), 2), "at least 3 values, got 2"),
-        (lambda y: lab.within_grid(lab.above(y, 1.0, "one"), xr.DataArray(3), 3), r"from 0 to 2, got 3"),
+        (
+            lambda y: lab.within_grid(lab.above(y, 1.0, "one"), xr.DataArray(1), 2),
+            "at least 3 values, got 2",
+        ),
+        (
+            lambda y: lab.within_grid(lab.above(y, 1.0, "one"), xr.DataArray(3), 3),
+            r"from 0 to 2, got 3",
+        ),
         (lambda y: lab.identity(-y, tolerance=1.0), "none of them negative"),
         (lambda y: lab.identity(y, tolerance=0.0), "positive, got 0.0"),
     ],
@@ -500,10 +580,14 @@ def test_every_relation_draws_itself():
         assert np.isfinite(axes.dataLim.get_points()).all()
 
 
-@pytest.mark.parametrize(("threshold", "upper"), [(0.9, True), (1.1, True), (0.9, False), (1.1, False)])
+@pytest.mark.parametrize(
+    ("threshold", "upper"), [(0.9, True), (1.1, True), (0.9, False), (1.1, False)]
+)
 def test_a_line_is_beyond_its_limit_where_the_relation_is_confirmed(threshold, upper):
     y = xr.DataArray(
-        np.random.default_rng(0).normal(1, 0.5, size=(2, 900)), dims=("of", "seed"), coords={"of": ["a", "b"]}
+        np.random.default_rng(0).normal(1, 0.5, size=(2, 900)),
+        dims=("of", "seed"),
+        coords={"of": ["a", "b"]},
     )
     relation = (lab.above if upper else lab.below)(y, threshold, "it")
     line = relation.line()
@@ -512,13 +596,17 @@ def test_a_line_is_beyond_its_limit_where_the_relation_is_confirmed(threshold, u
     errors = (y.mean("seed") - threshold) / (y.std("seed", ddof=1) / 30) * (1 if upper else -1)
     np.testing.assert_allclose(line.found.value, errors, rtol=0.03)
     assert (
-        bool((line.found.value > line.limit).all()) == (verdict(relation) == "confirmed") == (upper == (threshold < 1))
+        bool((line.found.value > line.limit).all())
+        == (verdict(relation) == "confirmed")
+        == (upper == (threshold < 1))
     )
 
 
 def test_what_has_no_noise_is_as_far_as_a_line_goes():
     one = xr.DataArray(np.ones((1, 20)), dims=("of", "seed"))
-    lines = [relation(one, 0.5, "it").line().found.value.item() for relation in (lab.above, lab.below)]
+    lines = [
+        relation(one, 0.5, "it").line().found.value.item() for relation in (lab.above, lab.below)
+    ]
     assert lines == [1000, -1000]
 
 
@@ -535,7 +623,8 @@ def test_statements_without_a_curve_share_a_panel():
     assert [axes.get_title() for axes in panels] == ["curve", "", ""]
     names = [[tick.get_text() for tick in axes.get_yticklabels()] for axes in panels[1:]]
     assert names == [["first", "second"], ["share"]]
-    # The errors of the first one are beyond its tolerance, those of the second one are not, and all are to be seen.
+    # The errors of the first one are beyond its tolerance, those of the second one are not, and all
+    # are to be seen.
     low, high = panels[1].get_xlim()
     assert low < float(abs(y).min()) / 1000 < 1 < float(abs(labels).max()) < high
 
@@ -572,7 +661,13 @@ def test_titles_have_the_numbers_of_papers_as_they_print_them():
     names = ["theorem-b-2", "bound-3-19-printed", "theorem-1", "kappa-2-exactly", "a-batch-of-4"]
     statements = {name: (lab.equals(noisy(SIZES), 1.0), {}) for name in names}
     titles = [axes.get_title() for axes in default_figure(statements).axes]
-    assert titles == ["theorem B.2", "bound 3.19 printed", "theorem 1", "kappa 2 exactly", "a batch of 4"]
+    assert titles == [
+        "theorem B.2",
+        "bound 3.19 printed",
+        "theorem 1",
+        "kappa 2 exactly",
+        "a batch of 4",
+    ]
 
 
 def test_numbers_beside_an_axis_have_three_digits_or_are_whole():
@@ -597,7 +692,10 @@ def test_ticks_whose_labels_would_touch_are_left_out():
 @pytest.mark.parametrize(("ratio", "scale"), [(0.9, "linear"), (-3000.0, "symlog")])
 def test_ratios_far_from_their_limit_make_a_logarithmic_axis(ratio, scale):
     y = noisy(SIZES).isel(d=slice(2)).assign_coords(d=["a", "b"])
-    bounds = {name: (lab.always(share * y, y, slack=0.6), {}) for name, share in {"near": 0.5, "it": ratio}.items()}
+    bounds = {
+        name: (lab.always(share * y, y, slack=0.6), {})
+        for name, share in {"near": 0.5, "it": ratio}.items()
+    }
     (panel,) = default_figure(bounds).axes
     assert panel.get_xscale() == scale
     low, high = panel.get_xlim()
@@ -607,7 +705,9 @@ def test_ratios_far_from_their_limit_make_a_logarithmic_axis(ratio, scale):
 def test_a_form_that_is_zero_is_drawn_in_half_widths():
     axes = Figure().subplots()
     lab.equals(noisy(SIZES) - labelled(SIZES), 0.0).draw(axes, {"rival": labelled(SIZES)})
-    found, rival, zero = (np.asarray(line.get_ydata()) for line in (axes.lines[0], *axes.lines[-2:]))
+    found, rival, zero = (
+        np.asarray(line.get_ydata()) for line in (axes.lines[0], *axes.lines[-2:])
+    )
     np.testing.assert_array_equal(zero, 0)
     # The mean of nothing but noise lies within its intervals, and what is many of them away beyond.
     assert (np.abs(found) < 1).all()
@@ -639,13 +739,17 @@ def of_law(mean, seeds: int, noise: float, seed: int = 0, x: np.ndarray = LADDER
 
 
 def test_no_exponent_is_confirmed_where_a_logarithm_describes_the_data():
-    """d / log d: 0.88 was confirmed against 1, ten times of ten, by fits that the data contradict."""
+    """d / log d: 0.88 was confirmed against 1, ten times of ten, by fits that the data
+    contradict.
+    """
     d = 2.0 ** np.arange(5, 15)
     y = of_law(lambda x: x / np.log(x), 2000, 0.1, x=d)
     for exponent, other in ((0.88, 1.0), (1.0, 0.88)):
         found = lab.scales_as(y, "x", exponent).judge({"other": other})
         assert found.verdict == "inconclusive"
-        assert re.search(r"The data allow x\^1 \(log\(?[^)]*x\)\^-(0\.9|1).* as well\.", found.reason)
+        assert re.search(
+            r"The data allow x\^1 \(log\(?[^)]*x\)\^-(0\.9|1).* as well\.", found.reason
+        )
     # Few data, to which a power fits, exclude the logarithm no more.
     few = of_law(lambda x: x**1.5 / np.log(x), 50, 0.1)
     for rivals in ({}, {"three halves": 1.5}, {"one": 1.0}):
@@ -668,18 +772,27 @@ def test_no_exponent_is_confirmed_where_a_logarithm_describes_the_data():
     ],
 )
 @pytest.mark.parametrize("seeds", [200, 3200])
-def test_no_exponent_is_confirmed_by_leaving_out_what_a_correction_or_a_logarithm_may_be(mean, exponent, off, seeds):
-    """A second term, a logarithm in a correction, and one in another unit: a referee found each confirmed in half of all samples."""
+def test_no_exponent_is_confirmed_by_leaving_out_what_a_correction_or_a_logarithm_may_be(
+    mean, exponent, off, seeds
+):
+    """A second term, a logarithm in a correction, and one in another unit: a referee found each
+    confirmed in half of all samples.
+    """
     for sample in range(3):
         y = of_law(mean, seeds, 0.1, seed=sample)
-        assert lab.scales_as(y, "x", exponent + off).judge({"the true one": exponent}).verdict != "confirmed"
+        assert (
+            lab.scales_as(y, "x", exponent + off).judge({"the true one": exponent}).verdict
+            != "confirmed"
+        )
 
 
 def test_a_verdict_does_not_depend_on_the_unit_of_the_size():
     """Of x log x the exponent 1.1 was confirmed where x was counted in eighths."""
     y = of_law(lambda x: x * np.log(x), 400, 0.1, x=2.0 ** np.arange(7, 15))
     for unit in (1, 8, 64):
-        found = lab.scales_as(y.assign_coords(x=y["x"] / unit), "x", 1.1).judge({"the true one": 1.0})
+        found = lab.scales_as(y.assign_coords(x=y["x"] / unit), "x", 1.1).judge(
+            {"the true one": 1.0}
+        )
         assert found.verdict == "inconclusive"
 
 
@@ -694,7 +807,10 @@ def test_rivals_and_exponents_are_finite_numbers(rival):
 
 def test_a_median_of_batches_is_refused_at_once():
     y = of_law(np.sqrt, 60, 0.1).rename(seed="batch")
-    for relation in (lambda: lab.scales_as(y, "x", 0.5, by="median"), lambda: lab.grows(y, "x", by="median")):
+    for relation in (
+        lambda: lab.scales_as(y, "x", 0.5, by="median"),
+        lambda: lab.grows(y, "x", by="median"),
+    ):
         with pytest.raises(ValueError, match="A median is of single draws"):
             relation()
 
@@ -717,21 +833,31 @@ def test_an_exponent_without_a_named_rival_has_those_beside_it():
 
 @pytest.mark.integration
 def test_a_limit_is_confirmed_no_less_often_with_more_seeds():
-    """2 - n^(-2/3): confirmed by 20 of 20 at 200 seeds and by none at 1000, as its correction was taken for 1/n."""
+    """2 - n^(-2/3): confirmed by 20 of 20 at 200 seeds and by none at 1000, as its correction was
+    taken for 1/n.
+    """
     n = 2.0 ** np.arange(3, 8)
     shares = []
     for seeds in (100, 400, 4000):
         confirmed = 0
         for repetition in range(10):
-            noise = np.random.default_rng(repetition).standard_normal((5, seeds)) * 0.6 * n[:, None] ** (-2 / 3)
-            y = xr.DataArray(2 - n[:, None] ** (-2 / 3) + noise, dims=("n", "seed"), coords={"n": n}, name="norm")
+            noise = (
+                np.random.default_rng(repetition).standard_normal((5, seeds))
+                * 0.6
+                * n[:, None] ** (-2 / 3)
+            )
+            y = xr.DataArray(
+                2 - n[:, None] ** (-2 / 3) + noise, dims=("n", "seed"), coords={"n": n}, name="norm"
+            )
             confirmed += lab.saturates(y, "n").judge({}).verdict == "confirmed"
         shares.append(confirmed)
     assert shares == sorted(shares)
     assert shares[-1] == 10
 
 
-@pytest.mark.parametrize("mean", [lambda x: 1 + np.log(x), np.log, lambda x: np.log(x) ** 2, lambda x: 1 / np.log(x)])
+@pytest.mark.parametrize(
+    "mean", [lambda x: 1 + np.log(x), np.log, lambda x: np.log(x) ** 2, lambda x: 1 / np.log(x)]
+)
 def test_a_logarithm_has_no_limit_and_is_no_power(mean):
     """Also where its data are so precise that no noise could hide it."""
     for seeds, noise in ((60, 0.1), (3200, 0.1), (3200, 0.01)):
@@ -740,7 +866,9 @@ def test_a_logarithm_has_no_limit_and_is_no_power(mean):
         assert lab.grows(y, "x").judge({}).verdict != "confirmed"
         for exponent in (-0.2, 0.0, 0.2):
             assert (
-                lab.scales_as(y, "x", exponent).judge({"more": exponent + 0.1, "less": exponent - 0.1}).verdict
+                lab.scales_as(y, "x", exponent)
+                .judge({"more": exponent + 0.1, "less": exponent - 0.1})
+                .verdict
                 != "confirmed"
             )
 
@@ -754,13 +882,18 @@ def test_medians_and_geometric_means_bear_what_means_do_not():
         assert lab.scales_as(y, "x", 0.5).judge({"other": 0.25}).verdict != "confirmed"
     for by in ("median", "log"):
         assert lab.grows(y, "x", by=by).judge({}).verdict == "confirmed"
-        assert lab.scales_as(y, "x", 0.5, by=by).judge({"other": 0.0}).verdict in ("confirmed", "inconclusive")
+        assert lab.scales_as(y, "x", 0.5, by=by).judge({"other": 0.0}).verdict in (
+            "confirmed",
+            "inconclusive",
+        )
         assert lab.scales_as(y, "x", 0.0, by=by).judge({"right": 0.5}).verdict == "refuted"
     value = lab.equals(y.isel(x=[0]), 4.0, by="log").judge({"twice": 8.0})
     assert value.verdict == "confirmed"
 
 
-@pytest.mark.parametrize("relation", [lab.saturates, lab.grows, lab.vanishes, lambda y, d: lab.scales_as(y, d, 1.0)])
+@pytest.mark.parametrize(
+    "relation", [lab.saturates, lab.grows, lab.vanishes, lambda y, d: lab.scales_as(y, d, 1.0)]
+)
 def test_sizes_that_are_no_numbers_are_refused(relation):
     y = of_law(np.sqrt, 60, 0.1)
     days = np.datetime64("2020-01-01", "ns") + y.x.values.astype("timedelta64[D]")

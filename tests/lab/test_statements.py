@@ -1,4 +1,6 @@
-"""Statements: what they refuse to be without, and what an attack that they survive makes of a verdict."""
+"""Statements: what they refuse to be without, and what an attack that they survive makes of a
+verdict.
+"""
 
 import dataclasses
 import json
@@ -15,9 +17,12 @@ from specjax.lab.drawing import COLORS
 SIZES = np.array([8, 16, 32, 64, 128])
 RNG = np.random.default_rng(0)
 DATA = xr.Dataset(
-    {"y": (("d", "seed"), 2 * SIZES[:, None] * (1 + 0.05 * RNG.normal(size=(5, 300))))}, coords={"d": SIZES}
+    {"y": (("d", "seed"), 2 * SIZES[:, None] * (1 + 0.05 * RNG.normal(size=(5, 300))))},
+    coords={"d": SIZES},
 )
-LEDGER = lab.Ledger("paper", {"theorem-1": lab.Row("theorem-1", "theorem", "Section 1", "y is 2d.")})
+LEDGER = lab.Ledger(
+    "paper", {"theorem-1": lab.Row("theorem-1", "theorem", "Section 1", "y is 2d.")}
+)
 
 
 class Config(lab.Config):
@@ -45,7 +50,9 @@ def test_a_statement_takes_its_name_from_its_function():
     judgement = judged(the_mean)
     assert judgement.verdict == "confirmed"
     assert judgement.reason == ""
-    assert [(a.kind, a.name, a.finding.verdict) for a in judgement.attacks] == [("rival", "d", "refuted")]
+    assert [(a.kind, a.name, a.finding.verdict) for a in judgement.attacks] == [
+        ("rival", "d", "refuted")
+    ]
 
 
 def test_a_statement_says_what_its_function_does_where_it_has_no_sentence():
@@ -58,8 +65,12 @@ def test_a_statement_says_what_its_function_does_where_it_has_no_sentence():
     rivals = {"d": 1.0}
     assert lab.statement("theorem-1", rivals=rivals)(doubled_mean).says == "The mean of y is 2d."
     assert lab.statement("theorem-1", "y is 2d.", rivals=rivals)(doubled_mean).says == "y is 2d."
-    with pytest.raises(ValueError, match="'silent' says nothing; give it a sentence, or its function a docstring"):
-        lab.statement("theorem-1", name="silent", rivals=rivals)(lambda config, data: doubled_mean(config, data))
+    with pytest.raises(
+        ValueError, match="'silent' says nothing; give it a sentence, or its function a docstring"
+    ):
+        lab.statement("theorem-1", name="silent", rivals=rivals)(
+            lambda config, data: doubled_mean(config, data)
+        )
 
 
 def test_a_control_that_is_confirmed_too_leaves_nothing_confirmed():
@@ -82,7 +93,9 @@ def test_a_control_that_is_confirmed_too_leaves_nothing_confirmed():
 
 
 def test_a_refutation_needs_a_rival_or_control_that_is_confirmed():
-    @lab.statement("theorem-1", "y is 5d.", rivals={"3d": lambda config, data: 3.0 * data.d}, holds=False)
+    @lab.statement(
+        "theorem-1", "y is 5d.", rivals={"3d": lambda config, data: 3.0 * data.d}, holds=False
+    )
     def without(config, data):
         return lab.equals(data["y"], 5.0 * data.d)
 
@@ -109,7 +122,11 @@ def test_a_verdict_that_turns_along_a_training_is_inconclusive_and_says_where():
 
     def statement(threshold: float) -> lab.Statement:
         @lab.statement(
-            "theorem-1", "The loss is above.", controls={"trained": lambda c, d: d - 5}, along="step", name="loss-above"
+            "theorem-1",
+            "The loss is above.",
+            controls={"trained": lambda c, d: d - 5},
+            along="step",
+            name="loss-above",
         )
         def above(config, data):
             return lab.above(data["loss"], threshold, "a threshold")
@@ -118,7 +135,10 @@ def test_a_verdict_that_turns_along_a_training_is_inconclusive_and_says_where():
 
     turning, lasting = judged(statement(1.0), data), judged(statement(0.1), data)
     assert turning.verdict == "inconclusive"
-    assert turning.reason == "It depends on the length: confirmed from step = 10, refuted from step = 1000."
+    assert (
+        turning.reason
+        == "It depends on the length: confirmed from step = 10, refuted from step = 1000."
+    )
     assert lab.Check.of(turning).depends is True
     assert lasting.verdict == "confirmed"
     assert lab.Check.of(lasting).depends is False
@@ -126,25 +146,38 @@ def test_a_verdict_that_turns_along_a_training_is_inconclusive_and_says_where():
 
 def test_noise_at_one_length_is_no_dependence_on_it():
     spread = np.array([50.0, 0.01])[:, None]
-    data = xr.Dataset({"loss": (("step", "seed"), 3 + spread * RNG.normal(size=(2, 50)))}, coords={"step": [1, 2]})
+    data = xr.Dataset(
+        {"loss": (("step", "seed"), 3 + spread * RNG.normal(size=(2, 50)))}, coords={"step": [1, 2]}
+    )
 
-    @lab.statement("theorem-1", "The loss is above 2.", controls={"less": lambda c, d: d - 5}, along="step")
+    @lab.statement(
+        "theorem-1", "The loss is above 2.", controls={"less": lambda c, d: d - 5}, along="step"
+    )
     def above(config, data):
         return lab.above(data["loss"], 2.0, "2")
 
     judgement = judged(above, data)
     assert judgement.verdict == "inconclusive"
-    assert judgement.reason == "It is not decided at every length: inconclusive from step = 1, confirmed from step = 2."
+    assert (
+        judgement.reason
+        == "It is not decided at every length: inconclusive from step = 1, confirmed from step = 2."
+    )
     assert lab.Check.of(judgement).depends is False
 
 
 def test_a_control_that_is_confirmed_at_one_length_survives():
-    data = xr.Dataset({"loss": (("step", "seed"), 3 + 0.01 * RNG.normal(size=(2, 50)))}, coords={"step": [1, 2]})
+    data = xr.Dataset(
+        {"loss": (("step", "seed"), 3 + 0.01 * RNG.normal(size=(2, 50)))}, coords={"step": [1, 2]}
+    )
 
     def broken_at_the_end(config, data):
-        return data.assign(loss=data["loss"] - xr.DataArray([0, 5], dims="step", coords={"step": [1, 2]}))
+        return data.assign(
+            loss=data["loss"] - xr.DataArray([0, 5], dims="step", coords={"step": [1, 2]})
+        )
 
-    @lab.statement("theorem-1", "The loss is above 2.", controls={"late": broken_at_the_end}, along="step")
+    @lab.statement(
+        "theorem-1", "The loss is above 2.", controls={"late": broken_at_the_end}, along="step"
+    )
     def above(config, data):
         return lab.above(data["loss"], 2.0, "2")
 
@@ -153,7 +186,12 @@ def test_a_control_that_is_confirmed_at_one_length_survives():
 
 def test_rivals_of_a_training_are_cut_along_its_length_too():
     data = xr.Dataset(
-        {"loss": (("step", "seed"), np.array([3.0, 2.0])[:, None] + 0.01 * RNG.normal(size=(2, 50)))},
+        {
+            "loss": (
+                ("step", "seed"),
+                np.array([3.0, 2.0])[:, None] + 0.01 * RNG.normal(size=(2, 50)),
+            )
+        },
         coords={"step": [1, 2]},
     )
     form = xr.DataArray([3.0, 2.0], dims="step", coords={"step": [1, 2]})
@@ -166,7 +204,9 @@ def test_rivals_of_a_training_are_cut_along_its_length_too():
 
 
 def test_a_check_is_json_and_holds_what_the_verdict_follows_from():
-    @lab.statement("theorem-1", "The median of y is 2d.", rivals={"d": lambda config, data: 1.0 * data.d})
+    @lab.statement(
+        "theorem-1", "The median of y is 2d.", rivals={"d": lambda config, data: 1.0 * data.d}
+    )
     def median(config, data):
         return lab.equals(data["y"].isel(seed=slice(10)), doubled(config, data), by="median")
 
@@ -177,11 +217,16 @@ def test_a_check_is_json_and_holds_what_the_verdict_follows_from():
     assert check.cites == ("theorem-1",)
     assert check.rivals[0]["name"] == "d"
     assert check.rivals[0]["excluded"] is False
-    assert check.attacks == ({"kind": "rival", "name": "d", "verdict": "inconclusive", "survived": False},)
+    assert check.attacks == (
+        {"kind": "rival", "name": "d", "verdict": "inconclusive", "survived": False},
+    )
     assert check.expected == "confirmed"
     assert check.surprising
     assert check.rule.startswith("confirmed if")
-    assert lab.Check.parsed(json.loads(json.dumps(dataclasses.asdict(check), allow_nan=False))) == check
+    assert (
+        lab.Check.parsed(json.loads(json.dumps(dataclasses.asdict(check), allow_nan=False)))
+        == check
+    )
 
 
 def test_attack_rows_mark_the_survivors():
@@ -198,7 +243,11 @@ def test_attack_rows_mark_the_survivors():
 def test_a_bound_that_rounding_alone_makes_survives_the_exchange_of_its_sides():
     """The rule is given noise of its own: 1.05 y is at most y up to a rounding of a tenth."""
 
-    @lab.statement("theorem-1", "z is at most y.", controls={"2 y": lab.replacing("z", lambda data: 2 * data["y"])})
+    @lab.statement(
+        "theorem-1",
+        "z is at most y.",
+        controls={"2 y": lab.replacing("z", lambda data: 2 * data["y"])},
+    )
     def at_most(config, data):
         return lab.always(data["z"], data["y"], slack=0.3, rounding=0.1)
 
@@ -238,7 +287,12 @@ def fine() -> lab.Statement:
 
 
 def experiment(*statements: lab.Statement, **changed) -> lab.Experiment:
-    fields = {"title": "t", "summary": "s", "config": Config, "measure": lambda config, key: DATA} | changed
+    fields = {
+        "title": "t",
+        "summary": "s",
+        "config": Config,
+        "measure": lambda config, key: DATA,
+    } | changed
     return lab.Experiment("e", LEDGER, statements=statements, **fields)
 
 
@@ -273,13 +327,18 @@ def test_figures_have_the_colours_of_the_lab_and_leave_those_of_others(fine):
             lambda fine: lab.statement("theorem-1", "y.", name="y")(fine.relation),
             "'y' has neither a rival nor a control",
         ),
-        (lambda fine: lab.statement((), "y.", name="y", rivals={"a": 1.0})(fine.relation), "'y' cites nothing"),
+        (
+            lambda fine: lab.statement((), "y.", name="y", rivals={"a": 1.0})(fine.relation),
+            "'y' cites nothing",
+        ),
         (lambda fine: experiment(), "states nothing"),
         (lambda fine: experiment(fine, fine), "two statements called 'mean'"),
         (lambda fine: experiment(fine, scales={"huge": {}}), "unknown scale 'huge'"),
         (lambda fine: experiment(fine).at("huge"), "There is no scale 'huge'"),
         (
-            lambda fine: experiment(lab.statement("theorem-2", "y.", name="y", rivals={"a": 1.0})(fine.relation)),
+            lambda fine: experiment(
+                lab.statement("theorem-2", "y.", name="y", rivals={"a": 1.0})(fine.relation)
+            ),
             "'y' of e cites 'theorem-2', which is no row of the ledger of paper",
         ),
     ],

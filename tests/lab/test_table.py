@@ -12,9 +12,13 @@ def test_a_table_by_size_has_means_errors_and_slopes():
     means = np.array([[2.0, 8.0], [3.0, 3.0]])
     noise = 0.01 * np.random.default_rng(0).standard_normal((2, 2, 400))
     draws = xr.DataArray(
-        means[..., None] * (1 + noise), {"rule": ["a", "b"], "d": D, "seed": np.arange(400)}, ("rule", "d", "seed")
+        means[..., None] * (1 + noise),
+        {"rule": ["a", "b"], "d": D, "seed": np.arange(400)},
+        ("rule", "d", "seed"),
     )
-    table = lab.table_by_size("title", {"count": draws, "formula": xr.DataArray([4.0, 1.0], {"d": D}, "d")}, "d")
+    table = lab.table_by_size(
+        "title", {"count": draws, "formula": xr.DataArray([4.0, 1.0], {"d": D}, "d")}, "d"
+    )
     assert table.title == "title"
     assert table.header == ("", "d = 8", "d = 32", "slope")
     assert [row[0] for row in table.rows] == ["count rule = a", "count rule = b", "formula"]

@@ -1,4 +1,6 @@
-"""The memory's loss, gradients, Hessian, embeddings and frequencies, by autodiff, by float64 and by what they must sum to."""
+"""The memory's loss, gradients, Hessian, embeddings and frequencies, by autodiff, by float64 and by
+what they must sum to.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +31,8 @@ def problem():
 
 
 @pytest.fixture(
-    params=[(64, 96), pytest.param((512, 1024), marks=pytest.mark.slow)], ids=["several blocks", "one block"]
+    params=[(64, 96), pytest.param((512, 1024), marks=pytest.mark.slow)],
+    ids=["several blocks", "one block"],
 )
 def blocks(request, monkeypatch):
     """Blocks that do not divide N, and blocks larger than N."""
@@ -64,7 +67,9 @@ def test_the_newton_direction_is_that_of_the_dense_hessian(problem):
         dense = -np.linalg.solve(hessian + ridge * np.eye(D * D), slope).reshape(D, D)
         np.testing.assert_allclose(direction(w / 5, u, v, q, ridge), dense, rtol=1e-6, atol=1e-8)
     step = jax.jit(
-        lambda u, v, q: memory.newton_step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
+        lambda u, v, q: memory.newton_step(
+            memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q)
+        )
     )(u, v, q)
     np.testing.assert_allclose(direction(0 * w, u, v, q, 0.0), step, rtol=1e-6, atol=1e-8)
 
@@ -102,7 +107,13 @@ def test_the_gradient_and_hessian_at_zero_are_those_of_the_dense_loss(problem):
     def found(u, v, q, w):
         dense = jax.jvp(lambda w: jax.grad(dense_loss)(w, u, v, q), (memory.init(u),), (w,))
         g, hessian = memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q)
-        return dense, g, hessian, memory.newton_step(g, hessian), memory.newton_step(g, hessian, 0.1)
+        return (
+            dense,
+            g,
+            hessian,
+            memory.newton_step(g, hessian),
+            memory.newton_step(g, hessian, 0.1),
+        )
 
     (slope, second), g, (left, right), step, ridged = jax.tree.map(np.asarray, found(u, v, q, w))
     np.testing.assert_allclose(g, slope, atol=1e-14)
@@ -117,12 +128,16 @@ def test_the_gradient_and_hessian_at_zero_are_those_of_the_dense_loss(problem):
 def test_the_deflated_gradient_leaves_out_the_first_items(problem):
     u, v, q, _ = problem
     expected = -sum(q[i] * np.outer(u[i], v[i]) for i in range(5, N))
-    np.testing.assert_allclose(memory.deflated_gradient(u, v, q, jnp.asarray(5)), expected, atol=1e-14)
+    np.testing.assert_allclose(
+        memory.deflated_gradient(u, v, q, jnp.asarray(5)), expected, atol=1e-14
+    )
 
 
 @pytest.mark.usefixtures("x64")
 def test_the_loss_is_bi_orthogonally_invariant_and_its_gradient_equivariant(problem):
-    """Proposition C.1: u → Uᵀu, v → Vᵀv, W → UᵀWV leaves every logit, so the loss, and turns the gradient."""
+    """Proposition C.1: u → Uᵀu, v → Vᵀv, W → UᵀWV leaves every logit, so the loss, and turns the
+    gradient.
+    """
     u, v, q, w = problem
     rng = np.random.default_rng(1)
     left, right = (jnp.asarray(np.linalg.qr(rng.standard_normal((D, D)))[0]) for _ in range(2))
@@ -131,17 +146,23 @@ def test_the_loss_is_bi_orthogonally_invariant_and_its_gradient_equivariant(prob
     np.testing.assert_allclose(turned.loss, plain.loss, rtol=1e-12)
     np.testing.assert_allclose(turned.gradient, left.T @ plain.gradient @ right, atol=1e-12)
     at_zero = memory.gradient_at_zero(u @ left, v @ right, q)
-    np.testing.assert_allclose(at_zero, left.T @ memory.gradient_at_zero(u, v, q) @ right, atol=1e-13)
+    np.testing.assert_allclose(
+        at_zero, left.T @ memory.gradient_at_zero(u, v, q) @ right, atol=1e-13
+    )
 
 
 def test_newton_is_invariant_to_linear_maps_of_the_embeddings():
-    """u → A u, v → C v changes no logit of Newton's step (Appendix B.1), and those of the polar factor."""
+    """u → A u, v → C v changes no logit of Newton's step (Appendix B.1), and those of the polar
+    factor.
+    """
     rng = np.random.default_rng(2)
     with jax.enable_x64(True):
         u, v = rng.standard_normal((2, 50, 4))
         q = jnp.asarray(rng.dirichlet(np.ones(50)))
         a, c = rng.standard_normal((2, 4, 4))
-        at_zero = jax.jit(lambda u, v: (memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q)))
+        at_zero = jax.jit(
+            lambda u, v: (memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
+        )
 
         def logits(u, v, step):
             return u @ np.asarray(step(*at_zero(u, v))) @ v.T
@@ -184,7 +205,8 @@ def test_embeddings_have_their_covariance():
     x = np.asarray(memory.anisotropic(jax.random.key(3), n, 4, 1.0))
     values = np.array([1, 1 / 2, 1 / 3, 1 / 4]) / (25 / 12)
     np.testing.assert_allclose(memory.spectrum(4, 1.0), values, rtol=1e-6)
-    # The standard error of a variance s² is s² √(2/n), that of a covariance √(s² t² / n); a neighbouring value is 30 % off.
+    # The standard error of a variance s² is s² √(2/n), that of a covariance √(s² t² / n); a
+    # neighbouring value is 30 % off.
     errors = np.sqrt(np.outer(values, values) * (1 + np.eye(4)) / n)
     assert np.all(np.abs(x.T @ x / n - np.diag(values)) < 4 * errors)
     y = np.asarray(memory.isotropic(jax.random.key(3), n, 4))
@@ -227,22 +249,48 @@ def test_a_smaller_batch_is_the_start_of_a_larger_one_and_rare_items_are_drawn()
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: memory.power_law(1, 1.5), "An associative memory needs N of at least 2 items, got N=1."),
-        (lambda: memory.power_law(9, float("nan")), "The exponent α of a power law must be finite, got nan."),
-        (lambda: memory.frequencies(np.array([1.5, -0.5])), "Frequencies must be finite and not negative, got"),
-        (lambda: memory.frequencies(np.array([0.5, np.inf])), "Frequencies must be finite and not negative, got"),
-        (lambda: memory.frequencies(np.array([0.5, 0.6])), "Frequencies must sum to 1, these sum to 1.1; divide them"),
-        (lambda: memory.frequencies(np.array([1.0])), "An associative memory needs N of at least 2 items, got N=1."),
+        (
+            lambda: memory.power_law(1, 1.5),
+            "An associative memory needs N of at least 2 items, got N=1.",
+        ),
+        (
+            lambda: memory.power_law(9, float("nan")),
+            "The exponent α of a power law must be finite, got nan.",
+        ),
+        (
+            lambda: memory.frequencies(np.array([1.5, -0.5])),
+            "Frequencies must be finite and not negative, got",
+        ),
+        (
+            lambda: memory.frequencies(np.array([0.5, np.inf])),
+            "Frequencies must be finite and not negative, got",
+        ),
+        (
+            lambda: memory.frequencies(np.array([0.5, 0.6])),
+            "Frequencies must sum to 1, these sum to 1.1; divide them",
+        ),
+        (
+            lambda: memory.frequencies(np.array([1.0])),
+            "An associative memory needs N of at least 2 items, got N=1.",
+        ),
         (
             lambda: memory.minibatch(jax.random.key(0), memory.power_law(9, 2.0), 0),
             "A batch needs at least one draw, got batch=0; leave it out for the population.",
         ),
         (
-            lambda: memory.newton_step(jnp.eye(2), memory.HessianAtZero(jnp.eye(2), jnp.eye(2)), -1.0),
+            lambda: memory.newton_step(
+                jnp.eye(2), memory.HessianAtZero(jnp.eye(2), jnp.eye(2)), -1.0
+            ),
             "The ridge of a Newton step must not be negative, got -1.0.",
         ),
-        (lambda: memory.recovered(*jnp.ones((2, 1, 3)), jnp.eye(3)), "Recovery compares items, so it needs N"),
-        (lambda: memory.recovered(jnp.ones((4, 3)), jnp.ones((5, 3)), jnp.eye(3)), "u and v need the shape (N, d)"),
+        (
+            lambda: memory.recovered(*jnp.ones((2, 1, 3)), jnp.eye(3)),
+            "Recovery compares items, so it needs N",
+        ),
+        (
+            lambda: memory.recovered(jnp.ones((4, 3)), jnp.ones((5, 3)), jnp.eye(3)),
+            "u and v need the shape (N, d)",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(call, sentence):
@@ -266,7 +314,9 @@ def test_the_slope_of_a_signal_is_that_of_differences(lam):
         return u @ (left * (s / np.hypot(s, lam))) @ right @ v
 
     step = 1e-3
-    difference = (8 * (signal(step) - signal(-step)) - (signal(2 * step) - signal(-2 * step))) / (12 * step)
+    difference = (8 * (signal(step) - signal(-step)) - (signal(2 * step) - signal(-2 * step))) / (
+        12 * step
+    )
     sums = memory.signal_slope(*map(jnp.asarray, (without, u, v)), lam)
     assert float(sum(sums)) == pytest.approx(difference, rel=1e-8)
     # All three are needed.
@@ -291,8 +341,15 @@ def test_one_step_is_that_of_float64_up_to_its_length(ridge):
     centred, wide_v = u.astype(float) - u.astype(float).mean(0), v.astype(float)
     down = centred.T @ (wide_v * q[:, None])
     left, _, right = np.linalg.svd(down)
-    sigma, moment = centred.T @ centred / n + ridge * np.eye(d), wide_v.T @ (wide_v * q[:, None]) + ridge * np.eye(d)
-    expected = {"gd": down, "muon": left @ right, "newton": np.linalg.solve(sigma, np.linalg.solve(moment, down.T).T)}
+    sigma, moment = (
+        centred.T @ centred / n + ridge * np.eye(d),
+        wide_v.T @ (wide_v * q[:, None]) + ridge * np.eye(d),
+    )
+    expected = {
+        "gd": down,
+        "muon": left @ right,
+        "newton": np.linalg.solve(sigma, np.linalg.solve(moment, down.T).T),
+    }
     found = memory.one_step(u, v, q, tuple(expected), ridge)
     for w, exact in zip(np.asarray(found, float), expected.values(), strict=True):
         assert np.isfinite(w).all()
@@ -308,7 +365,9 @@ def test_steps_with_a_resolution_are_those_of_float64():
     down = (u.astype(float) - u.astype(float).mean(0)).T @ (v.astype(float) * q[:, None])
     left, s, right = np.linalg.svd(down)
     lambdas = np.array([0.0, s[-1] / 10, s[d // 2], s[0]], np.float32)
-    for w, lam in zip(memory.stabilized_steps(u, v, q, jnp.asarray(lambdas)), lambdas.astype(float), strict=True):
+    for w, lam in zip(
+        memory.stabilized_steps(u, v, q, jnp.asarray(lambdas)), lambdas.astype(float), strict=True
+    ):
         np.testing.assert_allclose(w, (left * (s / np.hypot(s, lam))) @ right, atol=3e-6)
 
 
@@ -316,14 +375,18 @@ def test_maps_of_singular_values_leave_the_padding_alone():
     n, d, padded = 60, 5, 8
     u, v = np.random.default_rng(4).standard_normal((2, n, d)).astype(np.float32)
     q = np.arange(1, n + 1, dtype=np.float32) ** -1.5
-    left, s, right = np.linalg.svd((u.astype(float) - u.astype(float).mean(0)).T @ (v.astype(float) * q[:, None]))
+    left, s, right = np.linalg.svd(
+        (u.astype(float) - u.astype(float).mean(0)).T @ (v.astype(float) * q[:, None])
+    )
 
     def maps(x, share):
         return jnp.stack([jnp.ones_like(x), x / (x**2 + share**2)])
 
     def steps(columns):
         wide = [jnp.pad(jnp.asarray(x), ((0, 0), (0, columns - d))) for x in (u, v)]
-        return np.asarray(memory.mapped_steps(*wide, jnp.asarray(q), jnp.asarray(d), maps, jnp.asarray(0.5)))
+        return np.asarray(
+            memory.mapped_steps(*wide, jnp.asarray(q), jnp.asarray(d), maps, jnp.asarray(0.5))
+        )
 
     x = s / np.median(s)
     for found, h in zip(steps(padded), (np.ones(d), x / (x**2 + 0.25)), strict=True):
@@ -337,9 +400,9 @@ def test_the_count_of_few_is_that_of_what_is_recovered():
     rng = np.random.default_rng(3)
     u, v = jnp.asarray(rng.standard_normal((2, 50, 8)), jnp.float32)
     w = u.T @ v
-    few, all_of_them = jax.jit(lambda u, v, w: (memory.count_of_few(u, v, w), memory.count(memory.recovered(u, v, w))))(
-        u, v, w
-    )
+    few, all_of_them = jax.jit(
+        lambda u, v, w: (memory.count_of_few(u, v, w), memory.count(memory.recovered(u, v, w)))
+    )(u, v, w)
     assert int(few) == int(all_of_them) > 0
 
 
@@ -366,12 +429,18 @@ def test_the_count_of_descent_is_that_of_its_gradient(most):
 @pytest.mark.usefixtures("x64")
 def test_signals_are_those_of_each_spike_by_itself():
     rng = np.random.default_rng(6)
-    without, u, v, spikes = rng.standard_normal((D, D)), *rng.standard_normal((2, D)), np.array([0.0, 0.5, 4.0])
+    without, u, v, spikes = (
+        rng.standard_normal((D, D)),
+        *rng.standard_normal((2, D)),
+        np.array([0.0, 0.5, 4.0]),
+    )
     expected = []
     for q in spikes:
         left, s, right = np.linalg.svd(without + q * np.outer(u, v))
         expected.append(u @ (left * np.tanh(s)) @ right @ v)
-    found = memory.signals(*map(jnp.asarray, (without, u, v, spikes)), lambda x: spectral.spectral_map(x, jnp.tanh))
+    found = memory.signals(
+        *map(jnp.asarray, (without, u, v, spikes)), lambda x: spectral.spectral_map(x, jnp.tanh)
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
@@ -392,7 +461,9 @@ def test_thresholded_steps_leave_out_what_has_left():
     u, v = rng.standard_normal((2, n, d)).astype(np.float32)
     q = np.asarray(memory.power_law(n, 1.5))
     muon = memory.thresholded_muon(*map(jnp.asarray, (u, v, q)), jnp.asarray(bounds))
-    descent = memory.thresholded_descent(*map(jnp.asarray, (u, v, q)), jnp.asarray(bounds), jnp.asarray(rates))
+    descent = memory.thresholded_descent(
+        *map(jnp.asarray, (u, v, q)), jnp.asarray(bounds), jnp.asarray(rates)
+    )
     w_muon, w_descent = np.zeros((2, d, d))
     for t, first in enumerate((0, 2, 7)):
         down = (u[first:].astype(float) * q[first:, None].astype(float)).T @ v[first:]

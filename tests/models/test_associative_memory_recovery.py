@@ -1,4 +1,6 @@
-"""The staged count of recovered items against the dense test in exact arithmetic, ties and duplicates included."""
+"""The staged count of recovered items against the dense test in exact arithmetic, ties and
+duplicates included.
+"""
 
 from fractions import Fraction
 
@@ -43,8 +45,16 @@ def dense(u, v, w):
     """Every comparison in rational arithmetic, of the same float32 queries."""
     y = np.asarray(queries(v, w))
     exact_u, exact_y = ([[Fraction(float(x)) for x in row] for row in a] for a in (u, y))
-    logits = [[sum(a * b for a, b in zip(row, query, strict=True)) for row in exact_u] for query in exact_y]
-    return np.array([all(own[i] > other for j, other in enumerate(own) if j != i) for i, own in enumerate(logits)])
+    logits = [
+        [sum(a * b for a, b in zip(row, query, strict=True)) for row in exact_u]
+        for query in exact_y
+    ]
+    return np.array(
+        [
+            all(own[i] > other for j, other in enumerate(own) if j != i)
+            for i, own in enumerate(logits)
+        ]
+    )
 
 
 def float64(u, v, w):
@@ -129,14 +139,20 @@ def test_scales_do_not_matter(staged, power):
     expected = staged(u, v, w)
     np.testing.assert_array_equal(staged(u, v, np.ldexp(w, power)), expected)
     np.testing.assert_array_equal(staged(np.ldexp(u, power), v, w), expected)
-    np.testing.assert_array_equal(staged(u, np.ldexp(v, np.arange(N)[:, None] % 40 - 20), w), expected)
+    np.testing.assert_array_equal(
+        staged(u, np.ldexp(v, np.arange(N)[:, None] % 40 - 20), w), expected
+    )
 
 
 def test_recovery_is_equivariant(staged):
-    """Proposition C.1: turning u, v and W together changes no logit, so no recovery, up to rounding of near ties."""
+    """Proposition C.1: turning u, v and W together changes no logit, so no recovery, up to rounding
+    of near ties.
+    """
     u, v, w = gaussian(3)
     rng = np.random.default_rng(3)
-    left, right = (np.linalg.qr(rng.standard_normal((D, D)))[0].astype(np.float32) for _ in range(2))
+    left, right = (
+        np.linalg.qr(rng.standard_normal((D, D)))[0].astype(np.float32) for _ in range(2)
+    )
     np.testing.assert_array_equal(staged(u @ left, v @ right, left.T @ w @ right), staged(u, v, w))
 
 

@@ -1,4 +1,6 @@
-"""Problems of a condition number: where they have their minimum, and the loops that count the steps of an optimizer to it."""
+"""Problems of a condition number: where they have their minimum, and the loops that count the steps
+of an optimizer to it.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +27,8 @@ def line(start):
 
 
 def test_runs_that_arrive_early_do_not_stop_the_others():
-    # x ← x/2 from 2^n arrives below 1 after n + 1 steps; one that diverges to NaN stops with its error.
+    # x ← x/2 from 2^n arrives below 1 after n + 1 steps; one that diverges to NaN stops with its
+    # error.
     def steps(start):
         return conditioned.steps_to(line(start), optax.scale(-0.5), 0.99, 50)
 
@@ -51,7 +54,9 @@ def test_a_run_that_no_longer_moves_stops_where_it_stands():
 def test_padding_the_columns_changes_no_curve():
     def errors(k, name):
         problem = conditioned.wide_factorization(jax.random.key(0), 10.0, 4, 2, k, 0.1)
-        return conditioned.along(problem, optax.chain(*directions[name], optax.scale(-0.2)), 30, problem.error)
+        return conditioned.along(
+            problem, optax.chain(*directions[name], optax.scale(-0.2)), 30, problem.error
+        )
 
     directions = {
         "muon": [optim.orthogonalize(spectral.SVD())],
@@ -59,14 +64,20 @@ def test_padding_the_columns_changes_no_curve():
         "sign": [optax.scale_by_sign()],
     }
     for name in directions:
-        plain, padded = jax.jit(lambda name=name: [errors(k, name) for k in (3, sizes.Size(6, 3))])()
+        plain, padded = jax.jit(
+            lambda name=name: [errors(k, name) for k in (3, sizes.Size(6, 3))]
+        )()
         np.testing.assert_allclose(padded, plain, rtol=1e-6, err_msg=name)
 
 
 @pytest.mark.integration
 def test_problems_have_their_minimum_where_the_error_is_zero_and_their_curvature():
     def at(problem, minimum):
-        return problem.error(minimum), problem.loss(minimum), jnp.max(jnp.abs(problem.gradient(minimum)))
+        return (
+            problem.error(minimum),
+            problem.loss(minimum),
+            jnp.max(jnp.abs(problem.gradient(minimum))),
+        )
 
     key, kappa = jax.random.key(2), jnp.asarray(7.0)
     context = conditioned.in_context(key, kappa, 4)
@@ -90,13 +101,21 @@ def test_gradients_are_those_of_the_losses_and_the_curvature_is_that_at_the_mini
         return problem.gradient(x), jax.grad(problem.loss)(x)
 
     def curvatures(problem):
-        return jax.hessian(problem.loss)(problem.start).reshape([problem.start.size] * 2), problem.curvature
+        return (
+            jax.hessian(problem.loss)(problem.start).reshape([problem.start.size] * 2),
+            problem.curvature,
+        )
 
     @jax.jit
     def measured():
         factor = conditioned.factorization(key, kappa, 4, 2, 2, 0.5)
-        quadratic = [conditioned.in_context(key, kappa, 3), conditioned.regression(key, kappa, 2, 3)]
-        return [slopes(problem) for problem in (factor, *quadratic)], [curvatures(problem) for problem in quadratic]
+        quadratic = [
+            conditioned.in_context(key, kappa, 3),
+            conditioned.regression(key, kappa, 2, 3),
+        ]
+        return [slopes(problem) for problem in (factor, *quadratic)], [
+            curvatures(problem) for problem in quadratic
+        ]
 
     gradients, hessians = measured()
     for ours, derived in gradients:
@@ -116,10 +135,22 @@ def test_a_plain_optimizer_arrives_in_the_steps_of_its_contraction():
 @pytest.mark.parametrize(
     ("pose", "sentence"),
     [
-        (lambda key: conditioned.factorization(key, 10.0, 4, 3, 2, 0.1), "A factor with k=2 columns cannot reach"),
-        (lambda key: conditioned.factorization(key, 0.5, 4, 2, 2, 0.1), "A condition number is the largest eigenvalue"),
-        (lambda key: conditioned.in_context(key, 0.5, 4), "A condition number is the largest eigenvalue"),
-        (lambda key: conditioned.regression(key, 0.5, 4, 4), "A condition number is the largest eigenvalue"),
+        (
+            lambda key: conditioned.factorization(key, 10.0, 4, 3, 2, 0.1),
+            "A factor with k=2 columns cannot reach",
+        ),
+        (
+            lambda key: conditioned.factorization(key, 0.5, 4, 2, 2, 0.1),
+            "A condition number is the largest eigenvalue",
+        ),
+        (
+            lambda key: conditioned.in_context(key, 0.5, 4),
+            "A condition number is the largest eigenvalue",
+        ),
+        (
+            lambda key: conditioned.regression(key, 0.5, 4, 4),
+            "A condition number is the largest eigenvalue",
+        ),
     ],
 )
 def test_what_has_no_solution_is_refused(pose, sentence):

@@ -10,12 +10,18 @@ from specjax.models import descent
 @pytest.mark.usefixtures("x64")
 def test_a_path_is_that_of_a_loop_with_rates_of_each_run_and_a_projection():
     rng = np.random.default_rng(0)
-    start, rates, target = rng.standard_normal((2, 3, 3)), rng.random((4, 2)), rng.standard_normal((3, 3))
+    start, rates, target = (
+        rng.standard_normal((2, 3, 3)),
+        rng.random((4, 2)),
+        rng.standard_normal((3, 3)),
+    )
 
     def project(x):
         return (x + jnp.swapaxes(x, -1, -2)) / 2
 
-    found = descent.path(jnp.asarray(start), jnp.asarray(rates), lambda x: x - jnp.asarray(target)[None], project)
+    found = descent.path(
+        jnp.asarray(start), jnp.asarray(rates), lambda x: x - jnp.asarray(target)[None], project
+    )
     for run, x in enumerate(start):
         for t in range(4):
             moved = x - rates[t, run] * (x - target)

@@ -58,7 +58,9 @@ def relu():
 
 
 def on_batch(model, d0):
-    return lambda params, target, key: model.sampled_loss(params, target, jax.random.normal(key, (8, d0)))
+    return lambda params, target, key: model.sampled_loss(
+        params, target, jax.random.normal(key, (8, d0))
+    )
 
 
 each_model = pytest.mark.parametrize("problem", [factorization, linear, relu])
@@ -68,7 +70,9 @@ each_model = pytest.mark.parametrize("problem", [factorization, linear, relu])
 @pytest.mark.usefixtures("x64")
 def test_the_gradient_is_the_derivative_of_the_population_loss(problem):
     model, params, target, _ = problem()
-    gradient, automatic = jax.jit(lambda *at: (model.gradient(*at), jax.grad(model.loss)(*at)))(params, target)
+    gradient, automatic = jax.jit(lambda *at: (model.gradient(*at), jax.grad(model.loss)(*at)))(
+        params, target
+    )
     np.testing.assert_allclose(flat(gradient), flat(automatic), rtol=1e-12, atol=1e-12)
     assert jax.tree.structure(gradient) == jax.tree.structure(params)
 
@@ -85,7 +89,9 @@ def test_sampled_losses_and_their_gradients_average_to_the_population(problem):
 
     def population():
         """Of the target, and the gradient of none."""
-        slope, without = (flat(model.gradient(params, phi)) for phi in (target, jnp.zeros_like(target)))
+        slope, without = (
+            flat(model.gradient(params, phi)) for phi in (target, jnp.zeros_like(target))
+        )
         return jnp.append(model.loss(params, target), slope), jnp.append(0.0, without)
 
     mean, error = simulate(measure, jax.random.key(7), chunks=25)
@@ -100,9 +106,13 @@ def test_sampled_losses_and_their_gradients_average_to_the_population(problem):
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_each_part_of_the_relu_gradient_is_resolved_by_the_samples():
-    """The half in ½ W_2ᵀΦ and ½ Φ W_1ᵀ, the part along the own row, and the part along the others."""
+    """The half in ½ W_2ᵀΦ and ½ Φ W_1ᵀ, the part along the own row, and the part along the
+    others.
+    """
     model, params, target, sampled = relu()
-    mean, error = simulate(lambda key: flat(jax.grad(sampled)(params, target, key)), jax.random.key(8), chunks=25)
+    mean, error = simulate(
+        lambda key: flat(jax.grad(sampled)(params, target, key)), jax.random.key(8), chunks=25
+    )
     exact = jax.tree.map(np.asarray, jax.jit(model.gradient)(params, target))
     (w1, w2), target = jax.tree.map(np.asarray, (params, target))
     changed = {
@@ -128,7 +138,9 @@ def test_gradients_agree_with_the_definition_in_numpy():
     )
     rng = np.random.default_rng(0)
     for dims in ((3, 2), (2, 5, 3), (3, 4, 1, 5, 2)):
-        weights = tuple(rng.standard_normal(shape) for shape in zip(dims[1:], dims[:-1], strict=True))
+        weights = tuple(
+            rng.standard_normal(shape) for shape in zip(dims[1:], dims[:-1], strict=True)
+        )
         target = rng.standard_normal((dims[-1], dims[0]))
         measured = jax.jit(deep_linear.gradient)(weights, target)
         expected = reference.linear(weights, target)
@@ -154,24 +166,34 @@ def padded_problems():
             relu_network.init(key, d0, d1, d2), targets.linear_target(jax.random.key(0), d2, d0)
         )
 
-    return {"factorization": (mf, (3, 2)), "linear": (deep, (2, 3, 4, 2)), "relu": (two_layer, (3, 4, 2))}
+    return {
+        "factorization": (mf, (3, 2)),
+        "linear": (deep, (2, 3, 4, 2)),
+        "relu": (two_layer, (3, 4, 2)),
+    }
 
 
 @cache
 def plain_and_padded_gradients(name):
-    """The leaves of the gradient, and of those with one axis padded and at last with all of them: one program for all cases."""
+    """The leaves of the gradient, and of those with one axis padded and at last with all of them:
+    one program for all cases.
+    """
     gradient, sizes = padded_problems()[name]
     axes = range(len(sizes))
 
     def at(key, padded):
-        return jax.tree.leaves(gradient(key, *(Size(n + 3, n) if i in padded else n for i, n in enumerate(sizes))))
+        return jax.tree.leaves(
+            gradient(key, *(Size(n + 3, n) if i in padded else n for i, n in enumerate(sizes)))
+        )
 
     every = jax.jit(lambda key: [at(key, padded) for padded in ((), *((i,) for i in axes), axes)])
     plain, *wide = jax.tree.map(np.asarray, every(jax.random.key(11)))
     return plain, wide
 
 
-CASES = [(name, i) for name, (_, sizes) in padded_problems().items() for i in (*range(len(sizes)), None)]
+CASES = [
+    (name, i) for name, (_, sizes) in padded_problems().items() for i in (*range(len(sizes)), None)
+]
 
 
 @pytest.mark.integration
@@ -211,7 +233,10 @@ def test_narrow_networks_are_the_leading_blocks_of_wide_ones():
 
 
 def test_layers_and_networks_have_independent_weights():
-    for params in (deep_linear.init(jax.random.key(0), (3, 3, 3)), relu_network.init(jax.random.key(0), 3, 3, 3)):
+    for params in (
+        deep_linear.init(jax.random.key(0), (3, 3, 3)),
+        relu_network.init(jax.random.key(0), 3, 3, 3),
+    ):
         assert not np.allclose(params[0], params[1])
 
 
@@ -224,7 +249,11 @@ def test_the_relu_hessian_is_finite_and_symmetric():
     @jax.jit
     def gradient(vector):
         first = vector[: 4 * 3].reshape(shapes[1][0])
-        return flat(model.gradient(relu_network.Params(first, vector[4 * 3 :].reshape(shapes[1][1])), target))
+        return flat(
+            model.gradient(
+                relu_network.Params(first, vector[4 * 3 :].reshape(shapes[1][1])), target
+            )
+        )
 
     vector = np.asarray(flat(params))
     hessian = np.asarray(jax.jit(jax.jacfwd(gradient))(vector))
@@ -241,7 +270,9 @@ def test_the_relu_hessian_is_finite_and_symmetric():
 @pytest.mark.usefixtures("x64")
 def test_dead_and_parallel_units_have_finite_gradients(d0):
     w1 = np.outer([1.0, 0.0, -2.0], np.ones(d0))
-    gradient = jax.jit(relu_network.gradient)(relu_network.Params(w1, np.ones((2, 3))), np.ones((2, d0)))
+    gradient = jax.jit(relu_network.gradient)(
+        relu_network.Params(w1, np.ones((2, 3))), np.ones((2, d0))
+    )
     gradient = jax.tree.map(np.asarray, gradient)
     # Units 0 and 2 are antiparallel: F = 0 between them, and the dead unit feels the target alone.
     np.testing.assert_allclose(gradient.w1[0], 2 * w1[0] / 2 - 1, atol=1e-12)

@@ -1,4 +1,6 @@
-"""Layerwise training against a plain numpy twin, with a diverging run beside a good one, and with padded samples."""
+"""Layerwise training against a plain numpy twin, with a diverging run beside a good one, and with
+padded samples.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,9 @@ LIMIT = 50.0
 RECORDS, EVERY = 2, 3
 GD, MIXED = (EUCLIDEAN,) * 3, (EUCLIDEAN, SPECTRAL, EUCLIDEAN)
 TRACED = (GD, (SPECTRAL,) * 3, (CRITERION,) * 3, (EUCLIDEAN, 1.05, EUCLIDEAN))
-"""Thresholds in arrays. With the last two, the first and the second block take both steps within the run."""
+"""Thresholds in arrays. With the last two, the first and the second block take both steps within
+the run.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +34,9 @@ def problem():
 
 @pytest.fixture(scope="module")
 def trained(problem):
-    """By static thresholds, runs with a good and a far too large rate in one call, and the same on padded samples. And the traced ones."""
+    """By static thresholds, runs with a good and a far too large rate in one call, and the same on
+    padded samples. And the traced ones.
+    """
     params, (x, y) = problem
 
     @jax.jit
@@ -39,25 +45,38 @@ def trained(problem):
 
         def descend(rate, batch, samples, thresholds):
             return layerwise_descent.descend(
-                params, batch, "relu_squared", rate, thresholds=thresholds, records=RECORDS, every=EVERY, limit=LIMIT,
+                params,
+                batch,
+                "relu_squared",
+                rate,
+                thresholds=thresholds,
+                records=RECORDS,
+                every=EVERY,
+                limit=LIMIT,
                 samples=samples,
-            )  # fmt: skip
+            )
 
         static = {
             thresholds: (
-                jax.vmap(lambda rate, thresholds=thresholds: descend(rate, (x, y), None, thresholds))(rates),
+                jax.vmap(
+                    lambda rate, thresholds=thresholds: descend(rate, (x, y), None, thresholds)
+                )(rates),
                 descend(rates[0], padded, Size(12, 9), thresholds),
             )
             for thresholds in (GD, MIXED)
         }
-        return static, jax.vmap(lambda thresholds: descend(rates[0], (x, y), None, thresholds))(jnp.asarray(TRACED))
+        return static, jax.vmap(lambda thresholds: descend(rates[0], (x, y), None, thresholds))(
+            jnp.asarray(TRACED)
+        )
 
     with jax.enable_x64(True):
         return jax.tree.map(np.asarray, both(jnp.asarray([0.05, 1e6])))
 
 
 def twin(params, x, y, rate, thresholds, iterations):
-    """The same steps with decompositions, in numpy: losses, st(A_{ℓ-1}), nr(G_ℓ) and which steps are spectral, at every iteration."""
+    """The same steps with decompositions, in numpy: losses, st(A_{ℓ-1}), nr(G_ℓ) and which steps
+    are spectral, at every iteration.
+    """
     weights, found = [np.asarray(w) for w in params], []
     for _ in range(iterations):
         inputs, pre = [np.asarray(x)], []
@@ -78,7 +97,9 @@ def twin(params, x, y, rate, thresholds, iterations):
         found.append((np.sum(residual**2) / len(x), stable, nuclear, took))
         for layer, (s, (u, values, v)) in enumerate(zip(spectra, factors, strict=True)):
             if took[layer]:
-                weights[layer] = weights[layer] - rate * len(x) / np.sum(s**2) * np.sum(values) * u @ v
+                weights[layer] = (
+                    weights[layer] - rate * len(x) / np.sum(s**2) * np.sum(values) * u @ v
+                )
             else:
                 weights[layer] = weights[layer] - rate * len(x) / s[0] ** 2 * gradients[layer]
     return (np.asarray(column) for column in zip(*found, strict=True))
@@ -110,7 +131,10 @@ def test_traced_thresholds_decide_as_the_twin_does(problem, trained):
         agrees_with_twin(jax.tree.map(lambda a, i=i: a[i], trained[1]), problem, thresholds)
         for i, thresholds in enumerate(TRACED)
     ]
-    losses, (euclidean, spectral, criterion, changing) = [loss for loss, _ in found], [took for _, took in found]
+    losses, (euclidean, spectral, criterion, changing) = (
+        [loss for loss, _ in found],
+        [took for _, took in found],
+    )
     assert not euclidean.any()
     assert spectral.all()
     assert len({loss[-1] for loss in losses}) == len(TRACED)
@@ -143,7 +167,9 @@ def test_a_diverged_run_stops_alone(thresholds, trained):
 def test_padded_samples_change_nothing(thresholds, trained):
     batch, padded = trained[0][thresholds]
     for field in batch._fields:
-        np.testing.assert_allclose(getattr(padded, field), getattr(batch, field)[0], rtol=1e-9, err_msg=field)
+        np.testing.assert_allclose(
+            getattr(padded, field), getattr(batch, field)[0], rtol=1e-9, err_msg=field
+        )
 
 
 @pytest.mark.usefixtures("unchecked")

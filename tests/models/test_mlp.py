@@ -39,7 +39,10 @@ def test_layers_of_a_gated_and_a_plain_network():
 
 def test_the_distributions_of_the_weights():
     draw = jax.jit(
-        lambda key: [mlp.init(key, (400, 300), distribution=distribution)[0] for distribution in ("normal", "uniform")]
+        lambda key: [
+            mlp.init(key, (400, 300), distribution=distribution)[0]
+            for distribution in ("normal", "uniform")
+        ]
     )
     normal, uniform = map(np.asarray, draw(jax.random.key(0)))
     # 120000 entries: four standard errors are 1.6% of a variance of N(0, 1/400), and 1.04% of U's.
@@ -52,7 +55,8 @@ def test_the_distributions_of_the_weights():
 @pytest.mark.integration
 def test_padding_changes_nothing():
     draw = jax.jit(
-        lambda dims, distribution: mlp.init(jax.random.key(0), dims, distribution=distribution), static_argnums=(0, 1)
+        lambda dims, distribution: mlp.init(jax.random.key(0), dims, distribution=distribution),
+        static_argnums=(0, 1),
     )
     for distribution in ("normal", "uniform"):
         dims = (Size(6, 4), Size(9, 5), 3), (4, 5, 3)
@@ -109,7 +113,9 @@ def test_tokens_and_embeddings():
     assert np.all(np.abs(shares - probabilities) < 4 * np.sqrt(0.25 / 10_000))
     embedded = decoder_block.embed(jax.random.key(1), tokens[:20], 3, 4)
     for i in range(20):
-        np.testing.assert_array_equal(embedded[i], embedded[int(np.argmax(np.asarray(tokens) == int(tokens[i])))])
+        np.testing.assert_array_equal(
+            embedded[i], embedded[int(np.argmax(np.asarray(tokens) == int(tokens[i])))]
+        )
 
 
 @pytest.mark.usefixtures("unchecked")

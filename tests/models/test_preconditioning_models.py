@@ -1,11 +1,18 @@
-"""Targets with a given spectrum, in-context regression as prompts and as a quadratic, and matrix regression."""
+"""Targets with a given spectrum, in-context regression as prompts and as a quadratic, and matrix
+regression.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.models import factorization_spectra, in_context_regression, matrix_factorization, matrix_regression
+from specjax.models import (
+    factorization_spectra,
+    in_context_regression,
+    matrix_factorization,
+    matrix_regression,
+)
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -21,7 +28,9 @@ def _case():
 def test_the_spectrum_is_logarithmic_from_the_largest_to_the_smallest():
     np.testing.assert_allclose(factorization_spectra.logarithmic_spectrum(3, 4.0, 2.0), [2, 1, 0.5])
     np.testing.assert_allclose(factorization_spectra.logarithmic_spectrum(1, 4.0), [1])
-    traced = jax.jit(lambda kappa: factorization_spectra.logarithmic_spectrum(3, kappa))(jnp.asarray(100.0))
+    traced = jax.jit(lambda kappa: factorization_spectra.logarithmic_spectrum(3, kappa))(
+        jnp.asarray(100.0)
+    )
     np.testing.assert_allclose(traced, [1, 0.1, 0.01])
 
 
@@ -36,8 +45,11 @@ def test_a_target_has_its_spectrum_and_its_rank():
 def test_haar_frames_are_orthonormal_with_entries_of_either_sign():
     draw = jax.jit(jax.vmap(lambda key: factorization_spectra.orthonormal(key, 4, 2)))
     frames = np.asarray(draw(jax.random.split(jax.random.key(1), 2000)))
-    np.testing.assert_allclose(frames.transpose(0, 2, 1) @ frames, np.broadcast_to(np.eye(2), (2000, 2, 2)), atol=1e-13)
-    # A sign convention of LAPACK would show as a diagonal of one sign. E[v_i²] is 1/4, with a variance below 1/10.
+    np.testing.assert_allclose(
+        frames.transpose(0, 2, 1) @ frames, np.broadcast_to(np.eye(2), (2000, 2, 2)), atol=1e-13
+    )
+    # A sign convention of LAPACK would show as a diagonal of one sign. E[v_i²] is 1/4, with a
+    # variance below 1/10.
     assert np.all(np.abs(np.mean(frames, axis=0)) < 4 * 0.5 / np.sqrt(2000))
     assert np.all(np.abs(np.mean(frames**2, axis=0) - 1 / 4) < 4 * np.sqrt(0.1 / 2000))
     wide = factorization_spectra.orthonormal(jax.random.key(2), 2, 4)
@@ -51,8 +63,12 @@ def test_starts_are_orthonormal_or_aligned():
     np.testing.assert_allclose(tall.T @ tall, 0.25 * np.eye(3), atol=1e-14)
     at = factorization_spectra.target(jax.random.key(1), 5, jnp.asarray([3.0, 1.0]))
     start = factorization_spectra.aligned_start(jax.random.key(2), at, 4, 0.5)
-    np.testing.assert_allclose(start.matrix @ start.matrix.T, 0.25 * at.basis @ at.basis.T, atol=1e-14)
-    several = factorization_spectra.composed(at.basis, jnp.stack([start.values, 2 * start.values]), start.frame)
+    np.testing.assert_allclose(
+        start.matrix @ start.matrix.T, 0.25 * at.basis @ at.basis.T, atol=1e-14
+    )
+    several = factorization_spectra.composed(
+        at.basis, jnp.stack([start.values, 2 * start.values]), start.frame
+    )
     np.testing.assert_allclose(several[1], 2 * start.matrix, atol=1e-14)
 
 
@@ -67,9 +83,13 @@ def test_the_prompt_model_predicts_what_the_closed_form_says(case):
     value[D, D], key_query[:D, :D] = 1, np.asarray(q)
     e = np.asarray(tokens)
     np.testing.assert_allclose(
-        in_context_regression.linear_attention(tokens, q), value @ e @ (e.T @ key_query @ e) / N, atol=1e-12
+        in_context_regression.linear_attention(tokens, q),
+        value @ e @ (e.T @ key_query @ e) / N,
+        atol=1e-12,
     )
-    assert float(in_context_regression.prediction(tokens, q)) == pytest.approx(float(tasks[0] @ s @ q @ query))
+    assert float(in_context_regression.prediction(tokens, q)) == pytest.approx(
+        float(tasks[0] @ s @ q @ query)
+    )
 
 
 @pytest.mark.integration
@@ -87,7 +107,8 @@ def test_the_risk_of_the_prompts_is_the_quadratic_objective(case):
     @jax.jit
     def losses():
         prompts = jax.vmap(jax.vmap(squared, (None, 0)), (0, None))(tasks, jnp.arange(N))
-        # With tasks that are √d e_i, i = 1, ..., d, which have covariance I exactly, there is no sampling error.
+        # With tasks that are √d e_i, i = 1, ..., d, which have covariance I exactly, there is no
+        # sampling error.
         exact = in_context_regression.sampled_loss(q, inputs, jnp.asarray(np.sqrt(D) * np.eye(D)))
         drawn = in_context_regression.draw_tasks(jax.random.key(0), 4000, D)
         each = jax.vmap(lambda w: in_context_regression.sampled_loss(q, inputs, w[None]))(drawn)
@@ -118,7 +139,9 @@ def test_the_gradient_is_that_of_the_loss_and_the_condition_number_is_cubed(case
     gradient, expected, at_inverse, hessian = map(np.asarray, derivatives(q))
     np.testing.assert_allclose(gradient, expected, atol=1e-10)
     np.testing.assert_allclose(at_inverse, np.zeros((D, D)), atol=1e-10)
-    assert np.linalg.cond(hessian.reshape(D * D, D * D)) == pytest.approx(np.linalg.cond(s) ** 3, rel=1e-8)
+    assert np.linalg.cond(hessian.reshape(D * D, D * D)) == pytest.approx(
+        np.linalg.cond(s) ** 3, rel=1e-8
+    )
     assert not np.asarray(in_context_regression.init(D)).any()
 
 
@@ -151,8 +174,14 @@ def test_matrix_regression_has_its_gradient_and_its_condition_number():
     ("call", "sentence"),
     [
         (lambda: factorization_spectra.logarithmic_spectrum(3, 0.5), "at least 1, got 0.5"),
-        (lambda: factorization_spectra.logarithmic_spectrum(0, 2.0), "at least one eigenvalue, got rank=0"),
-        (lambda: factorization_spectra.logarithmic_spectrum(2, 2.0, -1.0), "positive finite eigenvalues"),
+        (
+            lambda: factorization_spectra.logarithmic_spectrum(0, 2.0),
+            "at least one eigenvalue, got rank=0",
+        ),
+        (
+            lambda: factorization_spectra.logarithmic_spectrum(2, 2.0, -1.0),
+            "positive finite eigenvalues",
+        ),
         (
             lambda: factorization_spectra.target(jax.random.key(0), 3, jnp.asarray([1.0, -1.0])),
             "positive finite eigenvalues",
@@ -163,14 +192,25 @@ def test_matrix_regression_has_its_gradient_and_its_condition_number():
         ),
         (
             lambda: factorization_spectra.aligned_start(
-                jax.random.key(0), factorization_spectra.target(jax.random.key(0), 3, jnp.asarray([2.0, 1.0])), 1, 0.1
+                jax.random.key(0),
+                factorization_spectra.target(jax.random.key(0), 3, jnp.asarray([2.0, 1.0])),
+                1,
+                0.1,
             ),
             "k=1 columns cannot reach a target of rank r=2",
         ),
-        (lambda: matrix_regression.conditioned_inputs(jax.random.key(0), 4, 3, 2.0), "n=3 inputs in d=4 dimensions"),
-        (lambda: in_context_regression.loss(jnp.zeros((2, 2)), jnp.triu(jnp.ones((2, 2)))), "must be symmetric"),
         (
-            lambda: matrix_regression.loss(jnp.zeros((2, 2)), jnp.ones((2, 3)), jnp.full((2, 3), jnp.nan)),
+            lambda: matrix_regression.conditioned_inputs(jax.random.key(0), 4, 3, 2.0),
+            "n=3 inputs in d=4 dimensions",
+        ),
+        (
+            lambda: in_context_regression.loss(jnp.zeros((2, 2)), jnp.triu(jnp.ones((2, 2)))),
+            "must be symmetric",
+        ),
+        (
+            lambda: matrix_regression.loss(
+                jnp.zeros((2, 2)), jnp.ones((2, 3)), jnp.full((2, 3), jnp.nan)
+            ),
             "must have finite entries",
         ),
     ],

@@ -1,4 +1,6 @@
-"""Random-feature regression: its gradient, gradient descent in closed form against steps, spiked moments as assumed."""
+"""Random-feature regression: its gradient, gradient descent in closed form against steps, spiked
+moments as assumed.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +25,11 @@ def teacher_student():
         keys = jax.random.split(key, 4)
         v, v_bar = (model.weights(one, K, D) for one in keys[:2])
         x = jax.random.normal(keys[2], (D, N))
-        return model.relu_features(v, x), model.relu_features(v_bar, x), jax.random.normal(keys[3], (M, K))
+        return (
+            model.relu_features(v, x),
+            model.relu_features(v_bar, x),
+            jax.random.normal(keys[3], (M, K)),
+        )
 
     with jax.enable_x64(True):
         return drawn(jax.random.key(0))
@@ -48,11 +54,15 @@ def test_the_gradient_is_that_of_the_loss(teacher_student):
 @pytest.mark.integration
 @pytest.mark.parametrize("realizable", [True, False])
 @pytest.mark.parametrize(("slowdown", "offset"), [(1.0, 0.0), (1.5, 0.0), (1.0, 2.0)])
-def test_gradient_descent_in_closed_form_is_gradient_descent(teacher_student, realizable, slowdown, offset):
+def test_gradient_descent_in_closed_form_is_gradient_descent(
+    teacher_student, realizable, slowdown, offset
+):
     a, a_bar, teacher = teacher_student
     a_bar = a if realizable else a_bar
     b, y = model.second_moment(a, a), teacher @ a_bar
-    path = model.trajectory(b, model.second_moment(a_bar, a), teacher, slowdown=slowdown, offset=offset)
+    path = model.trajectory(
+        b, model.second_moment(a_bar, a), teacher, slowdown=slowdown, offset=offset
+    )
     rate = 1 / (offset + slowdown * jnp.linalg.eigvalsh(b)[-1])
     np.testing.assert_allclose(path.rate, rate, rtol=1e-12)
     least = jnp.sum((y - y @ jnp.linalg.pinv(a) @ a) ** 2) / (2 * N)
@@ -60,7 +70,9 @@ def test_gradient_descent_in_closed_form_is_gradient_descent(teacher_student, re
     for steps in range(4):
         g = model.gradient(w, a, y)
         np.testing.assert_allclose(model.gradient_at(path, steps), g, atol=1e-12)
-        np.testing.assert_allclose(model.gap_at(path, steps), model.loss(w, a, y) - least, rtol=1e-9)
+        np.testing.assert_allclose(
+            model.gap_at(path, steps), model.loss(w, a, y) - least, rtol=1e-9
+        )
         singular_values = jnp.linalg.svd(model.rotated_gradient_at(path, steps), compute_uv=False)
         np.testing.assert_allclose(singular_values, jnp.linalg.svd(g, compute_uv=False), atol=1e-12)
         w = w - rate * g
@@ -70,14 +82,18 @@ def test_the_first_step_is_gd_step(teacher_student):
     a, _, teacher = teacher_student
     path = model.trajectory(model.second_moment(a, a), model.second_moment(a, a), teacher)
     w = model.gd_step(jnp.zeros((M, K)), a, teacher @ a)
-    np.testing.assert_allclose(model.gradient(w, a, teacher @ a), model.gradient_at(path, 1), atol=1e-12)
+    np.testing.assert_allclose(
+        model.gradient(w, a, teacher @ a), model.gradient_at(path, 1), atol=1e-12
+    )
 
 
 def test_a_singular_second_moment_leaves_the_gap_finite(teacher_student):
     a, _, teacher = teacher_student
     few = a[:, : K // 2]
     path = model.trajectory(model.second_moment(few, few), model.second_moment(few, few), teacher)
-    np.testing.assert_allclose(model.gap_at(path, 0), model.loss(jnp.zeros((M, K)), few, teacher @ few), rtol=1e-9)
+    np.testing.assert_allclose(
+        model.gap_at(path, 0), model.loss(jnp.zeros((M, K)), few, teacher @ few), rtol=1e-9
+    )
 
 
 def test_features():
@@ -93,7 +109,8 @@ def test_a_longer_step_than_the_stable_one_is_refused(teacher_student):
     a, _, teacher = teacher_student
     b, teacher = (np.asarray(x, np.float32) for x in (np.asarray(a) @ np.asarray(a).T, teacher))
     with pytest.raises(
-        ValueError, match=r"A step of at most 1/‖B‖_op needs slowdown >= 1 and offset >= 0, got 0\.5 and 0"
+        ValueError,
+        match=r"A step of at most 1/‖B‖_op needs slowdown >= 1 and offset >= 0, got 0\.5 and 0",
     ):
         model.trajectory(jnp.asarray(b), jnp.asarray(b), jnp.asarray(teacher), slowdown=0.5)
 
@@ -107,7 +124,10 @@ def moments():
         @jax.jit
         def drawn(key):
             return [
-                (spiked.spiked(key, k, spikes), *spiked.teacher_student(key, k, spikes, cross, rank))
+                (
+                    spiked.spiked(key, k, spikes),
+                    *spiked.teacher_student(key, k, spikes, cross, rank),
+                )
                 for k, rank in ((40, 15), (Size(48, 40), Size(24, 15)))
             ]
 
@@ -123,7 +143,8 @@ def test_spiked_moments_are_as_the_assumptions_say(moments):
         # Weyl: between those of the spikes, and those plus the bulk's largest.
         assert np.all((eigenvalues[:-2] >= low) & (eigenvalues[:-2] <= high))
         assert np.all(
-            (eigenvalues[-2:] >= jnp.asarray([20.0, 50.0])) & (eigenvalues[-2:] <= jnp.asarray([20.0, 50.0]) + high)
+            (eigenvalues[-2:] >= jnp.asarray([20.0, 50.0]))
+            & (eigenvalues[-2:] <= jnp.asarray([20.0, 50.0]) + high)
         )
     _, b, b_bar = moments[0]
     values = jnp.linalg.svd(b_bar, compute_uv=False)
@@ -147,5 +168,7 @@ def test_impossible_spikes_are_refused():
     key, spikes = jax.random.key(0), jnp.ones(3)
     with pytest.raises(ValueError, match=r"A spiked model needs from 1 to k=2 spikes, got 3\."):
         spiked.spiked(key, 2, spikes)
-    with pytest.raises(ValueError, match=r"The bulk must be an interval above 0, got \(0\.0, 1\.0\)\."):
+    with pytest.raises(
+        ValueError, match=r"The bulk must be an interval above 0, got \(0\.0, 1\.0\)\."
+    ):
         spiked.spiked(key, 4, spikes, bulk=(0.0, 1.0))

@@ -1,4 +1,6 @@
-"""In-context recall: what sequences look like, that their laws are the ones of the paper, and that copying solves the task."""
+"""In-context recall: what sequences look like, that their laws are the ones of the paper, and that
+copying solves the task.
+"""
 
 from itertools import combinations, permutations
 from math import comb
@@ -33,13 +35,17 @@ def agree(counts, total, p):
 
 @pytest.fixture(scope="module")
 def drawn():
-    draw = jax.jit(lambda trigger, output: recall.sample(jax.random.key(0), TASK, SEQUENCES, trigger, output))
+    draw = jax.jit(
+        lambda trigger, output: recall.sample(jax.random.key(0), TASK, SEQUENCES, trigger, output)
+    )
     return jax.tree.map(np.asarray, draw(TRIGGER, OUTPUT))
 
 
 @pytest.fixture(scope="module")
 def bigrams(drawn):
-    """Of every sequence: the four places of its triggers, the triggers there, and the tokens behind them."""
+    """Of every sequence: the four places of its triggers, the triggers there, and the tokens behind
+    them.
+    """
     tokens = drawn.tokens
     starts = np.array([np.flatnonzero(row < N) for row in tokens])
     triggers = np.take_along_axis(tokens, starts, 1)
@@ -55,7 +61,11 @@ def test_every_trigger_is_followed_by_its_output_and_all_else_is_noise(drawn, bi
     assert outputs.min() >= N
     assert np.all(np.diff(starts) >= 2)
     ordered = np.sort(triggers)
-    assert np.all((ordered[:, 0] == ordered[:, 1]) & (ordered[:, 2] == ordered[:, 3]) & (ordered[:, 1] < ordered[:, 2]))
+    assert np.all(
+        (ordered[:, 0] == ordered[:, 1])
+        & (ordered[:, 2] == ordered[:, 3])
+        & (ordered[:, 1] < ordered[:, 2])
+    )
     for trigger, output in zip(triggers[:2000], outputs[:2000], strict=True):
         assert len(set(zip(trigger, output, strict=True))) == 2
 
@@ -73,7 +83,9 @@ def test_pairs_of_triggers_are_draws_without_replacement(bigrams):
     pairs = list(combinations(range(N), 2))
     counts = [np.sum(np.all(triggers == pair, axis=1)) for pair in pairs]
     p = law(TRIGGER)
-    assert agree(counts, SEQUENCES, [p[i] * p[j] / (1 - p[i]) + p[i] * p[j] / (1 - p[j]) for i, j in pairs])
+    assert agree(
+        counts, SEQUENCES, [p[i] * p[j] / (1 - p[i]) + p[i] * p[j] / (1 - p[j]) for i, j in pairs]
+    )
     # Not independent draws that happen to differ, nor the law of another exponent.
     assert not agree(counts, SEQUENCES, [2 * p[i] * p[j] / (1 - p @ p) for i, j in pairs])
 
@@ -100,7 +112,9 @@ def test_all_placements_are_equally_likely(bigrams):
     assert len(places) == comb(T - 4, 4)
     assert agree(counts, SEQUENCES, np.full(len(places), 1 / len(places)))
     # And so are the six orders, whichever trigger is the more frequent.
-    orders, counts = np.unique(triggers == triggers.min(1, keepdims=True), axis=0, return_counts=True)
+    orders, counts = np.unique(
+        triggers == triggers.min(1, keepdims=True), axis=0, return_counts=True
+    )
     assert len(orders) == len(set(permutations([0, 0, 1, 1])))
     assert agree(counts, SEQUENCES, np.full(6, 1 / 6))
 
@@ -132,7 +146,9 @@ def test_copying_is_always_right_and_two_blocks_of_attention_can_copy(drawn):
         # If its second block does not attend by what came before, it copies what is most frequent.
         forgetful = eqx.tree_at(lambda m: m.blocks.key, model, model.blocks.key.at[1].set(0))
         copies = jax.tree.map(lambda *leaves: jnp.stack(leaves), model, forgetful)
-        return jax.vmap(lambda m: transformer.accuracy(m, batch))(copies), recall.memory_recall(model, TASK)
+        return jax.vmap(lambda m: transformer.accuracy(m, batch))(copies), recall.memory_recall(
+            model, TASK
+        )
 
     (copied, guessed), recalled = accuracies(batch)
     assert (float(copied), float(recalled)) == (1, 1)
@@ -146,25 +162,45 @@ def test_memory_recall_is_what_its_formula_says():
         return jnp.asarray(rng.standard_normal(shape), jnp.float32)
 
     for project, tied in ((False, False), (True, True)):
-        weights = Blocks(*draw(3, 2, 9, 9), output=draw(2, 9, 9) if project else None, up=None, gate=None, down=None)
-        model = Transformer(draw(2 * N, 9), draw(T, 9), weights, None if tied else draw(2 * N, 9), 1, None)
+        weights = Blocks(
+            *draw(3, 2, 9, 9),
+            output=draw(2, 9, 9) if project else None,
+            up=None,
+            gate=None,
+            down=None,
+        )
+        model = Transformer(
+            draw(2 * N, 9), draw(T, 9), weights, None if tied else draw(2 * N, 9), 1, None
+        )
         value = np.asarray(model.blocks.value[1])
         if project:
             value = np.asarray(model.blocks.output[1]) @ value
         embedding = np.asarray(model.embedding)
         head = embedding if tied else np.asarray(model.head)
-        right = [max(range(N, 2 * N), key=lambda w, v=v: head[w] @ value @ embedding[v]) == v for v in range(N, 2 * N)]
+        right = [
+            max(range(N, 2 * N), key=lambda w, v=v: head[w] @ value @ embedding[v]) == v
+            for v in range(N, 2 * N)
+        ]
         assert float(recall.memory_recall(model, TASK)) == pytest.approx(np.mean(right))
         padded = Recall(Size(N, 4), T)
-        right = [max(range(N, N + 4), key=lambda w, v=v: head[w] @ value @ embedding[v]) == v for v in range(N, N + 4)]
+        right = [
+            max(range(N, N + 4), key=lambda w, v=v: head[w] @ value @ embedding[v]) == v
+            for v in range(N, N + 4)
+        ]
         assert float(recall.memory_recall(model, padded)) == pytest.approx(np.mean(right))
 
 
 @pytest.mark.parametrize(
     ("sizes", "sentence"),
     [
-        ({"triggers": 0}, "Recall needs triggers of at least 1 and repeats of at least 2, got 0 and 2."),
-        ({"repeats": 1}, "Recall needs triggers of at least 1 and repeats of at least 2, got 2 and 1."),
+        (
+            {"triggers": 0},
+            "Recall needs triggers of at least 1 and repeats of at least 2, got 0 and 2.",
+        ),
+        (
+            {"repeats": 1},
+            "Recall needs triggers of at least 1 and repeats of at least 2, got 2 and 1.",
+        ),
         ({"items": 1}, "so items must be at least 2, got 1."),
         ({"length": 7}, "needs a length of at least 8, got 7."),
     ],

@@ -1,4 +1,6 @@
-"""Means of G Gᵀ over part of the weights of a ReLU network: against all of these weights, to rounding, and against draws."""
+"""Means of G Gᵀ over part of the weights of a ReLU network: against all of these weights, to
+rounding, and against draws.
+"""
 
 from itertools import product
 
@@ -18,7 +20,9 @@ SIGNS = np.array(list(product([-1.0, 1.0], repeat=D1)))
 
 @jax.jit
 def problem():
-    return relu_network.init(jax.random.key(2), D0, D1, D2), linear_target(jax.random.key(1), D2, D0, 2.0)
+    return relu_network.init(jax.random.key(2), D0, D1, D2), linear_target(
+        jax.random.key(1), D2, D0, 2.0
+    )
 
 
 def plain(params, target):
@@ -39,7 +43,9 @@ def over(w1, rows, w2, weights, target):
 def all_values(values, weights):
     """Every W_2 whose entries are among the values, and the product of their weights."""
     entries = np.array(list(product(range(len(values)), repeat=D1 * D2)))
-    return np.asarray(values)[entries].reshape(-1, D2, D1), np.asarray(weights)[entries].prod(axis=1)
+    return np.asarray(values)[entries].reshape(-1, D2, D1), np.asarray(weights)[entries].prod(
+        axis=1
+    )
 
 
 def largest_error(found, expected):
@@ -53,7 +59,10 @@ def test_the_symmetrized_products_are_the_mean_over_all_signs_of_the_weights():
     params, target = problem()
     signs, weights = all_values([-1.0, 1.0], [0.5, 0.5])
     found = jax.jit(relu_network.symmetrized_outer_products)(params, target)
-    assert largest_error(found, over(params.w1, SIGNS, signs * np.asarray(params.w2), weights, target)) < 1e-13
+    assert (
+        largest_error(found, over(params.w1, SIGNS, signs * np.asarray(params.w2), weights, target))
+        < 1e-13
+    )
     # Not over those of either layer alone, nor over one sign for each column of W_2.
     one, columns = np.ones(1), SIGNS[:, None, :] * np.asarray(params.w2)
     for rows, w2, weights_of in (
@@ -67,7 +76,9 @@ def test_the_symmetrized_products_are_the_mean_over_all_signs_of_the_weights():
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_expected_products_are_the_mean_over_the_nodes_of_the_output_weights():
-    """G Gᵀ is of degree 4 in each entry of W_2, for which three nodes of Gauss and Hermite are exact."""
+    """G Gᵀ is of degree 4 in each entry of W_2, for which three nodes of Gauss and Hermite are
+    exact.
+    """
     params, target = problem()
     nodes, weights = np.polynomial.hermite_e.hermegauss(3)
     w2, weights = all_values(nodes, weights / weights.sum())
@@ -81,7 +92,9 @@ def test_the_expected_products_are_the_mean_over_the_nodes_of_the_output_weights
 
 MEANS = {
     "signs": relu_network.symmetrized_outer_products,
-    "given W₁": lambda params, target: relu_network.expected_outer_products(params.w1, target, params.w2.shape[0]),
+    "given W₁": lambda params, target: relu_network.expected_outer_products(
+        params.w1, target, params.w2.shape[0]
+    ),
 }
 
 
@@ -89,7 +102,9 @@ MEANS = {
 @pytest.mark.parametrize("name", MEANS)
 @pytest.mark.usefixtures("x64")
 def test_in_draws_the_means_have_the_expectation_of_the_gradients(name):
-    """Paired, on the same weights; in every entry, with an error that tells it from half of each part of an entry."""
+    """Paired, on the same weights; in every entry, with an error that tells it from half of each
+    part of an entry.
+    """
     target = np.asarray(problem()[1])
 
     def difference(key):
@@ -99,7 +114,8 @@ def test_in_draws_the_means_have_the_expectation_of_the_gradients(name):
 
     mean, error = simulate(difference, jax.random.key(3), chunks=25)
     assert (np.abs(mean) < 4 * error).all()
-    # Of G_1 the off-diagonal d_0 d_2/4π and on the diagonal d_0 d_2²/4 and ‖Φ‖²/4; of G_2 the part of Φ.
+    # Of G_1 the off-diagonal d_0 d_2/4π and on the diagonal d_0 d_2²/4 and ‖Φ‖²/4; of G_2 the part
+    # of Φ.
     hidden, output = np.split(mean, [D1**2])
     hidden_error, output_error = np.split(error, [D1**2])
     off = ~np.eye(D1, dtype=bool).ravel()

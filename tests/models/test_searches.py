@@ -1,4 +1,6 @@
-"""What stands in for `jnp.nonzero` and `jnp.searchsorted` gives what they give, within a scope of 64 bits too."""
+"""What stands in for `jnp.nonzero` and `jnp.searchsorted` gives what they give, within a scope of
+64 bits too.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,9 @@ MASK = np.random.default_rng(0).random(50) < 0.3
 
 
 @pytest.mark.parametrize("size", [1, 10, 50, 64])
-@pytest.mark.parametrize("mask", [MASK, np.zeros(50, bool), np.ones(50, bool)], ids=["some", "none", "all"])
+@pytest.mark.parametrize(
+    "mask", [MASK, np.zeros(50, bool), np.ones(50, bool)], ids=["some", "none", "all"]
+)
 def test_true_places_are_those_of_nonzero(mask, size):
     expected = np.concatenate([np.flatnonzero(mask), np.full(64, 50)])[:size]
     np.testing.assert_array_equal(jax.jit(true_places, static_argnums=1)(mask, size), expected)
@@ -20,7 +24,9 @@ def test_true_places_are_those_of_nonzero(mask, size):
 def test_values_have_passed_what_numpy_says():
     thresholds = np.sort(np.random.default_rng(1).integers(0, 9, 20)).astype(np.float32)
     values = np.concatenate([thresholds, [-1.0, 4.5, 9.0]]).astype(np.float32)
-    np.testing.assert_array_equal(jax.jit(passed)(thresholds, values), np.searchsorted(thresholds, values, "right"))
+    np.testing.assert_array_equal(
+        jax.jit(passed)(thresholds, values), np.searchsorted(thresholds, values, "right")
+    )
 
 
 def test_within_a_scope_of_64_bits_of_a_function_of_32():

@@ -11,9 +11,13 @@ CALLS = {
     "factorization": lambda t, f: getattr(matrix_factorization, f)(
         jnp.ones((3, 2)), t, *([X, X] if f == "sampled_loss" else [])
     ),
-    "linear": lambda t, f: getattr(deep_linear, f)((jnp.ones((3, 3)),), t, *([X] if f == "sampled_loss" else [])),
+    "linear": lambda t, f: getattr(deep_linear, f)(
+        (jnp.ones((3, 3)),), t, *([X] if f == "sampled_loss" else [])
+    ),
     "relu": lambda t, f: getattr(relu_network, f)(
-        relu_network.Params(jnp.ones((2, 3)), jnp.ones((3, 2))), t, *([X] if f == "sampled_loss" else [])
+        relu_network.Params(jnp.ones((2, 3)), jnp.ones((3, 2))),
+        t,
+        *([X] if f == "sampled_loss" else []),
     ),
 }
 each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
@@ -25,7 +29,9 @@ each_function = pytest.mark.parametrize("function", ["loss", "sampled_loss", "gr
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("shape", [(3, 4), (4, 3), (1, 1), (3,), ()], ids=str)
 def test_a_target_of_another_shape_is_refused(call, function, shape):
-    with pytest.raises(ValueError, match=rf"must have shape \(3, 3\), got \({', '.join(map(str, shape))},?\)"):
+    with pytest.raises(
+        ValueError, match=rf"must have shape \(3, 3\), got \({', '.join(map(str, shape))},?\)"
+    ):
         call(jnp.ones(shape), function)
 
 
@@ -80,14 +86,21 @@ def test_low_rank_targets_are_positive_semidefinite_of_their_rank():
     assert values[26] > 1
     # E tr(s F Fᵀ) = s d rank, with standard deviation s √(2 d rank).
     assert abs(np.trace(m) - 60) < 4 * 0.5 * np.sqrt(240)
-    assert abs(np.trace(targets.low_rank_target(jax.random.key(1), 30, 4, 2.0)) - 4 * np.trace(m)) < 1e-10
+    assert (
+        abs(np.trace(targets.low_rank_target(jax.random.key(1), 30, 4, 2.0)) - 4 * np.trace(m))
+        < 1e-10
+    )
 
 
 def test_a_factorization_refuses_a_target_that_is_not_symmetric():
     u, m = jnp.ones((3, 2)), jnp.asarray([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.1, 1.0]])
     for function in (matrix_factorization.loss, matrix_factorization.gradient):
-        with pytest.raises(ValueError, match=r"must be symmetric, got a matrix that is not; pass \(M \+ M\.T\) / 2"):
+        with pytest.raises(
+            ValueError, match=r"must be symmetric, got a matrix that is not; pass \(M \+ M\.T\) / 2"
+        ):
             function(u, m)
     symmetric = np.array(m + m.T)
-    symmetric[0, 1] = np.nextafter(symmetric[0, 1], 9, dtype=np.float32)  # what rounding may leave of a product F Fᵀ
+    symmetric[0, 1] = np.nextafter(
+        symmetric[0, 1], 9, dtype=np.float32
+    )  # what rounding may leave of a product F Fᵀ
     assert jnp.isfinite(matrix_factorization.loss(u, jnp.asarray(symmetric)))

@@ -18,9 +18,13 @@ KEY = jax.random.key(0)
 
 
 def some_weights(architecture):
-    """A model in numpy with numbers of their own for all weights, those that start equal too, as large as at the start."""
+    """A model in numpy with numbers of their own for all weights, those that start equal too, as
+    large as at the start.
+    """
     draw = np.random.default_rng(0).standard_normal
-    return jax.tree.map(lambda x: draw(x.shape, np.float32) / np.float32(x.shape[-1]) ** 0.5, shapes(architecture))
+    return jax.tree.map(
+        lambda x: draw(x.shape, np.float32) / np.float32(x.shape[-1]) ** 0.5, shapes(architecture)
+    )
 
 
 def shapes(architecture):
@@ -41,7 +45,15 @@ def shapes(architecture):
         {"value_tables": 2, "blocks": 5, "heads": 2},
         {"skips": True, "blocks": 6},
         {"cap": 0.7},
-        {"rotary": True, "qk_norm": True, "value_tables": 1, "skips": True, "cap": 15.0, "blocks": 4, "heads": 2},
+        {
+            "rotary": True,
+            "qk_norm": True,
+            "value_tables": 1,
+            "skips": True,
+            "cap": 15.0,
+            "blocks": 4,
+            "heads": 2,
+        },
     ],
 )
 def test_logits_are_those_of_a_transformer_in_numpy(choices):
@@ -83,19 +95,27 @@ def test_the_architecture_of_figure_19_starts_from_zero_outputs_and_equal_shares
     for name in ("query", "key", "value", "up"):
         np.testing.assert_array_equal(getattr(model.blocks, name), getattr(plain.blocks, name))
     # Tables are independent standard normal entries, of which no two tables share any.
-    assert abs(np.square(model.values.tables).mean() - 1) < 4 * np.sqrt(2 / model.values.tables.size)
-    assert np.abs(np.corrcoef(np.reshape(model.values.tables, (3, -1))) - np.eye(3)).max() < 4 / np.sqrt(264)
+    assert abs(np.square(model.values.tables).mean() - 1) < 4 * np.sqrt(
+        2 / model.values.tables.size
+    )
+    assert np.abs(
+        np.corrcoef(np.reshape(model.values.tables, (3, -1))) - np.eye(3)
+    ).max() < 4 / np.sqrt(264)
 
 
 @pytest.mark.slow
 def test_a_padded_width_gives_the_same_model_and_the_same_muon_step():
     batch = Sequences(jax.random.randint(KEY, (3, 7), 0, 11))
-    optimizer = optim.muon(0.1, labels=transformer.labels, dimension_numbers=optim.OUT_IN, other=optax.sgd(0.1))
+    optimizer = optim.muon(
+        0.1, labels=transformer.labels, dimension_numbers=optim.OUT_IN, other=optax.sgd(0.1)
+    )
 
     options = {"qk_norm": True, "value_tables": 1, "skips": True, "cap": 15.0}
 
     def after_a_step(width):
-        model = transformer.init(KEY, Architecture(11, width, 7, activation="relu_squared", **options))
+        model = transformer.init(
+            KEY, Architecture(11, width, 7, activation="relu_squared", **options)
+        )
         gradient = jax.grad(transformer.loss)(model, batch, width)
         updates, _ = optimizer.update(gradient, optimizer.init(model), model)
         moved = optax.apply_updates(model, updates)
@@ -129,7 +149,10 @@ def test_loss_and_accuracy_count_the_chosen_tokens_only():
 
 def test_labels_send_the_matrices_of_the_blocks_to_muon():
     model = shapes(Architecture(5, 4, 3, activation=None, tied=True))
-    named = {jax.tree_util.keystr(path): label for path, label in jax.tree.leaves_with_path(transformer.labels(model))}
+    named = {
+        jax.tree_util.keystr(path): label
+        for path, label in jax.tree.leaves_with_path(transformer.labels(model))
+    }
     blocks = {f".blocks.{name}": "matrix" for name in ("query", "key", "value", "output")}
     assert named == blocks | {".embedding": "other", ".positions": "other"}
 
@@ -161,8 +184,14 @@ def test_labels_keep_value_tables_shares_and_weights_of_skips_from_muon():
             {"value_tables": 2, "blocks": 3},
             "A value table serves one of the first and one of the last blocks, got 2 for 3 blocks.",
         ),
-        ({"skips": True, "blocks": 3}, "Skips join the blocks in pairs, got 3 blocks; make them even."),
-        ({"zero_outputs": True, "tied": True}, "Outputs that start at zero need W_O and a head of its own:"),
+        (
+            {"skips": True, "blocks": 3},
+            "Skips join the blocks in pairs, got 3 blocks; make them even.",
+        ),
+        (
+            {"zero_outputs": True, "tied": True},
+            "Outputs that start at zero need W_O and a head of its own:",
+        ),
         ({"cap": 0.0}, "The cap on the logits must be positive, got 0.0."),
         ({"activation": "rely"}, "There is no activation 'rely'; there are None,"),
     ],
@@ -174,5 +203,7 @@ def test_what_an_architecture_cannot_be_is_refused(arguments, sentence):
 
 
 def test_a_sequence_longer_than_the_context_is_refused():
-    with pytest.raises(ValueError, match=r"A sequence of 4 tokens is longer than the context of 3\."):
+    with pytest.raises(
+        ValueError, match=r"A sequence of 4 tokens is longer than the context of 3\."
+    ):
         some_weights(Architecture(5, 4, 3))(jnp.zeros(4, int))

@@ -1,4 +1,6 @@
-"""Expectations, variances and covariances against the enumeration of pairings and against identities that need no enumeration."""
+"""Expectations, variances and covariances against the enumeration of pairings and against
+identities that need no enumeration.
+"""
 
 import functools
 import itertools
@@ -41,13 +43,16 @@ def arrays(sizes):
     """Integers, so that every contraction is exact in float64."""
     rng = np.random.default_rng(7)
     drawn = {
-        name: rng.integers(-3, 4, [sizes[size] for size in SHAPES[name]]).astype(float) for name in ("M", "S", "v")
+        name: rng.integers(-3, 4, [sizes[size] for size in SHAPES[name]]).astype(float)
+        for name in ("M", "S", "v")
     }
     return {**drawn, "S": drawn["S"] + drawn["S"].T}
 
 
 def agrees(word, nodes, out):
-    """The engine's expectation of `word` is that of the pairings of `nodes`, at all sizes that are tried."""
+    """The engine's expectation of `word` is that of the pairings of `nodes`, at all sizes that are
+    tried.
+    """
     found = moments.expectation(word)
     for sizes in SIZES:
         constants = arrays(sizes)
@@ -66,14 +71,25 @@ def ends(factor):
 
 
 def closed_words(length):
-    """Every word of these factors whose sizes chain to a ring and that is not odd, one of those that rotation and transposition make."""
+    """Every word of these factors whose sizes chain to a ring and that is not odd, one of those
+    that rotation and transposition make.
+    """
     words = [(factor,) for factor in FACTORS]
     for _ in range(length - 1):
-        words = [(*word, factor) for word in words for factor in FACTORS if ends(word[-1])[1] == ends(factor)[0]]
+        words = [
+            (*word, factor)
+            for word in words
+            for factor in FACTORS
+            if ends(word[-1])[1] == ends(factor)[0]
+        ]
     seen = set()
     for word in words:
         counts = Counter(name for name, *_ in word).values()
-        if word in seen or ends(word[-1])[1] != ends(word[0])[0] or any(count % 2 for count in counts):
+        if (
+            word in seen
+            or ends(word[-1])[1] != ends(word[0])[0]
+            or any(count % 2 for count in counts)
+        ):
             continue
         back = tuple((*factor[:3], not factor[3]) for factor in word[::-1])
         seen.update(each[i:] + each[:i] for each in (word, back) for i in range(length))
@@ -81,14 +97,19 @@ def closed_words(length):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("length", "least"), [(6, 80), pytest.param(8, 300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("length", "least"), [(6, 80), pytest.param(8, 300, marks=pytest.mark.slow)]
+)
 def test_every_trace_of_a_few_factors_is_the_count_of_its_pairings(length, least):
-    """Of three matrices, two of one shape; the polynomials are compared, so that one wrong coefficient is seen."""
+    """Of three matrices, two of one shape; the polynomials are compared, so that one wrong
+    coefficient is seen.
+    """
     gaussian = {name: moments.gaussian(name, *SHAPES[name]) for name in ("U", "V", "W")}
     words = 0
     for word in itertools.chain.from_iterable(map(closed_words, range(2, length + 1, 2))):
         product = functools.reduce(
-            operator.matmul, (gaussian[name].T if turned else gaussian[name] for name, *_, turned in word)
+            operator.matmul,
+            (gaussian[name].T if turned else gaussian[name] for name, *_, turned in word),
         )
         found = moments.expectation(moments.trace(product)).value
         assert dict(found.terms) == pairings.trace_polynomial(word), word
@@ -98,7 +119,8 @@ def test_every_trace_of_a_few_factors_is_the_count_of_its_pairings(length, least
 
 @st.composite
 def chains(draw):
-    """A product of eight Gaussian factors at most, whose sizes chain, with some constants between, and whether its trace is taken.
+    """A product of eight Gaussian factors at most, whose sizes chain, with some constants between,
+    and whether its trace is taken.
 
     Its second half has the factors of the first in reverse, so that the word is not odd.
     """
@@ -123,23 +145,32 @@ def chains(draw):
 @given(chains())
 def test_random_products_agree_with_the_pairings(chain):
     factors, traced = chain
-    word = functools.reduce(operator.matmul, (SYMBOLS[name].T if turned else SYMBOLS[name] for name, turned in factors))
+    word = functools.reduce(
+        operator.matmul, (SYMBOLS[name].T if turned else SYMBOLS[name] for name, turned in factors)
+    )
     last = 0 if traced else len(factors)
     labels = [*itertools.pairwise([*range(len(factors)), last])]
-    nodes = [(name, pair[::-1] if turned else pair) for (name, turned), pair in zip(factors, labels, strict=True)]
+    nodes = [
+        (name, pair[::-1] if turned else pair)
+        for (name, turned), pair in zip(factors, labels, strict=True)
+    ]
     agrees(moments.trace(word) if traced else word, nodes, () if traced else (0, last))
 
 
 @st.composite
 def contractions(draw):
-    """Up to eight nodes, Gaussian ones in pairs, whose axes share labels in any way, and some labels as axes.
+    """Up to eight nodes, Gaussian ones in pairs, whose axes share labels in any way, and some
+    labels as axes.
 
     Elementwise powers and diagonals are such.
     """
     labels = {"d": (0, 1, 2), "k": (3, 4)}
     random = draw(st.lists(st.sampled_from(["U", "X", "W"]), min_size=1, max_size=3))
     names = [*random, *random, *draw(st.lists(st.sampled_from(["M", "S", "v"]), max_size=2))]
-    nodes = [(name, tuple(draw(st.sampled_from(labels[size])) for size in SHAPES[name])) for name in names]
+    nodes = [
+        (name, tuple(draw(st.sampled_from(labels[size])) for size in SHAPES[name]))
+        for name in names
+    ]
     used = sorted({label for _, ends in nodes for label in ends})
     out = draw(st.lists(st.sampled_from(used), max_size=2, unique=True))
     return nodes, tuple(out)
@@ -154,7 +185,9 @@ def test_random_contractions_agree_with_the_pairings(contraction):
 
 
 @pytest.mark.integration
-@given(contractions(), st.permutations(range(8)), st.permutations(range(3)), st.permutations((3, 4)))
+@given(
+    contractions(), st.permutations(range(8)), st.permutations(range(3)), st.permutations((3, 4))
+)
 def test_a_word_has_one_form_however_it_is_written(contraction, order, rows, columns):
     """The same nodes in another order, the indices with other names."""
     nodes, out = contraction
@@ -179,14 +212,41 @@ def cubic(edges):
     return contract([S] * len(edges), edges, ())
 
 
-# Connected graphs with three edges at every vertex, so that no count of neighbors tells the vertices apart.
+# Connected graphs with three edges at every vertex, so that no count of neighbors tells the
+# vertices apart.
 CUBIC = {
     "K33": [(a, b) for a in (0, 1, 2) for b in (3, 4, 5)],
     "prism": [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3), (0, 3), (1, 4), (2, 5)],
     "cube": [(a, a ^ bit) for a in range(8) for bit in (1, 2, 4) if a < a ^ bit],
     # Two diamonds joined at both ends: of its vertices only some lie on triangles.
-    "diamonds": [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (4, 5), (4, 6), (5, 6), (5, 7), (6, 7), (3, 4), (7, 0)],
-    "one triangle": [(0, 1), (1, 2), (2, 0), (0, 3), (1, 4), (2, 5), (3, 6), (3, 7), (4, 6), (4, 7), (5, 6), (5, 7)],
+    "diamonds": [
+        (0, 1),
+        (0, 2),
+        (1, 2),
+        (1, 3),
+        (2, 3),
+        (4, 5),
+        (4, 6),
+        (5, 6),
+        (5, 7),
+        (6, 7),
+        (3, 4),
+        (7, 0),
+    ],
+    "one triangle": [
+        (0, 1),
+        (1, 2),
+        (2, 0),
+        (0, 3),
+        (1, 4),
+        (2, 5),
+        (3, 6),
+        (3, 7),
+        (4, 6),
+        (4, 7),
+        (5, 6),
+        (5, 7),
+    ],
 }
 
 
@@ -220,27 +280,39 @@ def wishart(power):
 
 
 def test_eighteen_factors_have_the_narayana_numbers_and_all_pairings():
-    """The highest degree of E tr(U Uᵀ)ⁿ counts planar pairings by the Narayana numbers; at d = k = 1 it is E x^(2n) = (2n - 1)!!."""
+    """The highest degree of E tr(U Uᵀ)ⁿ counts planar pairings by the Narayana numbers; at d = k =
+    1 it is E x^(2n) = (2n - 1)!!.
+    """
     n = 9
     found = moments.expectation(wishart(n))
     assert found.exact(d=1, k=1) == math.prod(range(1, 2 * n, 2))
-    top = moments.orders(found, "w", d=moments.symbol("w"), k=moments.symbol("c") * moments.symbol("w")).leading
+    top = moments.orders(
+        found, "w", d=moments.symbol("w"), k=moments.symbol("c") * moments.symbol("w")
+    ).leading
     narayana = [math.comb(n, r) * math.comb(n, r - 1) // n for r in range(1, n + 1)]
-    assert [top.value.terms[(("c", r),) if r > 1 else (("c", 1),)] for r in range(1, n + 1)] == narayana
+    assert [
+        top.value.terms[(("c", r),) if r > 1 else (("c", 1),)] for r in range(1, n + 1)
+    ] == narayana
 
 
 def test_two_layers_of_sixteen_factors_do_not_know_the_order_of_their_widths():
-    """Traces of powers of a product of Gaussian matrices have that symmetry (Ipsen and Kieburg, 2014)."""
+    """Traces of powers of a product of Gaussian matrices have that symmetry (Ipsen and Kieburg,
+    2014).
+    """
     first, second = moments.gaussian("W1", "d1", "d0"), moments.gaussian("W2", "d2", "d1")
     product = second @ first
     found = moments.expectation(moments.trace(moments.matrix_power(product @ product.T, 4)))
     assert found.exact(d0=1, d1=1, d2=1) == 105**2
-    assert len({found.exact(d0=a, d1=b, d2=c) for a, b, c in itertools.permutations((2, 3, 5))}) == 1
+    assert (
+        len({found.exact(d0=a, d1=b, d2=c) for a, b, c in itertools.permutations((2, 3, 5))}) == 1
+    )
 
 
 @pytest.mark.parametrize("power", [1, 2, 3, 4])
 def test_the_squared_norm_moves_a_word_by_its_degree(power):
-    """E[‖U‖² f] = (d k + deg f) E f for a homogeneous f, by integration by parts in the radius alone."""
+    """E[‖U‖² f] = (d k + deg f) E f for a homogeneous f, by integration by parts in the radius
+    alone.
+    """
     u, word = moments.gaussian("U", "d", "k"), wishart(power)
     d, k = moments.symbol("d"), moments.symbol("k")
     mean = moments.expectation(word)
@@ -264,12 +336,18 @@ def test_some_matrices_are_averaged_over_with_the_others_given():
     word = moments.trace(w @ u @ u.T @ w.T @ S) + moments.trace(w) * moments.squared_norm(u)
     given = moments.expectation(word, over="W")
     assert given == moments.trace(S) * moments.squared_norm(u)
-    assert moments.expectation(given) == moments.expectation(word) == moments.expectation(word, over=("U", "W"))
+    assert (
+        moments.expectation(given)
+        == moments.expectation(word)
+        == moments.expectation(word, over=("U", "W"))
+    )
     within, between = moments.variance(word, over=["W"]), moments.variance(given)
     assert set(within.symbols) == {"S", "U"}
     assert moments.expectation(within) + between == moments.variance(word)
     assert moments.total_variance(w @ u, over="W") == moments.symbol("d") * moments.squared_norm(u)
-    with pytest.raises(ValueError, match=r"^The word has no Gaussian symbol S, x to average over; it has U, W\.$"):
+    with pytest.raises(
+        ValueError, match=r"^The word has no Gaussian symbol S, x to average over; it has U, W\.$"
+    ):
         moments.expectation(word, over=("x", "U", "S"))
 
 
@@ -291,11 +369,16 @@ def test_an_odd_word_is_zero_at_once():
     assert moments.expectation(long).shape == ("n", "n")
 
 
-@pytest.mark.filterwarnings("ignore::specjax.moments.expectation.LongWordWarning")  # which a busy machine earns
+@pytest.mark.filterwarnings(
+    "ignore::specjax.moments.expectation.LongWordWarning"
+)  # which a busy machine earns
 def test_a_word_of_different_constants_is_refused_with_its_time():
     u = moments.gaussian("U", "d", "d")
     word = u
     for n in range(9):
         word = word @ moments.constant(f"A{n}", "d", "d") @ u
-    with pytest.raises(ValueError, match="of 10 Gaussian factors, after 3 of 5 pairings, more than most=99 different"):
+    with pytest.raises(
+        ValueError,
+        match="of 10 Gaussian factors, after 3 of 5 pairings, more than most=99 different",
+    ):
         moments.expectation(moments.trace(word), most=99)

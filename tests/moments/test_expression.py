@@ -20,7 +20,9 @@ def test_words_are_equal_up_to_rotation_transposition_and_order():
     a, b = moments.constant("A", "d", "d"), moments.constant("B", "d", "d")
     assert moments.trace(a @ b @ U @ U.T) == moments.trace(U @ U.T @ b.T @ a.T)
     assert (a @ b).T == b.T @ a.T != a.T @ b.T
-    assert moments.trace(a @ b) * moments.trace(U @ U.T) == moments.trace(U.T @ U) * moments.trace(b @ a)
+    assert moments.trace(a @ b) * moments.trace(U @ U.T) == moments.trace(U.T @ U) * moments.trace(
+        b @ a
+    )
     assert a + b - a == b
     assert M.T == M
     assert a != a.T
@@ -39,7 +41,12 @@ def test_values_by_einsum_are_those_of_numpy():
     rng = np.random.default_rng(0)
     phi, m = rng.normal(size=(3, 4)), rng.normal(size=(3, 3))
     m = m + m.T
-    word = 2 * M @ PHI @ PHI.T + D * moments.trace(M) * moments.identity("d") - 3 * M**2 + moments.ones("d", "d")
+    word = (
+        2 * M @ PHI @ PHI.T
+        + D * moments.trace(M) * moments.identity("d")
+        - 3 * M**2
+        + moments.ones("d", "d")
+    )
     wanted = 2 * m @ phi @ phi.T + 3 * np.trace(m) * np.eye(3) - 3 * m**2 + 1
     np.testing.assert_allclose(word(M=m, Phi=phi), wanted, rtol=1e-13)
     np.testing.assert_allclose(word[2, 1](M=m, Phi=phi), wanted[2, 1], rtol=1e-13)
@@ -55,7 +62,9 @@ def test_values_broadcast_over_sizes_and_differentiate_in_scales():
     u = moments.gaussian("U", "d", "k", variance=sigma**2)
     found = moments.expectation(moments.trace(u @ u.T @ u @ u.T))  # σ⁴ d k (d + k + 1)
     d, k = jnp.arange(1, 4)[:, None], jnp.arange(2, 6)
-    np.testing.assert_array_equal(jax.jit(found)(d=d, k=k, sigma=2.0), 16 * (d * k[None] * (d + k[None] + 1)))
+    np.testing.assert_array_equal(
+        jax.jit(found)(d=d, k=k, sigma=2.0), 16 * (d * k[None] * (d + k[None] + 1))
+    )
     slope = jax.grad(lambda s: found(d=3, k=4, sigma=s))(0.5)
     np.testing.assert_allclose(slope, 4 * 0.5**3 * 96, rtol=1e-14)
     matrix = moments.expectation(u @ u.T)
@@ -102,7 +111,10 @@ def test_numbers_are_the_simplest_fractions_that_were_written():
 def test_expressions_print_as_they_are_written():
     gradient = (U @ U.T - M) @ U
     found = moments.expectation(gradient @ gradient.T)
-    assert str(found) == "k M M + (-2 d k - 2 k^2 - 2 k) M + (3 d k^2 + d^2 k + k^3 + 3 d k + 3 k^2 + 4 k) I"
+    assert (
+        str(found)
+        == "k M M + (-2 d k - 2 k^2 - 2 k) M + (3 d k^2 + d^2 k + k^3 + 3 d k + 3 k^2 + 4 k) I"
+    )
     assert str(moments.trace(PHI @ PHI.T) ** 2 / 2) == "1/2 tr(Phi Phiᵀ)^2"
     assert str(moments.variance(U @ U.T)) == "k I[i,j] + k"
     assert str((PHI**2).sum(1)) == "(Σ_a Phi[i,a]^2)"
@@ -110,7 +122,9 @@ def test_expressions_print_as_they_are_written():
     assert str(moments.trace(M) - moments.trace(M)) == "0"
     assert (moments.trace(PHI @ PHI.T) / 2).latex() == r"\frac{1}{2} \mathrm{tr}(\Phi \Phi^{\top})"
     assert moments.expectation(U @ U.T @ U @ U.T).latex() == "(d k + k^{2} + k) I"
-    assert (moments.symbol("sigma_w") / moments.symbol("d0")).text(latex=True) == r"d_{0}^{-1} \sigma_{w}"
+    assert (moments.symbol("sigma_w") / moments.symbol("d0")).text(
+        latex=True
+    ) == r"d_{0}^{-1} \sigma_{w}"
 
 
 def test_every_term_can_be_dropped():
@@ -136,7 +150,9 @@ def test_the_powers_of_a_growing_size_add_up_to_the_whole():
     # A size that is not named is fixed, and a size along which it grows needs no other name.
     assert moments.orders(found, "k").exponent == 3
     assert moments.orders(found, "w", d=w, k=w**2).correction[0] == 6
-    assert str(moments.orders(moments.expectation(U @ U.T @ U @ U.T), "k")) == "k^2  I\nk^1  (d + 1) I"
+    assert (
+        str(moments.orders(moments.expectation(U @ U.T @ U @ U.T), "k")) == "k^2  I\nk^1  (d + 1) I"
+    )
     # Leading terms that cancel at one ratio leave the next.
     assert moments.orders((D**2 - K**2 + D) * moments.ones(), "w", d=w, k=w).exponent == 1
 
@@ -145,87 +161,153 @@ SQUARE = moments.gaussian("W", "d", "d")
 BAD = [
     (
         lambda: U @ U,
-        "The sizes of a product do not chain: shapes ('d', 'k') and ('d', 'k'); transpose one of them with .T.",
+        (
+            "The sizes of a product do not chain: shapes ('d', 'k') and ('d', 'k'); transpose one"
+            " of them with .T."
+        ),
     ),
     (lambda: moments.trace(U), "A trace is one of a square matrix, got shape ('d', 'k')."),
     (lambda: moments.diagonal(U), "A diagonal is one of a square matrix, got shape ('d', 'k')."),
-    (lambda: moments.matrix_power(U, 2), "A power is one of a square matrix, got shape ('d', 'k')."),
-    (lambda: moments.matrix_power(SQUARE, -1), "A power of a matrix that is polynomial is at least 0, got -1."),
+    (
+        lambda: moments.matrix_power(U, 2),
+        "A power is one of a square matrix, got shape ('d', 'k').",
+    ),
+    (
+        lambda: moments.matrix_power(SQUARE, -1),
+        "A power of a matrix that is polynomial is at least 0, got -1.",
+    ),
     (
         lambda: U + U.T,
-        "A sum needs equal shapes, got ('d', 'k') and ('k', 'd'); a number times a matrix is 2 * identity(size).",
+        (
+            "A sum needs equal shapes, got ('d', 'k') and ('k', 'd'); a number times a matrix is 2"
+            " * identity(size)."
+        ),
     ),
     (
         lambda: SQUARE - 1,
-        "A sum needs equal shapes, got ('d', 'd') and (); a number times a matrix is 2 * identity(size).",
+        (
+            "A sum needs equal shapes, got ('d', 'd') and (); a number times a matrix is 2 *"
+            " identity(size)."
+        ),
     ),
     (
         lambda: U * U.T,
-        "An elementwise product needs equal shapes, got ('d', 'k') and ('k', 'd'); matrices take @.",
+        (
+            "An elementwise product needs equal shapes, got ('d', 'k') and ('k', 'd'); matrices"
+            " take @."
+        ),
     ),
     (
         lambda: moments.trace(SQUARE) @ U,
         "A product needs matrices or vectors, got shapes () and ('d', 'k'); numbers take *.",
     ),
-    (lambda: U[0, 1, 2], "An entry of shape ('d', 'k') has up to 2 places, each counted from 0 or ':', got (0, 1, 2)."),
-    (lambda: U[-1], "An entry of shape ('d', 'k') has up to 2 places, each counted from 0 or ':', got (-1,)."),
+    (
+        lambda: U[0, 1, 2],
+        (
+            "An entry of shape ('d', 'k') has up to 2 places, each counted from 0 or ':', got (0,"
+            " 1, 2)."
+        ),
+    ),
+    (
+        lambda: U[-1],
+        "An entry of shape ('d', 'k') has up to 2 places, each counted from 0 or ':', got (-1,).",
+    ),
     (
         lambda: U[0:2],
-        "An entry of shape ('d', 'k') has up to 2 places, each counted from 0 or ':', got (slice(0, 2, None),).",
+        (
+            "An entry of shape ('d', 'k') has up to 2 places, each counted from 0 or ':', got"
+            " (slice(0, 2, None),)."
+        ),
     ),
     (
         lambda: moments.identity("d")(d=2.5),
-        "The size d is the length of an axis of the result, one whole number of at least 0, got 2.5.",
+        (
+            "The size d is the length of an axis of the result, one whole number of at least 0, got"
+            " 2.5."
+        ),
     ),
     (
         lambda: moments.identity("d")(d=np.array([2, 3])),
-        "The size d is the length of an axis of the result, one whole number of at least 0, got [2 3].",
+        (
+            "The size d is the length of an axis of the result, one whole number of at least 0, got"
+            " [2 3]."
+        ),
     ),
     (lambda: moments.gaussian("V", 2, 3)[2], "An axis of size 2 has the places 0 to 1, got 2."),
     (lambda: U.sum(2), "An expression of shape ('d', 'k') has no axis 2."),
     (lambda: U / U, "This is no polynomial in sizes and scales alone: U."),
     (lambda: U**-1, "This is no polynomial in sizes and scales alone: U."),
     (lambda: D / (D + K), "Only one monomial has the power -1, got d + k."),
-    (lambda: (2 * K) ** Fraction(1, 2), "2 has no rational power 1/2; give the whole scale a name of its own."),
+    (
+        lambda: (2 * K) ** Fraction(1, 2),
+        "2 has no rational power 1/2; give the whole scale a name of its own.",
+    ),
     (lambda: U * float("nan"), "Coefficients are finite numbers, got nan."),
-    (lambda: moments.gaussian("U 1", "d"), 'A name is an identifier such as "d", "d0" or "Phi", got \'U 1\'.'),
-    (lambda: moments.gaussian("U", "d", 0), "A size is a name or an int of at least 1, got 0 in the shape of 'U'."),
+    (
+        lambda: moments.gaussian("U 1", "d"),
+        'A name is an identifier such as "d", "d0" or "Phi", got \'U 1\'.',
+    ),
+    (
+        lambda: moments.gaussian("U", "d", 0),
+        "A size is a name or an int of at least 1, got 0 in the shape of 'U'.",
+    ),
     (
         lambda: moments.constant("M", "d", "k", symmetric=True),
         "A symmetric constant is a square matrix, got 'M' of shape ('d', 'k').",
     ),
     (
         lambda: U @ moments.gaussian("U", "k", "d"),
-        "Two different symbols have the name 'U': Gaussian of shape ('d', 'k'), variance 1 and Gaussian of shape ('k', 'd'), variance 1.",
+        (
+            "Two different symbols have the name 'U': Gaussian of shape ('d', 'k'), variance 1 and"
+            " Gaussian of shape ('k', 'd'), variance 1."
+        ),
     ),
     (
         lambda: moments.gaussian("X", "n", "d", covariance={1: PHI}),
-        "The covariance along axis 1 must be a symmetric constant; make it with constant(name, size, size, symmetric=True).",
+        (
+            "The covariance along axis 1 must be a symmetric constant; make it with constant(name,"
+            " size, size, symmetric=True)."
+        ),
     ),
     (
         lambda: moments.gaussian("X", "n", "d", covariance={0: M}),
         "The covariance along axis 0 must have its size n, got shape ('d', 'd').",
     ),
-    (lambda: U(d=2, k=3), "An expression has a value after `expectation`, and the symbols U are random."),
+    (
+        lambda: U(d=2, k=3),
+        "An expression has a value after `expectation`, and the symbols U are random.",
+    ),
     (
         lambda: M[0, 3](M=np.eye(3)),
         "The expression has the entry at place 3 of an axis of M, which here has the size 3.",
     ),
     (
         lambda: moments.identity("d")[3](d=2),
-        "The expression has the entry at place 3 of an axis of the identity, which here has the size 2.",
+        (
+            "The expression has the entry at place 3 of an axis of the identity, which here has the"
+            " size 2."
+        ),
     ),
-    (lambda: (K**0.5 * moments.ones()).exact(k=4), "The expression has roots of k; call it for a float64 value."),
+    (
+        lambda: (K**0.5 * moments.ones()).exact(k=4),
+        "The expression has roots of k; call it for a float64 value.",
+    ),
     (lambda: moments.trace(M)(), "A value needs M; got nothing."),
     (lambda: moments.expectation(U @ U.T)(k=2), "A value needs d; got k."),
     (
         lambda: (M @ PHI)(M=np.eye(3), Phi=np.ones((2, 4))),
         "Phi has the shape ('d', 'k') with d = 3, got an array of shape (2, 4).",
     ),
-    (lambda: moments.trace(M)(M=np.ones(3)), "M has the shape ('d', 'd'), got an array of shape (3,)."),
+    (
+        lambda: moments.trace(M)(M=np.ones(3)),
+        "M has the shape ('d', 'd'), got an array of shape (3,).",
+    ),
     (
         lambda: moments.trace(M).exact(),
-        "An exact value is that of a scalar without symbols left; call the expression for a float64 one.",
+        (
+            "An exact value is that of a scalar without symbols left; call the expression for a"
+            " float64 one."
+        ),
     ),
     (
         lambda: moments.expectation(moments.squared_norm(U)).exact(d=2, k=0.5),
@@ -236,7 +318,10 @@ BAD = [
         "A covariance entry by entry needs equal shapes, got ('d', 'k') and ('k', 'd').",
     ),
     (lambda: moments.orders(0 * U, "w"), "An expression that is zero has no order of growth."),
-    (lambda: moments.orders(K * moments.identity("d"), "w", n=1), "The expression has no n; it has k."),
+    (
+        lambda: moments.orders(K * moments.identity("d"), "w", n=1),
+        "The expression has no n; it has k.",
+    ),
 ]
 
 
@@ -250,7 +335,10 @@ def test_a_wrong_call_is_refused_in_one_sentence(call, message):
 @pytest.mark.usefixtures("unchecked")
 def test_several_words_at_once_are_mapped():
     with pytest.raises(
-        TypeError, match=r"^An expectation is that of an Expression, got tuple; of several at once, jax.tree.map"
+        TypeError,
+        match=(
+            r"^An expectation is that of an Expression, got tuple; of several at once, jax.tree.map"
+        ),
     ):
         moments.expectation((U, U))
     assert jax.tree.map(moments.expectation, (U, U @ U.T)) == (0 * U, K * moments.identity("d"))

@@ -30,24 +30,34 @@ def gram_of_layers(depth):
 @pytest.mark.integration
 @pytest.mark.parametrize("depth", range(1, 7))
 def test_theorem_2_at_every_depth_and_layer(depth):
-    """Every entry of E[G_i G_iᵀ] of a deep linear network, and its target-free part at float64's rounding."""
+    """Every entry of E[G_i G_iᵀ] of a deep linear network, and its target-free part at float64's
+    rounding.
+    """
     for layer, word in enumerate(gram_of_layers(depth), 1):
         found = moments.expectation(word)
         for dims in DIMS:
             target = RNG.normal(size=(dims[depth], dims[0]))
             sizes = {f"d{i}": size for i, size in enumerate(dims[: depth + 1])}
-            wanted = np.asarray(linear_theory.expected_outer_product(dims[: depth + 1], target, layer))
-            np.testing.assert_allclose(found(**sizes, target=target), wanted, rtol=1e-12, atol=1e-12 * wanted.max())
+            wanted = np.asarray(
+                linear_theory.expected_outer_product(dims[: depth + 1], target, layer)
+            )
+            np.testing.assert_allclose(
+                found(**sizes, target=target), wanted, rtol=1e-12, atol=1e-12 * wanted.max()
+            )
 
 
 @pytest.mark.parametrize("depth", range(1, 7))
 def test_corollary_2_the_exponents_of_the_noise(depth):
-    """With d_0 and d_L fixed and a common inner width; the part without Φ is what is left of an entry at Φ = 0."""
+    """With d_0 and d_L fixed and a common inner width; the part without Φ is what is left of an
+    entry at Φ = 0.
+    """
     w = moments.symbol("w")
     for layer, word in enumerate(gram_of_layers(depth), 1):
         entry = moments.expectation(word)[0, 0]
         noise = sum((part for part in entry.parts() if not part.symbols), start=0 * entry)
-        grown = moments.orders(noise, "w", **{f"d{i}": w for i in range(1, depth)} if depth > 1 else {"d0": 1})
+        grown = moments.orders(
+            noise, "w", **{f"d{i}": w for i in range(1, depth)} if depth > 1 else {"d0": 1}
+        )
         assert grown.exponent == linear_theory.noise_exponent(depth, layer)
 
 
@@ -59,7 +69,9 @@ def test_theorem_1_and_the_moments_of_wishart_matrices():
     drawn = RNG.normal(size=(5, 5))
     drawn = drawn + drawn.T
     k = np.array([1, 2, 400])
-    np.testing.assert_allclose(found(m=drawn, k=k), matrix_factorization.expected_outer_product(drawn, k), rtol=1e-12)
+    np.testing.assert_allclose(
+        found(m=drawn, k=k), matrix_factorization.expected_outer_product(drawn, k), rtol=1e-12
+    )
     for power, alpha in enumerate(wishart.wishart_moments(9, k), 1):
         mean = moments.expectation(moments.matrix_power(u @ u.T, power)[0, 0])
         np.testing.assert_array_equal(mean(d=9, k=k), alpha)
@@ -69,7 +81,9 @@ def test_theorem_1_and_the_moments_of_wishart_matrices():
 
 
 def test_corollary_1_entry_by_entry():
-    """α₃ δ_ij - 2 α₂ M_ij + k (M²)_ij for entries that are words of their own, of order k³ on and k² off the diagonal."""
+    """α₃ δ_ij - 2 α₂ M_ij + k (M²)_ij for entries that are words of their own, of order k³ on and
+    k² off the diagonal.
+    """
     u, target = moments.gaussian("u", "d", "k"), moments.constant("m", "d", "d", symmetric=True)
     gradient = (u @ u.T - target) @ u
     drawn = RNG.normal(size=(4, 4))
@@ -84,10 +98,18 @@ def test_corollary_1_entry_by_entry():
 
 @pytest.mark.integration
 def test_the_batch_biases_of_table_c7():
-    """What 8000 inputs add: to G₁ 17.02 on and 2.092 off the diagonal, by the averages at one input and those of Theorem 3."""
-    found = statistics.batch_bias(table_c7.D0, table_c7.D1, table_c7.D2, table_c7.NORM_SQUARED, table_c7.PAPER_SAMPLES)
-    assert float(found.sel(row="g2_coefficient")) == pytest.approx((20 * 27 / 2 - 20 / 4) / 8000, rel=1e-12)
-    assert float(found.sel(row="g1_diagonal")) == pytest.approx((138_524.85 - 2364.78) / 8000, abs=1e-4)
+    """What 8000 inputs add: to G₁ 17.02 on and 2.092 off the diagonal, by the averages at one input
+    and those of Theorem 3.
+    """
+    found = statistics.batch_bias(
+        table_c7.D0, table_c7.D1, table_c7.D2, table_c7.NORM_SQUARED, table_c7.PAPER_SAMPLES
+    )
+    assert float(found.sel(row="g2_coefficient")) == pytest.approx(
+        (20 * 27 / 2 - 20 / 4) / 8000, rel=1e-12
+    )
+    assert float(found.sel(row="g1_diagonal")) == pytest.approx(
+        (138_524.85 - 2364.78) / 8000, abs=1e-4
+    )
     assert float(found.sel(row="g1_off_diagonal")) == pytest.approx(
         (105_300 / (2 * np.pi) - 300 / (4 * np.pi)) / 8000, rel=1e-12
     )

@@ -1,4 +1,6 @@
-"""Averages over orthogonal matrices against the inverse Gram matrix of all pairings, known moments, and draws."""
+"""Averages over orthogonal matrices against the inverse Gram matrix of all pairings, known moments,
+and draws.
+"""
 
 import math
 import re
@@ -24,7 +26,9 @@ def loops(p, q):
     """The components of the graph that has both pairings as edges."""
     ends = np.array([*p, *q]).T
     count = 2 * len(p)
-    return connected_components(coo_array((np.ones(count), ends), shape=(count, count)), directed=False)[0]
+    return connected_components(
+        coo_array((np.ones(count), ends), shape=(count, count)), directed=False
+    )[0]
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -43,7 +47,9 @@ def test_eight_factors_invert_the_gram_matrix_exactly_at_sizes_that_it_was_not_s
     n = 23
     row = [Fraction(n) ** loops(every[0], q) for q in every]
     for r in every[::13]:
-        total = sum(x * weingarten(4).at(loop_lengths(q, r), n) for x, q in zip(row, every, strict=True))
+        total = sum(
+            x * weingarten(4).at(loop_lengths(q, r), n) for x, q in zip(row, every, strict=True)
+        )
         assert total == (r == every[0])
 
 
@@ -52,7 +58,10 @@ def test_the_weingarten_functions_of_four_and_six_factors_are_those_of_the_liter
     """Collins and Śniady (2006), Section 3 and the table of Collins and Matsumoto (2009)."""
     two, three = weingarten(2), weingarten(3)
     below = n * (n - 1) * (n + 2)
-    assert [two.at(lengths, n) for lengths in ((1, 1), (2,))] == [Fraction(n + 1, below), Fraction(-1, below)]
+    assert [two.at(lengths, n) for lengths in ((1, 1), (2,))] == [
+        Fraction(n + 1, below),
+        Fraction(-1, below),
+    ]
     below = n * (n - 1) * (n - 2) * (n + 2) * (n + 4)
     assert three.at((1, 1, 1), n) == Fraction(n**2 + 3 * n - 2, below)
     assert three.at((2, 1), n) == Fraction(-(n + 2), below)
@@ -63,7 +72,9 @@ def test_the_weingarten_functions_of_four_and_six_factors_are_those_of_the_liter
 def test_an_entry_is_one_of_a_point_on_the_sphere(k):
     found = moments.haar_expectation(Q[0, 1] ** (2 * k))
     for n in (k, 9, 100):
-        assert found.exact(n=n) == Fraction(math.prod(range(1, 2 * k, 2)), math.prod(range(n, n + 2 * k, 2)))
+        assert found.exact(n=n) == Fraction(
+            math.prod(range(1, 2 * k, 2)), math.prod(range(n, n + 2 * k, 2))
+        )
 
 
 @cache
@@ -87,7 +98,10 @@ def test_orthogonality_is_known():
     assert moments.haar_expectation(Q @ A @ Q).numerator == A.T
     assert str(moments.haar_expectation(Q @ A @ Q)) == "Aᵀ / n"
     assert str(moments.haar_expectation(Q @ A @ Q.T)) == "tr(A) I / n"
-    assert str(moments.haar_expectation(Q[0, 0] ** 2 * Q[1, 1] ** 2)) == "(n + 1) / ((n - 1) n (n + 2))"
+    assert (
+        str(moments.haar_expectation(Q[0, 0] ** 2 * Q[1, 1] ** 2))
+        == "(n + 1) / ((n - 1) n (n + 2))"
+    )
     assert moments.haar_expectation(Q[0, 0] ** 4).latex() == r"\frac{3}{n (n + 2)}"
 
 
@@ -106,14 +120,15 @@ def test_a_gaussian_matrix_forgets_the_rotation_of_its_rows():
     a = np.random.default_rng(0).normal(size=(4, 4))
     np.testing.assert_allclose(found(A=a, m=3), moments.expectation(other)(A=a, m=3), rtol=1e-13)
     product = moments.haar("P", "m") @ x.T @ Q
-    assert moments.haar_expectation(moments.trace(product @ product.T)).numerator == moments.expectation(
-        moments.squared_norm(x)
-    )
+    assert moments.haar_expectation(
+        moments.trace(product @ product.T)
+    ).numerator == moments.expectation(moments.squared_norm(x))
 
 
 def test_a_size_that_is_a_number_gives_the_same_numbers():
     word, fixed = (
-        moments.trace(q @ A2 @ q.T @ A2) ** 2 for q, A2 in ((Q, A), (moments.haar("Q", 5), moments.constant("A", 5, 5)))
+        moments.trace(q @ A2 @ q.T @ A2) ** 2
+        for q, A2 in ((Q, A), (moments.haar("Q", 5), moments.constant("A", 5, 5)))
     )
     a = np.random.default_rng(1).normal(size=(5, 5))
     symbolic, numeric = moments.haar_expectation(word), moments.haar_expectation(fixed)
@@ -156,29 +171,44 @@ def test_quotients_are_added_and_multiplied():
     ):
         np.testing.assert_allclose(found(n=n), wanted, rtol=1e-13)
     x = moments.gaussian("X", "n", "n")
-    assert str(moments.haar_expectation(Q @ A @ Q.T) - moments.expectation(x @ A @ x.T)) == "((-n + 1) tr(A) I) / n"
-    assert (moments.expectation(x @ x.T) - N * moments.haar_expectation(Q @ Q.T)).numerator.terms == {}
+    assert (
+        str(moments.haar_expectation(Q @ A @ Q.T) - moments.expectation(x @ A @ x.T))
+        == "((-n + 1) tr(A) I) / n"
+    )
+    assert (
+        moments.expectation(x @ x.T) - N * moments.haar_expectation(Q @ Q.T)
+    ).numerator.terms == {}
     assert (N * second).below == (fourth - fourth).below == ()
     assert (fourth + second).least == (("n", 2),)
 
 
 def test_the_orders_of_a_quotient_are_its_expansion():
-    """3/(n (n + 2)) = 3/n² - 6/n³ + 12/n⁴ - …; two orders are kept, and the third is the size of what is left."""
+    """3/(n (n + 2)) = 3/n² - 6/n³ + 12/n⁴ - …; two orders are kept, and the third is the size of
+    what is left.
+    """
     fourth = moments.haar_expectation(Q[0, 0] ** 4)
     grown = moments.orders(fourth, "n")
     assert [(power, part.value) for power, part in grown.parts] == [(-2, 3), (-3, -6)]
     n = 10_000
-    assert fourth.exact(n=n) - (Fraction(3, n**2) - Fraction(6, n**3)) == pytest.approx(12 / n**4, rel=1e-3)
+    assert fourth.exact(n=n) - (Fraction(3, n**2) - Fraction(6, n**3)) == pytest.approx(
+        12 / n**4, rel=1e-3
+    )
     # A denominator of one power ends, and a ratio of sizes stays.
-    assert [power for power, _ in moments.orders(moments.haar_expectation(Q @ A @ Q.T), "n").parts] == [-1]
+    assert [
+        power for power, _ in moments.orders(moments.haar_expectation(Q @ A @ Q.T), "n").parts
+    ] == [-1]
     w, c = moments.symbol("w"), moments.symbol("c")
     assert str(moments.orders(fourth, "w", n=c * w).leading) == "3 c^(-2)"
-    with pytest.raises(ValueError, match=r"^Only one monomial has the power -1, got c\^2 \+ 2 c \+ 1\.$"):
+    with pytest.raises(
+        ValueError, match=r"^Only one monomial has the power -1, got c\^2 \+ 2 c \+ 1\.$"
+    ):
         moments.orders(fourth, "w", n=(c + 1) * w)
 
 
 def gaussian_instead(word):
-    """The word with an independent N(0, 1/n) entry for each of Q: what it tends to, and is near at no small n."""
+    """The word with an independent N(0, 1/n) entry for each of Q: what it tends to, and is near at
+    no small n.
+    """
     return word(moments.gaussian("Q", "n", "n", variance=1 / N))
 
 
@@ -187,7 +217,12 @@ WORDS = {
     "six, two traces": lambda q: (
         moments.trace(q @ A @ q.T @ B) * moments.trace(q @ A @ q @ B) * moments.trace(q @ q @ A)
     ),
-    "eight": lambda q: moments.trace(moments.matrix_power(q @ A @ q.T @ B, 2)) * moments.trace(q @ A @ q.T @ B) ** 2,
+    "eight": (
+        lambda q: (
+            moments.trace(moments.matrix_power(q @ A @ q.T @ B, 2))
+            * moments.trace(q @ A @ q.T @ B) ** 2
+        )
+    ),
     "an entry": lambda q: (q @ A @ q.T)[0, 1] ** 2,
     "a diagonal": lambda q: (moments.diagonal(q @ A @ q.T) ** 2).sum(),
 }
@@ -195,7 +230,8 @@ WORDS = {
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "eight" else name for name in WORDS]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name == "eight" else name for name in WORDS],
 )
 @pytest.mark.usefixtures("x64")
 def test_words_have_the_mean_of_draws_and_gaussian_matrices_do_not(name):
@@ -207,13 +243,18 @@ def test_words_have_the_mean_of_draws_and_gaussian_matrices_do_not(name):
     trace = lambda m: np.trace(m, axis1=1, axis2=2)  # noqa: E731
     values = {
         "four": lambda: trace(turned @ b @ mixed @ b),
-        "six, two traces": lambda: trace(turned @ b) * trace(draws @ a @ draws @ b) * trace(draws @ draws @ a),
+        "six, two traces": (
+            lambda: trace(turned @ b) * trace(draws @ a @ draws @ b) * trace(draws @ draws @ a)
+        ),
         "eight": lambda: trace(turned @ b @ turned @ b) * trace(turned @ b) ** 2,
         "an entry": lambda: turned[:, 0, 1] ** 2,
         "a diagonal": lambda: (np.diagonal(turned, axis1=1, axis2=2) ** 2).sum(1),
     }[name]()
     error = values.std() / math.sqrt(count)
-    forms = moments.haar_expectation(WORDS[name](Q)), moments.expectation(gaussian_instead(WORDS[name]))
+    forms = (
+        moments.haar_expectation(WORDS[name](Q)),
+        moments.expectation(gaussian_instead(WORDS[name])),
+    )
     right, wrong = jax.jit(lambda a, b: [form(A=a, B=b) for form in forms])(a, b)
     assert abs(values.mean() - float(right)) < 4 * error
     assert abs(values.mean() - float(wrong)) > 8 * error
@@ -221,7 +262,10 @@ def test_words_have_the_mean_of_draws_and_gaussian_matrices_do_not(name):
 
 SQUARES = {
     "an entry": (lambda q: (q @ A @ q.T @ B)[0, 1], lambda product: product[:, 0, 1]),
-    "a trace": (lambda q: moments.trace(q @ A @ q.T @ B), lambda product: np.trace(product, axis1=1, axis2=2)),
+    "a trace": (
+        lambda q: moments.trace(q @ A @ q.T @ B),
+        lambda product: np.trace(product, axis1=1, axis2=2),
+    ),
 }
 
 
@@ -242,8 +286,13 @@ def test_the_variance_of_words_is_that_of_draws_and_of_gaussian_matrices_it_is_a
     assert abs(squares.mean() - float(moments.variance(gaussian)(**arrays))) > 8 * error
 
 
-TOO_SMALL = "The word has up to 8 factors of an orthogonal matrix, and its average is known for matrices of 4 rows or more, got 3."
-BY_HAAR = "The word has the orthogonal matrices Q; average it by haar_expectation, and haar_variance."
+TOO_SMALL = (
+    "The word has up to 8 factors of an orthogonal matrix, and its average is known for matrices of"
+    " 4 rows or more, got 3."
+)
+BY_HAAR = (
+    "The word has the orthogonal matrices Q; average it by haar_expectation, and haar_variance."
+)
 EIGHT = moments.trace(Q) ** 8
 BAD = [
     (lambda: power_of_the_trace(8)(n=3), TOO_SMALL),
@@ -260,12 +309,21 @@ BAD = [
         lambda: moments.orders(moments.haar_expectation(Q[0, 0] ** 2), "w", k=3),
         "The expression has no k; it has n.",
     ),
-    (lambda: Q(n=3), "An expression has a value after `expectation`, and the symbols Q are random."),
+    (
+        lambda: Q(n=3),
+        "An expression has a value after `expectation`, and the symbols Q are random.",
+    ),
     (
         lambda: Q @ moments.constant("Q", "n", "n"),
-        "Two different symbols have the name 'Q': orthogonal of shape ('n', 'n') and constant of shape ('n', 'n').",
+        (
+            "Two different symbols have the name 'Q': orthogonal of shape ('n', 'n') and constant"
+            " of shape ('n', 'n')."
+        ),
     ),
-    (lambda: moments.haar("Q", 0), "A size is a name or an int of at least 1, got 0 in the shape of 'Q'."),
+    (
+        lambda: moments.haar("Q", 0),
+        "A size is a name or an int of at least 1, got 0 in the shape of 'Q'.",
+    ),
 ]
 
 
@@ -279,6 +337,9 @@ def test_a_wrong_call_is_refused_in_one_sentence(call, message):
 def test_a_word_that_is_too_long_is_refused_with_its_time():
     with pytest.raises(
         ValueError,
-        match=r"^A term has 12 factors of the orthogonal matrix Q, more than most=10: .* take up to .* minutes; ",
+        match=(
+            r"^A term has 12 factors of the orthogonal matrix Q, more than most=10: .* take up to"
+            r" .* minutes; "
+        ),
     ):
         moments.haar_expectation(moments.trace(Q) ** 12)

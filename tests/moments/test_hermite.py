@@ -1,4 +1,6 @@
-"""Hermite series against kernels in closed form, and their bounds against what is really left out."""
+"""Hermite series against kernels in closed form, and their bounds against what is really left
+out.
+"""
 
 import math
 import re
@@ -24,12 +26,16 @@ def test_the_arc_cosine_kernel_lies_within_the_bound(degree):
     assert (np.abs(left) <= bound).all()
     # At ρ = 1 all of the tail is left out, and nothing else.
     assert left[-1] == pytest.approx(bound[-1], rel=1e-6)
-    assert (series.mean, series.second) == pytest.approx((1 / math.sqrt(2 * math.pi), 0.5), rel=1e-13)
+    assert (series.mean, series.second) == pytest.approx(
+        (1 / math.sqrt(2 * math.pi), 0.5), rel=1e-13
+    )
 
 
 @pytest.mark.parametrize("v", [0.2, 1.0, 6.0])
 def test_the_kernel_of_erf_is_an_arcsine_at_every_variance(v):
-    """Williams (1997): E erf(s) erf(t) = (2/π) arcsin(2vρ/(1 + 2v)), all of which a moderate degree has."""
+    """Williams (1997): E erf(s) erf(t) = (2/π) arcsin(2vρ/(1 + 2v)), all of which a moderate degree
+    has.
+    """
     series = moments.hermite(jax.lax.erf, 60, variance=v)
     exact = 2 / np.pi * np.arcsin(2 * v * RHO / (1 + 2 * v))
     error = np.abs(np.asarray(series.product(RHO)) - exact)
@@ -84,28 +90,44 @@ def hard_tanh(t):
 def test_kinks_that_are_not_named_are_noticed():
     with pytest.raises(
         ValueError,
-        match=r"^Two quadratures of the function differ by .*; name all points where it is not smooth in kinks",
+        match=(
+            r"^Two quadratures of the function differ by .*; name all points where it is not smooth"
+            r" in kinks"
+        ),
     ):
         moments.hermite(hard_tanh, 10)
-    second = quad(lambda t: t * t * math.exp(-t * t / 2), 0, 1)[0] * math.sqrt(2 / math.pi) + math.erfc(math.sqrt(0.5))
+    second = quad(lambda t: t * t * math.exp(-t * t / 2), 0, 1)[0] * math.sqrt(
+        2 / math.pi
+    ) + math.erfc(math.sqrt(0.5))
     for v in (1.0, 0.25):
         end = math.sqrt(v)
-        series = moments.hermite(lambda t, end=end: hard_tanh(t / end), 10, variance=v, kinks=(-end, end))
+        series = moments.hermite(
+            lambda t, end=end: hard_tanh(t / end), 10, variance=v, kinks=(-end, end)
+        )
         assert series.second == pytest.approx(second, rel=1e-13)
 
 
 BAD = [
     (lambda: moments.hermite(jnp.tanh, -1), "A degree is an int from 0 to 200, got -1."),
-    (lambda: moments.hermite(jnp.tanh, 4, variance=0.0), "A variance is positive and finite, got 0.0."),
+    (
+        lambda: moments.hermite(jnp.tanh, 4, variance=0.0),
+        "A variance is positive and finite, got 0.0.",
+    ),
     (lambda: moments.hermite(jnp.tanh, 4).product(1.5), "A correlation is in [-1, 1], got 1.5."),
     (lambda: moments.hermite(jnp.tanh, 4).bound(-2.0), "A correlation is in [-1, 1], got -2.0."),
     (
         lambda: moments.hermite(jnp.sum, 4),
-        "An activation takes each number to a finite real one; for (400,) it gave float64 of shape ().",
+        (
+            "An activation takes each number to a finite real one; for (400,) it gave float64 of"
+            " shape ()."
+        ),
     ),
     (
         lambda: moments.hermite(jnp.log, 4),
-        "An activation takes each number to a finite real one; for (400,) it gave float64 of shape (400,), not all finite.",
+        (
+            "An activation takes each number to a finite real one; for (400,) it gave float64 of"
+            " shape (400,), not all finite."
+        ),
     ),
 ]
 

@@ -17,17 +17,25 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("unchecked")]
 SIZES = {"d": 3, "k": 2, "n": 4}
 SHAPES = {"U": ("d", "k"), "W": ("d", "d"), "V": ("n", "k"), "M": ("d", "k"), "v": ("n",)}
 SYMBOLS = {
-    name: (moments.constant if name in ("M", "v") else moments.gaussian)(name, *shape) for name, shape in SHAPES.items()
+    name: (moments.constant if name in ("M", "v") else moments.gaussian)(name, *shape)
+    for name, shape in SHAPES.items()
 }
 DRAWS = 20_000
 
 
 def random_scalar(rng):
-    """A contraction of at most four pairs: a list of nodes with labels, each size with two or three labels to share."""
+    """A contraction of at most four pairs: a list of nodes with labels, each size with two or three
+    labels to share.
+    """
     labels = {"d": (0, 1, 2), "k": (3, 4), "n": (5, 6)}
-    names = [*rng.choice(["U", "W", "V"], rng.integers(1, 4)), *rng.choice(["M", "v"], rng.integers(0, 3))]
+    names = [
+        *rng.choice(["U", "W", "V"], rng.integers(1, 4)),
+        *rng.choice(["M", "v"], rng.integers(0, 3)),
+    ]
     names += [name for name in names if name not in ("M", "v")]
-    return [(str(name), tuple(int(rng.choice(labels[size])) for size in SHAPES[name])) for name in names]
+    return [
+        (str(name), tuple(int(rng.choice(labels[size])) for size in SHAPES[name])) for name in names
+    ]
 
 
 def nearest_wrong(word, values):
@@ -41,22 +49,37 @@ def nearest_wrong(word, values):
 
 def test_two_hundred_words_have_the_mean_of_their_draws_and_wrong_coefficients_do_not():
     rng = np.random.default_rng(5)
-    draws = {name: rng.normal(size=(DRAWS, *(SIZES[size] for size in SHAPES[name]))) for name in ("U", "W", "V")}
-    constants = {name: rng.integers(1, 3, [SIZES[size] for size in SHAPES[name]]).astype(float) for name in ("M", "v")}
+    draws = {
+        name: rng.normal(size=(DRAWS, *(SIZES[size] for size in SHAPES[name])))
+        for name in ("U", "W", "V")
+    }
+    constants = {
+        name: rng.integers(1, 3, [SIZES[size] for size in SHAPES[name]]).astype(float)
+        for name in ("M", "v")
+    }
     worst, rejected, words = 0.0, 0, 0
     while words < 200:
         nodes = random_scalar(rng)
-        word = moments.expectation(contract([SYMBOLS[name] for name, _ in nodes], [labels for _, labels in nodes], ()))
+        word = moments.expectation(
+            contract([SYMBOLS[name] for name, _ in nodes], [labels for _, labels in nodes], ())
+        )
         if not word.terms:
             continue
         words += 1
         operands = [
             item
             for name, labels in nodes
-            for item in ((constants[name], list(labels)) if name in constants else (draws[name], [9, *labels]))
+            for item in (
+                (constants[name], list(labels))
+                if name in constants
+                else (draws[name], [9, *labels])
+            )
         ]
         sample = np.einsum(*operands, [9], optimize="greedy")
-        values = {**SIZES, **{name: array for name, array in constants.items() if name in word.symbols}}
+        values = {
+            **SIZES,
+            **{name: array for name, array in constants.items() if name in word.symbols},
+        }
         error = sample.std(ddof=1) / np.sqrt(DRAWS)
         z = (sample.mean() - float(word(**values))) / error
         worst = max(worst, abs(z))
@@ -107,9 +130,21 @@ def batch(d0, d1, d2, n):
 # Ratios of sizes from 1/30 to 30.
 MEANS = {
     "momentum": (momentum_gram, {"u": (3, 5)}, {"m": symmetric(), "eta": 0.01, "beta": 0.7}),
-    "momentum, one column": (momentum_gram, {"u": (3, 1)}, {"m": symmetric(), "eta": 0.05, "beta": 0.7}),
-    "momentum, many columns": (momentum_gram, {"u": (3, 30)}, {"m": symmetric(), "eta": 0.002, "beta": 0.7}),
-    "momentum, many rows": (momentum_gram, {"u": (12, 1)}, {"m": symmetric(12), "eta": 0.02, "beta": 0.7}),
+    "momentum, one column": (
+        momentum_gram,
+        {"u": (3, 1)},
+        {"m": symmetric(), "eta": 0.05, "beta": 0.7},
+    ),
+    "momentum, many columns": (
+        momentum_gram,
+        {"u": (3, 30)},
+        {"m": symmetric(), "eta": 0.002, "beta": 0.7},
+    ),
+    "momentum, many rows": (
+        momentum_gram,
+        {"u": (12, 1)},
+        {"m": symmetric(12), "eta": 0.02, "beta": 0.7},
+    ),
     "a batch of a narrow network": (sampled_gram, *batch(30, 1, 2, 1)),
     "a small batch": (sampled_gram, *batch(6, 2, 1, 3)),
     "a wide network": (sampled_gram, *batch(1, 9, 4, 2)),
@@ -139,7 +174,9 @@ def momentum_mean():
     """Of the matrix after two steps with momentum, in d and k."""
     target = moments.constant("m", "d", "d", symmetric=True)
     constants = {"m": target, "eta": (), "beta": ()}
-    return moments.expectation(moments.of(momentum_gram, gaussian={"u": ("d", "k")}, constant=constants))
+    return moments.expectation(
+        moments.of(momentum_gram, gaussian={"u": ("d", "k")}, constant=constants)
+    )
 
 
 def mean_of(name):
@@ -167,18 +204,27 @@ def draws_of(name):
     drawn = [part.reshape(DRAWN, *shape) for part, shape in zip(parts, leaves, strict=True)]
     with jax.enable_x64(True):
         fixed = {name: jnp.asarray(value, jnp.float64) for name, value in constants.items()}
-        return np.asarray(jax.jit(jax.vmap(lambda given: function(**given, **fixed)))(jax.tree.unflatten(tree, drawn)))
+        return np.asarray(
+            jax.jit(jax.vmap(lambda given: function(**given, **fixed)))(
+                jax.tree.unflatten(tree, drawn)
+            )
+        )
 
 
 def standard_errors(sample, mean):
     """How many standard errors the mean of the sample is away, at the worst entry."""
-    return np.abs((sample.mean(axis=0) - mean) / (sample.std(axis=0, ddof=1) / np.sqrt(len(sample)))).max()
+    return np.abs(
+        (sample.mean(axis=0) - mean) / (sample.std(axis=0, ddof=1) / np.sqrt(len(sample)))
+    ).max()
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n.startswith("momentum") else n for n in MEANS]
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n.startswith("momentum") else n for n in MEANS],
 )
-def test_the_mean_of_every_entry_is_that_of_draws_and_without_an_order_of_the_step_size_it_is_not(name):
+def test_the_mean_of_every_entry_is_that_of_draws_and_without_an_order_of_the_step_size_it_is_not(
+    name,
+):
     mean, values = mean_of(name)
     right = np.asarray(mean(**values))
     assert standard_errors(draws_of(name), right) < 4
@@ -189,10 +235,15 @@ def test_the_mean_of_every_entry_is_that_of_draws_and_without_an_order_of_the_st
             assert standard_errors(draws_of(name), wrong) > 8, power
 
 
-@pytest.mark.parametrize("name", [name for name in MEANS if name.startswith(("first gradient", "a narrow layer"))])
+@pytest.mark.parametrize(
+    "name", [name for name in MEANS if name.startswith(("first gradient", "a narrow layer"))]
+)
 def test_the_variance_of_the_diagonal_is_that_of_draws(name):
     diagonal, constants = moments.diagonal(word_of(name)), MEANS[name][2]
-    mean, variance = (np.asarray(moment(diagonal)(**constants)) for moment in (moments.expectation, moments.variance))
+    mean, variance = (
+        np.asarray(moment(diagonal)(**constants))
+        for moment in (moments.expectation, moments.variance)
+    )
     draws = np.diagonal(draws_of(name), axis1=1, axis2=2)
     assert standard_errors((draws - mean) ** 2, variance) < 4
 

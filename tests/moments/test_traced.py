@@ -1,4 +1,6 @@
-"""Words of traced functions: against words written by hand, and against the function itself at numbers."""
+"""Words of traced functions: against words written by hand, and against the function itself at
+numbers.
+"""
 
 import re
 
@@ -63,7 +65,11 @@ def test_gradients_and_directional_hessians_are_those_by_hand():
 
 
 def test_a_step_of_descent_is_a_polynomial_in_its_size():
-    found = moments.of(lambda u, m, eta: u - eta * jax.grad(loss)(u, m), gaussian=SHAPE, constant={"m": M, "eta": ()})
+    found = moments.of(
+        lambda u, m, eta: u - eta * jax.grad(loss)(u, m),
+        gaussian=SHAPE,
+        constant={"m": M, "eta": ()},
+    )
     assert found == U - moments.symbol("eta") * (U @ U.T - M) @ U
 
 
@@ -71,14 +77,21 @@ def test_a_step_of_descent_is_a_polynomial_in_its_size():
 def test_models_of_the_library_are_followed():
     """Lists of shapes are tuples of matrices; the structure that is returned is kept."""
     gaussian = {"params": [("d1", "d0"), ("d2", "d1")]}
-    first, second = moments.gaussian("params_1", "d1", "d0"), moments.gaussian("params_2", "d2", "d1")
+    first, second = (
+        moments.gaussian("params_1", "d1", "d0"),
+        moments.gaussian("params_2", "d2", "d1"),
+    )
     target = moments.constant("target", "d2", "d0")
     residual = second @ first - target
     found = moments.of(deep_linear.gradient, gaussian=gaussian, constant={"target": ("d2", "d0")})
     assert found == (second.T @ residual, residual @ first.T)
-    assert found == moments.of(jax.grad(deep_linear.loss), gaussian=gaussian, constant={"target": ("d2", "d0")})
+    assert found == moments.of(
+        jax.grad(deep_linear.loss), gaussian=gaussian, constant={"target": ("d2", "d0")}
+    )
     batch = {**gaussian, "x": ("n", "d0")}
-    sampled = moments.of(deep_linear.sampled_loss, gaussian=batch, constant={"target": ("d2", "d0")})
+    sampled = moments.of(
+        deep_linear.sampled_loss, gaussian=batch, constant={"target": ("d2", "d0")}
+    )
     x = moments.gaussian("x", "n", "d0")
     assert sampled == moments.squared_norm(x @ residual.T) / (2 * moments.symbol("n"))
 
@@ -105,33 +118,70 @@ def test_at_numbers_a_word_is_the_function(function, shape):
 
 REFUSED = [
     (lambda u: jnp.tanh(u), "'tanh', applied to shape ('d', 'k'): words are polynomials"),
-    (lambda u: jax.nn.relu(u @ u.T), "The function is not followed through 'max', applied to shape ('d', 'd') and ()"),
+    (
+        lambda u: jax.nn.relu(u @ u.T),
+        "The function is not followed through 'max', applied to shape ('d', 'd') and ()",
+    ),
     (lambda u: jnp.linalg.inv(u @ u.T), "The function is not followed through 'lu'"),
     (
         lambda u: jnp.linalg.norm(u),
-        "The function is not polynomial: 'the power 1/2' of something that is no number, of shape ().",
+        (
+            "The function is not polynomial: 'the power 1/2' of something that is no number, of"
+            " shape ()."
+        ),
     ),
-    (lambda u: 1 / jnp.sum(u**2), "The function is not polynomial: 'div' of something that is no number, of shape ()."),
-    (lambda u: jax.lax.fori_loop(0, 3, lambda _, w: 2 * w, u), "The function is not followed through 'scan'"),
-    (lambda u: u[-1], "The function takes the place d - 1; entries are followed at places that are numbers from 0 on."),
+    (
+        lambda u: 1 / jnp.sum(u**2),
+        "The function is not polynomial: 'div' of something that is no number, of shape ().",
+    ),
+    (
+        lambda u: jax.lax.fori_loop(0, 3, lambda _, w: 2 * w, u),
+        "The function is not followed through 'scan'",
+    ),
+    (
+        lambda u: u[-1],
+        (
+            "The function takes the place d - 1; entries are followed at places that are numbers"
+            " from 0 on."
+        ),
+    ),
     (
         lambda u: u.ravel(),
-        "The function makes an axis of size d*k; sizes of axes are names or numbers, so keep axes apart: "
-        "jnp.sum(a * b) in place of jnp.vdot(a, b).",
+        (
+            "The function makes an axis of size d*k; sizes of axes are names or numbers, so keep"
+            " axes apart: jnp.sum(a * b) in place of jnp.vdot(a, b)."
+        ),
     ),
-    (lambda u: u * jnp.arange(u.shape[1], dtype=u.dtype)[None], "The function is not followed through"),
+    (
+        lambda u: u * jnp.arange(u.shape[1], dtype=u.dtype)[None],
+        "The function is not followed through",
+    ),
     (
         lambda u: u.astype(int),
-        "The function rounds, or counts bits, by 'convert_element_type' to int64; words are polynomials.",
+        (
+            "The function rounds, or counts bits, by 'convert_element_type' to int64; words are"
+            " polynomials."
+        ),
     ),
-    (lambda u: u * jax.lax.div(jnp.asarray(u.shape[0]), 2), "The function rounds, or counts bits, by 'div' to int64"),
+    (
+        lambda u: u * jax.lax.div(jnp.asarray(u.shape[0]), 2),
+        "The function rounds, or counts bits, by 'div' to int64",
+    ),
     (lambda u: u[-1:], "The function takes the place"),
-    (lambda u: jnp.eye(u.shape[0], k=1), "only an identity and single places are followed, no other diagonal."),
-    (lambda u: u[::2], "The function makes an axis of size floordiv(d + 1, 2); sizes of axes are names or numbers"),
+    (
+        lambda u: jnp.eye(u.shape[0], k=1),
+        "only an identity and single places are followed, no other diagonal.",
+    ),
+    (
+        lambda u: u[::2],
+        "The function makes an axis of size floordiv(d + 1, 2); sizes of axes are names or numbers",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("function", "message"), REFUSED, ids=[message[:40] for _, message in REFUSED])
+@pytest.mark.parametrize(
+    ("function", "message"), REFUSED, ids=[message[:40] for _, message in REFUSED]
+)
 def test_what_is_not_polynomial_is_refused_by_name(function, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         moments.of(function, gaussian=SHAPE)
@@ -140,14 +190,17 @@ def test_what_is_not_polynomial_is_refused_by_name(function, message):
 def test_numbers_of_the_function_are_arguments():
     """What an array of numbers is at other sizes, nobody knows."""
     message = (
-        "The function has an array of shape (2, 2) with numbers of its own; pass it as an argument, in `constant`."
+        "The function has an array of shape (2, 2) with numbers of its own; pass it as an argument,"
+        " in `constant`."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         moments.of(lambda u: u * np.array([[1.0, 2.0], [3.0, 4.0]]), gaussian={"u": (2, 2)})
 
 
 def test_a_kernel_is_followed_through_jacobians():
-    """The neural tangent kernel at two inputs: x·y W_2 W_2ᵀ + W_1 x·W_1 y I, of mean 2 d_1 x·y I."""
+    """The neural tangent kernel at two inputs: x·y W_2 W_2ᵀ + W_1 x·W_1 y I, of mean 2 d_1 x·y
+    I.
+    """
     shapes, inputs = {"w1": ("d1", "d0"), "w2": ("d2", "d1")}, {"x": ("d0",), "y": ("d0",)}
     output = lambda w1, w2, x: w2 @ (w1 @ x)  # noqa: E731
     w1, w2 = (moments.gaussian(name, *shape) for name, shape in shapes.items())
@@ -165,11 +218,15 @@ def test_a_kernel_is_followed_through_jacobians():
 
 def basis(u):
     """The matrices with one entry 1, of shape (d, k, d, k)."""
-    return jnp.einsum("ai,bj->abij", jnp.eye(u.shape[0], dtype=u.dtype), jnp.eye(u.shape[1], dtype=u.dtype))
+    return jnp.einsum(
+        "ai,bj->abij", jnp.eye(u.shape[0], dtype=u.dtype), jnp.eye(u.shape[1], dtype=u.dtype)
+    )
 
 
 def test_the_hessian_by_a_matrix_is_followed_along_a_basis():
-    """All of it against the directions of one more matrix, and its trace against the mean over Gaussian ones (Hutchinson, 1989)."""
+    """All of it against the directions of one more matrix, and its trace against the mean over
+    Gaussian ones (Hutchinson, 1989).
+    """
     gradient = jax.grad(loss)
 
     def along(u, m, v):
@@ -199,9 +256,15 @@ def test_second_derivatives_by_a_vector_are_followed():
 
 
 def test_arguments_are_gaussian_or_constant_and_have_shapes():
-    with pytest.raises(ValueError, match=r"^The function has the arguments a, b; `gaussian` and `constant` name u\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^The function has the arguments a, b; `gaussian` and `constant` name u\.$",
+    ):
         moments.of(lambda a, b: a @ b, gaussian=SHAPE)
     with pytest.raises(ValueError, match=r"^An argument is Gaussian or constant, and u is both\.$"):
         moments.of(lambda u: u, gaussian=SHAPE, constant=SHAPE)
-    with pytest.raises(ValueError, match=r"The argument 'u' needs a shape such as \('d', 'k'\) or a symbol, got 'd'."):
+    with pytest.raises(
+        ValueError,
+        match=r"The argument 'u' needs a shape such as \('d', 'k'\) or a symbol, got 'd'.",
+    ):
         moments.of(lambda u: u, gaussian={"u": "d"})

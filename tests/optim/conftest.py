@@ -8,6 +8,8 @@ import pytest
 
 @pytest.fixture
 def optax_promotion() -> Iterator[None]:
-    """JAX's standard promotion: optax's bias correction (decay ** count) and Adam do not run under the strict one."""
+    """JAX's standard promotion: optax's bias correction (decay ** count) and Adam do not run under
+    the strict one.
+    """
     with jax.numpy_dtype_promotion("standard"):
         yield

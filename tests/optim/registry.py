@@ -20,20 +20,30 @@ TRANSFORMS = {
     "normalize_rows": optim.normalize_rows,
     "normalize_columns": optim.normalize_columns,
     "spectral_descent": lambda: optim.spectral_descent(2.0, ITERATION),
-    "spectral_descent-schedule": lambda: optim.spectral_descent(optax.constant_schedule(2.0), ITERATION),
+    "spectral_descent-schedule": lambda: optim.spectral_descent(
+        optax.constant_schedule(2.0), ITERATION
+    ),
     "momentum-sgd": lambda: optim.momentum(0.9, "sgd"),
     "momentum-sgd-nesterov": lambda: optim.momentum(0.9, "sgd", nesterov=True),
     "momentum-ema": lambda: optim.momentum(0.9),
     "momentum-ema-corrected": lambda: optim.momentum(0.9, bias_correction=True),
     "momentum-ema-nesterov": lambda: optim.momentum(0.9, nesterov=True),
-    "momentum-ema-nesterov-corrected": lambda: optim.momentum(0.9, nesterov=True, bias_correction=True),
+    "momentum-ema-nesterov-corrected": lambda: optim.momentum(
+        0.9, nesterov=True, bias_correction=True
+    ),
     "muon": lambda: optim.muon(0.1, method=ITERATION, weight_decay=0.01),
-    "muon-schedule": lambda: optim.muon(optax.linear_schedule(0.1, 0.0, 10), method=ITERATION, bias_correction=True),
-    "rank_switch": lambda: optim.rank_switch(optim.orthogonalize(ITERATION), optax.identity(), ITERATION),
+    "muon-schedule": lambda: optim.muon(
+        optax.linear_schedule(0.1, 0.0, 10), method=ITERATION, bias_correction=True
+    ),
+    "rank_switch": lambda: optim.rank_switch(
+        optim.orthogonalize(ITERATION), optax.identity(), ITERATION
+    ),
     "scale_by_factor_gram": lambda: optim.scale_by_factor_gram(0.5),
     "decay_on_plateau": lambda: optim.decay_on_plateau(0.5, 1),
     "schatten_direction": lambda: optim.schatten_direction(1.5, "sqrt_out_over_in"),
-    "scale_by_neuron_moment": lambda: optim.scale_by_neuron_moment(0.9, "longer", dimension_numbers=optim.OUT_IN),
+    "scale_by_neuron_moment": lambda: optim.scale_by_neuron_moment(
+        0.9, "longer", dimension_numbers=optim.OUT_IN
+    ),
     "add_cautious_decay": lambda: optim.add_cautious_decay(optax.linear_schedule(0.1, 0.0, 10)),
     "hyperball": lambda: optim.hyperball(optax.linear_schedule(0.1, 0.0, 10)),
     "lift_to_floor": lambda: optim.lift_to_floor(2.0),
@@ -47,11 +57,15 @@ TRANSFORMS = {
 """Factories by name."""
 
 DECOMPOSING = ("schatten", "clip", "scale_by_shampoo", "scale_by_soap")
-"""How the names of those begin whose decompositions take seconds to compile, for every test anew: these tests are slow ones."""
+"""How the names of those begin whose decompositions take seconds to compile, for every test anew:
+these tests are slow ones.
+"""
 
 
 def parameters(table, slow=DECOMPOSING):
-    """A table by name as parameters of a test, a tuple for several; those whose names begin so are slow."""
+    """A table by name as parameters of a test, a tuple for several; those whose names begin so are
+    slow.
+    """
     return [
         pytest.param(
             *(entry if isinstance(entry, tuple) else (entry,)),
@@ -65,17 +79,29 @@ def parameters(table, slow=DECOMPOSING):
 ANY_LEAF = ("momentum", "muon", "decay", "add_cautious", "mars", "qk_clip")
 """How the names of those begin that do not refuse leaves which are no matrices."""
 
-HEADS = {"first": optim.Heads((1,)), "nested": None, "stack": [optim.Heads((0, 2), 1.0)], "row": None}
+HEADS = {
+    "first": optim.Heads((1,)),
+    "nested": None,
+    "stack": [optim.Heads((0, 2), 1.0)],
+    "row": None,
+}
 """The queries' and keys' heads in the trees of this module, two layers of them in the stack."""
 
 EXTRA = {
     "stable_ranks": {"first": 0.0, "nested": 9.0, "stack": 0.0, "row": 9.0},
     "value": 1.0,
-    "max_logits": {"first": jnp.arange(6.0), "nested": None, "stack": [jnp.arange(6.0).reshape(2, 3)], "row": None},
+    "max_logits": {
+        "first": jnp.arange(6.0),
+        "nested": None,
+        "stack": [jnp.arange(6.0).reshape(2, 3)],
+        "row": None,
+    },
     "unknown": None,
 }
-"""Arguments of every update: what `rank_switch` needs (no leaf near its threshold), a loss that never falls, which makes
-`decay_on_plateau` halve the second update, the logits of `qk_clip`, on both sides of its threshold, and one that all must ignore."""
+"""Arguments of every update: what `rank_switch` needs (no leaf near its threshold), a loss that
+never falls, which makes `decay_on_plateau` halve the second update, the logits of `qk_clip`, on
+both sides of its threshold, and one that all must ignore.
+"""
 
 
 def tree(seed=0, dtype=jnp.float32):
@@ -94,18 +120,26 @@ def tree(seed=0, dtype=jnp.float32):
 
 
 def mixed_tree(seed=0):
-    """The same in float32 and bfloat16, a dtype to each leaf and both among the leaves of one shape."""
+    """The same in float32 and bfloat16, a dtype to each leaf and both among the leaves of one
+    shape.
+    """
     leaves = tree(seed)
     half = ("nested", "row")
     return {
-        name: jax.tree.map(lambda x: x.astype(jnp.bfloat16), x) if name in half else x for name, x in leaves.items()
+        name: jax.tree.map(lambda x: x.astype(jnp.bfloat16), x) if name in half else x
+        for name, x in leaves.items()
     }
 
 
 def steps(transform, params, gradients, extra=EXTRA):
     """The updates and the state after all gradients, compiled."""
-    # MultiSteps is not a GradientTransformation, but has its two functions and takes extra arguments.
-    transform = transform if isinstance(transform, optax.MultiSteps) else optax.with_extra_args_support(transform)
+    # MultiSteps is not a GradientTransformation, but has its two functions and takes extra
+    # arguments.
+    transform = (
+        transform
+        if isinstance(transform, optax.MultiSteps)
+        else optax.with_extra_args_support(transform)
+    )
 
     @jax.jit
     def run(params, gradients):

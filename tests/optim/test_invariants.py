@@ -10,9 +10,21 @@ import pytest
 
 from specjax import optim
 from specjax.spectral import spectral_power
-from tests.optim.registry import DECOMPOSING, EXTRA, ITERATION, TRANSFORMS, mixed_tree, parameters, steps, tree
+from tests.optim.registry import (
+    DECOMPOSING,
+    EXTRA,
+    ITERATION,
+    TRANSFORMS,
+    mixed_tree,
+    parameters,
+    steps,
+    tree,
+)
 
-pytestmark = [pytest.mark.usefixtures("optax_promotion"), pytest.mark.filterwarnings("ignore:muon by two axes")]
+pytestmark = [
+    pytest.mark.usefixtures("optax_promotion"),
+    pytest.mark.filterwarnings("ignore:muon by two axes"),
+]
 every_transform = pytest.mark.parametrize("name", parameters({name: name for name in TRANSFORMS}))
 PARAMS = tree(0)
 GRADIENTS = [tree(1), tree(2)]
@@ -26,7 +38,9 @@ def two_steps(name):
 
 @cache
 def compiled(name):
-    """The functions of a transformation, compiled, and the list that gets an entry for each trace of its update."""
+    """The functions of a transformation, compiled, and the list that gets an entry for each trace
+    of its update.
+    """
     transform, traces = optax.with_extra_args_support(TRANSFORMS[name]()), []
 
     @jax.jit
@@ -38,7 +52,9 @@ def compiled(name):
 
 
 DIFFERENCES = ("hyperball", "clip_weights")
-"""Their updates are differences of parameters, with the rounding of these even where they are zero."""
+"""Their updates are differences of parameters, with the rounding of these even where they are
+zero.
+"""
 
 UNDETERMINED = ("scale_by_soap",)
 """Their state has a basis of a null space, which is anyone's choice."""
@@ -46,7 +62,9 @@ UNDETERMINED = ("scale_by_soap",)
 
 def same(left, right, tolerance=2e-5):
     assert jax.tree.structure(left) == jax.tree.structure(right)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), left, right)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), left, right
+    )
 
 
 @every_transform
@@ -57,24 +75,33 @@ def same(left, right, tolerance=2e-5):
 )
 def test_shape_dtype_and_structure_are_kept(name, dtype):
     params = tree(0, dtype)
-    with jax.numpy_dtype_promotion("standard" if "muon" in name else "strict"):  # Adam's bias correction
+    with jax.numpy_dtype_promotion(
+        "standard" if "muon" in name else "strict"
+    ):  # Adam's bias correction
         updates, _ = jax.eval_shape(
             lambda *trees: steps(TRANSFORMS[name](), trees[0], trees[1:]), params, tree(1, dtype)
         )
     assert jax.tree.structure(updates) == jax.tree.structure(params)
-    assert jax.tree.map(lambda x: (x.shape, x.dtype), updates) == jax.tree.map(lambda x: (x.shape, x.dtype), params)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), updates) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), params
+    )
 
 
 EXTREMES = {"zero": 0.0, "tiny": 2.0**-14, "plain": 1.0, "huge": 2.0**11}
-"""Factors on gradients near 1: the smallest normal float16, and one that leaves room for the norm of a matrix in it."""
+"""Factors on gradients near 1: the smallest normal float16, and one that leaves room for the norm
+of a matrix in it.
+"""
 
 
-# Each dtype has two programs. What bfloat16 alone spoils, averages whose decay is near 1, has tests of its own.
+# Each dtype has two programs. What bfloat16 alone spoils, averages whose decay is near 1, has tests
+# of its own.
 @pytest.mark.integration
 @pytest.mark.parametrize("half", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 @every_transform
 def test_half_precision_is_the_float32_update_rounded(name, half):
-    """The first update of parameters rounded to half precision; AdamW's in muon is the one of the stack."""
+    """The first update of parameters rounded to half precision; AdamW's in muon is the one of the
+    stack.
+    """
     init, update, _ = compiled(name)
     for factor in EXTREMES.values():
         low = jax.tree.map(lambda x, f=factor: (x * f).astype(half), tree(1)), tree(0, half)
@@ -84,9 +111,12 @@ def test_half_precision_is_the_float32_update_rounded(name, half):
 
 
 def half_is_float32_rounded(name, half, low, wide):
-    for a, b, parameter in zip(*map(jax.tree.leaves, jax.tree.map(np.asarray, (low, wide, PARAMS))), strict=True):
+    for a, b, parameter in zip(
+        *map(jax.tree.leaves, jax.tree.map(np.asarray, (low, wide, PARAMS))), strict=True
+    ):
         assert np.all(np.isfinite(b))
-        # A polynomial method rounds its operands, and so do its products: not only the result is rounded.
+        # A polynomial method rounds its operands, and so do its products: not only the result is
+        # rounded.
         rounding = 16 * float(jnp.finfo(half).eps) * np.abs(b).max()
         if name in DIFFERENCES:
             rounding += 2 * float(jnp.finfo("float32").eps) * np.abs(parameter).max()
@@ -95,7 +125,9 @@ def half_is_float32_rounded(name, half, low, wide):
 
 @every_transform
 def test_state_and_updates_keep_their_types_on_a_tree_of_several(name):
-    """Three steps of a scan, which refuses a carry that changes its type; the numbers of the transformation traced arrays."""
+    """Three steps of a scan, which refuses a carry that changes its type; the numbers of the
+    transformation traced arrays.
+    """
     transform, params = optax.with_extra_args_support(TRANSFORMS[name]()), mixed_tree(0)
 
     def step(carry, gradient):
@@ -132,7 +164,10 @@ def test_it_can_be_vmapped_over_seeds(name):
 
     batched = over_seeds(jax.tree.map(lambda *x: np.stack(x), *GRADIENTS))
     for i, gradient in enumerate(GRADIENTS):
-        same(jax.tree.map(lambda x, i=i: np.asarray(x)[i], batched), update(gradient, init(PARAMS), PARAMS)[0])
+        same(
+            jax.tree.map(lambda x, i=i: np.asarray(x)[i], batched),
+            update(gradient, init(PARAMS), PARAMS)[0],
+        )
 
 
 INSIDE_OPTAX = (
@@ -158,13 +193,21 @@ INSIDE_OPTAX = (
 
 
 # Five programs each: of two of a kind one is a slow test.
-SLOW_INSIDE = (*DECOMPOSING, "rank_switch", "hyperball", "normalize_columns", "momentum-ema-nesterov-corrected")
+SLOW_INSIDE = (
+    *DECOMPOSING,
+    "rank_switch",
+    "hyperball",
+    "normalize_columns",
+    "momentum-ema-nesterov-corrected",
+)
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", parameters({name: name for name in INSIDE_OPTAX}, SLOW_INSIDE))
 def test_it_works_inside_optax(name):
-    """chain, partition, masked, MultiSteps and apply_if_finite give what the transformation alone gives."""
+    """chain, partition, masked, MultiSteps and apply_if_finite give what the transformation alone
+    gives.
+    """
     make = TRANSFORMS[name]
     alone, _ = two_steps(name)
     same(
@@ -177,7 +220,12 @@ def test_it_works_inside_optax(name):
     wanted = {**alone, "nested": GRADIENTS[1]["nested"], "row": GRADIENTS[1]["row"]}
     same(steps(optax.masked(make(), mask), PARAMS, GRADIENTS)[0], wanted)
     labels = {key: "here" if inside else "there" for key, inside in mask.items()}
-    same(steps(optax.partition({"here": make(), "there": optax.identity()}, labels), PARAMS, GRADIENTS)[0], wanted)
+    same(
+        steps(
+            optax.partition({"here": make(), "there": optax.identity()}, labels), PARAMS, GRADIENTS
+        )[0],
+        wanted,
+    )
 
     twice = [g for g in GRADIENTS for _ in range(2)]
     same(steps(optax.MultiSteps(make(), 2), PARAMS, twice)[0], alone)
@@ -196,7 +244,9 @@ def test_an_unrolled_step_can_be_differentiated(name):
         return sum(jnp.sum(jnp.cos(u)) for u in jax.tree.leaves(updates))
 
     h = 1e-2
-    (below, _), (_, derivative), (above, _) = (objective(jnp.float32(0.5 + shift)) for shift in (-h, 0, h))
+    (below, _), (_, derivative), (above, _) = (
+        objective(jnp.float32(0.5 + shift)) for shift in (-h, 0, h)
+    )
     np.testing.assert_allclose(derivative, (above - below) / (2 * h), rtol=5e-2, atol=5e-2)
 
 
@@ -210,14 +260,20 @@ INJECTED = {
     "muon-corrected": (optim.muon, {"learning_rate": 0.1, "bias_correction": True}),
     "muon-method": (optim.muon, {"learning_rate": 0.1, "method": ITERATION}),
     "muon-labels": (optim.muon, {"learning_rate": 0.1, "labels": labelled, "method": ITERATION}),
-    "muon-mask": (optim.muon, {"learning_rate": 0.1, "weight_decay_mask": lambda p: jax.tree.map(jnp.ndim, p)}),
+    "muon-mask": (
+        optim.muon,
+        {"learning_rate": 0.1, "weight_decay_mask": lambda p: jax.tree.map(jnp.ndim, p)},
+    ),
     "orthogonalize": (optim.orthogonalize, {"scale": "sqrt_out_over_in"}),
     "orthogonalize-scale": (optim.orthogonalize, {"scale": lambda i, o: i + 2 * o}),
     "normalize_rows": (optim.normalize_rows, {}),
     "spectral_descent": (optim.spectral_descent, {"curvature": 2.0, "method": ITERATION}),
     "momentum": (optim.momentum, {"decay": 0.9, "nesterov": True}),
     "momentum-sgd": (optim.momentum, {"decay": 0.9, "convention": "sgd", "nesterov": True}),
-    "momentum-corrected": (optim.momentum, {"decay": 0.9, "nesterov": True, "bias_correction": True}),
+    "momentum-corrected": (
+        optim.momentum,
+        {"decay": 0.9, "nesterov": True, "bias_correction": True},
+    ),
     "scale_by_factor_gram": (optim.scale_by_factor_gram, {"damping": 0.5}),
     "decay_on_plateau": (optim.decay_on_plateau, {"factor": 0.5, "patience": 1}),
     "schatten_direction": (optim.schatten_direction, {"p": 1.5}),
@@ -242,7 +298,9 @@ def test_injected_hyperparameters_change_nothing(make, arguments):
 
 @injected_ones
 def test_injected_hyperparameters_keep_the_types_of_a_tree_of_several(make, arguments):
-    """Numbers that are arrays promote what they are multiplied with: the state would change its type in the second step."""
+    """Numbers that are arrays promote what they are multiplied with: the state would change its
+    type in the second step.
+    """
     injected, params = optim.inject_hyperparams(make)(**arguments), mixed_tree(0)
 
     def step(state, gradient):
@@ -274,7 +332,9 @@ def test_injected_muon_can_be_differentiated_in_reverse():
         return optax.tree.norm(optax.apply_updates(PARAMS, updates), squared=True)
 
     h = 1e-2
-    (below, _), (_, derivative), (above, _) = (loss(jnp.float32(0.1 + shift)) for shift in (-h, 0, h))
+    (below, _), (_, derivative), (above, _) = (
+        loss(jnp.float32(0.1 + shift)) for shift in (-h, 0, h)
+    )
     np.testing.assert_allclose(derivative, (above - below) / (2 * h), rtol=1e-2)
 
 
@@ -337,17 +397,24 @@ LEARNERS = {
         optim.normalize_rows(), optax.scale_by_learning_rate(optax.linear_schedule(0.3, 0.0, 200))
     ),
     "normalize_columns": lambda: optax.chain(
-        optim.normalize_columns(), optax.scale_by_learning_rate(optax.linear_schedule(0.3, 0.0, 200))
+        optim.normalize_columns(),
+        optax.scale_by_learning_rate(optax.linear_schedule(0.3, 0.0, 200)),
     ),
-    "momentum": lambda: optax.chain(optim.momentum(0.9, nesterov=True), optax.scale_by_learning_rate(0.3)),
+    "momentum": lambda: optax.chain(
+        optim.momentum(0.9, nesterov=True), optax.scale_by_learning_rate(0.3)
+    ),
     "spectral_descent": lambda: optim.spectral_descent(4.0, ITERATION),
-    "rank_switch": lambda: optim.rank_switch(optim.spectral_descent(4.0, ITERATION), optax.sgd(0.5), ITERATION),
+    "rank_switch": lambda: optim.rank_switch(
+        optim.spectral_descent(4.0, ITERATION), optax.sgd(0.5), ITERATION
+    ),
 }
 
 
 @pytest.mark.parametrize("make", LEARNERS.values(), ids=LEARNERS)
 def test_it_solves_matrix_least_squares(make):
-    """½ ‖X W - Y‖² with orthonormal columns of X: curvature 1 in the Frobenius norm, 4 (the rank) in the spectral norm."""
+    """½ ‖X W - Y‖² with orthonormal columns of X: curvature 1 in the Frobenius norm, 4 (the rank)
+    in the spectral norm.
+    """
     target, x = tree(3)["first"], jnp.linalg.qr(jax.random.normal(jax.random.key(4), (12, 4)))[0]
     transform = optax.with_extra_args_support(make())
 
@@ -358,5 +425,7 @@ def test_it_solves_matrix_least_squares(make):
         return (weight + updates, state), None
 
     start = jnp.zeros_like(target)
-    (weight, _), _ = jax.jit(lambda: jax.lax.scan(step, (start, transform.init(start)), length=200))()
+    (weight, _), _ = jax.jit(
+        lambda: jax.lax.scan(step, (start, transform.init(start)), length=200)
+    )()
     assert jnp.linalg.norm(weight - target) < 0.02 * jnp.linalg.norm(target)

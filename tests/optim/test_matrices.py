@@ -39,7 +39,9 @@ def close(measured, expected, tolerance=1e-5):
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_no_matrix_is_refused_by_name_before_compilation(make, leaf):
     params = {"layer": {"weight": jnp.ones((2, 2)), "bias": leaf}}
-    state = jax.eval_shape(make().init, {"layer": {"weight": jnp.ones((2, 2)), "bias": jnp.ones((1, 2))}})
+    state = jax.eval_shape(
+        make().init, {"layer": {"weight": jnp.ones((2, 2)), "bias": jnp.ones((1, 2))}}
+    )
     with pytest.raises(ValueError, match=r"layer\.bias.*optax\.partition"):
         make().init(params)
     with pytest.raises(ValueError, match=r"layer\.bias.*optax\.partition"):
@@ -48,7 +50,9 @@ def test_what_is_no_matrix_is_refused_by_name_before_compilation(make, leaf):
 
 def test_none_for_dimension_numbers_is_refused_too():
     with pytest.raises(ValueError, match=r"leaf b, .*None.*optax\.partition"):
-        ortho(dimension_numbers={"a": optim.IN_OUT, "b": None}).init({"a": jnp.ones((2, 2)), "b": jnp.ones((2, 2))})
+        ortho(dimension_numbers={"a": optim.IN_OUT, "b": None}).init(
+            {"a": jnp.ones((2, 2)), "b": jnp.ones((2, 2))}
+        )
 
 
 def test_dimension_numbers_that_do_not_fit_are_refused():
@@ -75,7 +79,9 @@ def test_dimension_numbers_that_do_not_fit_are_refused():
 def test_dimension_numbers_choose_the_matrices(dims, inputs, outputs):
     """Against a loop over the batch in numpy, for a kernel of four axes."""
     kernel = np.asarray(jax.random.normal(jax.random.key(0), (2, 3, 4, 5)))
-    measured = update(ortho(SVD(), "sqrt_out_over_in", dimension_numbers=dims), {"conv": jnp.asarray(kernel)})["conv"]
+    measured = update(
+        ortho(SVD(), "sqrt_out_over_in", dimension_numbers=dims), {"conv": jnp.asarray(kernel)}
+    )["conv"]
     batch = [axis for axis in range(4) if axis not in inputs + outputs]
     order = [*batch, *inputs, *outputs]
     fan_in, fan_out = (int(np.prod([kernel.shape[a] for a in axes])) for axes in (inputs, outputs))
@@ -91,7 +97,12 @@ def test_dimension_numbers_choose_the_matrices(dims, inputs, outputs):
 def test_trees_prefixes_and_functions_of_dimension_numbers_agree():
     params = tree(1)
     each = jax.tree.map(lambda _: optim.OUT_IN, params)
-    prefix = {"first": optim.OUT_IN, "nested": optim.OUT_IN, "stack": [optim.OUT_IN], "row": optim.OUT_IN}
+    prefix = {
+        "first": optim.OUT_IN,
+        "nested": optim.OUT_IN,
+        "stack": [optim.OUT_IN],
+        "row": optim.OUT_IN,
+    }
     scale = "sqrt_out_over_in"
     expected = update(ortho(scale=scale, dimension_numbers=optim.OUT_IN), params)
     for dims in (each, prefix, lambda p: jax.tree.map(lambda _: optim.OUT_IN, p)):
@@ -150,7 +161,10 @@ def test_normalization_is_of_the_rows_as_stored_by_default():
     x = jax.random.normal(jax.random.key(0), (3, 4))
     close(jnp.linalg.norm(update(optim.normalize_rows(), x), axis=1), jnp.ones(3))
     close(jnp.linalg.norm(update(optim.normalize_columns(), x), axis=0), jnp.ones(4))
-    close(update(optim.normalize_rows(dimension_numbers=optim.OUT_IN), x), update(optim.normalize_columns(), x))
+    close(
+        update(optim.normalize_rows(dimension_numbers=optim.OUT_IN), x),
+        update(optim.normalize_columns(), x),
+    )
 
 
 def test_spectral_descent_is_the_nuclear_norm_times_the_polar_factor():
@@ -227,7 +241,9 @@ def test_equinox_modules_train():
     assert loss(params) < 0.2 * before
 
 
-@pytest.mark.parametrize("fans", [optim.Fans(-1, 3), optim.Fans("x", 3), optim.Fans(0, 3), optim.Fans(2.5, 3)], ids=str)
+@pytest.mark.parametrize(
+    "fans", [optim.Fans(-1, 3), optim.Fans("x", 3), optim.Fans(0, 3), optim.Fans(2.5, 3)], ids=str
+)
 @pytest.mark.usefixtures("unchecked")
 def test_fans_are_positive_whole_numbers(fans):
     step, x = optim.orthogonalize(scale="sqrt_out_over_in", sizes=fans), jnp.ones((4, 3))

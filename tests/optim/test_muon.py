@@ -1,4 +1,6 @@
-"""Muon against Keller Jordan's steps in numpy, optax.contrib.muon and torch.optim.Muon; and which leaves it takes."""
+"""Muon against Keller Jordan's steps in numpy, optax.contrib.muon and torch.optim.Muon; and which
+leaves it takes.
+"""
 
 import math
 from contextlib import nullcontext
@@ -14,7 +16,10 @@ from specjax import optim
 from tests.reference import muon as reference
 
 RATE, WEIGHT_DECAY, STEPS = 0.1, 0.05, 5
-pytestmark = [pytest.mark.usefixtures("optax_promotion"), pytest.mark.filterwarnings("ignore:muon by two axes")]
+pytestmark = [
+    pytest.mark.usefixtures("optax_promotion"),
+    pytest.mark.filterwarnings("ignore:muon by two axes"),
+]
 every_shape = pytest.mark.parametrize("shape", [(4, 4), (4, 9), (9, 4)], ids=str)
 every_precision = pytest.mark.parametrize(
     ("bits", "tolerance"), [pytest.param(32, 2e-4, marks=pytest.mark.integration), (64, 1e-7)]
@@ -47,10 +52,14 @@ def test_it_takes_keller_jordans_steps(shape, bits, tolerance):
     with jax.enable_x64(True):
         weight, gradients = problem(shape, bits)
         ours = weights(
-            optim.muon(RATE, weight_decay=WEIGHT_DECAY, dimension_numbers=optim.OUT_IN), jnp.asarray(weight), gradients
+            optim.muon(RATE, weight_decay=WEIGHT_DECAY, dimension_numbers=optim.OUT_IN),
+            jnp.asarray(weight),
+            gradients,
         )
         sgd = weights(
-            optim.muon(RATE, convention="sgd", weight_decay=WEIGHT_DECAY, dimension_numbers=optim.OUT_IN),
+            optim.muon(
+                RATE, convention="sgd", weight_decay=WEIGHT_DECAY, dimension_numbers=optim.OUT_IN
+            ),
             jnp.asarray(weight),
             gradients,
         )
@@ -64,7 +73,10 @@ def test_it_takes_keller_jordans_steps_while_the_momentum_is_warmed_up():
     with jax.enable_x64(True):
         weight, gradients = problem((4, 9))
         muon = optim.inject_hyperparams(optim.muon)(
-            RATE, decay=lambda t: jnp.asarray(betas)[t], weight_decay=WEIGHT_DECAY, dimension_numbers=optim.OUT_IN
+            RATE,
+            decay=lambda t: jnp.asarray(betas)[t],
+            weight_decay=WEIGHT_DECAY,
+            dimension_numbers=optim.OUT_IN,
         )
         ours = weights(muon, jnp.asarray(weight), gradients)
     close(ours, reference.run(weight, gradients, RATE, WEIGHT_DECAY, betas), 1e-7)
@@ -79,7 +91,9 @@ def test_it_takes_the_steps_of_optax(shape, bits, tolerance, nesterov, rms):
         params = {"w": jnp.asarray(weight), "b": jnp.asarray(weight[0])}
         gradients = [{"w": jnp.asarray(g), "b": jnp.asarray(g[1])} for g in gradients]
         theirs = weights(
-            optax.contrib.muon(RATE, nesterov=nesterov, weight_decay=WEIGHT_DECAY, consistent_rms=rms),
+            optax.contrib.muon(
+                RATE, nesterov=nesterov, weight_decay=WEIGHT_DECAY, consistent_rms=rms
+            ),
             params,
             gradients,
         )
@@ -103,8 +117,12 @@ def test_it_takes_the_steps_of_optax_on_a_kernel_of_four_axes():
     dims = optax.contrib.MuonDimensionNumbers((0, 2), 3)
     kernel, gradients = problem((2, 3, 4, 5), 32)
     params, gradients = {"k": jnp.asarray(kernel)}, [{"k": jnp.asarray(g)} for g in gradients[:2]]
-    theirs = weights(optax.contrib.muon(RATE, muon_weight_dimension_numbers={"k": dims}), params, gradients)
-    ours = weights(optim.muon(RATE, bias_correction=True, dimension_numbers={"k": dims}), params, gradients)
+    theirs = weights(
+        optax.contrib.muon(RATE, muon_weight_dimension_numbers={"k": dims}), params, gradients
+    )
+    ours = weights(
+        optim.muon(RATE, bias_correction=True, dimension_numbers={"k": dims}), params, gradients
+    )
     close([p["k"] for p in ours], [p["k"] for p in theirs], 2e-4)
 
 
@@ -125,19 +143,28 @@ def test_it_takes_the_steps_of_torch(shape, bits, tolerance, adjust, scale, monk
         monkeypatch.setattr(torch.Tensor, "bfloat16", lambda tensor: tensor.clone())
     weight, gradients = problem(shape, max(bits, 32))
     parameter = torch.nn.Parameter(torch.tensor(weight))
-    optimizer = torch.optim.Muon([parameter], lr=RATE, weight_decay=WEIGHT_DECAY, adjust_lr_fn=adjust)
+    optimizer = torch.optim.Muon(
+        [parameter], lr=RATE, weight_decay=WEIGHT_DECAY, adjust_lr_fn=adjust
+    )
     theirs = []
     for g in gradients:
         parameter.grad = torch.tensor(g)
         optimizer.step()
         theirs.append(parameter.detach().numpy().copy())
     with jax.enable_x64(True) if bits == 64 else nullcontext():
-        transform = optim.muon(RATE, scale=scale, weight_decay=WEIGHT_DECAY, dimension_numbers=optim.OUT_IN)
+        transform = optim.muon(
+            RATE, scale=scale, weight_decay=WEIGHT_DECAY, dimension_numbers=optim.OUT_IN
+        )
         ours = weights(transform, jnp.asarray(weight), gradients)
     close(ours, theirs, tolerance)
 
 
-PARAMS = {"w": jnp.ones((2, 3)), "head": jnp.ones((3, 2)), "b": jnp.ones(3), "stack": jnp.ones((2, 2, 3))}
+PARAMS = {
+    "w": jnp.ones((2, 3)),
+    "head": jnp.ones((3, 2)),
+    "b": jnp.ones(3),
+    "stack": jnp.ones((2, 2, 3)),
+}
 
 
 @pytest.mark.parametrize(
@@ -145,26 +172,47 @@ PARAMS = {"w": jnp.ones((2, 3)), "head": jnp.ones((3, 2)), "b": jnp.ones(3), "st
     [
         ({}, {"w", "head"}),
         ({"dimension_numbers": optim.OUT_IN}, {"w", "head"}),
-        ({"dimension_numbers": {"w": optim.IN_OUT, "head": None, "b": None, "stack": optim.IN_OUT}}, {"w", "stack"}),
         (
-            {"dimension_numbers": lambda p: jax.tree.map(lambda x: None if x.ndim == 1 else optim.OUT_IN, p)},
+            {
+                "dimension_numbers": {
+                    "w": optim.IN_OUT,
+                    "head": None,
+                    "b": None,
+                    "stack": optim.IN_OUT,
+                }
+            },
+            {"w", "stack"},
+        ),
+        (
+            {
+                "dimension_numbers": lambda p: jax.tree.map(
+                    lambda x: None if x.ndim == 1 else optim.OUT_IN, p
+                )
+            },
             {"w", "head", "stack"},
         ),
-        ({"labels": {"w": "matrix", "head": "other", "b": "other", "stack": "matrix"}}, {"w", "stack"}),
+        (
+            {"labels": {"w": "matrix", "head": "other", "b": "other", "stack": "matrix"}},
+            {"w", "stack"},
+        ),
         ({"labels": lambda p: {name: "matrix" if name == "w" else "other" for name in p}}, {"w"}),
     ],
     ids=["default", "layout", "numbers", "function-of-numbers", "labels", "function-of-labels"],
 )
 def test_who_is_a_matrix(arguments, matrices):
     transform = optim.muon(0.1, other=optax.set_to_zero(), **arguments)
-    updates = jax.jit(lambda params: transform.update(params, transform.init(params), params)[0])(PARAMS)
+    updates = jax.jit(lambda params: transform.update(params, transform.init(params), params)[0])(
+        PARAMS
+    )
     assert {name for name, x in updates.items() if np.any(x)} == matrices
 
 
 def test_wrong_leaves_and_labels_are_refused():
     with pytest.raises(ValueError, match=r"leaf n of dtype int32.*is_inexact_array"):
         optim.muon(0.1).init({"n": jnp.ones((2, 2), jnp.int32)})
-    with pytest.raises(ValueError, match=r"""labels must be "matrix" or "other", got \["'adam'"\]"""):
+    with pytest.raises(
+        ValueError, match=r"""labels must be "matrix" or "other", got \["'adam'"\]"""
+    ):
         optim.muon(0.1, labels={"w": "adam"}).init({"w": jnp.ones((2, 2))})
     with pytest.raises(ValueError, match=r"leaf dropout\.p of type float; leave it out with"):
         optim.muon(0.1).init({"w": jnp.ones((2, 2)), "dropout": {"p": 0.1}})
@@ -175,9 +223,13 @@ def test_wrong_leaves_and_labels_are_refused():
 @pytest.mark.integration
 def test_weight_decay_can_be_masked_and_never_touches_the_others():
     transform = optim.muon(
-        0.1, weight_decay=0.5, weight_decay_mask={"w": True, "head": False, "b": True, "stack": True}
+        0.1,
+        weight_decay=0.5,
+        weight_decay_mask={"w": True, "head": False, "b": True, "stack": True},
     )
-    updates = jax.jit(lambda p: transform.update(optax.tree.zeros_like(p), transform.init(p), p)[0])(PARAMS)
+    updates = jax.jit(
+        lambda p: transform.update(optax.tree.zeros_like(p), transform.init(p), p)[0]
+    )(PARAMS)
     np.testing.assert_allclose(updates["w"], -0.05 * np.asarray(PARAMS["w"]), rtol=1e-6)
     assert not any(np.any(updates[name]) for name in ("head", "b", "stack"))
 
@@ -193,6 +245,9 @@ def test_a_learning_rate_is_one_finite_number(rate):
 def test_a_schedule_that_returns_nothing_is_named():
     step, x = optim.muon(lambda _: None), jnp.ones((2, 3))
     with pytest.raises(
-        ValueError, match="muon needs an array of numbers as what the schedule of learning_rate returns, got None"
+        ValueError,
+        match=(
+            "muon needs an array of numbers as what the schedule of learning_rate returns, got None"
+        ),
     ):
         step.update(x, step.init(x), x)

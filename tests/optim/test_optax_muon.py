@@ -1,4 +1,6 @@
-"""optax's own test of its Muon, as its wheel has it, on ours: the adapter has optax's names and arguments, nothing else."""
+"""optax's own test of its Muon, as its wheel has it, on ours: the adapter has optax's names and
+arguments, nothing else.
+"""
 
 from types import SimpleNamespace
 
@@ -20,7 +22,12 @@ pytestmark = [
 ]
 theirs = pytest.importorskip("optax.contrib._muon_test")
 
-SCALINGS = {"frobenius": "frobenius", "spectral": "spectral", "aol": "aol", "schatten": "schatten-4"}
+SCALINGS = {
+    "frobenius": "frobenius",
+    "spectral": "spectral",
+    "aol": "aol",
+    "schatten": "schatten-4",
+}
 
 
 def muon(
@@ -35,7 +42,9 @@ def muon(
 ):
     """Ours, with its momentum where optax's test looks for it: state[0]["muon"][0][0][1]."""
     coefficients = (
-        tuple(Quintic(*c) for c in _muon._NS_COEFFS_PRESET_DICT[ns_coeffs]) if ns_coeffs == "dion" else ns_coeffs
+        tuple(Quintic(*c) for c in _muon._NS_COEFFS_PRESET_DICT[ns_coeffs])
+        if ns_coeffs == "dion"
+        else ns_coeffs
     )
     inner = optim.muon(
         learning_rate,
@@ -59,10 +68,16 @@ def muon(
     return optax.GradientTransformation(lambda params: shown(inner.init(params)), update)
 
 
-def orthogonalize(x, ns_coeffs, ns_steps=5, preconditioning="frobenius", eps=0.0, dimension_numbers=optim.IN_OUT):
+def orthogonalize(
+    x, ns_coeffs, ns_steps=5, preconditioning="frobenius", eps=0.0, dimension_numbers=optim.IN_OUT
+):
     del eps
-    method = NewtonSchulz(ns_steps, Quintic(*(float(c) for c in ns_coeffs)), scaling=SCALINGS[preconditioning])
-    return optim.orthogonalize(method, dimension_numbers=dimension_numbers).update(x, optax.EmptyState())[0]
+    method = NewtonSchulz(
+        ns_steps, Quintic(*(float(c) for c in ns_coeffs)), scaling=SCALINGS[preconditioning]
+    )
+    return optim.orthogonalize(method, dimension_numbers=dimension_numbers).update(
+        x, optax.EmptyState()
+    )[0]
 
 
 def reshape(x, dimension_numbers):

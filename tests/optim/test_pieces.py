@@ -1,4 +1,6 @@
-"""Each piece against NumPy, written from its paper, one matrix at a time in float64; and what the pieces are in their limits."""
+"""Each piece against NumPy, written from its paper, one matrix at a time in float64; and what the
+pieces are in their limits.
+"""
 
 import math
 from functools import cache
@@ -46,7 +48,9 @@ def polar(x):
 
 
 def normuon(factors, beta, axis):
-    """The paper's algorithm for matrices whose neurons lie along the other axis, with the norm kept as in the published code."""
+    """The paper's algorithm for matrices whose neurons lie along the other axis, with the norm kept
+    as in the published code.
+    """
     v, results = 0.0, []
     for o in factors:
         v = beta * v + (1 - beta) * (o * o).mean(axis=axis, keepdims=True)
@@ -71,13 +75,17 @@ def test_neuron_moments_are_those_of_normuon(per, dims, axis):
 
 def test_neurons_of_a_square_matrix_are_its_outputs():
     square = [x[:3] for x in DRAWS]
-    longer, output = (run(optim.scale_by_neuron_moment(0.9, per), arrays(square)) for per in ("longer", "output"))
+    longer, output = (
+        run(optim.scale_by_neuron_moment(0.9, per), arrays(square)) for per in ("longer", "output")
+    )
     close(np.stack(longer), np.stack(output))
 
 
 def test_normuon_has_the_norm_of_the_paper():
     """η̂ Ô of the paper is 0.2 √(m n) in norm, whatever the factor."""
-    chain = optax.chain(optim.orthogonalize(SVD(), "point_two_sqrt_max"), optim.scale_by_neuron_moment())
+    chain = optax.chain(
+        optim.orthogonalize(SVD(), "point_two_sqrt_max"), optim.scale_by_neuron_moment()
+    )
     for step in run(chain, arrays(DRAWS)):
         close(np.linalg.norm(step), 0.2 * math.sqrt(15))
 
@@ -131,17 +139,23 @@ def test_hyperball_is_its_formula():
 
 
 def test_each_matrix_of_a_stack_keeps_its_own_norm():
-    stack, u = jnp.asarray(np.stack(DRAWS) * np.array([1, 2, 3, 4])[:, None, None]), jnp.asarray(np.stack(DRAWS[::-1]))
+    stack, u = (
+        jnp.asarray(np.stack(DRAWS) * np.array([1, 2, 3, 4])[:, None, None]),
+        jnp.asarray(np.stack(DRAWS[::-1])),
+    )
     (update,) = run(optim.hyperball(0.5), [u], stack)
     close(jnp.linalg.norm(stack + update, axis=(1, 2)), jnp.linalg.norm(stack, axis=(1, 2)))
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-30])
 @pytest.mark.parametrize(
-    ("per", "dims", "axis"), [("output", optim.IN_OUT, 0), ("output", optim.OUT_IN, 1), ("matrix", optim.IN_OUT, None)]
+    ("per", "dims", "axis"),
+    [("output", optim.IN_OUT, 0), ("output", optim.OUT_IN, 1), ("matrix", optim.IN_OUT, None)],
 )
 def test_what_is_small_beside_its_weights_is_lifted_to_a_share_of_them(per, dims, axis, size):
-    """max(1, τ ‖w‖ / ‖u‖) u: of these neurons, and matrices, some lie below the floor and some above, one is zero."""
+    """max(1, τ ‖w‖ / ‖u‖) u: of these neurons, and matrices, some lie below the floor and some
+    above, one is zero.
+    """
     transform = optim.lift_to_floor(0.9, per, dimension_numbers=dims)
     for u in DRAWS:
         u = u.copy()
@@ -149,7 +163,9 @@ def test_what_is_small_beside_its_weights_is_lifted_to_a_share_of_them(per, dims
         u[:, 2] = u[:, 2] if axis else 0
         norms = [np.linalg.norm(x, axis=axis, keepdims=True) for x in (WEIGHT, u)]
         factor = np.maximum(1, 0.9 * norms[0] / np.where(norms[1] > 0, norms[1], np.inf))
-        (found,) = run(transform, [jnp.asarray(size * u, jnp.float32)], jnp.asarray(size * WEIGHT, jnp.float32))
+        (found,) = run(
+            transform, [jnp.asarray(size * u, jnp.float32)], jnp.asarray(size * WEIGHT, jnp.float32)
+        )
         close(found / size, factor * u, 1e-6)
     assert per == "matrix" or (factor > 1).any() != (factor > 1).all()
 
@@ -161,13 +177,17 @@ ORDERS = [0.5, 1.0, 1.25, 1.5, 2.0, 10.0, math.inf]
 def schatten_directions(shape, dtype="float64", size=1.0):
     """Of the first draw for every order, which is traced, in one program; scaled by shape."""
     g = jnp.asarray(DRAWS[0].reshape(shape) * size, dtype)
-    sweep = jax.jit(jax.vmap(lambda p: run(optim.schatten_direction(p, "sqrt_out_over_in"), [g])[0]))
+    sweep = jax.jit(
+        jax.vmap(lambda p: run(optim.schatten_direction(p, "sqrt_out_over_in"), [g])[0])
+    )
     return np.asarray(sweep(jnp.asarray(ORDERS)), float) * (shape[0] / shape[1]) ** 0.5
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5)], ids=str)
 def test_a_schatten_direction_has_norm_one_and_the_largest_product(shape):
-    """By Hölder: ⟨G, D⟩ is the dual norm (Σ s^q)^(1/q), which no matrix of Schatten-p norm 1 exceeds; s_1 for quasi-norms."""
+    """By Hölder: ⟨G, D⟩ is the dual norm (Σ s^q)^(1/q), which no matrix of Schatten-p norm 1
+    exceeds; s_1 for quasi-norms.
+    """
     g = DRAWS[0].reshape(shape)
     s = np.linalg.svd(g, compute_uv=False)
     for p, d in zip(ORDERS, schatten_directions(shape), strict=True):
@@ -213,10 +233,14 @@ def test_clipping_maps_the_singular_values(kind, dims):
     ratio = 3 / 4 if dims == optim.IN_OUT else 4 / 3
     expected = mapped(MATRIX, lambda s: CURVES[kind](s, 1.5 * ratio**0.5))
     arguments = (1.5, kind, "sqrt_out_over_in")
-    (found,) = run(optim.clip_singular_values(*arguments, dimension_numbers=dims), [jnp.asarray(MATRIX)])
+    (found,) = run(
+        optim.clip_singular_values(*arguments, dimension_numbers=dims), [jnp.asarray(MATRIX)]
+    )
     close(found, expected)
     (update,) = run(
-        optim.clip_weights(*arguments, dimension_numbers=dims), [jnp.asarray(MATRIX - 0.3)], jnp.full((4, 3), 0.3)
+        optim.clip_weights(*arguments, dimension_numbers=dims),
+        [jnp.asarray(MATRIX - 0.3)],
+        jnp.full((4, 3), 0.3),
     )
     close(0.3 + update, expected)
 
@@ -226,19 +250,29 @@ def test_what_lies_below_the_limit_is_left_alone_and_padding_has_its_own_limit()
     close(found, MATRIX)
     fans = optim.Fans(Size(8, 4), Size(8, 3))
     padded = jnp.asarray(np.pad(MATRIX, ((0, 4), (0, 5))))
-    found = np.asarray(run(optim.clip_singular_values(1.5, scale="sqrt_out_over_in", sizes=fans), [padded])[0])
+    found = np.asarray(
+        run(optim.clip_singular_values(1.5, scale="sqrt_out_over_in", sizes=fans), [padded])[0]
+    )
     close(found[:4, :3], mapped(MATRIX, lambda s: np.minimum(s, 1.5 * (3 / 4) ** 0.5)))
     assert not found[4:].any()
     assert not found[:, 3:].any()
 
 
 def test_qk_clip_scales_the_heads_that_exceed_the_threshold():
-    """Layers 2, heads 3; queries (layer, model, head, width), keys (layer, head, model, width), and a rotary query of power 1."""
+    """Layers 2, heads 3; queries (layer, model, head, width), keys (layer, head, model, width), and
+    a rotary query of power 1.
+    """
     queries, keys = RNG.standard_normal((2, 4, 3, 5)), RNG.standard_normal((2, 3, 4, 5))
     params = {"q": queries, "k": keys, "qr": queries, "v": keys, "b": np.ones(3)}
     steps = jax.tree.map(lambda x: 0.1 * np.cos(x), params)
     largest = np.array([[50.0, 100.0, 400.0], [-900.0, 101.0, 1e6]])
-    heads = {"q": optim.Heads((0, 2)), "k": optim.Heads((1, 0)), "qr": optim.Heads((0, -2), 1.0), "v": None, "b": None}
+    heads = {
+        "q": optim.Heads((0, 2)),
+        "k": optim.Heads((1, 0)),
+        "qr": optim.Heads((0, -2), 1.0),
+        "v": None,
+        "b": None,
+    }
     logits = {"q": largest, "k": largest.T, "qr": largest, "v": None, "b": None}
     (found,) = run(
         optim.qk_clip(100.0, heads),
@@ -261,7 +295,13 @@ def test_qk_clip_scales_the_heads_that_exceed_the_threshold():
 
 def test_the_logits_of_the_clipped_weights_are_at_the_threshold():
     """What it is for: the same tokens, a step of zero, and the largest logit is τ afterwards."""
-    x, params = RNG.standard_normal((7, 4)), {"q": RNG.standard_normal((4, 3, 5)), "k": RNG.standard_normal((4, 3, 5))}
+    x, params = (
+        RNG.standard_normal((7, 4)),
+        {
+            "q": RNG.standard_normal((4, 3, 5)),
+            "k": RNG.standard_normal((4, 3, 5)),
+        },
+    )
 
     def largest(params):
         q, k = (np.einsum("td,dhw->htw", x, params[name]) for name in ("q", "k"))
@@ -271,15 +311,22 @@ def test_the_logits_of_the_clipped_weights_are_at_the_threshold():
     heads = {name: optim.Heads((1,)) for name in params}
     zero = jax.tree.map(jnp.zeros_like, params)
     logits = {name: jnp.asarray(before) for name in params}
-    (update,) = run(optim.qk_clip(12.0, heads), [zero], jax.tree.map(jnp.asarray, params), max_logits=logits)
+    (update,) = run(
+        optim.qk_clip(12.0, heads), [zero], jax.tree.map(jnp.asarray, params), max_logits=logits
+    )
     assert before.max() > 12 > before.min()
-    close(largest({name: params[name] + np.asarray(update[name]) for name in params}), np.minimum(before, 12.0))
+    close(
+        largest({name: params[name] + np.asarray(update[name]) for name in params}),
+        np.minimum(before, 12.0),
+    )
 
 
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
 def test_a_logit_that_is_not_finite_is_seen_in_its_own_head(bad):
     w = jnp.ones((2, 3, 2))
-    (update,) = run(optim.qk_clip(1.0, optim.Heads((1,))), [w], w, max_logits=jnp.array([0.5, bad, -jnp.inf]))
+    (update,) = run(
+        optim.qk_clip(1.0, optim.Heads((1,))), [w], w, max_logits=jnp.array([0.5, bad, -jnp.inf])
+    )
     np.testing.assert_array_equal(jnp.isnan(update).all(axis=(0, 2)), [False, True, False])
     close(update[:, [0, 2]], jnp.ones((2, 2, 2)))
 
@@ -289,17 +336,24 @@ def test_mars_adds_the_last_change_of_the_gradient():
     expected = [DRAWS[0]] + [g + factor * (g - last) for last, g in pairwise(DRAWS)]
     close(np.stack(run(optim.mars_correction(0.3, 0.9), arrays(DRAWS))), expected)
     (found,) = run(
-        optim.mars_correction(0.3, 0.9, exact=True), arrays(DRAWS[:1]), previous_gradient=jnp.asarray(DRAWS[1])
+        optim.mars_correction(0.3, 0.9, exact=True),
+        arrays(DRAWS[:1]),
+        previous_gradient=jnp.asarray(DRAWS[1]),
     )
     close(found, DRAWS[0] + factor * (DRAWS[0] - DRAWS[1]))
 
 
 def test_mars_with_gamma_one_is_the_recursive_momentum_of_storm():
-    """m_t = β (m_{t-1} + g_t - g'_t) + (1 - β) g_t (Cutkosky and Orabona 2019), the sentence of the paper behind the formula."""
+    """m_t = β (m_{t-1} + g_t - g'_t) + (1 - β) g_t (Cutkosky and Orabona 2019), the sentence of the
+    paper behind the formula.
+    """
     beta, m = 0.9, np.zeros((5, 3))
     for last, g in zip([DRAWS[0], *DRAWS], DRAWS, strict=False):
         m = beta * (m + g - last) + (1 - beta) * g
-    close(run(optax.chain(optim.mars_correction(1.0, beta), optim.momentum(beta)), arrays(DRAWS))[-1], m)
+    close(
+        run(optax.chain(optim.mars_correction(1.0, beta), optim.momentum(beta)), arrays(DRAWS))[-1],
+        m,
+    )
 
 
 def power(h, exponent, floor=1e-10):
@@ -336,7 +390,9 @@ def test_inverse_roots_and_their_derivatives():
 
 
 def soap(gradients, b1, b2, every, eps=1e-8):
-    """The paper's algorithm with the start of the published code, moments in the order of the bases."""
+    """The paper's algorithm with the start of the published code, moments in the order of the
+    bases.
+    """
     m, v = np.zeros((3, 3)), np.zeros((3, 3))
     sides = [(1 - b2) * gradients[0] @ gradients[0].T, (1 - b2) * gradients[0].T @ gradients[0]]
     bases = [np.linalg.eigh(h)[1][:, ::-1] for h in sides]
@@ -345,10 +401,14 @@ def soap(gradients, b1, b2, every, eps=1e-8):
         m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * (bases[0].T @ g @ bases[1]) ** 2
         adam = (bases[0].T @ m @ bases[1] / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + eps)
         steps.append(bases[0] @ adam @ bases[1].T)
-        sides = [b2 * old + (1 - b2) * new for old, new in zip(sides, (g @ g.T, g.T @ g), strict=True)]
+        sides = [
+            b2 * old + (1 - b2) * new for old, new in zip(sides, (g @ g.T, g.T @ g), strict=True)
+        ]
         if t % every == 0:
             orders = [np.argsort(-np.diag(q.T @ h @ q)) for h, q in zip(sides, bases, strict=True)]
-            bases = [np.linalg.qr((h @ q)[:, i])[0] for h, q, i in zip(sides, bases, orders, strict=True)]
+            bases = [
+                np.linalg.qr((h @ q)[:, i])[0] for h, q, i in zip(sides, bases, orders, strict=True)
+            ]
             v = v[orders[0]][:, orders[1]]
     return steps
 
@@ -363,7 +423,9 @@ def test_soap_is_its_algorithm(every):
 
 @pytest.mark.integration
 def test_the_recipe_of_the_speedruns_is_their_step():
-    """Nesterov momentum, polar factor, neurons of the longer side, cautious decay; weights (out, in), the shape's factor on the rate."""
+    """Nesterov momentum, polar factor, neurons of the longer side, cautious decay; weights (out,
+    in), the shape's factor on the rate.
+    """
     rate, decay, beta, beta2 = 0.05, 0.2, 0.9, 0.8
     factor = max(1.0, 5 / 3) ** 0.5
     chain = optax.chain(
@@ -389,7 +451,10 @@ def test_the_recipe_of_the_speedruns_is_their_step():
     ("call", "sentence"),
     [
         (lambda: optim.scale_by_neuron_moment(1.0), r"a number in \[0, 1\) as decay, got 1.0"),
-        (lambda: optim.scale_by_neuron_moment(per="row"), "one of 'output', 'longer' as per, got 'row'"),
+        (
+            lambda: optim.scale_by_neuron_moment(per="row"),
+            "one of 'output', 'longer' as per, got 'row'",
+        ),
         (lambda: optim.schatten_direction(0.0), r"a number in \(0, inf\] as p, got 0.0"),
         (lambda: optim.clip_singular_values(0.0), r"a number in \(0, inf\] as limit, got 0.0"),
         (lambda: optim.clip_weights(1.0, "firm"), "one of 'hard', 'soft' as kind, got 'firm'"),
@@ -399,12 +464,18 @@ def test_the_recipe_of_the_speedruns_is_their_step():
         (lambda: optim.scale_by_shampoo(every=0), "a whole number of at least 1 as every, got 0"),
         (lambda: optim.scale_by_soap(0.9, 1.0), r"a number in \[0, 1\) as b2, got 1.0"),
         (lambda: optim.scale_by_soap(every=0), "a whole number of at least 1 as every, got 0"),
-        (lambda: inverse_root(jnp.ones((2, 3)), 2), r"square matrices in the last two axes, got shape \(2, 3\)"),
+        (
+            lambda: inverse_root(jnp.ones((2, 3)), 2),
+            r"square matrices in the last two axes, got shape \(2, 3\)",
+        ),
         (lambda: inverse_root(jnp.ones((2, 2)), 0), r"a number in \(0, inf\) as order, got 0"),
         (lambda: optim.qk_clip(-1.0, None), r"a number in \(0, inf\] as threshold, got -1.0"),
         (lambda: run(optim.hyperball(0.1), arrays(DRAWS)), "hyperball needs the parameters"),
         (lambda: run(optim.clip_weights(0.1), arrays(DRAWS)), "clip_weights needs the parameters"),
-        (lambda: run(optim.add_cautious_decay(0.1), arrays(DRAWS)), "add_cautious_decay needs the parameters"),
+        (
+            lambda: run(optim.add_cautious_decay(0.1), arrays(DRAWS)),
+            "add_cautious_decay needs the parameters",
+        ),
         (lambda: run(optim.mars_correction(exact=True), arrays(DRAWS)), "previous_gradient=tree"),
         (lambda: run(optim.qk_clip(1.0, None), arrays(DRAWS), WEIGHT), "max_logits=tree"),
         (
@@ -412,11 +483,21 @@ def test_the_recipe_of_the_speedruns_is_their_step():
             r"Heads\(\(axis, ...\)\) or None, got 1 for",
         ),
         (
-            lambda: run(optim.qk_clip(1.0, {"q": optim.Heads((2,))}), [{"q": WEIGHT}], {"q": WEIGHT}, max_logits=1.0),
+            lambda: run(
+                optim.qk_clip(1.0, {"q": optim.Heads((2,))}),
+                [{"q": WEIGHT}],
+                {"q": WEIGHT},
+                max_logits=1.0,
+            ),
             r"leaf q need different axes below 2 \(its shape is \(5, 3\)\), got \(2,\)",
         ),
         (
-            lambda: run(optim.qk_clip(1.0, {"q": optim.Heads((1,))}), [{"q": WEIGHT}], {"q": WEIGHT}, max_logits=1.0),
+            lambda: run(
+                optim.qk_clip(1.0, {"q": optim.Heads((1,))}),
+                [{"q": WEIGHT}],
+                {"q": WEIGHT},
+                max_logits=1.0,
+            ),
             r"leaf q need the shape \(3,\) of its axes \(1,\), got shape \(\)",
         ),
     ],
@@ -429,7 +510,9 @@ def test_wrong_calls_are_refused_in_one_sentence(call, sentence):
     assert str(refusal.value).endswith(".")
 
 
-@pytest.mark.parametrize("make", [optim.scale_by_neuron_moment, optim.scale_by_shampoo, optim.mars_correction])
+@pytest.mark.parametrize(
+    "make", [optim.scale_by_neuron_moment, optim.scale_by_shampoo, optim.mars_correction]
+)
 def test_a_state_keeps_its_dtype_where_64_bits_are_enabled(make):
     step, x = make(), jnp.ones((3, 4), jnp.float32)
     before = step.init(x)

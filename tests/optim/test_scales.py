@@ -1,4 +1,6 @@
-"""Every transformation at every scale that its dtype holds, against NumPy in float64; and what must not change its numbers."""
+"""Every transformation at every scale that its dtype holds, against NumPy in float64; and what must
+not change its numbers.
+"""
 
 import math
 import warnings
@@ -20,7 +22,11 @@ pytestmark = [pytest.mark.usefixtures("optax_promotion"), pytest.mark.integratio
 
 STEPS = {
     "orthogonalize": (lambda: optim.orthogonalize(SVD()), lambda g, _: numpy_steps.polar(g[-1]), 0),
-    "orthogonalize-iterated": (optim.orthogonalize, lambda g, _: numpy_steps.newton_schulz(g[-1]), 0),
+    "orthogonalize-iterated": (
+        optim.orthogonalize,
+        lambda g, _: numpy_steps.newton_schulz(g[-1]),
+        0,
+    ),
     "normalize_rows": (optim.normalize_rows, lambda g, _: numpy_steps.unit(g[-1], 1), 0),
     "normalize_columns": (optim.normalize_columns, lambda g, _: numpy_steps.unit(g[-1], 0), 0),
     "spectral_descent": (
@@ -29,7 +35,11 @@ STEPS = {
         1,
     ),
     "momentum": (lambda: optim.momentum(0.9), lambda g, _: numpy_steps.average(g, 0.9), 1),
-    "momentum-sgd": (lambda: optim.momentum(0.9, "sgd"), lambda g, _: numpy_steps.plain_sum(g, 0.9), 1),
+    "momentum-sgd": (
+        lambda: optim.momentum(0.9, "sgd"),
+        lambda g, _: numpy_steps.plain_sum(g, 0.9),
+        1,
+    ),
     "momentum-corrected": (
         lambda: optim.momentum(0.9, bias_correction=True),
         lambda g, _: numpy_steps.average(g, 0.9) / (1 - 0.9 ** len(g)),
@@ -45,13 +55,21 @@ STEPS = {
         lambda g, _: numpy_steps.polar(g[-1]) if g[-1].any() else g[-1],
         0,
     ),
-    "scale_by_factor_gram": (optim.scale_by_factor_gram, lambda g, w: numpy_steps.over_gram(g[-1], w), -1),
+    "scale_by_factor_gram": (
+        optim.scale_by_factor_gram,
+        lambda g, w: numpy_steps.over_gram(g[-1], w),
+        -1,
+    ),
     "scale_by_factor_gram-damped": (
         lambda: optim.scale_by_factor_gram(0.5),
         lambda g, w: numpy_steps.over_gram(g[-1], w, 0.5),
         None,
     ),
-    "schatten_direction-1": (lambda: optim.schatten_direction(1.0), lambda g, _: numpy_steps.schatten(g[-1], 1), 0),
+    "schatten_direction-1": (
+        lambda: optim.schatten_direction(1.0),
+        lambda g, _: numpy_steps.schatten(g[-1], 1),
+        0,
+    ),
     "schatten_direction-1.5": (
         lambda: optim.schatten_direction(1.5),
         lambda g, _: numpy_steps.schatten(g[-1], 1.5),
@@ -67,8 +85,16 @@ STEPS = {
         lambda g, w: g[-1] + 0.3 * np.where(np.sign(g[-1]) * np.sign(w) >= 0, w, 0),
         1,
     ),
-    "hyperball": (lambda: optim.hyperball(0.1), lambda g, w: numpy_steps.hyperball(g[-1], w, 0.1), 1),
-    "lift_to_floor": (lambda: optim.lift_to_floor(0.9), lambda g, w: numpy_steps.lifted(g[-1], w, 0.9), 1),
+    "hyperball": (
+        lambda: optim.hyperball(0.1),
+        lambda g, w: numpy_steps.hyperball(g[-1], w, 0.1),
+        1,
+    ),
+    "lift_to_floor": (
+        lambda: optim.lift_to_floor(0.9),
+        lambda g, w: numpy_steps.lifted(g[-1], w, 0.9),
+        1,
+    ),
     "clip_singular_values-hard": (
         lambda: optim.clip_singular_values(2.0),
         lambda g, _: numpy_steps.clipped(g[-1], 2.0, "hard"),
@@ -117,8 +143,10 @@ STEPS = {
         None,
     ),
 }
-"""By name a transformation, its last update in NumPy of the gradients of all steps and the parameters, and the power of a common factor on
-gradients and parameters with which the update grows, None where it is no power."""
+"""By name a transformation, its last update in NumPy of the gradients of all steps and the
+parameters, and the power of a common factor on gradients and parameters with which the update
+grows, None where it is no power.
+"""
 
 SLOW = ("schatten", "clip", "scale_by_shampoo", "scale_by_soap")
 each = pytest.mark.parametrize("name", parameters({name: name for name in STEPS}))
@@ -132,7 +160,9 @@ def normal(seed, *shape):
 
 @cache
 def trees():
-    """The gradients of all steps, and last the parameters: a tree of matrices of all shapes each, in float64."""
+    """The gradients of all steps, and last the parameters: a tree of matrices of all shapes each,
+    in float64.
+    """
     return [
         {
             "entry": normal(i, 1, 1),
@@ -154,7 +184,9 @@ def trees():
 
 @lru_cache(maxsize=1)  # a program for every test would fill the memory of the process
 def compiled(name, dtype):
-    """The last of all updates, as one function of the gradients and parameters. A dtype has a function of its own, as has its scope."""
+    """The last of all updates, as one function of the gradients and parameters. A dtype has a
+    function of its own, as has its scope.
+    """
     del dtype
     transform = optax.with_extra_args_support(STEPS[name][0]())
 
@@ -164,20 +196,28 @@ def compiled(name, dtype):
             update, state = transform.update(gradient, state, params, **EXTRA)
             return state, update
 
-        updates = jax.lax.scan(step, transform.init(params), jax.tree.map(lambda *x: jnp.stack(x), *gradients))[1]
+        updates = jax.lax.scan(
+            step, transform.init(params), jax.tree.map(lambda *x: jnp.stack(x), *gradients)
+        )[1]
         return jax.tree.map(lambda x: x[-1], updates)
 
     return run
 
 
 def at_scale(factor, dtype):
-    *gradients, params = [jax.tree.map(lambda x: jnp.asarray(x * factor, dtype), tree) for tree in trees()]
+    *gradients, params = [
+        jax.tree.map(lambda x: jnp.asarray(x * factor, dtype), tree) for tree in trees()
+    ]
     return gradients, params
 
 
 def expected(name, gradients, params):
-    """The updates in NumPy of the numbers as they are in their dtype; None for a leaf of which the update is not determined."""
-    *wide, w = [jax.tree.map(lambda x: np.asarray(x, np.float64), tree) for tree in (*gradients, params)]
+    """The updates in NumPy of the numbers as they are in their dtype; None for a leaf of which the
+    update is not determined.
+    """
+    *wide, w = [
+        jax.tree.map(lambda x: np.asarray(x, np.float64), tree) for tree in (*gradients, params)
+    ]
     return {
         key: of_leaf(name, [g[key] for g in wide], w[key])
         for key in w
@@ -192,11 +232,15 @@ def of_leaf(name, gradients, w):
 
 
 def relative_error(name, found, right, params):
-    """The largest error of a leaf beside its largest entry, or that of the parameters of which the update is a difference."""
+    """The largest error of a leaf beside its largest entry, or that of the parameters of which the
+    update is a difference.
+    """
     size = np.abs(right).max()
     if name in DIFFERENCES:
         size = max(size, np.abs(np.asarray(params, np.float64)).max())
-    return np.abs(np.asarray(found, np.float64) - right).max() / size if size else np.abs(found).max()
+    return (
+        np.abs(np.asarray(found, np.float64) - right).max() / size if size else np.abs(found).max()
+    )
 
 
 UNDETERMINED = {
@@ -206,29 +250,39 @@ UNDETERMINED = {
     "clip_singular_values-soft": ("rank one",),
     "clip_weights": ("rank one",),
 }
-"""Leaves of which an update is not determined: repeated eigenvalues have no basis of their own, and SOAP depends on it. Singular values
-that are rounding may exceed a limit, and their vectors are anyone's."""
+"""Leaves of which an update is not determined: repeated eigenvalues have no basis of their own, and
+SOAP depends on it. Singular values that are rounding may exceed a limit, and their vectors are
+anyone's.
+"""
 
 DIFFERENCES = ("clip_weights", "hyperball", "qk_clip")
 """Their updates are differences of parameters, with the rounding of these."""
 
 
 KEEPING = ("momentum", "add_cautious", "mars", "decay_on", "qk_clip", "lift_to", "rank_switch")
-"""Entrywise steps, of which an entry that is not finite spoils no other, and those that leave such a matrix to another step."""
+"""Entrywise steps, of which an entry that is not finite spoils no other, and those that leave such
+a matrix to another step.
+"""
 
 ROOTS = ("scale_by_shampoo", "scale_by_soap", "scale_by_factor_gram")
-"""Their errors are those of an inverse: rounding times the ratio of eigenvalues, up to some hundreds here."""
+"""Their errors are those of an inverse: rounding times the ratio of eigenvalues, up to some
+hundreds here.
+"""
 
 
 def errors(name, factor, dtype):
-    """The relative error of each leaf whose update is determined, in units of the rounding of the dtype."""
+    """The relative error of each leaf whose update is determined, in units of the rounding of the
+    dtype.
+    """
     gradients, params = at_scale(factor, dtype)
     found = jax.tree.map(np.asarray, compiled(name, str(dtype))(gradients, params))
     assert name.startswith(KEEPING) or np.isnan(found["not finite"].astype(float)).all()
     right = {key: x for key, x in expected(name, gradients, params).items() if x is not None}
     assert len(right) >= 5
     rounding = float(jnp.finfo(dtype).eps)
-    return {key: relative_error(name, found[key], x, params[key]) / rounding for key, x in right.items()}
+    return {
+        key: relative_error(name, found[key], x, params[key]) / rounding for key, x in right.items()
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -255,15 +309,24 @@ def test_float32_steps_are_right_at_every_scale(name):
 )
 @each
 def test_half_precision_steps_are_right_within_their_range(name, dtype, factors):
-    """Rounded once, and iterations in half precision at each step; what exceeds the range of float16 is infinite, and not compared."""
+    """Rounded once, and iterations in half precision at each step; what exceeds the range of
+    float16 is infinite, and not compared.
+    """
     for factor in factors:
         with np.errstate(over="ignore"):
             gradients, params = at_scale(factor, dtype)
-            largest = max(np.abs(x).max(initial=0) for x in expected(name, gradients, params).values() if x is not None)
+            largest = max(
+                np.abs(x).max(initial=0)
+                for x in expected(name, gradients, params).values()
+                if x is not None
+            )
         if dtype == "float16" and not 1e-3 < largest < 6e4:
             continue
         found = errors(name, factor, jnp.dtype(dtype))
-        assert max(found.values()) < (40 if name == "orthogonalize-iterated" else 8), (factor, found)
+        assert max(found.values()) < (40 if name == "orthogonalize-iterated" else 8), (
+            factor,
+            found,
+        )
 
 
 @pytest.mark.slow
@@ -282,39 +345,63 @@ def test_float64_steps_are_those_at_scale_one_times_a_power(name):
         scaled = run(*at_scale(2.0**exponent, jnp.float64))
         for key in one.keys() - {"not finite", *UNDETERMINED.get(name, ())}:
             again = np.asarray(scaled[key]) * 2.0 ** (-degree * exponent)
-            np.testing.assert_allclose(again, one[key], rtol=1e-6, atol=1e-6 * np.abs(one[key]).max(), err_msg=key)
+            np.testing.assert_allclose(
+                again, one[key], rtol=1e-6, atol=1e-6 * np.abs(one[key]).max(), err_msg=key
+            )
 
 
-EQUIVARIANT = ("orthogonalize", "spectral_descent", "schatten", "clip_singular", "scale_by_shampoo", "scale_by_soap")
+EQUIVARIANT = (
+    "orthogonalize",
+    "spectral_descent",
+    "schatten",
+    "clip_singular",
+    "scale_by_shampoo",
+    "scale_by_soap",
+)
 
 
-@pytest.mark.parametrize("name", parameters({name: name for name in STEPS if name.startswith(EQUIVARIANT)}))
+@pytest.mark.parametrize(
+    "name", parameters({name: name for name in STEPS if name.startswith(EQUIVARIANT)})
+)
 def test_spectral_steps_turn_with_their_matrices(name):
-    """u(P G Q) = P u(G) Q for orthogonal P and Q; of SOAP since its bases turn, but for their signs, with the gradients."""
+    """u(P G Q) = P u(G) Q for orthogonal P and Q; of SOAP since its bases turn, but for their
+    signs, with the gradients.
+    """
     gradients, params = at_scale(1.0, jnp.float32)
     keys = ("wide", "tall", "square", "rank one")
     sides = {
-        key: [np.linalg.qr(normal(i, n, n))[0].astype(np.float32) for i, n in enumerate(params[key].shape, 7)]
+        key: [
+            np.linalg.qr(normal(i, n, n))[0].astype(np.float32)
+            for i, n in enumerate(params[key].shape, 7)
+        ]
         for key in keys
     }
 
     def turned(tree):
-        return {key: sides[key][0] @ x @ sides[key][1] if key in keys else x for key, x in tree.items()}
+        return {
+            key: sides[key][0] @ x @ sides[key][1] if key in keys else x for key, x in tree.items()
+        }
 
     run = compiled(name, "float32")
     straight, found = run(gradients, params), run([turned(g) for g in gradients], turned(params))
     for key in keys:
         wanted = turned(straight)[key]
-        np.testing.assert_allclose(found[key], wanted, rtol=0, atol=2e-3 * np.abs(wanted).max(), err_msg=key)
+        np.testing.assert_allclose(
+            found[key], wanted, rtol=0, atol=2e-3 * np.abs(wanted).max(), err_msg=key
+        )
 
 
 def stepped(name, state, gradient, params):
-    return jax.jit(optax.with_extra_args_support(STEPS[name][0]()).update)(gradient, state, params, **EXTRA)
+    return jax.jit(optax.with_extra_args_support(STEPS[name][0]()).update)(
+        gradient, state, params, **EXTRA
+    )
 
 
 @each
 def test_a_stack_is_its_matrices_and_a_state_can_be_stored_and_given_away(name):
-    """The same numbers for a stack as for each matrix alone, after a way through NumPy, and where the state's memory is given up."""
+    """The same numbers for a stack as for each matrix alone, after a way through NumPy, and where
+    the state's memory is given up.
+    """
     transform = optax.with_extra_args_support(STEPS[name][0]())
     *gradients, params = [
         {
@@ -328,18 +415,24 @@ def test_a_stack_is_its_matrices_and_a_state_can_be_stored_and_given_away(name):
     kept, stored, given = transform.init(params), transform.init(params), transform.init(params)
     for gradient in gradients:
         found, kept = update(gradient, kept, params, **EXTRA)
-        again, stored = update(gradient, jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), stored), params, **EXTRA)
+        again, stored = update(
+            gradient, jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), stored), params, **EXTRA
+        )
         away, given = giving(gradient, given, params, **EXTRA)
     for one, two, three in zip(*map(jax.tree.leaves, (found, again, away)), strict=True):
         np.testing.assert_array_equal(one, two)
         np.testing.assert_array_equal(one, three)
     for i, matrix in enumerate(np.asarray(found["stack"])):
-        np.testing.assert_allclose(matrix, found[str(i)], rtol=1e-5, atol=1e-5 * np.abs(matrix).max())
+        np.testing.assert_allclose(
+            matrix, found[str(i)], rtol=1e-5, atol=1e-5 * np.abs(matrix).max()
+        )
 
 
 @pytest.mark.slow
 def test_soap_is_stable_where_its_averages_lack_rank():
-    """Three gradients of 3 × 8 leave a null space; times 1 + 1e-6 the third step changed by two thirds."""
+    """Three gradients of 3 × 8 leave a null space; times 1 + 1e-6 the third step changed by two
+    thirds.
+    """
     gradients = [jax.random.normal(jax.random.key(i), (3, 8)) for i in range(3)]
     step = optim.scale_by_soap(0.9, 0.8, every=1)
 

@@ -22,7 +22,10 @@ def test_geometric_schedules_decay_and_run_in_optax():
 def test_random_prefactors_are_drawn_once_or_in_each_step():
     draw = jax.jit(
         jax.vmap(
-            lambda t, each: schedules.random_geometric(jax.random.key(3), 1.0, 2.0, 0.9, each_step=each)(t), (0, None)
+            lambda t, each: schedules.random_geometric(
+                jax.random.key(3), 1.0, 2.0, 0.9, each_step=each
+            )(t),
+            (0, None),
         ),
         static_argnums=1,
     )
@@ -31,10 +34,13 @@ def test_random_prefactors_are_drawn_once_or_in_each_step():
     once = np.asarray(draw(times[:60], False)) * undecayed
     np.testing.assert_allclose(once, np.full(60, once[0]), rtol=1e-4)
     assert 1 <= once[0] <= 2
-    flat = jax.jit(jax.vmap(schedules.random_geometric(jax.random.key(3), 1.0, 2.0, 1 - 1e-7, each_step=True)))
+    flat = jax.jit(
+        jax.vmap(schedules.random_geometric(jax.random.key(3), 1.0, 2.0, 1 - 1e-7, each_step=True))
+    )
     drawn = np.asarray(flat(times), float)
     assert np.all((drawn >= 0.999) & (drawn <= 2))
-    # Uniform on [1, 2] and independent: mean 3/2, variance 1/12, no correlation from one step to the next.
+    # Uniform on [1, 2] and independent: mean 3/2, variance 1/12, no correlation from one step to
+    # the next.
     assert abs(np.mean(drawn) - 1.5) < 4 / np.sqrt(12 * 2000)
     assert abs(np.var(drawn) - 1 / 12) < 4 * np.sqrt(1 / 180 / 2000)
     assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 4 / np.sqrt(2000)
@@ -49,7 +55,8 @@ def test_the_scale_falls_after_as_many_updates_without_a_new_minimum():
     for loss in losses:
         update, state = plateau.update(jnp.ones(2), state, value=jnp.asarray(loss))
         scales.append(float(update[0]))
-    # By hand: three losses in a row that are no new minimum halve the scale, and the count starts again.
+    # By hand: three losses in a row that are no new minimum halve the scale, and the count starts
+    #     again.
     assert scales == [1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.25]
     assert float(state.best) == pytest.approx(1.8)
 
@@ -69,22 +76,32 @@ def scales(plateau, losses, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_a_falling_loss_is_told_apart_from_a_plateau_whatever_the_precision_of_the_parameters(dtype):
-    """Steps of 1e-6 relative, below the resolution of half precision and eight times that of float32, are all new minima."""
+def test_a_falling_loss_is_told_apart_from_a_plateau_whatever_the_precision_of_the_parameters(
+    dtype,
+):
+    """Steps of 1e-6 relative, below the resolution of half precision and eight times that of
+    float32, are all new minima.
+    """
     losses = jnp.asarray(3 * (1 - 1e-6) ** np.arange(100), jnp.float32)
     assert (np.diff(losses) < 0).all()
-    np.testing.assert_array_equal(scales_after(schedules.decay_on_plateau(), losses, dtype), np.ones(100))
+    np.testing.assert_array_equal(
+        scales_after(schedules.decay_on_plateau(), losses, dtype), np.ones(100)
+    )
 
 
 @pytest.mark.usefixtures("x64")
 def test_in_float64_the_loss_may_be_more_precise_than_the_parameters():
     losses = jnp.asarray(3 * (1 - 1e-13) ** np.arange(50))
     assert (np.diff(losses) < 0).all()
-    np.testing.assert_array_equal(scales_after(schedules.decay_on_plateau(), losses, "float32"), np.ones(50))
+    np.testing.assert_array_equal(
+        scales_after(schedules.decay_on_plateau(), losses, "float32"), np.ones(50)
+    )
 
 
 def test_the_scale_itself_is_not_rounded_to_the_precision_of_the_parameters():
-    """0.9 again and again, rounded each time to the 8 bits of bfloat16, ends 6 % off after 30 decays."""
+    """0.9 again and again, rounded each time to the 8 bits of bfloat16, ends 6 % off after 30
+    decays.
+    """
     found = scales_after(schedules.decay_on_plateau(0.9, 1), jnp.ones(31), "bfloat16")
     np.testing.assert_allclose(found, 0.9 ** np.arange(31), rtol=2**-8)
 
@@ -92,7 +109,11 @@ def test_the_scale_itself_is_not_rounded_to_the_precision_of_the_parameters():
 def test_factor_and_patience_of_a_plateau_may_be_traced():
     losses = jnp.asarray(np.random.default_rng(0).uniform(size=60), jnp.float32)
     settings = [(0.5, 1), (0.8, 3), (0.9, 2)]
-    traced = jax.jit(lambda factor, patience: scales(schedules.decay_on_plateau(factor, patience), losses, "float32"))
+    traced = jax.jit(
+        lambda factor, patience: scales(
+            schedules.decay_on_plateau(factor, patience), losses, "float32"
+        )
+    )
     for factor, patience in settings:
         known = scales_after(schedules.decay_on_plateau(factor, patience), losses, "float32")
         np.testing.assert_array_equal(traced(factor, patience), known)
@@ -105,7 +126,9 @@ def test_one_loss_that_is_nan_is_no_new_minimum_and_is_forgotten(first):
     losses[0 if first else 5] = np.nan
     found = scales_after(schedules.decay_on_plateau(0.5, 2), jnp.asarray(losses), "float32")
     np.testing.assert_array_equal(found, np.ones(60))
-    losses[20:23] = np.nan  # one of them starts the count, the second halves the scale, the third starts it again
+    losses[20:23] = (
+        np.nan
+    )  # one of them starts the count, the second halves the scale, the third starts it again
     found = scales_after(schedules.decay_on_plateau(0.5, 2), jnp.asarray(losses), "float32")
     np.testing.assert_array_equal(found, np.where(np.arange(60) < 21, 1, 0.5))
 
@@ -117,7 +140,9 @@ def test_scaled_gradients_are_those_of_the_paper():
     update, _ = transform.update(
         jnp.asarray(g, jnp.float32), transform.init(jnp.asarray(x)), jnp.asarray(x, jnp.float32)
     )
-    np.testing.assert_allclose(update, g @ np.linalg.inv(x.T @ x + 0.1 * np.eye(3)), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(
+        update, g @ np.linalg.inv(x.T @ x + 0.1 * np.eye(3)), rtol=1e-3, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,11 +150,16 @@ def test_scaled_gradients_are_those_of_the_paper():
     [
         (lambda: schedules.geometric(0.0, 0.9), r"a number in \(0, inf\) as prefactor, got 0.0"),
         (lambda: schedules.geometric(1.0, 1.0), r"a number in \(0, 1\) as rho, got 1.0"),
-        (lambda: schedules.random_geometric(jax.random.key(0), 2.0, 1.0, 0.9, each_step=True), "low <= high"),
+        (
+            lambda: schedules.random_geometric(jax.random.key(0), 2.0, 1.0, 0.9, each_step=True),
+            "low <= high",
+        ),
         (lambda: schedules.decay_on_plateau(1.0), r"a number in \(0, 1\) as factor, got 1.0"),
         (lambda: schedules.decay_on_plateau(0.5, 0), r"a number in \[1, inf\) as patience, got 0"),
         (
-            lambda: schedules.decay_on_plateau().update(jnp.ones(1), schedules.decay_on_plateau().init(jnp.ones(1))),
+            lambda: schedules.decay_on_plateau().update(
+                jnp.ones(1), schedules.decay_on_plateau().init(jnp.ones(1))
+            ),
             "needs the loss",
         ),
         (lambda: scaled.scale_by_factor_gram(-1.0), r"a number in \[0, inf\) as damping, got -1.0"),

@@ -1,4 +1,6 @@
-"""Sharded parameters: eight forced host devices give what one device gives. A process of its own: the count is set at start-up."""
+"""Sharded parameters: eight forced host devices give what one device gives. A process of its own:
+the count is set at start-up.
+"""
 
 import os
 import re
@@ -27,7 +29,12 @@ params = {
     "stack": jax.random.normal(jax.random.fold_in(key, 2), (4, 16, 8)),
     "bias": jnp.ones(8),
 }
-specs = {"a": P("data", "model"), "b": P(None, "model"), "stack": P("data", None, "model"), "bias": P("model")}
+specs = {
+    "a": P("data", "model"),
+    "b": P(None, "model"),
+    "stack": P("data", None, "model"),
+    "bias": P("model"),
+}
 sharded = {name: jax.device_put(x, NamedSharding(mesh, specs[name])) for name, x in params.items()}
 labels = {"a": "matrix", "b": "matrix", "stack": "matrix", "bias": "other"}
 transform = optim.muon(0.1, weight_decay=0.1, labels=labels)
@@ -44,7 +51,8 @@ one, eight = run(params), run(sharded)
 for name in params:
     np.testing.assert_allclose(one[name], eight[name], rtol=1e-4, atol=1e-5)
 
-# Leaves of one shape are orthogonalized as one stack, so the compiler may choose one sharding for them; out_shardings decides.
+# Leaves of one shape are orthogonalized as one stack, so the compiler may choose one sharding for
+# them; out_shardings decides.
 shardings = {name: x.sharding for name, x in sharded.items()}
 state = transform.init(params)
 free, _ = jax.jit(transform.update)(sharded, state, sharded)
@@ -69,21 +77,31 @@ def draw(seed, *shape):
     return jax.random.normal(jax.random.key(seed), shape)
 
 def same(found, expected):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, found, expected)
 
-single = {f"w{i}": draw(i, 6, 9) for i in range(3)} | {"stack": draw(9, 5, 6, 9), "even": draw(10, 16, 6, 9)}
+single = {f"w{i}": draw(i, 6, 9) for i in range(3)}
+single |= {"stack": draw(9, 5, 6, 9), "even": draw(10, 16, 6, 9)}
 layers = {"q": draw(0, 24, 16, 16), "k": draw(1, 24, 16, 16), "up": draw(2, 24, 16, 40)}
-specs = {"q": P(None, "data", "model"), "k": P(None, None, ("data", "model")), "up": P(("data", "model"))}
+specs = {
+    "q": P(None, "data", "model"),
+    "k": P(None, None, ("data", "model")),
+    "up": P(("data", "model")),
+}
 alone = jax.jit(lambda g: optim.orthogonalize().update(g, optax.EmptyState())[0])(layers)
 matrices = jax.tree.map(lambda _: "matrix", layers)
 for kind in (AxisType.Auto, AxisType.Explicit):
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
     over_all = NamedSharding(mesh, P(("data", "model")))
 
-    # Single matrices share the devices; some devices get none. One matrix more than once, an odd stack, and a decomposition.
+    # Single matrices share the devices; some devices get none. One matrix more than once, an odd
+    # stack, and a decomposition.
     for method in (NewtonSchulz(), SVD()):
-        transforms = [optim.orthogonalize(method, "sqrt_out_over_in", sharding=s) for s in (over_all, None)]
-        same(*(jax.jit(lambda g, t=t: t.update(g, optax.EmptyState())[0])(single) for t in transforms))
+        updates = []
+        for sharding in (over_all, None):
+            t = optim.orthogonalize(method, "sqrt_out_over_in", sharding=sharding)
+            updates.append(jax.jit(lambda g, t=t: t.update(g, optax.EmptyState())[0])(single))
+        same(*updates)
 
     # Updates are cut as the gradients are, in a session with this mesh too.
     cut = {name: jax.device_put(x, NamedSharding(mesh, specs[name])) for name, x in layers.items()}
@@ -101,8 +119,11 @@ for kind in (AxisType.Auto, AxisType.Explicit):
     # Muon takes it too, with a momentum in bfloat16.
     with jax.numpy_dtype_promotion("standard"):
         for given in ({}, {"momentum_dtype": jnp.bfloat16, "key": jax.random.key(0)}):
-            muon = [optim.muon(0.1, sharding=s, labels=matrices, weight_decay=0.1, **given) for s in (over_all, None)]
-            same(*(jax.jit(lambda g, t=t: t.update(g, t.init(g), g)[0])(g) for t, g in zip(muon, (cut, layers))))
+            updates = []
+            for sharding, g in ((over_all, cut), (None, layers)):
+                t = optim.muon(0.1, sharding=sharding, labels=matrices, weight_decay=0.1, **given)
+                updates.append(jax.jit(lambda g, t=t: t.update(g, t.init(g), g)[0])(g))
+            same(*updates)
 """
 
 
@@ -113,7 +134,12 @@ def run_on_eight_devices(program):
 
 def output_of(arguments, environment):
     done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -121,9 +147,13 @@ def output_of(arguments, environment):
 
 @pytest.mark.slow
 def test_no_collective_is_inside_the_iteration_where_the_stack_is_cut():
-    """A step of 24 stacked layers on eight devices, by the compiled programs, which the script counts in; results agree there."""
+    """A step of 24 stacked layers on eight devices, by the compiled programs, which the script
+    counts in; results agree there.
+    """
     table = output_of([str(COLLECTIVES)], os.environ).splitlines()[3:]
-    counts = {line[:35].strip(): [int(n) for n in re.findall(r"\d+", line[35:])][:2] for line in table}
+    counts = {
+        line[:35].strip(): [int(n) for n in re.findall(r"\d+", line[35:])][:2] for line in table
+    }
     for kind in ("automatic", "explicit"):
         assert counts[f"{kind}, cut by layer"] == [0, 0]
         one, five = counts[f"{kind}, cut in the matrices"]

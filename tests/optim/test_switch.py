@@ -16,12 +16,17 @@ SPECTRAL, EUCLIDEAN = optim.orthogonalize(), optax.scale(2.0)
 
 def step(updates, stable_ranks, **arguments):
     transform = optim.rank_switch(SPECTRAL, EUCLIDEAN, **arguments)
-    return jax.jit(lambda u, ranks: transform.update(u, transform.init(u), stable_ranks=ranks))(updates, stable_ranks)
+    return jax.jit(lambda u, ranks: transform.update(u, transform.init(u), stable_ranks=ranks))(
+        updates, stable_ranks
+    )
 
 
 @pytest.mark.integration
 def test_each_leaf_and_each_matrix_of_a_stack_decides_for_itself():
-    low, high = (np.asarray(matrix_with(s, (4, 5), 0), np.float32) for s in ([1.0, 0.01, 0.01, 0.01], [1.0] * 4))
+    low, high = (
+        np.asarray(matrix_with(s, (4, 5), 0), np.float32)
+        for s in ([1.0, 0.01, 0.01, 0.01], [1.0] * 4)
+    )
     updates = jax.tree.map(jnp.asarray, {"a": low, "b": high, "stack": np.stack([low, high, high])})
     chosen, state = step(updates, {"a": 2.0, "b": 2.0, "stack": jnp.array([2.0, 2.0, 5.0])})
     assert [bool(state.took_spectral[name]) for name in "ab"] == [False, True]
@@ -29,7 +34,9 @@ def test_each_leaf_and_each_matrix_of_a_stack_decides_for_itself():
     ortho, _ = jax.jit(lambda u: SPECTRAL.update(u, SPECTRAL.init(u)))(updates)
     np.testing.assert_allclose(chosen["a"], 2 * low)
     np.testing.assert_allclose(chosen["b"], ortho["b"], atol=2e-5)
-    np.testing.assert_allclose(chosen["stack"], np.stack([2 * low, ortho["b"], 2 * high]), atol=2e-5)
+    np.testing.assert_allclose(
+        chosen["stack"], np.stack([2 * low, ortho["b"], 2 * high]), atol=2e-5
+    )
 
 
 @pytest.mark.parametrize("method", [None, NewtonSchulz(40, CUBIC)], ids=["svd", "iteration"])
@@ -44,7 +51,9 @@ def test_the_threshold_is_the_nuclear_rank_at_any_size(method):
 
 
 def test_it_takes_the_larger_guaranteed_decrease():
-    """The bounds of the module's text, for gradients of every rank and activations of every stable rank."""
+    """The bounds of the module's text, for gradients of every rank and activations of every stable
+    rank.
+    """
     transform = optim.rank_switch(SPECTRAL, EUCLIDEAN)
     update = jax.jit(transform.update)
     rng = np.random.default_rng(0)
@@ -60,15 +69,21 @@ def test_it_takes_the_larger_guaranteed_decrease():
 
 
 def test_nan_and_zero_take_the_euclidean_step():
-    gradients = jnp.stack([jnp.full((2, 2), jnp.nan), jnp.full((2, 2), jnp.inf), jnp.zeros((2, 2)), *[jnp.eye(2)] * 2])
+    gradients = jnp.stack(
+        [jnp.full((2, 2), jnp.nan), jnp.full((2, 2), jnp.inf), jnp.zeros((2, 2)), *[jnp.eye(2)] * 2]
+    )
     _, state = step(gradients, jnp.array([1.0, 1.0, 1.0, jnp.nan, 1.0]))
     assert state.took_spectral.tolist() == [False, False, False, False, True]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize(("shape", "sizes"), [((4, 6), [1e-7, 1.0, 1e4]), ((500, 400), [1.0])], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "sizes"), [((4, 6), [1e-7, 1.0, 1e4]), ((500, 400), [1.0])], ids=str
+)
 def test_the_nuclear_rank_of_half_precision_is_that_of_its_numbers(dtype, shape, sizes):
-    """In float16 the squares of 1e-7 and of 1e4, and the square of a sum of 400 singular values, are out of range."""
+    """In float16 the squares of 1e-7 and of 1e4, and the square of a sum of 400 singular values,
+    are out of range.
+    """
     draws = np.random.default_rng(0).standard_normal((2, *shape))
     g = jnp.asarray(np.concatenate([size * draws for size in sizes]), dtype)
     s = np.linalg.svd(np.asarray(g, float), compute_uv=False)

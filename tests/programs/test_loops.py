@@ -1,4 +1,6 @@
-"""Loops: how many inputs are constants and carried, under the spelling of the JAX that runs the tests."""
+"""Loops: how many inputs are constants and carried, under the spelling of the JAX that runs the
+tests.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +43,9 @@ def test_a_scan_is_read_and_run_again(reverse):
         (carry, ys), _ = recurrence(*given, reverse=reverse)
         start = [np.int32(0), jnp.zeros(3), given[0] - 1]
         order = [given[1], given[0], given[2]]
-        return [*carry, *ys], loop.run([*order, *start, given[3]], lambda _, inputs: loop.body(*inputs))
+        return [*carry, *ys], loop.run(
+            [*order, *start, given[3]], lambda _, inputs: loop.body(*inputs)
+        )
 
     expected, found = jax.jit(again)(A, B, C, XS)
     for one, other in zip(found, expected, strict=True):
@@ -49,7 +53,9 @@ def test_a_scan_is_read_and_run_again(reverse):
 
 
 def test_the_steps_are_counted_in_their_order():
-    program, _ = trace(lambda x: lax.scan(lambda c, _: (c + 1, c), x, None, length=3, reverse=True), np.float32(0))
+    program, _ = trace(
+        lambda x: lax.scan(lambda c, _: (c + 1, c), x, None, length=3, reverse=True), np.float32(0)
+    )
     loop = scan(only(program, "scan"))
     _, indices = loop.run([np.float32(0)], lambda index, inputs: [inputs[0], index])
     np.testing.assert_array_equal(indices, [0, 1, 2])
@@ -66,15 +72,20 @@ def test_a_spelling_that_is_not_known_is_refused_with_its_parameters(monkeypatch
     program, _ = trace(recurrence, A, B, C, XS)
     with pytest.raises(
         UnreadableProgramError,
-        match=rf"^This version of specjax cannot read the primitive 'scan' with the parameters .*length.* of JAX {jax.__version__}; "
-        "update specjax, or install an older JAX.$",
+        match=(
+            r"^This version of specjax cannot read the primitive 'scan' with the parameters"
+            rf" .*length.* of JAX {jax.__version__}; "
+            "update specjax, or install an older JAX.$"
+        ),
     ):
         scan(only(program, "scan"))
 
 
 def test_a_while_loop_is_read():
     def until(x, bound, step):
-        return lax.while_loop(lambda c: c[1] < bound, lambda c: (c[0] * step, c[1] + step + bound), (x, 0.0))
+        return lax.while_loop(
+            lambda c: c[1] < bound, lambda c: (c[0] * step, c[1] + step + bound), (x, 0.0)
+        )
 
     program, _ = trace(until, A, np.float32(9), np.float32(2))
     loop = while_loop(only(program, "while"))

@@ -1,4 +1,6 @@
-"""On jaxlib 0.10 no decomposition of specjax is cut into tasks that XLA's threads could wait for, on a CPU; nothing else changes."""
+"""On jaxlib 0.10 no decomposition of specjax is cut into tasks that XLA's threads could wait for,
+on a CPU; nothing else changes.
+"""
 
 import re
 
@@ -72,9 +74,15 @@ DECOMPOSING = {
     "theory.complements": twice(lambda x: perturbation.matched_complements(x[:, :2], x[:, 1:3])),
     "theory.approximation_bound": twice(lambda x: perturbation.approximation_bound(x, 2 * x, 2)),
     "models.gd_step": twice(lambda x: random_features.gd_step(x[:2, :4], squares(x), x[:2, :4])),
-    "models.trajectory": twice(lambda x: random_features.trajectory(squares(x), squares(x), squares(x))),
-    "models.newton_step": twice(lambda x: newton.newton_step(x[:, :4], newton.HessianAtZero(squares(x), squares(x)))),
-    "models.orthonormal": jax.vmap(lambda x: x[0, 0, 0] * factorization_spectra.orthonormal(jax.random.key(0), 4, 3)),
+    "models.trajectory": twice(
+        lambda x: random_features.trajectory(squares(x), squares(x), squares(x))
+    ),
+    "models.newton_step": twice(
+        lambda x: newton.newton_step(x[:, :4], newton.HessianAtZero(squares(x), squares(x)))
+    ),
+    "models.orthonormal": jax.vmap(
+        lambda x: x[0, 0, 0] * factorization_spectra.orthonormal(jax.random.key(0), 4, 3)
+    ),
 }
 OPTIMIZERS = {
     "orthogonalize": lambda: optim.orthogonalize(by_eigh),
@@ -106,11 +114,16 @@ def test_every_call_of_lapack_in_an_update_gets_one_matrix_under_vmap_too(name):
 @pytest.mark.parametrize("batch_axes", [1, 2])
 def test_elsewhere_than_on_a_cpu_a_batch_stays_a_batch(batch_axes):
     x = X if batch_axes == 2 else X[0]
-    lowered = jax.jit(lambda x: spectral.polar(x, by_eigh)).trace(x).lower(lowering_platforms=("tpu",)).as_text()
-    plain = jax.jit(twice(by_eigh) if batch_axes == 2 else jax.vmap(by_eigh)).trace(x)
-    assert lowered.count("stablehlo.while") == plain.lower(lowering_platforms=("tpu",)).as_text().count(
-        "stablehlo.while"
+    lowered = (
+        jax.jit(lambda x: spectral.polar(x, by_eigh))
+        .trace(x)
+        .lower(lowering_platforms=("tpu",))
+        .as_text()
     )
+    plain = jax.jit(twice(by_eigh) if batch_axes == 2 else jax.vmap(by_eigh)).trace(x)
+    assert lowered.count("stablehlo.while") == plain.lower(
+        lowering_platforms=("tpu",)
+    ).as_text().count("stablehlo.while")
 
 
 def test_a_method_without_decompositions_stays_one_batch():
@@ -134,7 +147,9 @@ def test_values_and_derivatives_are_those_of_the_function():
         lambda f: jax.grad(lambda x: jnp.sum(jax.grad(loss(f))(x) ** 2))(X),
     ):
         found, expected = (derivative(f) for f in (guarded, twice(by_eigh)))
-        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5 * float(jnp.max(jnp.abs(expected))))
+        np.testing.assert_allclose(
+            found, expected, rtol=2e-5, atol=2e-5 * float(jnp.max(jnp.abs(expected)))
+        )
 
 
 def test_a_function_may_close_over_traced_values():

@@ -10,7 +10,18 @@ import specjax
 PACKAGE = Path(specjax.__file__).parent
 MODULES = ("jax.extend", "jax._src", "jax.core", "jax.interpreters", "jax.lib")
 ATTRIBUTES = {
-    *("aval", "constvars", "eqns", "eval_jaxpr", "invars", "jaxpr", "jaxprs", "make_jaxpr", "outvars", "primitive"),
+    *(
+        "aval",
+        "constvars",
+        "eqns",
+        "eval_jaxpr",
+        "invars",
+        "jaxpr",
+        "jaxprs",
+        "make_jaxpr",
+        "outvars",
+        "primitive",
+    ),
 }
 WORDS = {
     *(
@@ -49,7 +60,9 @@ def readings(source):
 
 
 def test_no_other_module_reads_programs():
-    outside = [path for path in PACKAGE.rglob("*.py") if "programs" not in path.relative_to(PACKAGE).parts]
+    outside = [
+        path for path in PACKAGE.rglob("*.py") if "programs" not in path.relative_to(PACKAGE).parts
+    ]
     assert len(outside) > 200
     found = {str(path.relative_to(PACKAGE)): readings(path.read_text()) for path in outside}
     assert {path: names for path, names in found.items() if names} == {}

@@ -45,7 +45,10 @@ by_vjp.defvjp(lambda x: (by_vjp(x), None), lambda _, dy: (dy,))
 def test_a_call_has_the_program_that_it_calls(function):
     program, _ = trace(function, X)
     (call,) = program.equations
-    assert [equation.name for equation in call.called.equations if equation.name != "copy"][:2] == ["sin", "mul"]
+    assert [equation.name for equation in call.called.equations if equation.name != "copy"][:2] == [
+        "sin",
+        "mul",
+    ]
     np.testing.assert_allclose(call.called(X)[0], 2 * np.sin(X), rtol=1e-6)
 
 
@@ -63,14 +66,18 @@ def test_a_function_with_a_rule_of_its_own_for_vmap_keeps_it():
     (call,) = program.equations
     assert call.called is None
     assert call.wrapped is not None
-    mapped = jax.make_jaxpr(jax.vmap(lambda x: evaluate(program, [x], lambda e, v: e.bind(*v))))(np.stack([X, X]))
+    mapped = jax.make_jaxpr(jax.vmap(lambda x: evaluate(program, [x], lambda e, v: e.bind(*v))))(
+        np.stack([X, X])
+    )
     assert "scan" in str(mapped)
 
 
 def in_shards(x):
     mesh = jax.sharding.AbstractMesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec()
-    return jax.shard_map(lambda x: lax.psum(x, "d"), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(x)
+    return jax.shard_map(
+        lambda x: lax.psum(x, "d"), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+    )(x)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,9 @@ def test_a_loop_a_reduction_and_a_shard_are_no_calls(function):
     equations = trace(function, X)[0].equations
     holding = [equation for equation in equations if equation.bodies]
     assert all(equation.called is None for equation in holding)
-    assert all((equation.wrapped is not None) == (equation.name == "shard_map") for equation in holding)
+    assert all(
+        (equation.wrapped is not None) == (equation.name == "shard_map") for equation in holding
+    )
 
 
 def test_branches_are_those_of_a_cond():
@@ -103,7 +112,10 @@ def test_branches_are_those_of_a_cond():
 def test_a_parameter_that_is_not_there_is_refused_by_name():
     (equation,) = trace(lambda x: x.T, X)[0].equations
     assert equation.parameters["permutation"] == (1, 0)
-    with pytest.raises(UnreadableProgramError, match=r"cannot read the parameter 'order' of the primitive 'transpose'"):
+    with pytest.raises(
+        UnreadableProgramError,
+        match=r"cannot read the parameter 'order' of the primitive 'transpose'",
+    ):
         equation.parameters["order"]
 
 
@@ -133,7 +145,9 @@ def test_a_program_evaluated_equation_by_equation_is_the_function():
 def test_under_jit_the_scope_of_64_bits_stays():
     """In 32 bits 1e-12 is lost beside 1, and 0 is left of it."""
     program, _ = trace(everything, X)
-    narrow = jax.jit(lambda x: evaluate(program, [x], lambda equation, inputs: equation.bind(*inputs))[1])(X)
+    narrow = jax.jit(
+        lambda x: evaluate(program, [x], lambda equation, inputs: equation.bind(*inputs))[1]
+    )(X)
     np.testing.assert_allclose(narrow, 1, atol=1e-3)
 
 
@@ -168,8 +182,14 @@ def test_equal_programs_are_one():
     [
         (lambda x: x @ x.T, False),
         (lambda x: jnp.linalg.eigvalsh(x @ x.T), True),
-        (lambda x: lax.scan(lambda c, _: (jnp.linalg.qr(c)[0], None), x.T, None, length=2)[0], True),
-        (lambda x: lax.cond(x[0, 0] > 0, lambda x: jnp.linalg.svd(x)[1], lambda x: x[:, 0], x), True),
+        (
+            lambda x: lax.scan(lambda c, _: (jnp.linalg.qr(c)[0], None), x.T, None, length=2)[0],
+            True,
+        ),
+        (
+            lambda x: lax.cond(x[0, 0] > 0, lambda x: jnp.linalg.svd(x)[1], lambda x: x[:, 0], x),
+            True,
+        ),
         (lambda x: jnp.linalg.solve(x @ x.T + jnp.eye(2), x), True),
     ],
     ids=["product", "eigh", "in-a-scan", "in-a-branch", "solve"],
@@ -181,4 +201,9 @@ def test_decompositions_are_seen_wherever_they_are(function, expected):
 def test_a_value_is_traced_or_not():
     seen = []
     jax.jit(lambda x: seen.append(is_traced(x)))(1.0)
-    assert [*seen, is_traced(X), is_traced(1.0), is_traced(jnp.ones(2))] == [True, False, False, False]
+    assert [*seen, is_traced(X), is_traced(1.0), is_traced(jnp.ones(2))] == [
+        True,
+        False,
+        False,
+        False,
+    ]

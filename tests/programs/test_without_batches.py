@@ -1,4 +1,6 @@
-"""On jaxlib 0.10 decompositions in a measurement: one matrix at a time for LAPACK, with the numbers that batches give."""
+"""On jaxlib 0.10 decompositions in a measurement: one matrix at a time for LAPACK, with the numbers
+that batches give.
+"""
 
 import re
 
@@ -25,15 +27,21 @@ def stacked(x):
 
 
 def in_a_scan(x):
-    return jax.lax.scan(lambda c, shift: (jnp.linalg.qr(c + shift)[1], jnp.linalg.svd(c)[1]), x, jnp.arange(3.0))
+    return jax.lax.scan(
+        lambda c, shift: (jnp.linalg.qr(c + shift)[1], jnp.linalg.svd(c)[1]), x, jnp.arange(3.0)
+    )
 
 
 def in_a_loop(x):
-    return jax.lax.while_loop(lambda c: jnp.linalg.slogdet(c)[1] < 9.0, lambda c: 2 * c + jnp.linalg.inv(c), x)
+    return jax.lax.while_loop(
+        lambda c: jnp.linalg.slogdet(c)[1] < 9.0, lambda c: 2 * c + jnp.linalg.inv(c), x
+    )
 
 
 def in_a_branch(x):
-    return jax.lax.cond(x[0, 0] > 0, lambda y: jnp.linalg.svd(y)[1], lambda y: jnp.linalg.eigvalsh(y @ y.T), x)
+    return jax.lax.cond(
+        x[0, 0] > 0, lambda y: jnp.linalg.svd(y)[1], lambda y: jnp.linalg.eigvalsh(y @ y.T), x
+    )
 
 
 def solved(x):
@@ -45,10 +53,14 @@ def in_loops_side_by_side(x):
     return jax.vmap(in_a_loop)(jnp.stack([x, 3 * x, 9 * x]))
 
 
-@pytest.mark.parametrize("function", [stacked, in_a_scan, in_a_loop, in_loops_side_by_side, in_a_branch, solved])
+@pytest.mark.parametrize(
+    "function", [stacked, in_a_scan, in_a_loop, in_loops_side_by_side, in_a_branch, solved]
+)
 def test_no_batch_reaches_lapack_and_the_numbers_stay(function):
     x = jax.random.normal(jax.random.key(0), (5, 4, 4))
-    batched, alone = (jax.jit(jax.vmap(f)) for f in (function, without_batches(jax.jit(function).trace(x[0]))))
+    batched, alone = (
+        jax.jit(jax.vmap(f)) for f in (function, without_batches(jax.jit(function).trace(x[0])))
+    )
     assert any(len(extents) > 2 for extents in decomposed(batched.lower(x).as_text()))
     assert not any(len(extents) > 2 for extents in decomposed(alone.lower(x).as_text()))
     found, expected = (jax.tree.leaves(f(x)) for f in (alone, batched))

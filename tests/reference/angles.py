@@ -16,4 +16,6 @@ def angle_mean(q, d):
         parts = pairwise(edges)
         return sum(quad(f, a, b, epsabs=0, epsrel=1e-13, limit=200)[0] for a, b in parts)
 
-    return integrate(lambda t: q(t) * np.sin(t) ** (d - 2)) / integrate(lambda t: np.sin(t) ** (d - 2))
+    return integrate(lambda t: q(t) * np.sin(t) ** (d - 2)) / integrate(
+        lambda t: np.sin(t) ** (d - 2)
+    )

@@ -12,7 +12,9 @@ def linear(weights, target):
     """Every layer's A_iᵀ (W_L ⋯ W_1 - Φ) B_iᵀ, each product written out."""
     residual = product(weights, target.shape[1]) - target
     return [
-        product(weights[i + 1 :], w.shape[0]).T @ residual @ product(weights[:i], weights[0].shape[1]).T
+        product(weights[i + 1 :], w.shape[0]).T
+        @ residual
+        @ product(weights[:i], weights[0].shape[1]).T
         for i, w in enumerate(weights)
     ]
 

@@ -1,4 +1,6 @@
-"""Averages over Gaussian entries: exactly for polynomials, and by simulation with a standard error."""
+"""Averages over Gaussian entries: exactly for polynomials, and by simulation with a standard
+error.
+"""
 
 from collections.abc import Callable
 from itertools import product
@@ -8,8 +10,11 @@ import jax
 import numpy as np
 
 
-def gaussian_average(f: Callable[..., np.ndarray], shapes: list[tuple[int, int]], degree: int) -> np.ndarray:
-    """E f(W_1, W_2, …) over independent N(0, 1) matrices, exact if f is a polynomial of at most `degree` in each entry.
+def gaussian_average(
+    f: Callable[..., np.ndarray], shapes: list[tuple[int, int]], degree: int
+) -> np.ndarray:
+    """E f(W_1, W_2, …) over independent N(0, 1) matrices, exact if f is a polynomial of at most
+    `degree` in each entry.
 
     Full enumeration of a Gauss–Hermite grid: n nodes integrate the powers up to 2n - 1 exactly.
     """
@@ -21,12 +26,16 @@ def gaussian_average(f: Callable[..., np.ndarray], shapes: list[tuple[int, int]]
     for choice in product(range(len(nodes)), repeat=sum(sizes)):
         index = np.asarray(choice)
         parts = np.split(nodes[index], cuts)
-        total = total + weights[index].prod() * f(*(p.reshape(s) for p, s in zip(parts, shapes, strict=True)))
+        total = total + weights[index].prod() * f(
+            *(p.reshape(s) for p, s in zip(parts, shapes, strict=True))
+        )
     return total
 
 
 def wishart_diagonal(d: int, k: int, power: int) -> float:
-    """E[(U Uᵀ)^power]_11 for U ∈ R^{d×k} of N(0, 1) entries, by writing out every product of entries (E z^2n = (2n-1)!!)."""
+    """E[(U Uᵀ)^power]_11 for U ∈ R^{d×k} of N(0, 1) entries, by writing out every product of
+    entries (E z^2n = (2n-1)!!).
+    """
     total = 0.0
     for middle in product(range(d), repeat=power - 1):
         rows = (0, *middle, 0)
@@ -42,7 +51,9 @@ def wishart_diagonal(d: int, k: int, power: int) -> float:
 def simulate(
     f: Callable[[jax.Array], jax.Array], key: jax.Array, chunks: int, size: int = 4096
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error of f(key) over chunks × size independent keys; sums over chunks in float64."""
+    """Mean and standard error of f(key) over chunks × size independent keys; sums over chunks in
+    float64.
+    """
 
     @jax.jit
     def chunk(index: jax.Array) -> tuple[jax.Array, jax.Array]:

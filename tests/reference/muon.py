@@ -1,4 +1,6 @@
-"""Keller Jordan's Muon in numpy, one matrix in his layout (out, in), from the description of its steps."""
+"""Keller Jordan's Muon in numpy, one matrix in his layout (out, in), from the description of its
+steps.
+"""
 
 import numpy as np
 
@@ -24,6 +26,8 @@ def run(weight, gradients, learning_rate, weight_decay=0.0, beta=0.95):
         buffer = buffer + (1 - decay) * (g - buffer)
         ahead = g + decay * (buffer - g)
         factor = max(1, weight.shape[0] / weight.shape[1]) ** 0.5
-        weight = weight * (1 - learning_rate * weight_decay) - learning_rate * factor * newton_schulz(ahead)
+        weight = weight * (
+            1 - learning_rate * weight_decay
+        ) - learning_rate * factor * newton_schulz(ahead)
         history.append(weight)
     return history

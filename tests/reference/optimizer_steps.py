@@ -1,7 +1,9 @@
-"""The steps of specjax.optim in NumPy, in float64, one matrix (in, out) at a time, each written from its paper.
+"""The steps of specjax.optim in NumPy, in float64, one matrix (in, out) at a time, each written
+from its paper.
 
-A function takes the gradients of all steps and the parameters, which stay as they are, and returns the last update. `CUT` is the share of
-the largest eigenvalue below which an eigenvalue counts as zero in float32.
+A function takes the gradients of all steps and the parameters, which stay as they are, and returns
+the last update. `CUT` is the share of the largest eigenvalue below which an eigenvalue counts as
+zero in float32.
 """
 
 import numpy as np
@@ -78,7 +80,9 @@ def hyperball(u, w, rate):
 
 
 def over_gram(g, w, damping=0.0):
-    """G (WᵀW + damping · I)⁻¹; None where that has no inverse, or one that float32 does not know."""
+    """G (WᵀW + damping · I)⁻¹; None where that has no inverse, or one that float32 does not
+    know.
+    """
     gram = w.T @ w + damping * np.eye(w.shape[1])
     return None if np.linalg.cond(gram) > 1e5 else g @ np.linalg.inv(gram)
 
@@ -86,7 +90,11 @@ def over_gram(g, w, damping=0.0):
 def root(h, order, damping):
     values, vectors = np.linalg.eigh(h)
     kept = values > CUT * values.max()
-    return vectors * np.where(kept, (np.where(kept, values, 1) + damping) ** (-1 / order), 0) @ vectors.T
+    return (
+        vectors
+        * np.where(kept, (np.where(kept, values, 1) + damping) ** (-1 / order), 0)
+        @ vectors.T
+    )
 
 
 def shampoo(gradients, beta, order=4, damping=0.0):
@@ -97,7 +105,9 @@ def shampoo(gradients, beta, order=4, damping=0.0):
 
 
 def soap(gradients, b1, b2, eps):
-    """With bases renewed in every step; `second` is V for basis vectors, isotropic in a null space."""
+    """With bases renewed in every step; `second` is V for basis vectors, isotropic in a null
+    space.
+    """
     first, second = 0 * gradients[0], 0 * gradients[0]
     sides = [(1 - b2) * h for h in grams(gradients[0])]
     bases = [eigenbasis(h) for h in sides]
@@ -105,7 +115,10 @@ def soap(gradients, b1, b2, eps):
     for t, g in enumerate(gradients[1:], 1):
         (left, no_left), (right, no_right) = bases
         first = b1 * first + (1 - b1) * g
-        second = b2 * second + (1 - b2) * isotropic(isotropic((left.T @ g @ right) ** 2, no_left).T, no_right).T
+        second = (
+            b2 * second
+            + (1 - b2) * isotropic(isotropic((left.T @ g @ right) ** 2, no_left).T, no_right).T
+        )
         kept = np.sqrt(second) > CUT * np.sqrt(second).max()
         denominator = np.where(kept, np.sqrt(second / (1 - b2**t)) + eps, np.inf)
         step = left @ (left.T @ first @ right / (1 - b1**t) / denominator) @ right.T
@@ -145,4 +158,9 @@ def next_basis(h, basis):
 
 
 def clipped(x, limit, kind):
-    return mapped(x, {"hard": lambda s: np.minimum(s, limit), "soft": lambda s: s / np.hypot(1, s / limit)}[kind])
+    return mapped(
+        x,
+        {"hard": lambda s: np.minimum(s, limit), "soft": lambda s: s / np.hypot(1, s / limit)}[
+            kind
+        ],
+    )

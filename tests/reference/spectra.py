@@ -12,7 +12,9 @@ def orthogonal(n: int, seed: int) -> np.ndarray:
 
 
 def matrix_with(values: Sequence[float], shape: tuple[int, int], seed: int) -> np.ndarray:
-    """A matrix of the given shape whose nonzero singular values are `values`, with random singular vectors."""
+    """A matrix of the given shape whose nonzero singular values are `values`, with random singular
+    vectors.
+    """
     m, n = shape
     u, v = orthogonal(m, seed), orthogonal(n, seed + 1)
     k = len(values)

@@ -16,7 +16,9 @@ def rms_norm(x):
 
 
 def rotated(x):
-    """One head of one token after another: pairs of entries as complex numbers, each turned by its angle times the position."""
+    """One head of one token after another: pairs of entries as complex numbers, each turned by its
+    angle times the position.
+    """
     turned = np.empty_like(x)
     n, size = x.shape
     for t in range(n):
@@ -28,7 +30,9 @@ def rotated(x):
 
 
 def forward(model, tokens):
-    """Logits, and the inputs of every matrix by (name, block); the model's leaves as numpy arrays."""
+    """Logits, and the inputs of every matrix by (name, block); the model's leaves as numpy
+    arrays.
+    """
     blocks, inputs = model.blocks, {}
     x = model.embedding[tokens]
     if model.positions is not None:
@@ -58,10 +62,14 @@ def forward(model, tokens):
                 scores = k[: t + 1] @ q[t] / np.sqrt(size)
                 mixed[t, cut] = softmax(scores) @ value[: t + 1, cut]
         x = x + (mixed if blocks.output is None else mixed @ blocks.output[layer].T)
-        inputs |= {(name, layer): a for name in ("query", "key", "value")} | {("output", layer): mixed}
+        inputs |= {(name, layer): a for name in ("query", "key", "value")} | {
+            ("output", layer): mixed
+        }
         if blocks.up is not None:
             b = rms_norm(x)
-            hidden = ACTIVATIONS[model.activation](b @ (blocks.up if blocks.gate is None else blocks.gate)[layer].T)
+            hidden = ACTIVATIONS[model.activation](
+                b @ (blocks.up if blocks.gate is None else blocks.gate)[layer].T
+            )
             if blocks.gate is not None:
                 hidden = hidden * (b @ blocks.up[layer].T)
             x = x + hidden @ blocks.down[layer].T

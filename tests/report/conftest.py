@@ -74,28 +74,48 @@ def _no_records(monkeypatch, tmp_path):
 
 @pytest.fixture
 def result():
-    return Result(RECORD, (HOLDS, FAILS), (lab.Table("Slopes", ("width", "slope"), (("2", "0.97"), ("4", "0.99"))),))
+    return Result(
+        RECORD,
+        (HOLDS, FAILS),
+        (lab.Table("Slopes", ("width", "slope"), (("2", "0.97"), ("4", "0.99"))),),
+    )
 
 
 @pytest.fixture
 def renamed(result):
-    return lambda name: dataclasses.replace(result, record=dataclasses.replace(result.record, name=name))
+    return lambda name: dataclasses.replace(
+        result, record=dataclasses.replace(result.record, name=name)
+    )
 
 
 @pytest.fixture
 def judged():
-    """A result of an experiment in which all statements are confirmed, but for changes by the statement's name."""
+    """A result of an experiment in which all statements are confirmed, but for changes by the
+    statement's name.
+    """
 
     def judged(name, scale="quick", **changes):
         experiment = experiments.load(name)
         checks = []
         for statement in experiment.statements:
             own = {"name": statement.name, "cites": statement.cites, "says": statement.says}
-            own |= {"corrected": statement.corrected, "estimate": 1.98, "interval": (1.9, 2.1), "compared": 2.0}
-            check = dataclasses.replace(HOLDS, **own | changes.get(statement.name.replace("-", "_"), {}))
+            own |= {
+                "corrected": statement.corrected,
+                "estimate": 1.98,
+                "interval": (1.9, 2.1),
+                "compared": 2.0,
+            }
+            check = dataclasses.replace(
+                HOLDS, **own | changes.get(statement.name.replace("-", "_"), {})
+            )
             checks.append(dataclasses.replace(check, expected=check.verdict))
         record = dataclasses.replace(
-            RECORD, name=name, paper=experiment.paper, source=experiment.source, title=experiment.title, scale=scale
+            RECORD,
+            name=name,
+            paper=experiment.paper,
+            source=experiment.source,
+            title=experiment.title,
+            scale=scale,
         )
         return Result(record, tuple(checks), ())
 
@@ -104,7 +124,10 @@ def judged():
 
 @pytest.fixture
 def data():
-    points = xr.Dataset({"y": ("width", np.array([1.5, 2.5])), "failed": ("width", [False, True])}, {"width": [2, 4]})
+    points = xr.Dataset(
+        {"y": ("width", np.array([1.5, 2.5])), "failed": ("width", [False, True])},
+        {"width": [2, 4]},
+    )
     return {"points": points, "fits": xr.Dataset({"slope": ((), 0.98)})}
 
 

@@ -1,4 +1,6 @@
-"""The most memory that a process held: what was allocated and freed is in it, until it is forgotten."""
+"""The most memory that a process held: what was allocated and freed is in it, until it is
+forgotten.
+"""
 
 import os
 
@@ -10,7 +12,9 @@ from specjax.report import peak
 SIZE = 300 * 2**20
 
 
-@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the system does not count the peak")
+@pytest.mark.skipif(
+    not os.access("/proc/self/clear_refs", os.W_OK), reason="the system does not count the peak"
+)
 def test_the_peak_is_of_what_was_held_since_it_was_forgotten():
     peak.forget()
     before = peak.peak()

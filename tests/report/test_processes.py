@@ -1,4 +1,6 @@
-"""Names worked on by several processes at a time: the same results, whichever ends, fails or is interrupted."""
+"""Names worked on by several processes at a time: the same results, whichever ends, fails or is
+interrupted.
+"""
 
 import os
 import signal
@@ -42,13 +44,17 @@ def test_every_name_has_its_result(jobs, capfd):
     begun = []
     found = dict(processes.each(doubled, NAMES, jobs, begun.append))
     assert begun == NAMES
-    assert {name: result for name, (result, _) in found.items()} == {name: 2 * name for name in NAMES}
+    assert {name: result for name, (result, _) in found.items()} == {
+        name: 2 * name for name in NAMES
+    }
     ran_in = {process for _, process in found.values()}
     assert (ran_in == {os.getpid()}) == (jobs == 1)
     assert len(ran_in) <= jobs
     told = capfd.readouterr().err.splitlines()
     front = "{}: " if jobs == 2 else ""
-    assert sorted(told) == sorted(f"{front}{line}".format(n) for n in NAMES for line in ("first line", "second line"))
+    assert sorted(told) == sorted(
+        f"{front}{line}".format(n) for n in NAMES for line in ("first line", "second line")
+    )
 
 
 @pytest.mark.slow
@@ -69,23 +75,34 @@ def test_an_exception_passes_through():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_no_process_outlives_an_interrupt_or_its_parent(how, tmp_path):
     """Each would otherwise go on for ten minutes, and hold the lock of what it computes."""
     code = (
-        "import signal\nfrom specjax.report import processes\nfrom tests.report.test_processes import endless\n"
-        # A shell that starts the tests in the background has them ignore interrupts, and what they start.
+        "import signal\nfrom specjax.report import processes\nfrom tests.report.test_processes"
+        " import endless\n"
+        # A shell that starts the tests in the background has them ignore interrupts, and what they
+        # start.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "if __name__ == '__main__':\n    list(processes.each(endless, ['a', 'b', 'c'], 2, print))\n"
     )
     script = tmp_path / "script.py"
     script.write_text(code)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
+    }
     with (tmp_path / "told").open("w") as told:
-        parent = subprocess.Popen([sys.executable, script], cwd=tmp_path, env=environment, stdout=told, stderr=told)
+        parent = subprocess.Popen(
+            [sys.executable, script], cwd=tmp_path, env=environment, stdout=told, stderr=told
+        )
     pids = [tmp_path / name for name in "ab"]
     deadline = time.monotonic() + 120
-    while not all(path.exists() and path.read_text() for path in pids) and time.monotonic() < deadline:
+    while (
+        not all(path.exists() and path.read_text() for path in pids) and time.monotonic() < deadline
+    ):
         time.sleep(0.05)
     children = [int(path.read_text()) for path in pids]
     assert all(map(alive, children))
@@ -106,7 +123,9 @@ def alive(process):
 
 def test_the_longest_comes_first_and_what_has_no_record_before_it():
     recorded = records.load_all(Path(__file__).parents[2] / "records")
-    slow, quick = sorted(recorded, key=lambda name: -recorded[name].record.seconds)[:: len(recorded) - 1]
+    slow, quick = sorted(recorded, key=lambda name: -recorded[name].record.seconds)[
+        :: len(recorded) - 1
+    ]
     assert reproduction.longest_first([quick, "new", slow], recorded) == ["new", slow, quick]
 
 

@@ -22,7 +22,8 @@ def run(result, judged):
 
     def made(scale="quick", verdict="confirmed", **changed):
         checks = tuple(
-            dataclasses.replace(check, verdict=verdict, power="9 SE from κ₂") for check in judged(NAME).checks
+            dataclasses.replace(check, verdict=verdict, power="9 SE from κ₂")
+            for check in judged(NAME).checks
         )
         record = dataclasses.replace(
             result.record,
@@ -52,13 +53,19 @@ def test_a_record_has_the_numbers_of_a_result_and_not_its_data(run, folder):
     assert found["checks"][0]["power"] == "9 SE from κ₂"
     loaded = records.load(path)
     assert loaded.recorded
-    assert (loaded.record.scale, loaded.record.seconds, loaded.checks[0].estimate) == ("quick", 1.25, 1.98)
+    assert (loaded.record.scale, loaded.record.seconds, loaded.checks[0].estimate) == (
+        "quick",
+        1.25,
+        1.98,
+    )
     assert records.load_all() == {NAME: loaded}
 
 
 def test_the_command_has_the_fields_that_are_not_those_of_the_scale(run, folder):
     config = dict(run().record.config) | {"inits": 7, "sampled_inits": 9}
-    path = records.save(run(config=config, device={"platform": "gpu", "kind": "A100", "count": 2}), folder)
+    path = records.save(
+        run(config=config, device={"platform": "gpu", "kind": "A100", "count": 2}), folder
+    )
     found = json.loads(path.read_text())
     assert found["command"] == "specjax run table-c7 --scale quick --inits 7 --sampled-inits 9"
     assert found["machine"] == "2 × A100 (CPU host)"
@@ -69,7 +76,10 @@ def test_the_command_has_the_fields_that_are_not_those_of_the_scale(run, folder)
     [
         ({"scale": "smoke"}, "is of a smoke run, which decides nothing; run it at scale quick"),
         ({"name": "toy"}, "There is no experiment 'toy' in this version"),
-        ({"config": {"text": "/home/me/x.txt"}}, "is of text='/home/me/x.txt', a path of one machine"),
+        (
+            {"config": {"text": "/home/me/x.txt"}},
+            "is of text='/home/me/x.txt', a path of one machine",
+        ),
     ],
 )
 def test_what_is_no_record_is_refused(run, folder, changed, message):
@@ -81,7 +91,9 @@ def test_what_is_no_record_is_refused(run, folder, changed, message):
 def test_a_smaller_scale_replaces_a_larger_one_only_if_told_to(run, folder):
     path = records.save(run("paper"), folder)
     before = path.read_text()
-    with pytest.raises(ValueError, match=r"is of scale paper, and this result of quick; say --replace to have"):
+    with pytest.raises(
+        ValueError, match=r"is of scale paper, and this result of quick; say --replace to have"
+    ):
         records.save(run("quick"), folder)
     assert path.read_text() == before
     records.save(run("paper", seconds=3.0), folder)
@@ -96,7 +108,10 @@ def test_a_smaller_scale_replaces_a_larger_one_only_if_told_to(run, folder):
         ('{"format": 1}', r"is a record of format 1, and this version reads 2; make it again\.$"),
         ("[]", "is no record that this version can read"),
         ('{"format": 2}', "is no record that this version can read"),
-        ('{"format": 2, "run": {}, "checks": [], "tables": []}', "is no record that this version can read"),
+        (
+            '{"format": 2, "run": {}, "checks": [], "tables": []}',
+            "is no record that this version can read",
+        ),
         ("{", "is no record that this version can read"),
     ],
 )
@@ -113,7 +128,10 @@ def stands(tmp_path):
     """The status of a row, and what decides it, by the results in a folder and the records."""
 
     def stands():
-        rows = {row.row.id: row for row in standing.rows("outer-product", standing.deciding(tmp_path / "out"))}
+        rows = {
+            row.row.id: row
+            for row in standing.rows("outer-product", standing.deciding(tmp_path / "out"))
+        }
         row = rows["table-c7-g2-diagonal"]
         return row.status, row.decided[0] if row.decided else ""
 
@@ -169,7 +187,8 @@ def test_a_row_depends_where_the_record_does_not_say_what_is_decided_here(
     ("scale", "changed", "expected"),
     [
         ("paper", {}, "depends"),
-        # A record of fewer sizes says nothing of a larger run, and one of other words or another rule nothing of this statement.
+        # A record of fewer sizes says nothing of a larger run, and one of other words or another
+        # rule nothing of this statement.
         ("quick", {}, "holds"),
         ("paper", {"rule": "inside 4 standard errors at all of 7 widths"}, "holds"),
         ("paper", {"says": "The slope is two."}, "holds"),
@@ -199,19 +218,26 @@ def test_verdicts_that_differ_are_told_with_both_intervals(run, result, folder):
     assert differing([run("quick"), result], recorded) == []
     told = differing([run("quick", "inconclusive")], recorded)
     assert len(told) == len(experiments.load(NAME).statements)
-    assert told[1] == (
-        "table-c7/off-diagonal is inconclusive, 1.98 [1.9, 2.1]; the record says confirmed, 1.98 [1.9, 2.1] "
-        "(at scale quick, recorded at paper)"
+    assert (
+        told[1]
+        == "table-c7/off-diagonal is inconclusive, 1.98 [1.9, 2.1]; the record says confirmed, 1.98"
+        " [1.9, 2.1] (at scale quick, recorded at paper)"
     )
     assert differing([run("paper", "refuted")], recorded)[0].endswith("(both at scale paper)")
     # Files have lists where a configuration has tuples, which is no other setting.
     listed, typed = [{**run().record.config, "widths": widths} for widths in ([8, 16], (8, 16))]
     there = {NAME: run("paper", config=listed)}
-    assert differing([run("paper", "refuted", config=typed)], there)[0].endswith("(both at scale paper)")
+    assert differing([run("paper", "refuted", config=typed)], there)[0].endswith(
+        "(both at scale paper)"
+    )
     flagged = run("paper", "refuted", config=typed | {"sampled_inits": 9})
-    assert differing([flagged], there)[0].endswith("(both at scale paper, recorded with other --sampled-inits)")
+    assert differing([flagged], there)[0].endswith(
+        "(both at scale paper, recorded with other --sampled-inits)"
+    )
     there = recorded[NAME]
-    checks = tuple(dataclasses.replace(check, verdict="inconclusive", depends=True) for check in there.checks)
+    checks = tuple(
+        dataclasses.replace(check, verdict="inconclusive", depends=True) for check in there.checks
+    )
     told = differing([run("quick")], {NAME: dataclasses.replace(there, checks=checks)})
     assert "the record says inconclusive, as it depends on the length, 1.98 [1.9, 2.1]" in told[1]
 
@@ -229,7 +255,9 @@ def test_the_records_that_there_are_can_be_read_and_say_what_is_expected():
         statements = experiments.load(path.stem).statements
         # A statement whose expectation was turned needs a record that shows it.
         told = {check.name: check.expected for check in result.checks}
-        assert told == {s.name: {True: "confirmed", False: "refuted", None: None}[s.holds] for s in statements}
+        assert told == {
+            s.name: {True: "confirmed", False: "refuted", None: None}[s.holds] for s in statements
+        }
         assert result.surprises == ()
         assert all(check.points == () for check in result.checks)
 
@@ -240,5 +268,8 @@ def test_a_result_is_not_a_record(tmp_path, result, data, figure):
 
 def test_a_record_by_another_name_than_its_file_s_is_refused(run, folder):
     path = records.save(run(), folder)
-    with pytest.raises(ValueError, match=rf"other.json is a record by the name of '{NAME}'; rename it, or delete it\."):
+    with pytest.raises(
+        ValueError,
+        match=rf"other.json is a record by the name of '{NAME}'; rename it, or delete it\.",
+    ):
         records.load(path.rename(path.with_name("other.json")))

@@ -18,7 +18,9 @@ EQ_40 = ("relu-off-diagonal", "table-c7", "figure-2")
 
 
 class Page(HTMLParser):
-    """The elements of a page with their attributes, text and ancestors; demands that every tag is closed in order."""
+    """The elements of a page with their attributes, text and ancestors; demands that every tag is
+    closed in order.
+    """
 
     def __init__(self, text):
         super().__init__()
@@ -46,11 +48,16 @@ class Page(HTMLParser):
         return [
             element
             for element in self.elements
-            if tag in (None, element["tag"]) and (kind is None or kind in element.get("class", "").split())
+            if tag in (None, element["tag"])
+            and (kind is None or kind in element.get("class", "").split())
         ]
 
     def within(self, ancestor, tag=None, kind=None):
-        return [each for each in self.all(tag, kind) if any(above is ancestor for above in each["within"])]
+        return [
+            each
+            for each in self.all(tag, kind)
+            if any(above is ancestor for above in each["within"])
+        ]
 
     def id(self, id):
         (element,) = [element for element in self.elements if element.get("id") == id]
@@ -82,14 +89,24 @@ def hostile(result, judged):
         return dataclasses.replace(
             each,
             record=record,
-            checks=tuple(dataclasses.replace(check, says=HOSTILE, rule=HOSTILE) for check in each.checks),
+            checks=tuple(
+                dataclasses.replace(check, says=HOSTILE, rule=HOSTILE) for check in each.checks
+            ),
         )
 
-    tables = (dataclasses.replace(result.tables[0], title=HOSTILE, header=(HOSTILE,), rows=((HOSTILE,),)),)
+    tables = (
+        dataclasses.replace(result.tables[0], title=HOSTILE, header=(HOSTILE,), rows=((HOSTILE,),)),
+    )
     toy = dataclasses.replace(spoilt(result), tables=tables)
     toy = dataclasses.replace(toy, record=dataclasses.replace(toy.record, paper=HOSTILE))
     attack = {"kind": HOSTILE, "name": HOSTILE, "verdict": HOSTILE, "survived": False}
-    record = {"power": HOSTILE, "rule": HOSTILE, "reason": HOSTILE, "post_hoc": HOSTILE, "attacks": (attack,)}
+    record = {
+        "power": HOSTILE,
+        "rule": HOSTILE,
+        "reason": HOSTILE,
+        "post_hoc": HOSTILE,
+        "attacks": (attack,),
+    }
     return [toy, spoilt(judged("relu-off-diagonal", off_diagonal=record))]
 
 
@@ -105,7 +122,10 @@ def eq_40(judged, **changes):
     [
         ({}, "holds"),
         ({"remainder": {"verdict": "refuted"}}, "corrected"),
-        ({"remainder": {"verdict": "refuted"}, "off_diagonal": {"verdict": "inconclusive"}}, "false"),
+        (
+            {"remainder": {"verdict": "refuted"}, "off_diagonal": {"verdict": "inconclusive"}},
+            "false",
+        ),
         ({"remainder": {"verdict": "inconclusive", "depends": True}}, "depends"),
         ({"remainder": {"verdict": "inconclusive"}}, "open"),
     ],
@@ -117,17 +137,29 @@ def test_a_row_has_the_status_that_its_statements_make(judged, changes, status):
     assert words(chip) == status
     (option,) = [each for each in shown.all("option") if words(each) == status]
     assert option["within"][-1]["name"] == "status"
-    (link,) = [each for each in shown.all("a") if each.get("data-status") == status and status in words(each)]
+    (link,) = [
+        each
+        for each in shown.all("a")
+        if each.get("data-status") == status and status in words(each)
+    ]
     assert link["within"][-1]["within"][-1]["class"] == "counts"
 
 
-def test_the_line_of_a_row_has_the_number_and_the_power_of_the_statement_with_the_nearest_rival(judged):
-    near = {"power": "5 SE from the near one", "rivals": ({"name": "near", "standard_errors": 5.0, "excluded": True},)}
-    # The row is corrected: its status hangs by the corrections, of which there are three, not by what they replace.
+def test_the_line_of_a_row_has_the_number_and_the_power_of_the_statement_with_the_nearest_rival(
+    judged,
+):
+    near = {
+        "power": "5 SE from the near one",
+        "rivals": ({"name": "near", "standard_errors": 5.0, "excluded": True},),
+    }
+    # The row is corrected: its status hangs by the corrections, of which there are three, not by
+    #     what they replace.
     refuted = {"verdict": "refuted", "power": "4 SE from the prediction", "away": 4.0}
     shown, row = eq_40(judged, remainder=refuted, off_diagonal=near)
     (line,) = shown.within(row, "summary")
-    assert words(line).startswith("corrected Eq. 40 Theorem 3; Appendix C.3, eq. 40 True as printed")
+    assert words(line).startswith(
+        "corrected Eq. 40 Theorem 3; Appendix C.3, eq. 40 True as printed"
+    )
     (decided,) = shown.within(line, kind="decided")
     assert words(decided) == "1.98, predicted 2 off-diagonal: 5 SE from the near one"
     (image,) = shown.within(line, "img")
@@ -139,9 +171,20 @@ def test_a_row_unfolds_to_its_statements_with_rules_rivals_and_controls(judged):
     unfolded = shown.within(row, "article")
     assert len(unfolded) == 4
     for each in unfolded:
-        for phrase in ("[1.9, 2.1]", "1000", "inside 4 standard errors", "9 SE", "noise in its place refuted"):
+        for phrase in (
+            "[1.9, 2.1]",
+            "1000",
+            "inside 4 standard errors",
+            "9 SE",
+            "noise in its place refuted",
+        ):
             assert phrase in words(each)
-    assert sum("As it should be." in words(each) and "Seen before." in words(each) for each in unfolded) == 1
+    assert (
+        sum(
+            "As it should be." in words(each) and "Seen before." in words(each) for each in unfolded
+        )
+        == 1
+    )
 
 
 def test_a_row_whose_experiment_was_not_run_says_which(judged):
@@ -153,9 +196,13 @@ def test_a_row_whose_experiment_was_not_run_says_which(judged):
 
 def test_a_row_that_a_result_elsewhere_decides_leads_to_no_figure(judged, monkeypatch):
     rows, elsewhere = standing.rows, [judged("table-c7", scale="paper"), judged("figure-2")]
-    monkeypatch.setattr(standing, "rows", lambda paper, results: rows(paper, [*results, *elsewhere]))
+    monkeypatch.setattr(
+        standing, "rows", lambda paper, results: rows(paper, [*results, *elsewhere])
+    )
     # The correction of another run is the nearest, so it decides.
-    shown = page(judged("relu-off-diagonal", remainder={"verdict": "refuted"}, off_diagonal={"rivals": ()}))
+    shown = page(
+        judged("relu-off-diagonal", remainder={"verdict": "refuted"}, off_diagonal={"rivals": ()})
+    )
     row = shown.id("row-outer-product-eq-40")
     assert row["data-status"] == "corrected"
     assert "off-diagonal table-c7, scale paper" in words(row).replace(" (corrected)", "")
@@ -175,10 +222,16 @@ def test_only_rows_that_need_no_judging_are_folded_away(judged):
     assert {row["id"] for row in rows} == {f"row-outer-product-{id}" for id in ledger.rows}
 
 
-def test_the_page_opens_with_a_card_for_each_paper_whose_counts_are_those_of_its_rows(judged, result):
+def test_the_page_opens_with_a_card_for_each_paper_whose_counts_are_those_of_its_rows(
+    judged, result
+):
     shown = page(judged("relu-off-diagonal"), judged("claims-polar"), result)
     cards = shown.all("li", "card")
-    assert [words(shown.within(card, "a", "title")[0]) for card in cards] == ["outer-product", "claims", "toy"]
+    assert [words(shown.within(card, "a", "title")[0]) for card in cards] == [
+        "outer-product",
+        "claims",
+        "toy",
+    ]
     assert shown.elements.index(cards[-1]) < shown.elements.index(shown.all("section")[0])
     for card, paper in zip(cards, shown.all("section", "paper"), strict=True):
         links = [link for link in shown.within(card, "a") if link["data-status"]]
@@ -208,14 +261,25 @@ def test_nothing_is_hidden_without_a_script_but_the_filter_itself(judged):
     assert [script for script in shown.all("script") if "src" in script] == []
 
 
-def test_every_link_leads_somewhere_and_nothing_comes_from_outside(tmp_path, judged, renamed, data, figure):
-    shown = kept(tmp_path, [judged("relu-off-diagonal"), judged("claims-polar"), renamed("one")], data, figure)
+def test_every_link_leads_somewhere_and_nothing_comes_from_outside(
+    tmp_path, judged, renamed, data, figure
+):
+    shown = kept(
+        tmp_path,
+        [judged("relu-off-diagonal"), judged("claims-polar"), renamed("one")],
+        data,
+        figure,
+    )
     ids = [element["id"] for element in shown.elements if "id" in element]
     assert len(ids) == len(set(ids))
-    targets = [element[key] for element in shown.elements for key in ("href", "src") if key in element]
+    targets = [
+        element[key] for element in shown.elements for key in ("href", "src") if key in element
+    ]
     assert len(targets) > 50
     for target in targets:
-        assert target[1:] in ids if target.startswith("#") else (tmp_path / target).is_file(), target
+        assert target[1:] in ids if target.startswith("#") else (tmp_path / target).is_file(), (
+            target
+        )
     source = (tmp_path / "report.html").read_text()
     assert re.findall(r"https?:|url\(|@import|srcset|fetch\(", source) == []
 
@@ -255,7 +319,9 @@ def test_a_thumbnail_that_cannot_be_made_leaves_nothing_behind(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]
 
 
-@pytest.mark.parametrize("render", [lambda results: words(page(*results).all("html")[0]), markdown.render])
+@pytest.mark.parametrize(
+    "render", [lambda results: words(page(*results).all("html")[0]), markdown.render]
+)
 def test_a_report_tells_of_a_result(renamed, render):
     text = render([renamed("one"), renamed("two")]).replace("\\", "")
     result = renamed("one")
@@ -267,20 +333,38 @@ def test_a_report_tells_of_a_result(renamed, render):
 
 def test_the_page_tells_rules_tables_and_settings_as_well(result):
     text = words(page(result).all("html")[0])
-    for phrase in (result.record.summary, "Slopes", "0.97", "2, 4", "cpu", *(check.rule for check in result.checks)):
+    for phrase in (
+        result.record.summary,
+        "Slopes",
+        "0.97",
+        "2, 4",
+        "cpu",
+        *(check.rule for check in result.checks),
+    ):
         assert phrase in text
 
 
-@pytest.mark.parametrize("render", [lambda results: words(page(*results).all("html")[0]), markdown.render])
+@pytest.mark.parametrize(
+    "render", [lambda results: words(page(*results).all("html")[0]), markdown.render]
+)
 def test_a_verdict_other_than_expected_comes_first(result, judged, render):
     others = [judged("relu-off-diagonal")]
     assert "expected" not in render([*others, result])
     holds, fails = result.checks
     text = render(
-        [*others, dataclasses.replace(result, checks=(holds, dataclasses.replace(fails, expected="confirmed")))]
+        [
+            *others,
+            dataclasses.replace(
+                result, checks=(holds, dataclasses.replace(fails, expected="confirmed"))
+            ),
+        ]
     )
     assert "refuted (expected: confirmed)" in text
-    assert 0 < text.index("toy-slope/fails is refuted, expected confirmed") < text.index("Experiments: 2")
+    assert (
+        0
+        < text.index("toy-slope/fails is refuted, expected confirmed")
+        < text.index("Experiments: 2")
+    )
 
 
 def test_html_escapes_everything(hostile):
@@ -303,5 +387,7 @@ def test_markdown_escapes_everything_and_keeps_its_tables(hostile):
 def test_markdown_has_the_ledger_before_the_experiments(judged):
     text = markdown.render([judged(name) for name in EQ_40])
     line = next(line for line in text.splitlines() if line.startswith("| Eq. 40 "))
-    assert line.startswith("| Eq. 40 | **holds** | remainder: 1.98, predicted 2; 9 SE from the printed term | True")
+    assert line.startswith(
+        "| Eq. 40 | **holds** | remainder: 1.98, predicted 2; 9 SE from the printed term | True"
+    )
     assert text.index(line) < text.index("| remainder |")

@@ -1,4 +1,6 @@
-"""Whatever befalls a result: it is read right, or left out and named in a sentence, and nothing outside of the results is touched."""
+"""Whatever befalls a result: it is read right, or left out and named in a sentence, and nothing
+outside of the results is touched.
+"""
 
 import json
 import random
@@ -60,21 +62,25 @@ def test_a_result_that_was_changed_is_read_right_or_left_out_by_name(mutation, s
 
 
 def renamed_in_config(folder, name):
-    """What somebody sends who wants it to be written elsewhere, with checksums that are right or without any."""
+    """What somebody sends who wants it to be written elsewhere, with checksums that are right or
+    without any.
+    """
     content = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**content, "name": name}))
     (folder / "SHA256SUMS").unlink()
 
 
 @pytest.mark.parametrize(
-    "name", ["../outside", "../../outside", "/tmp", "javascript:alert(1)", "", ".", "neighbour", "[a]"]
+    "name",
+    ["../outside", "../../outside", "/tmp", "javascript:alert(1)", "", ".", "neighbour", "[a]"],
 )
 def test_a_name_that_is_not_its_folder_s_is_left_out(name, out):
     before = snapshot(out.parent, but=out)
     renamed_in_config(out / "toy-slope", name)
     (told,) = refreshed(out)
     assert told.startswith(
-        f"Left out: {out / 'toy-slope'} holds a result by the name of {name!r}, which is not that of its folder"
+        f"Left out: {out / 'toy-slope'} holds a result by the name of {name!r}, which is not that"
+        " of its folder"
     )
     assert [result.record.name for result in load_all_quietly(out)] == ["neighbour"]
     assert snapshot(out.parent, but=out) == before
@@ -102,12 +108,16 @@ def test_a_linked_result_is_left_out_and_nothing_is_written_where_it_leads(out):
     before = snapshot(out.parent, but=out)
     (told,) = refreshed(out)
     assert told == f"Left out: {out / 'toy-slope'} is a link; move there what it leads to."
-    with pytest.raises(ValueError, match="toy-slope is in the way of the results of toy-slope; move it away"):
+    with pytest.raises(
+        ValueError, match="toy-slope is in the way of the results of toy-slope; move it away"
+    ):
         require_room(out, ["toy-slope"])
     assert snapshot(out.parent, but=out) == before
 
 
-def test_two_results_whose_data_were_swapped_are_not_judged_by_each_other_s(out, renamed, data, figure):
+def test_two_results_whose_data_were_swapped_are_not_judged_by_each_other_s(
+    out, renamed, data, figure
+):
     save(out, renamed("other"), {"points": data["points"] * 2, "fits": data["fits"]}, figure)
     for one, other in (("toy-slope", "x"), ("other", "toy-slope"), ("x", "other")):
         (out / one / "data.nc" if one != "x" else out / "x").rename(
@@ -115,7 +125,8 @@ def test_two_results_whose_data_were_swapped_are_not_judged_by_each_other_s(out,
         )
     for name in ("toy-slope", "other"):
         with pytest.raises(
-            ValueError, match=rf"{name}/data.nc cannot be read \(ValueError: data.nc is not what was wri"
+            ValueError,
+            match=rf"{name}/data.nc cannot be read \(ValueError: data.nc is not what was wri",
         ):
             load_data(out / name)
 
@@ -160,5 +171,7 @@ def test_what_a_system_or_a_killed_process_leaves_is_not_in_the_way(out):
 
 def test_a_report_that_cannot_be_written_is_told_in_a_sentence(out):
     (out / "report.html").mkdir()
-    with pytest.raises(ValueError, match=r"^The report in .* cannot be written \(Is a directory\)\.$"):
+    with pytest.raises(
+        ValueError, match=r"^The report in .* cannot be written \(Is a directory\)\.$"
+    ):
         refresh(out)

@@ -12,7 +12,10 @@ from specjax.report.store import save
 
 def test_a_saved_result_loads_equal(tmp_path, result, data, figure):
     assert load(save(tmp_path / "new" / "out", result, data, figure)) == dataclasses.replace(
-        result, record=dataclasses.replace(result.record, config=json.loads(json.dumps(result.record.config)))
+        result,
+        record=dataclasses.replace(
+            result.record, config=json.loads(json.dumps(result.record.config))
+        ),
     )
 
 
@@ -58,7 +61,9 @@ def test_a_new_result_replaces_the_old_one(tmp_path, result, data, figure):
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_a_failed_save_leaves_the_old_result_and_nothing_else(tmp_path, result, data, figure, monkeypatch, error):
+def test_a_failed_save_leaves_the_old_result_and_nothing_else(
+    tmp_path, result, data, figure, monkeypatch, error
+):
     folder = save(tmp_path, result, data, figure)
     before = {path: path.read_bytes() for path in folder.iterdir()}
 
@@ -88,7 +93,9 @@ def test_a_failed_move_puts_the_old_result_back(tmp_path, result, data, figure, 
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_results_come_in_registry_order_and_unknown_ones_last(tmp_path, renamed, data, figure, monkeypatch):
+def test_results_come_in_registry_order_and_unknown_ones_last(
+    tmp_path, renamed, data, figure, monkeypatch
+):
     monkeypatch.setattr("specjax.experiments.MODULES", {"zeta": "", "alpha": ""})
     for name in ("alpha", "beta", "zeta"):
         save(tmp_path, renamed(name), data, figure)
@@ -102,14 +109,21 @@ def test_no_folder_means_no_results(tmp_path):
 
 @pytest.mark.parametrize(
     ("file", "text"),
-    [("checks.json", "[{}]"), ("checks.json", "["), ("config.json", "{}"), ("config.json", "[]"), ("tables.json", "{")],
+    [
+        ("checks.json", "[{}]"),
+        ("checks.json", "["),
+        ("config.json", "{}"),
+        ("config.json", "[]"),
+        ("tables.json", "{"),
+    ],
 )
 def test_an_unreadable_result_is_named(tmp_path, result, data, figure, file, text):
     folder = save(tmp_path, result, data, figure)
     (folder / file).write_text(text)
     for reason in ("is not what was written", "Error: "):
         with pytest.raises(
-            ValueError, match=rf"toy-slope does not hold a result .*{reason}.* run its experiment again"
+            ValueError,
+            match=rf"toy-slope does not hold a result .*{reason}.* run its experiment again",
         ):
             load(folder)
         with pytest.warns(LeftOutWarning, match="^Left out: .*toy-slope does not hold a result"):
@@ -129,7 +143,9 @@ def test_room_is_required_without_leaving_anything(tmp_path):
 def test_foreign_files_are_not_deleted(tmp_path, result, data, figure):
     folder = save(tmp_path, result, data, figure)
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"toy-slope holds notes.txt, .* move it away or choose another --out"):
+    with pytest.raises(
+        ValueError, match=r"toy-slope holds notes.txt, .* move it away or choose another --out"
+    ):
         require_room(tmp_path, ["toy-slope"])
 
 

@@ -8,10 +8,18 @@ EXPERIMENTS = ("relu-off-diagonal", "table-c7", "figure-2")
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("scale", "expected"), [("smoke", "not run"), ("quick", "holds"), ("paper", "holds")])
+@pytest.mark.parametrize(
+    ("scale", "expected"), [("smoke", "not run"), ("quick", "holds"), ("paper", "holds")]
+)
 def test_a_smoke_run_decides_no_row(monkeypatch, tmp_path, judged, scale, expected):
-    monkeypatch.setattr(store, "load_all", lambda _: [judged(name, scale=scale) for name in EXPERIMENTS])
-    (row,) = [row for row in standing.rows("outer-product", standing.deciding(tmp_path)) if row.row.id == "eq-40"]
+    monkeypatch.setattr(
+        store, "load_all", lambda _: [judged(name, scale=scale) for name in EXPERIMENTS]
+    )
+    (row,) = [
+        row
+        for row in standing.rows("outer-product", standing.deciding(tmp_path))
+        if row.row.id == "eq-40"
+    ]
     assert row.status == expected
     decided = "remainder: 9 SE from the printed term" if expected == "holds" else ""
     assert standing.cells(row)[2:4] == (expected, decided)
@@ -38,6 +46,8 @@ def test_an_id_is_written_as_papers_write_it(id, label):
 
 
 def test_a_row_that_no_statement_cites_is_not_judged(tmp_path):
-    rows = {row.row.id: row for row in standing.rows("preconditioning", standing.deciding(tmp_path))}
+    rows = {
+        row.row.id: row for row in standing.rows("preconditioning", standing.deciding(tmp_path))
+    }
     assert {row.status for row in rows.values()} <= {"not judged", "not run"}
     assert "not judged" in standing.counts(list(rows.values()))

@@ -14,7 +14,9 @@ def sums(key, width):
 
 
 def quadratic(model, batch):
-    """Σ_k c_k (Σ_j w_jk - 1)² / 2: a step of gradient descent multiplies the k-th residual by 1 - rate · width · c_k."""
+    """Σ_k c_k (Σ_j w_jk - 1)² / 2: a step of gradient descent multiplies the k-th residual by 1 -
+    rate · width · c_k.
+    """
     return jnp.sum(batch * (jnp.sum(model["w"], axis=0) - 1) ** 2) / 2
 
 

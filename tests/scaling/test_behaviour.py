@@ -10,13 +10,16 @@ WIDTHS = np.array([16, 32, 64, 128, 256, 512])
 
 
 def draws(exponent, widths=WIDTHS, seeds=16, noise=0.02):
-    y = widths[:, None] ** exponent * np.exp(noise * np.random.default_rng(0).normal(size=(len(widths), seeds)))
+    y = widths[:, None] ** exponent * np.exp(
+        noise * np.random.default_rng(0).normal(size=(len(widths), seeds))
+    )
     return xr.DataArray(y, {"width": widths, "seed": range(seeds)}, ("width", "seed"), name="size")
 
 
 @pytest.mark.parametrize("widths", [WIDTHS, WIDTHS[1:5]])
 @pytest.mark.parametrize(
-    ("exponent", "verdict"), [(-1, "vanishes"), (-0.5, "vanishes"), (0, "stable"), (0.5, "grows"), (1, "grows")]
+    ("exponent", "verdict"),
+    [(-1, "vanishes"), (-0.5, "vanishes"), (0, "stable"), (0.5, "grows"), (1, "grows")],
 )
 def test_powers_have_their_verdict_and_exponent(exponent, verdict, widths):
     found = behaviour(draws(float(exponent), widths))
@@ -36,4 +39,7 @@ def test_zeros_are_zero_and_nan_decides_nothing():
     broken = draws(0.0)
     broken[2, 5] = np.nan
     found = behaviour(broken)
-    assert (found.verdict, found.reason) == ("not decided", "It is NaN or infinite at width 64 in 1 of 16 seeds.")
+    assert (found.verdict, found.reason) == (
+        "not decided",
+        "It is NaN or infinite at width 64 in 1 of 16 seeds.",
+    )

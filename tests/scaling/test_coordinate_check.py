@@ -1,4 +1,6 @@
-"""The coordinate check: every quantity is NumPy's, textbook exponents come out, and wrong parametrizations are caught."""
+"""The coordinate check: every quantity is NumPy's, textbook exponents come out, and wrong
+parametrizations are caught.
+"""
 
 import warnings
 
@@ -24,7 +26,9 @@ WIDTHS = (16, 48, 144, 432)
 
 
 def network(hidden=lambda width: width**-0.5, last=lambda width: width**-0.5):
-    """A network of three layers, weights stored as (out, in), with standard deviations of its weights."""
+    """A network of three layers, weights stored as (out, in), with standard deviations of its
+    weights.
+    """
 
     def build(key, width):
         first, second, third = jax.random.split(key, 3)
@@ -58,7 +62,10 @@ def by_layer(**factors):
 
     def optimizer(rate, width):
         return optax.partition(
-            {name: optax.adam(rate * factors.get(name, lambda _: 1.0)(width)) for name in ("first", "hidden", "last")},
+            {
+                name: optax.adam(rate * factors.get(name, lambda _: 1.0)(width))
+                for name in ("first", "hidden", "last")
+            },
             {name: name for name in ("first", "hidden", "last")},
         )
 
@@ -73,12 +80,17 @@ def one_over(width):
     return 1 / width
 
 
-MUP = {"build": network(last=lambda _: 1.0), "loss": loss_over_width, "optimizer": by_layer(hidden=one_over)}
+MUP = {
+    "build": network(last=lambda _: 1.0),
+    "loss": loss_over_width,
+    "optimizer": by_layer(hidden=one_over),
+}
 SGD = {"optimizer": optax.sgd}
 ADAM = {"optimizer": optax.adam}
 SPECTRAL = {"optimizer": muon("sqrt_out_over_in"), "build": network(last=one_over)}
-# Exponents of ΔW x after one step, of the first, the hidden and the last layer (Yang and Hu 2021 for gradient descent and Adam; a polar
-# factor has norm 1, and with inputs in its row space ΔW x has the norm of x times the scale).
+# Exponents of ΔW x after one step, of the first, the hidden and the last layer (Yang and Hu 2021
+# for gradient descent and Adam; a polar factor has norm 1, and with inputs in its row space ΔW x
+# has the norm of x times the scale).
 KNOWN = {
     "gradient descent": (SGD, (-0.5, 0.5, 1.0)),
     "Adam": (ADAM, (0.0, 1.0, 1.0)),
@@ -89,7 +101,11 @@ KNOWN = {
 MISTAKES = {
     "μP without the output multiplier": (MUP | {"loss": loss}, "last", "grows"),
     "Adam's rate not scaled": (MUP | {"optimizer": optax.adam}, "hidden", "grows"),
-    "Adam's rate scaled twice": (MUP | {"optimizer": by_layer(hidden=lambda width: width**-2.0)}, "hidden", "vanishes"),
+    "Adam's rate scaled twice": (
+        MUP | {"optimizer": by_layer(hidden=lambda width: width**-2.0)},
+        "hidden",
+        "vanishes",
+    ),
     "the first layer's rate scaled too": (
         MUP | {"optimizer": by_layer(first=one_over, hidden=one_over)},
         "first",
@@ -100,7 +116,11 @@ MISTAKES = {
         "last",
         "grows",
     ),
-    "Muon with Keller Jordan's scale": (SPECTRAL | {"optimizer": muon("sqrt_max_1_out_over_in")}, "last", "grows"),
+    "Muon with Keller Jordan's scale": (
+        SPECTRAL | {"optimizer": muon("sqrt_max_1_out_over_in")},
+        "last",
+        "grows",
+    ),
     "hidden weights of variance 1": (
         MUP | {"build": network(hidden=lambda _: 1.0, last=lambda _: 1.0)},
         "hidden",
@@ -150,7 +170,9 @@ def test_every_quantity_is_that_of_numpy(small):
     for step in range(2):
         batch = draw(jax.random.fold_in(stream(key, "batches"), step))
         gradients = gradient(model, batch)
-        model = {name: np.asarray(w) - 0.3 * np.asarray(gradients[name]) for name, w in model.items()}
+        model = {
+            name: np.asarray(w) - 0.3 * np.asarray(gradients[name]) for name, w in model.items()
+        }
     # All on the first step's batch.
     x = np.asarray(draw(jax.random.fold_in(stream(key, "batches"), 0))[0])
 
@@ -178,9 +200,9 @@ def test_every_quantity_is_that_of_numpy(small):
         at = found.data.sel(width=width, seed=seed, step=2).isel(layer=place)
         for quantity, number in expected.items():
             # A power iteration is a lower bound.
-            assert float(at[quantity]) == pytest.approx(number, rel=2e-2 if "norm" in quantity else 1e-4, abs=1e-6), (
-                quantity
-            )
+            assert float(at[quantity]) == pytest.approx(
+                number, rel=2e-2 if "norm" in quantity else 1e-4, abs=1e-6
+            ), quantity
 
 
 @pytest.mark.integration
@@ -188,7 +210,14 @@ def test_before_training_nothing_has_changed(small):
     _, found = small
     for row in found.at(0):
         assert (row.verdict == "zero") == (
-            row.quantity in ("input_change", "output_change", "update_output", "update_rms", "update_norm")
+            row.quantity
+            in (
+                "input_change",
+                "output_change",
+                "update_output",
+                "update_rms",
+                "update_norm",
+            )
         )
     with pytest.raises(ValueError, match="There are the steps 0 to 2, got 3"):
         found.at(3)
@@ -266,27 +295,59 @@ def test_an_equinox_module_with_biases_an_embedding_and_nan_is_taken():
     tokens = jnp.array([0, 1, 1, 4])
     with pytest.warns(RoughFitWarning, match="Verdicts on 4 seeds and 3 widths are rough"):
         found = scaling.coordinate_check(
-            Model, mean, optax.sgd, rate=0.1, widths=(4, 8, 16), batch=tokens, steps=1, seeds=4, progress=False
+            Model,
+            mean,
+            optax.sgd,
+            rate=0.1,
+            widths=(4, 8, 16),
+            batch=tokens,
+            steps=1,
+            seeds=4,
+            progress=False,
         )
-    assert found.data.layer.values.tolist() == ["embedding", "mlp.layers.0.weight", "mlp.layers.1.weight"]
+    assert found.data.layer.values.tolist() == [
+        "embedding",
+        "mlp.layers.0.weight",
+        "mlp.layers.1.weight",
+    ]
     assert found.data.other.values.tolist() == ["mlp.layers.0.bias", "mlp.layers.1.bias"]
     width, key = 8, jax.random.fold_in(jax.random.key(0), 1)
     model = Model(stream(key, "weights"), width)
-    moved = eqx.apply_updates(model, jax.tree.map(lambda g: -0.1 * g, eqx.filter_grad(mean)(model, tokens)))
+    moved = eqx.apply_updates(
+        model, jax.tree.map(lambda g: -0.1 * g, eqx.filter_grad(mean)(model, tokens))
+    )
     at = found.data.sel(width=width, seed=1, step=1)
     change = moved.embedding - model.embedding
-    assert float(at.output.sel(layer="embedding")) == pytest.approx(rms(moved.embedding[tokens]), rel=1e-4)
-    assert float(at.update_output.sel(layer="embedding")) == pytest.approx(rms(change[tokens]), rel=1e-3)
-    assert float(at.input.sel(layer="embedding")) == pytest.approx(rms(jax.nn.one_hot(tokens, 5)), rel=1e-5)
+    assert float(at.output.sel(layer="embedding")) == pytest.approx(
+        rms(moved.embedding[tokens]), rel=1e-4
+    )
+    assert float(at.update_output.sel(layer="embedding")) == pytest.approx(
+        rms(change[tokens]), rel=1e-3
+    )
+    assert float(at.input.sel(layer="embedding")) == pytest.approx(
+        rms(jax.nn.one_hot(tokens, 5)), rel=1e-5
+    )
     bias = moved.mlp.layers[0].bias - model.mlp.layers[0].bias
-    assert float(at.other_update_rms.sel(other="mlp.layers.0.bias")) == pytest.approx(rms(bias), rel=1e-3)
+    assert float(at.other_update_rms.sel(other="mlp.layers.0.bias")) == pytest.approx(
+        rms(bias), rel=1e-3
+    )
 
     def diverging(model, batch):
-        return mean(model, batch) + jnp.where(model.embedding[0, 0] > 0.5, jnp.nan, 0.0) * jnp.sum(model.embedding)
+        return mean(model, batch) + jnp.where(model.embedding[0, 0] > 0.5, jnp.nan, 0.0) * jnp.sum(
+            model.embedding
+        )
 
     with pytest.warns(RoughFitWarning):
         found = scaling.coordinate_check(
-            Model, diverging, optax.sgd, rate=0.1, widths=(4, 8, 16), batch=tokens, steps=1, seeds=4, progress=False
+            Model,
+            diverging,
+            optax.sgd,
+            rate=0.1,
+            widths=(4, 8, 16),
+            batch=tokens,
+            steps=1,
+            seeds=4,
+            progress=False,
         )
     assert found.verdict == "not decided"
     assert any("It is NaN or infinite at width" in row.reason for row in found.rows)
@@ -296,23 +357,51 @@ def test_an_equinox_module_with_biases_an_embedding_and_nan_is_taken():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"widths": (16, 32)}, "A coordinate check needs 3 different widths or more, got [16, 32]."),
-        ({"steps": 0}, "A coordinate check needs one step or more and a positive rate, got steps=0 and rate=0.001."),
-        ({"rate": 0}, "A coordinate check needs one step or more and a positive rate, got steps=1 and rate=0."),
+        (
+            {"widths": (16, 32)},
+            "A coordinate check needs 3 different widths or more, got [16, 32].",
+        ),
+        (
+            {"steps": 0},
+            (
+                "A coordinate check needs one step or more and a positive rate, got steps=0 and"
+                " rate=0.001."
+            ),
+        ),
+        (
+            {"rate": 0},
+            (
+                "A coordinate check needs one step or more and a positive rate, got steps=1 and"
+                " rate=0."
+            ),
+        ),
         (
             {
                 "build": lambda key, width: network()(key, width) | {"extra": jnp.ones(width)},
                 "loss": lambda model, batch: (
                     loss(model, batch)
-                    + (jnp.sum(batch[0][0, :2] @ model["extra"].reshape(2, -1)) if len(model["extra"]) > 16 else 0.0)
+                    + (
+                        jnp.sum(batch[0][0, :2] @ model["extra"].reshape(2, -1))
+                        if len(model["extra"]) > 16
+                        else 0.0
+                    )
                 ),
             },
-            "build needs to give the same layers at every width, got ['first', 'hidden', 'last'] at 16 and "
-            "['first', 'hidden', 'last', 'extra'] at 48.",
+            (
+                "build needs to give the same layers at every width, got ['first', 'hidden',"
+                " 'last'] at 16 and ['first', 'hidden', 'last', 'extra'] at 48."
+            ),
         ),
         (
-            {"loss": lambda model, batch: sum(jnp.sum(leaf) for leaf in jax.tree.leaves((model, batch)))},
-            "No parameter enters a matrix product in this model, so that there is no layer to report on.",
+            {
+                "loss": lambda model, batch: sum(
+                    jnp.sum(leaf) for leaf in jax.tree.leaves((model, batch))
+                )
+            },
+            (
+                "No parameter enters a matrix product in this model, so that there is no layer to"
+                " report on."
+            ),
         ),
     ],
 )
@@ -326,7 +415,13 @@ def test_the_last_line_names_the_three_worst_of_what_is_wrong():
     exponents = {"a": 0.4, "b": -0.9, "c": 0.6, "d": 0.5, "e": 0.45}
     rows = tuple(
         scaling.Row(
-            name, "update_output", 3, "vanishes" if power < 0 else "grows", power, (power - 0.1, power + 0.1), ""
+            name,
+            "update_output",
+            3,
+            "vanishes" if power < 0 else "grows",
+            power,
+            (power - 0.1, power + 0.1),
+            "",
         )
         for name, power in exponents.items()
     )

@@ -1,4 +1,6 @@
-"""Transfer where the loss of every training is known: optima, exponents, costs and verdicts; grids that widen; wrong calls."""
+"""Transfer where the loss of every training is known: optima, exponents, costs and verdicts; grids
+that widen; wrong calls.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +21,13 @@ BATCH = jnp.asarray(CURVATURES, jnp.float32)
 
 
 def descent(optimizer=optax.sgd, build=sums, **settings):
-    settings = {"widths": WIDTHS, "rates": RATES, "batch": BATCH, "steps": STEPS, "seeds": 10} | settings
+    settings = {
+        "widths": WIDTHS,
+        "rates": RATES,
+        "batch": BATCH,
+        "steps": STEPS,
+        "seeds": 10,
+    } | settings
     return scaling.transfer(build, quadratic, optimizer, progress=False, **settings)
 
 
@@ -40,17 +48,22 @@ def scaled():
 
 @pytest.mark.integration
 def test_the_losses_are_the_closed_form(standard):
-    # The fewest rates that hold every optimum: the grid was widened below, by half its length at a time.
+    # The fewest rates that hold every optimum: the grid was widened below, by half its length at a
+    #     time.
     rates = standard.data.rate.values
     np.testing.assert_allclose(rates[:-1] / rates[1:], 0.5, rtol=1e-6)
     assert rates[-1] == pytest.approx(RATES[-1])
     expected = [[closed_form(rate, width, STEPS) for rate in rates] for width in WIDTHS]
     found = standard.data["loss"].transpose("width", "rate", "seed").values
-    np.testing.assert_allclose(found, np.repeat(np.array(expected)[..., None], 10, axis=2), rtol=1e-3)
+    np.testing.assert_allclose(
+        found, np.repeat(np.array(expected)[..., None], 10, axis=2), rtol=1e-3
+    )
 
 
 @pytest.mark.integration
-def test_in_standard_parametrization_the_rate_of_gradient_descent_falls_as_the_width_and_does_not_transfer(standard):
+def test_in_standard_parametrization_a_rate_does_not_transfer(
+    standard,
+):
     for width, (low, high) in zip(WIDTHS, standard.optimum.intervals, strict=True):
         best = optimize.minimize_scalar(
             closed_form, bounds=(0.1 / width, 2 / width), args=(width, STEPS), method="bounded"
@@ -90,7 +103,8 @@ def test_a_grid_is_widened_up_to_its_limit_and_then_nothing_is_decided():
 @pytest.mark.integration
 def test_rates_that_diverge_everywhere_are_said_with_the_largest_that_does_not():
     with pytest.raises(
-        ValueError, match=r"At width 64 .* at every 'rate' .*the largest at which no seed is: .* at width 16"
+        ValueError,
+        match=r"At width 64 .* at every 'rate' .*the largest at which no seed is: .* at width 16",
     ):
         descent(widths=(16, 64), rates=(0.1, 0.11, 0.12), steps=60, widen=0)
 
@@ -170,7 +184,9 @@ def test_the_cost_of_the_narrowest_rate():
 
 
 def bowls(places, tilt=0.0):
-    """Losses over two scalars with the optima at the given places (a, b) of grids of seven and five."""
+    """Losses over two scalars with the optima at the given places (a, b) of grids of seven and
+    five.
+    """
     a, b = np.arange(7)[:, None], np.arange(5)[None, :]
     noise = np.random.default_rng(0).normal(0, 1e-3, (len(places), 1, 1, 10))
     curves = [1 + 0.1 * ((a - i) ** 2 + (b - j) ** 2 + tilt * (a - i) * (b - j)) for i, j in places]
@@ -187,12 +203,18 @@ def test_of_two_scalars_each_has_its_optimum_where_the_other_is_best_and_the_pai
     # Tilted: at one fixed value of the other scalar the optima of both would lie elsewhere.
     found = scaling.Transfer.of(bowls([(4, 1), (3, 2), (2, 3)], tilt=1.0), 0.01)
     assert list(found.optima) == ["rate", "gap"]
-    np.testing.assert_allclose(found.optima["rate"].optima, 0.01 * 2.0 ** np.array([4, 3, 2]), rtol=2e-2)
-    np.testing.assert_allclose(found.optima["gap"].optima, 0.1 * 3.0 ** np.array([1, 2, 3]), rtol=2e-2)
+    np.testing.assert_allclose(
+        found.optima["rate"].optima, 0.01 * 2.0 ** np.array([4, 3, 2]), rtol=2e-2
+    )
+    np.testing.assert_allclose(
+        found.optima["gap"].optima, 0.1 * 3.0 ** np.array([1, 2, 3]), rtol=2e-2
+    )
     assert found.optima["rate"].exponent == pytest.approx(-1, abs=0.02)
     # (1, -1) off costs 0.1 (1 + 1 - 1), (2, -2) four times that.
     np.testing.assert_allclose(list(found.costs.values()), [0.1, 0.4], rtol=2e-2)
-    assert "The rate and the gap do not transfer: at width = 64 the narrowest's costs 40 %" in str(found)
+    assert "The rate and the gap do not transfer: at width = 64 the narrowest's costs 40 %" in str(
+        found
+    )
     assert found.plot(over="gap").get_xlabel() == "gap"
     with pytest.raises(ValueError, match="There is no scalar 'decay'; there are rate, gap"):
         found.plot(over="decay")
@@ -210,7 +232,8 @@ def test_two_scalars_are_trained_as_a_grid_that_widens_in_both():
     def decayed(rate, decay, width):
         return optax.chain(optax.add_decayed_weights(decay), optax.sgd(16 * rate / width))
 
-    # The sum of a column moves by width times its gradient, which all its entries have in common, and decays with the entries.
+    # The sum of a column moves by width times its gradient, which all its entries have in common,
+    # and decays with the entries.
     grid = {"rate": (0.02, 0.04, 0.08), "decay": (0.1, 0.2, 0.4)}
     found = descent(decayed, rates=grid, widths=(16, 32), steps=2, widen=2)
     # The best rate was the largest of the grid, and the best decay the smallest.
@@ -221,7 +244,9 @@ def test_two_scalars_are_trained_as_a_grid_that_widens_in_both():
         for decay in found.data.decay.values:
             sums_ = np.zeros(4)
             for _ in range(2):
-                sums_ = sums_ - 16 * rate * CURVATURES * (sums_ - 1) - 16 * rate / 32 * decay * sums_
+                sums_ = (
+                    sums_ - 16 * rate * CURVATURES * (sums_ - 1) - 16 * rate / 32 * decay * sums_
+                )
             expected = np.sum(CURVATURES * (sums_ - 1) ** 2) / 2
             assert float(loss.sel(rate=rate, decay=decay)) == pytest.approx(expected, rel=1e-3)
 
@@ -240,9 +265,17 @@ def test_depths_stand_in_the_place_of_widths():
         return optax.sgd(rate / depth)
 
     found = scaling.transfer(
-        layers, product, by_depth, depths=(1, 2, 3), rates=(0.1, 0.2, 0.4), batch=jnp.ones(()), steps=3, seeds=4,
-        widen=2, progress=False,
-    )  # fmt: skip
+        layers,
+        product,
+        by_depth,
+        depths=(1, 2, 3),
+        rates=(0.1, 0.2, 0.4),
+        batch=jnp.ones(()),
+        steps=3,
+        seeds=4,
+        widen=2,
+        progress=False,
+    )
     for depth in (1, 2, 3):
         for rate in found.data.rate.values:
             w = np.full(depth, 0.5)
@@ -258,28 +291,50 @@ def test_depths_stand_in_the_place_of_widths():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"widths": (16,)}, "What a width changes is seen at two different ones or more, got widths=[16]."),
+        (
+            {"widths": (16,)},
+            "What a width changes is seen at two different ones or more, got widths=[16].",
+        ),
         ({"widths": 16}, "widths needs to be positive ints, got 16; write e.g. (2, 4)."),
-        ({"widths": (-8, 16)}, "widths needs to be positive ints, got (-8, 16); write e.g. (2, 4)."),
+        (
+            {"widths": (-8, 16)},
+            "widths needs to be positive ints, got (-8, 16); write e.g. (2, 4).",
+        ),
         (
             {"widths": None, "depths": (1.0, 2.0)},
             "depths needs to be positive ints, got (1.0, 2.0); write e.g. (2, 4).",
         ),
-        ({"rates": 0.1}, "rates needs to be three different positive numbers or more, got 0.1; take e.g. powers of 2."),
-        ({"widths": (16, 16)}, "What a width changes is seen at two different ones or more, got widths=[16, 16]."),
+        (
+            {"rates": 0.1},
+            (
+                "rates needs to be three different positive numbers or more, got 0.1; take e.g."
+                " powers of 2."
+            ),
+        ),
+        (
+            {"widths": (16, 16)},
+            "What a width changes is seen at two different ones or more, got widths=[16, 16].",
+        ),
         (
             {"build": lambda key, _: sums(key, 8)},
-            "build needs to give another model at each width, but its parameters have the same shapes at width 16 and at width 32; use "
-            "the width that it gets.",
+            (
+                "build needs to give another model at each width, but its parameters have the same"
+                " shapes at width 16 and at width 32; use the width that it gets."
+            ),
         ),
         (
             {"build": lambda width: width},
-            "build is called as build(key, width), but has the signature build(width) (too many positional arguments); wrap it in a "
-            "lambda.",
+            (
+                "build is called as build(key, width), but has the signature build(width) (too many"
+                " positional arguments); wrap it in a lambda."
+            ),
         ),
         (
             {"build": lambda _, width: {"w": width}},
-            "build needs to return a tree with floating arrays, which are what is trained; at width 16 it has none.",
+            (
+                "build needs to return a tree with floating arrays, which are what is trained; at"
+                " width 16 it has none."
+            ),
         ),
         (
             {"loss": lambda model, _: model["w"]},
@@ -287,17 +342,25 @@ def test_depths_stand_in_the_place_of_widths():
         ),
         (
             {"optimizer": optax.sgd(0.1)},
-            "optimizer needs to be a function of the rate, such as optax.adam, got a GradientTransformationExtraArgs; write lambda rate: "
-            "and what it is made of.",
+            (
+                "optimizer needs to be a function of the rate, such as optax.adam, got a"
+                " GradientTransformationExtraArgs; write lambda rate: and what it is made of."
+            ),
         ),
         (
             {"optimizer": lambda rate, beta: optax.sgd(rate, beta)},
-            "optimizer gets a rate, and a width where it has an argument of that name, but has the signature optimizer(rate, beta) "
-            "(missing a required argument: 'beta'); give the others a default, or wrap it in a lambda.",
+            (
+                "optimizer gets a rate, and a width where it has an argument of that name, but has"
+                " the signature optimizer(rate, beta) (missing a required argument: 'beta'); give"
+                " the others a default, or wrap it in a lambda."
+            ),
         ),
         (
             {"optimizer": lambda _: "adam"},
-            "optimizer(rate) needs to return an optax transformation, got a str; pass e.g. optax.adam.",
+            (
+                "optimizer(rate) needs to return an optax transformation, got a str; pass e.g."
+                " optax.adam."
+            ),
         ),
         (
             {
@@ -309,51 +372,88 @@ def test_depths_stand_in_the_place_of_widths():
         ),
         (
             {"rates": (0.1, 0.2)},
-            "rates needs to be three different positive numbers or more, got [0.1, 0.2]; take e.g. powers of 2.",
+            (
+                "rates needs to be three different positive numbers or more, got [0.1, 0.2]; take"
+                " e.g. powers of 2."
+            ),
         ),
         (
             {"rates": (0.1, 0.2, -1)},
-            "rates needs to be three different positive numbers or more, got [0.1, 0.2, -1.0]; take e.g. powers of 2.",
+            (
+                "rates needs to be three different positive numbers or more, got [0.1, 0.2, -1.0];"
+                " take e.g. powers of 2."
+            ),
         ),
         (
             {"steps": 0},
-            "A training has one step or more and a grid is widened by 0 rates or more, got steps=0 and widen=8.",
+            (
+                "A training has one step or more and a grid is widened by 0 rates or more, got"
+                " steps=0 and widen=8."
+            ),
         ),
         (
             {"widths": None},
-            "Models differ in their width or in their depth, got widths=None and depths=None; pass one.",
+            (
+                "Models differ in their width or in their depth, got widths=None and depths=None;"
+                " pass one."
+            ),
         ),
         (
             {"depths": (1, 2)},
-            "Models differ in their width or in their depth, got widths=(16, 32, 64) and depths=(1, 2); pass one.",
+            (
+                "Models differ in their width or in their depth, got widths=(16, 32, 64) and"
+                " depths=(1, 2); pass one."
+            ),
         ),
         (
             {"rates": {"rate": (0.1, 0.2, 0.4), "decay": (0.1, 0.2)}},
-            "rates['decay'] needs to be three different positive numbers or more, got [0.1, 0.2]; take e.g. powers of 2.",
+            (
+                "rates['decay'] needs to be three different positive numbers or more, got [0.1,"
+                " 0.2]; take e.g. powers of 2."
+            ),
         ),
         (
             {"rates": {}},
-            'rates by name needs one scalar or more, none called width, depth or seed, got []; write e.g. {"rate": (0.1, 0.2, 0.4)}.',
+            (
+                "rates by name needs one scalar or more, none called width, depth or seed, got [];"
+                ' write e.g. {"rate": (0.1, 0.2, 0.4)}.'
+            ),
         ),
         (
             {"rates": {"rate": RATES, "decay": RATES}},
-            "optimizer gets rate and decay by name, and a width where it has an argument of that name, but has the signature "
-            "optimizer(learning_rate",
+            (
+                "optimizer gets rate and decay by name, and a width where it has an argument of"
+                " that name, but has the signature optimizer(learning_rate"
+            ),
         ),
-        ({"tolerance": 2}, "tolerance is the share of the loss that counts, between 0 and 1, got 2; write e.g. 0.01."),
+        (
+            {"tolerance": 2},
+            (
+                "tolerance is the share of the loss that counts, between 0 and 1, got 2; write e.g."
+                " 0.01."
+            ),
+        ),
         (
             {"batch": lambda: 0},
-            "batch is called as batch(key), but has the signature batch() (too many positional arguments); wrap it in a lambda.",
+            (
+                "batch is called as batch(key), but has the signature batch() (too many positional"
+                " arguments); wrap it in a lambda."
+            ),
         ),
         (
             {"batch": iter([BATCH])},
-            "batch needs to be a tree of arrays, the batch of all steps, or a function of a key, got a list_iterator; for batches of your "
-            "data write lambda key: jax.random.choice(key, data, (64,)).",
+            (
+                "batch needs to be a tree of arrays, the batch of all steps, or a function of a"
+                " key, got a list_iterator; for batches of your data write lambda key:"
+                " jax.random.choice(key, data, (64,))."
+            ),
         ),
         (
             {"build": lambda width, key: sums(key, width)},
-            "build is called as build(key, width), but has its arguments in the order width, key; write lambda key, width: "
-            "build(width, key).",
+            (
+                "build is called as build(key, width), but has its arguments in the order width,"
+                " key; write lambda key, width: build(width, key)."
+            ),
         ),
     ],
 )
@@ -382,14 +482,19 @@ def test_what_the_users_functions_raise_says_how_they_were_called():
         return optax.sgd(optax.warmup_cosine_decay_schedule(0.0, rate, 2, 4))
 
     given = {"widths": WIDTHS, "rates": RATES, "batch": BATCH, "steps": 1}
-    called = "This was raised at width 16 in one of build(key, width), loss(model, batch) and optimizer(rate)."
+    called = (
+        "This was raised at width 16 in one of build(key, width), loss(model, batch) and"
+        " optimizer(rate)."
+    )
     with pytest.raises((TypeError, IndexError)) as raised:
         scaling.transfer(sums, swapped, optax.sgd, **given)
     assert raised.value.__notes__[-1] == called
     with pytest.raises(jax.errors.TracerBoolConversionError) as raised:
         scaling.transfer(sums, quadratic, with_warmup, **given)
     assert raised.value.__notes__[-1].startswith(f"{called} The rate is a traced array there")
-    assert raised.value.__notes__[-1].endswith("lambda rate: optax.adam(lambda step: rate * schedule(step)).")
+    assert raised.value.__notes__[-1].endswith(
+        "lambda rate: optax.adam(lambda step: rate * schedule(step))."
+    )
 
 
 @pytest.mark.integration
@@ -397,7 +502,12 @@ def test_a_schedule_of_peak_one_is_multiplied_by_the_rate():
     def schedule(step):
         return jnp.where(step < 1, 0.25, 1.0)
 
-    found = descent(lambda rate: optax.sgd(lambda step: rate * schedule(step)), widths=(16, 32), steps=3, widen=0)
+    found = descent(
+        lambda rate: optax.sgd(lambda step: rate * schedule(step)),
+        widths=(16, 32),
+        steps=3,
+        widen=0,
+    )
     sums_ = np.zeros(4)
     for step in range(3):
         sums_ = sums_ - 16 * RATES[0] * float(schedule(step)) * CURVATURES * (sums_ - 1)

@@ -1,4 +1,6 @@
-"""The measures of polar error against their definition on known singular values, and what they must not depend on."""
+"""The measures of polar error against their definition on known singular values, and what they must
+not depend on.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,9 @@ VALUES = np.array([1.1, 0.7, -0.2, 0.9])
 
 
 def expected(p):
-    """Of p(s) along the singular directions: their mean, and the root mean squares of p - 1 and p² - 1."""
+    """Of p(s) along the singular directions: their mean, and the root mean squares of p - 1 and p²
+    - 1.
+    """
     return np.mean(p), np.sqrt(np.mean((p - 1) ** 2)), np.sqrt(np.mean((p**2 - 1) ** 2)), len(p)
 
 
@@ -58,7 +62,8 @@ def test_half_precision_is_held_against_a_wider_reference():
     rounded = jnp.asarray(exact).astype(jnp.bfloat16)
     error = factor_error(rounded, jnp.asarray(exact))
     assert all(part.dtype == jnp.float32 for part in error)
-    # bfloat16 keeps 8 bits: an entry moves by up to 2^-9 of itself, on the average by a quarter to a half of that.
+    # bfloat16 keeps 8 bits: an entry moves by up to 2^-9 of itself, on the average by a quarter to
+    #     a half of that.
     by_hand = np.linalg.norm(np.asarray(rounded, np.float64) - exact) / np.sqrt(8)
     np.testing.assert_allclose(error.distance, by_hand, rtol=1e-5)
     assert 2**-11 < by_hand < 2**-8
@@ -89,7 +94,9 @@ def test_a_method_has_the_error_of_its_polynomials():
         ends = p(ends)
     error = method_error(x, method, SVD())
     assert error.alignment.shape == (2,)
-    np.testing.assert_allclose(np.stack(error, axis=1), [expected(p) for p in ends], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        np.stack(error, axis=1), [expected(p) for p in ends], rtol=1e-9, atol=1e-9
+    )
     mapped = jax.jit(jax.vmap(lambda x: spectral.method_error(x, method)))(x)
     np.testing.assert_allclose(mapped, error, rtol=1e-12, atol=1e-12)
     exact = method_error(x, QDWH(), SVD())

@@ -1,4 +1,6 @@
-"""Averages of gradients and the polar factor: identities, the theory of the bias, and Monte Carlo."""
+"""Averages of gradients and the polar factor: identities, the theory of the bias, and Monte
+Carlo.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,10 @@ def all_averages(samples):
     return {
         "of mean": averages.polar_of_mean(samples),
         "mean of": averages.mean_of_polar(samples),
-        **{f"batches of {size}": averages.microbatched_polar(samples, size) for size in (1, 2, 4, 8)},
+        **{
+            f"batches of {size}": averages.microbatched_polar(samples, size)
+            for size in (1, 2, 4, 8)
+        },
         **{f"{groups} groups": averages.jackknifed_polar(samples, groups) for groups in (2, 4)},
         "jackknife": averages.jackknifed_polar(samples),
     }
@@ -54,7 +59,9 @@ def test_each_average_is_what_its_name_says():
     }
     assert set(found) == set(expected)
     for name, average in found.items():
-        np.testing.assert_allclose(average, expected[name], atol=1e-5 if name == "jackknife" else 2e-6, err_msg=name)
+        np.testing.assert_allclose(
+            average, expected[name], atol=1e-5 if name == "jackknife" else 2e-6, err_msg=name
+        )
 
 
 @pytest.mark.integration
@@ -62,7 +69,9 @@ def test_leading_axes_are_batch_axes():
     batch = jnp.asarray(np.stack([SAMPLES, 2 - SAMPLES]), jnp.float32)
     found, slices = all_averages(batch), [all_averages(g) for g in batch]
     for name, average in found.items():
-        np.testing.assert_allclose(average, jnp.stack([each[name] for each in slices]), atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            average, jnp.stack([each[name] for each in slices]), atol=1e-6, err_msg=name
+        )
 
 
 @pytest.mark.integration
@@ -76,10 +85,14 @@ def test_rank_one_samples_need_no_decomposition():
 
 def test_groups_that_do_not_divide_the_samples_are_refused():
     samples = jnp.asarray(SAMPLES, jnp.float32)
-    with pytest.raises(ValueError, match=r"size must be positive and divide the 8 samples, got 3\."):
+    with pytest.raises(
+        ValueError, match=r"size must be positive and divide the 8 samples, got 3\."
+    ):
         averages.microbatched_polar(samples, 3)
     for groups in (1, 3):
-        with pytest.raises(ValueError, match=rf"at least 2 groups that divide the 8 samples, got groups={groups}\."):
+        with pytest.raises(
+            ValueError, match=rf"at least 2 groups that divide the 8 samples, got groups={groups}\."
+        ):
             averages.jackknifed_polar(samples, groups)
 
 
@@ -97,7 +110,8 @@ def test_the_second_order_bias_is_half_the_second_derivative():
 
 @pytest.mark.usefixtures("x64")
 def test_the_second_order_bias_of_a_vector_is_a_shrinkage():
-    # polar(v) = v/‖v‖: isotropic noise σ in d dimensions shortens it by (d - 1) σ² / (2 ‖v‖²), and turns it nowhere.
+    # polar(v) = v/‖v‖: isotropic noise σ in d dimensions shortens it by (d - 1) σ² / (2 ‖v‖²), and
+    # turns it nowhere.
     v, sigma, d = 2.0 * np.eye(5, 1), 0.3, 5
     factor = sigma * np.eye(5)[:, None, :]
     expected = -(d - 1) * sigma**2 / (2 * 4.0) * np.eye(5, 1)
@@ -113,7 +127,9 @@ def test_the_jackknife_removes_the_bias_of_order_one_over_k():
     def both_signs(key):
         noise = deviations * jax.random.normal(key, (k, 4, 3))
         both = jnp.stack([jnp.asarray(MU)[None] + noise, jnp.asarray(MU)[None] - noise])
-        return jnp.stack([jnp.mean(f(both), axis=0) for f in (averages.polar_of_mean, averages.jackknifed_polar)])
+        return jnp.stack(
+            [jnp.mean(f(both), axis=0) for f in (averages.polar_of_mean, averages.jackknifed_polar)]
+        )
 
     found = np.asarray(jax.jit(jax.vmap(both_signs))(jax.random.split(jax.random.key(0), draws)))
     factor = deviations * jnp.eye(12).reshape(4, 3, 12)
@@ -133,21 +149,36 @@ def test_rank_one_factors_of_any_size_are_normalized(size):
     rng = np.random.default_rng(1)
     left, right = rng.standard_normal((6, 4)), rng.standard_normal((6, 3))
     expected = np.mean(
-        [np.outer(a, b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(left, right, strict=True)], axis=0
+        [
+            np.outer(a, b) / np.linalg.norm(a) / np.linalg.norm(b)
+            for a, b in zip(left, right, strict=True)
+        ],
+        axis=0,
     )
     for sizes in ((size, 1.0), (1.0, size), (size, size)):
-        found = mean_of_rank_one_polar(*(np.float32(s * x) for s, x in zip(sizes, (left, right), strict=True)))
+        found = mean_of_rank_one_polar(
+            *(np.float32(s * x) for s, x in zip(sizes, (left, right), strict=True))
+        )
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @pytest.mark.integration
 def test_a_zero_sample_counts_as_zero_in_the_derivative_of_the_rank_one_average_too():
-    """The closed-form derivative of the polar factors, which takes the directions that leave a zero matrix for none."""
+    """The closed-form derivative of the polar factors, which takes the directions that leave a zero
+    matrix for none.
+    """
     rng = np.random.default_rng(2)
-    left, right, weights = (rng.standard_normal(s).astype(np.float32) for s in ((6, 4), (6, 3), (4, 3)))
+    left, right, weights = (
+        rng.standard_normal(s).astype(np.float32) for s in ((6, 4), (6, 3), (4, 3))
+    )
     left[[2, 4]] = right[[3, 4]] = 0
-    by_factors = jax.grad(lambda a, b: jnp.sum(weights * averages.mean_of_polar(a[:, :, None] * b[:, None, :])), (0, 1))
-    by_rank_one = jax.grad(lambda a, b: jnp.sum(weights * averages.mean_of_rank_one_polar(a, b)), (0, 1))
+    by_factors = jax.grad(
+        lambda a, b: jnp.sum(weights * averages.mean_of_polar(a[:, :, None] * b[:, None, :])),
+        (0, 1),
+    )
+    by_rank_one = jax.grad(
+        lambda a, b: jnp.sum(weights * averages.mean_of_rank_one_polar(a, b)), (0, 1)
+    )
     gradients = jax.jit(lambda a, b: (by_rank_one(a, b), by_factors(a, b)))(left, right)
     for mine, exact in zip(*gradients, strict=True):
         np.testing.assert_allclose(mine, exact, atol=2e-6)

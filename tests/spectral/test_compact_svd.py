@@ -11,7 +11,8 @@ import scipy.linalg
 from specjax import spectral
 from specjax.linalg import svd
 
-# Met along spectral gradient descent on factorization; singular values from 4e-3 to 1e-20. The failure hangs on its last bits.
+# Met along spectral gradient descent on factorization; singular values from 4e-3 to 1e-20. The
+# failure hangs on its last bits.
 HARD = np.load(Path(__file__).parent / "data" / "gesdd_gives_up.npy")
 
 pytestmark = pytest.mark.usefixtures("x64", "unchecked")
@@ -24,7 +25,10 @@ def batch():
 
 def test_this_matrix_is_hard_for_jax_alone():
     if not np.isnan(jnp.linalg.svd(HARD)[1]).any():
-        pytest.skip("The LAPACK of this machine decomposes the matrix: the other tests of this file say nothing here.")
+        pytest.skip(
+            "The LAPACK of this machine decomposes the matrix: the other tests of this file say"
+            " nothing here."
+        )
 
 
 def test_it_is_decomposed_as_by_qr_iteration():
@@ -40,14 +44,17 @@ def test_it_is_decomposed_as_by_qr_iteration():
 def test_its_polar_factor_is_a_partial_isometry_of_its_rank():
     left, s, right = scipy.linalg.svd(HARD, lapack_driver="gesvd")
     kept = s > 64 * np.finfo(float).eps * s[0]
-    # The factor is that of a matrix a few roundings away, so it moves by some roundings over the smallest value that is kept.
+    # The factor is that of a matrix a few roundings away, so it moves by some roundings over the
+    # smallest value that is kept.
     moved = 100 * np.finfo(float).eps * s[0] / s[kept].min()
     factor = spectral.polar(jnp.asarray(HARD))
     np.testing.assert_allclose(np.linalg.matrix_rank(factor), kept.sum())
     np.testing.assert_allclose(factor, (left * kept) @ right, rtol=0, atol=moved)
 
 
-@pytest.mark.parametrize("map_over", [spectral.polar, jax.vmap(spectral.polar), jax.jit(jax.vmap(spectral.polar))])
+@pytest.mark.parametrize(
+    "map_over", [spectral.polar, jax.vmap(spectral.polar), jax.jit(jax.vmap(spectral.polar))]
+)
 def test_in_a_batch_the_others_keep_their_bits(map_over):
     easy, hard, bad = map_over(batch())
     u, _, vh = np.linalg.svd(batch()[0], full_matrices=False)

@@ -1,4 +1,6 @@
-"""Complex matrices: every public function against NumPy in complex128, or one sentence that refuses them."""
+"""Complex matrices: every public function against NumPy in complex128, or one sentence that refuses
+them.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +64,10 @@ CASES = {
     "stable_rank": (lambda: spectral.stable_rank(WIDE), F**2 / S[:, 0] ** 2),
     "nuclear_rank": (lambda: spectral.nuclear_rank(WIDE), S.sum(-1) ** 2 / F**2),
     "effective_rank": (lambda: spectral.effective_rank(WIDE), S.sum(-1) / S[:, 0]),
-    "entropy_rank": (lambda: spectral.entropy_rank(WIDE), np.exp(-(SHARES * np.log(SHARES)).sum(-1))),
+    "entropy_rank": (
+        lambda: spectral.entropy_rank(WIDE),
+        np.exp(-(SHARES * np.log(SHARES)).sum(-1)),
+    ),
     "polar": (lambda: spectral.polar(WIDE), U @ VH),
     "Tikhonov": (
         lambda: spectral.polar(WIDE, spectral.Tikhonov(0.5)),
@@ -77,10 +82,19 @@ CASES = {
         of_values(np.tanh(S)).swapaxes(-1, -2),
     ),
     "spectral_power": (lambda: spectral.spectral_power(WIDE, 0.5), of_values(np.sqrt(S))),
-    "stabilized_sign": (lambda: spectral.stabilized_sign(WIDE, 0.7), of_values(S / np.hypot(S, 0.7))),
-    "inverse_root": (lambda: spectral.inverse_root(P, 4, 0.1), hermitian_power(P + 0.1 * np.eye(4), -0.25)),
+    "stabilized_sign": (
+        lambda: spectral.stabilized_sign(WIDE, 0.7),
+        of_values(S / np.hypot(S, 0.7)),
+    ),
+    "inverse_root": (
+        lambda: spectral.inverse_root(P, 4, 0.1),
+        hermitian_power(P + 0.1 * np.eye(4), -0.25),
+    ),
     "row_metric": (lambda: spectral.row_metric(WIDE[0]), hermitian_power(P[0], 0.5)),
-    "normalize_rows": (lambda: spectral.normalize_rows(WIDE), WIDE / np.linalg.norm(WIDE, axis=-1, keepdims=True)),
+    "normalize_rows": (
+        lambda: spectral.normalize_rows(WIDE),
+        WIDE / np.linalg.norm(WIDE, axis=-1, keepdims=True),
+    ),
     "normalize_columns": (
         lambda: spectral.normalize_columns(WIDE),
         WIDE / np.linalg.norm(WIDE, axis=-2, keepdims=True),
@@ -94,7 +108,10 @@ CASES = {
         lambda: spectral.method_error(WIDE, lambda x: 1.25 * spectral.SVD()(x)),
         np.array([[1.25] * 2, [0.25] * 2, [0.5625] * 2, [4.0] * 2]),
     ),
-    "diagonal_mean": (lambda: spectral.diagonal_mean(WIDE[:, :, :4]), np.trace(WIDE[:, :, :4], axis1=1, axis2=2) / 4),
+    "diagonal_mean": (
+        lambda: spectral.diagonal_mean(WIDE[:, :, :4]),
+        np.trace(WIDE[:, :, :4], axis1=1, axis2=2) / 4,
+    ),
     "off_diagonal": (lambda: spectral.off_diagonal(P), OFF),
     "off_diagonal_mean": (lambda: spectral.off_diagonal_mean(P), OFF.sum((-2, -1)) / 12),
     "dominance_ratio": (
@@ -122,7 +139,10 @@ CASES = {
     "mean_of_rank_one_polar": (
         lambda: averages.mean_of_rank_one_polar(WIDE[0], WIDE[1]),
         np.mean(
-            [np.outer(a, b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(*WIDE, strict=True)],
+            [
+                np.outer(a, b) / np.linalg.norm(a) / np.linalg.norm(b)
+                for a, b in zip(*WIDE, strict=True)
+            ],
             axis=0,
         ),
     ),
@@ -159,7 +179,8 @@ def test_estimates_of_complex_matrices_hold_numpys_numbers(shape):
         norm = spectral.power_iteration(x, KEY, steps=400)
         np.testing.assert_allclose(norm.value, s[0], rtol=1e-8)
         assert norm.value.dtype == jnp.float64
-        # Nothing is sampled where there are as many directions as columns; else four standard errors are left.
+        # Nothing is sampled where there are as many directions as columns; else four standard
+        # errors are left.
         for directions in (12, 4):
             found = spectral.estimate_ranks(x, KEY, steps=12, directions=directions)
             expected = {
@@ -173,12 +194,17 @@ def test_estimates_of_complex_matrices_hold_numpys_numbers(shape):
             for name, number in expected.items():
                 value, lower, upper = getattr(found, name)
                 assert lower * (1 - 1e-9) <= number <= upper * (1 + 1e-9), name
-                np.testing.assert_allclose(value, number, rtol=1e-6 if directions == 12 else 0.2, err_msg=name)
+                np.testing.assert_allclose(
+                    value, number, rtol=1e-6 if directions == 12 else 0.2, err_msg=name
+                )
 
 
 def test_a_linear_map_to_complex_vectors_is_refused():
     x = jnp.asarray(normal(6, 4), jnp.complex64)
-    with pytest.raises(ValueError, match=r"^The linear map must take a vector to a vector of float32, got [^\n]*\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^The linear map must take a vector to a vector of float32, got [^\n]*\.$",
+    ):
         spectral.estimate_ranks(lambda v: x @ v.astype(x.dtype), KEY, columns=4)
 
 
@@ -199,8 +225,15 @@ def test_the_derivative_of_a_map_of_complex_matrices_is_that_of_differences(tran
 def test_squares_of_complex_float32_stay_in_range(scale):
     x = jnp.asarray(scale * TALL, jnp.complex64)
     np.testing.assert_allclose(spectral.stable_rank(x), CASES["estimate_stable_rank"][1], rtol=1e-5)
-    np.testing.assert_allclose(spectral.estimate_stable_rank(x, KEY).value, CASES["estimate_stable_rank"][1], rtol=1e-5)
-    np.testing.assert_allclose(squaring.stable_rank_above(x), CASES["estimate_stable_rank"][1], rtol=2e-2)
     np.testing.assert_allclose(
-        spectral.normalize_rows(x), TALL / np.linalg.norm(TALL, axis=1)[:, None], rtol=1e-4, atol=1e-6
+        spectral.estimate_stable_rank(x, KEY).value, CASES["estimate_stable_rank"][1], rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        squaring.stable_rank_above(x), CASES["estimate_stable_rank"][1], rtol=2e-2
+    )
+    np.testing.assert_allclose(
+        spectral.normalize_rows(x),
+        TALL / np.linalg.norm(TALL, axis=1)[:, None],
+        rtol=1e-4,
+        atol=1e-6,
     )

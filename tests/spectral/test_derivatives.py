@@ -57,7 +57,9 @@ def test_it_is_the_limit_of_differences(x):
     close(derivative(polar, x, dx), directional(reference, x, dx))
 
 
-@pytest.mark.parametrize("method", [Newton(), QDWH(), NewtonSchulz(16, CUBIC)], ids=["newton", "qdwh", "cubic"])
+@pytest.mark.parametrize(
+    "method", [Newton(), QDWH(), NewtonSchulz(16, CUBIC)], ids=["newton", "qdwh", "cubic"]
+)
 @pytest.mark.parametrize("name", ["pair-equal"])
 def test_converged_methods_share_one_derivative(method, name):
     x, dx = CASES[name], direction(CASES[name])
@@ -83,14 +85,18 @@ def test_newton_schulz_is_differentiated_as_its_polynomials(name):
 def test_the_second_derivative_is_the_limit_of_differences_of_the_first(x):
     dx, other = direction(x), direction(x, 1)
     measured = second_derivative(x, dx, other)
-    close(measured, directional(lambda x: directional(reference, x, dx, 1e-2), x, other, 1e-2), 2e-6)
+    close(
+        measured, directional(lambda x: directional(reference, x, dx, 1e-2), x, other, 1e-2), 2e-6
+    )
     # The order of differentiation does not matter.
     close(measured, second_derivative(x, other, dx), 1e-11)
 
 
 @pytest.mark.integration
 def test_the_third_derivative_at_repeated_singular_values():
-    """Along x + t k, k antisymmetric, the factor of the identity is exp of arctan: (1 + t k) (1 - t² k²)^(-1/2)."""
+    """Along x + t k, k antisymmetric, the factor of the identity is exp of arctan: (1 + t k) (1 -
+    t² k²)^(-1/2).
+    """
     k = jnp.asarray([[0.0, 1.0], [-1.0, 0.0]])
 
     def along(t):
@@ -109,7 +115,9 @@ def test_the_third_derivative_at_repeated_singular_values():
 def test_the_jacobian_is_the_symmetric_hessian_of_the_nuclear_norm(name):
     x = CASES[name]
     functions = jax.jacfwd(polar), jax.jacrev(polar), jax.grad(spectral.nuclear_norm), polar
-    forward, reverse, slope, factor = map(np.asarray, jax.jit(lambda x: [f(x) for f in functions])(x))
+    forward, reverse, slope, factor = map(
+        np.asarray, jax.jit(lambda x: [f(x) for f in functions])(x)
+    )
     jacobian = forward.reshape(x.size, x.size)
     close(jacobian, jacobian.T, 1e-13)
     close(reverse, forward, 1e-13)
@@ -151,7 +159,9 @@ def test_a_batch_and_a_map_are_their_slices():
 @pytest.mark.parametrize("exponent", [-30, 0, 30])
 def test_it_scales_as_the_reciprocal_of_x(exponent):
     x, dx = CASES["wide"], direction(CASES["wide"])
-    close(10.0**exponent * derivative(polar, 10.0**exponent * x, dx), derivative(polar, x, dx), 1e-11)
+    close(
+        10.0**exponent * derivative(polar, 10.0**exponent * x, dx), derivative(polar, x, dx), 1e-11
+    )
 
 
 @pytest.mark.parametrize("smallest", [1e-3, 1e-6, 1e-9])
@@ -196,7 +206,11 @@ def test_between_null_spaces_and_at_zero_it_is_zero():
 def test_zero_padding_commutes_with_it(name):
     x, dx = CASES[name], direction(CASES[name])
     pad = ((0, 2), (0, 3))
-    close(derivative(polar, np.pad(x, pad), np.pad(dx, pad)), np.pad(derivative(polar, x, dx), pad), 1e-13)
+    close(
+        derivative(polar, np.pad(x, pad), np.pad(dx, pad)),
+        np.pad(derivative(polar, x, dx), pad),
+        1e-13,
+    )
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

@@ -40,7 +40,10 @@ def test_padding_is_not_part_of_the_matrix(name):
     values = [measured(padded)[name]]
     if name in SIZED:
         traced = Size(7, jnp.asarray(4))
-        values, unsized = jax.jit(lambda p, size: [f(p, n) for n in (4, Size(7, 4), size)])(padded, traced), values[0]
+        values, unsized = (
+            jax.jit(lambda p, size: [f(p, n) for n in (4, Size(7, 4), size)])(padded, traced),
+            values[0],
+        )
         assert unsized != pytest.approx(float(values[0]), rel=1e-2)
     for value in values:
         assert value == pytest.approx(reference.measures(p)[name], rel=1e-13)
@@ -77,7 +80,9 @@ def test_the_off_diagonal_coefficient_is_the_least_squares_one():
     coefficient = jax.jit(spectral.off_diagonal_coefficient)
     # The diagonals are ignored: moving them changes nothing.
     for shift in (0.0, 10.0):
-        assert coefficient(p + shift * np.eye(4), r - shift * np.eye(4)) == pytest.approx(expected, rel=1e-12)
+        assert coefficient(p + shift * np.eye(4), r - shift * np.eye(4)) == pytest.approx(
+            expected, rel=1e-12
+        )
     assert coefficient(2.5 * r, r) == pytest.approx(2.5, rel=1e-13)
 
 
@@ -95,7 +100,8 @@ def test_off_block_energy_is_the_least_over_all_divisions():
     found = []
     for p in (gram(4), gram(4, seed=1)):
         shares = [
-            sum(p[i, j] ** 2 for i in range(4) for j in range(4) if (i in first) != (j in first)) / np.sum(p**2)
+            sum(p[i, j] ** 2 for i in range(4) for j in range(4) if (i in first) != (j in first))
+            / np.sum(p**2)
             for first in ({0}, {1}, {2}, {3}, {0, 1}, {0, 2}, {0, 3})
         ]
         found.append(min(shares))
@@ -115,6 +121,8 @@ def test_the_traceless_cosine_sees_patterns_alone():
     p, other = gram(4), gram(4, seed=1)
     moved = np.stack([3 * p + 2 * np.eye(4), np.eye(4) - p, other])
     without = [x - np.trace(x) / 4 * np.eye(4) for x in (p, other)]
-    expected = np.sum(without[0] * without[1]) / np.linalg.norm(without[0]) / np.linalg.norm(without[1])
+    expected = (
+        np.sum(without[0] * without[1]) / np.linalg.norm(without[0]) / np.linalg.norm(without[1])
+    )
     found = jax.jit(spectral.traceless_cosine)(np.stack([p] * 3), moved)
     np.testing.assert_allclose(found, [1, -1, expected], rtol=1e-12)

@@ -1,6 +1,8 @@
-"""Every function of `specjax.spectral` at the ends of its dtype: tiny, huge, half-precision, NaN, infinite and empty matrices.
+"""Every function of `specjax.spectral` at the ends of its dtype: tiny, huge, half-precision, NaN,
+infinite and empty matrices.
 
-Each is registered once with how it follows the scale of its argument, so that a new function without a row fails here.
+Each is registered once with how it follows the scale of its argument, so that a new function
+without a row fails here.
 """
 
 import jax
@@ -12,10 +14,14 @@ from specjax import spectral
 from specjax.spectral import averages, squaring
 
 KEY = jax.random.key(0)
-WIDE = np.random.default_rng(0).uniform(1, 2, (6, 4)) * np.random.default_rng(1).choice([-1, 1], (6, 4))
+WIDE = np.random.default_rng(0).uniform(1, 2, (6, 4)) * np.random.default_rng(1).choice(
+    [-1, 1], (6, 4)
+)
 SQUARE = WIDE[:4] * np.where(np.eye(4), np.sign(WIDE[:4]), 1)
 SAMPLES = np.stack([WIDE[:4], WIDE[2:]])
-"""Entries in [1, 2) in absolute value, so that a power of two takes none of them below the smallest normal number."""
+"""Entries in [1, 2) in absolute value, so that a power of two takes none of them below the smallest
+normal number.
+"""
 
 
 def ends(*estimates):
@@ -32,7 +38,9 @@ def ranks_and_norms(found):
 # Compiled once for the rows of ranks and of norms.
 of_array = jax.jit(lambda x: ranks_and_norms(spectral.estimate_ranks(x, KEY)))
 of_map = jax.jit(
-    lambda x: ranks_and_norms(spectral.estimate_ranks(lambda v: x.astype(v.dtype) @ v, KEY, columns=x.shape[1]))
+    lambda x: ranks_and_norms(
+        spectral.estimate_ranks(lambda v: x.astype(v.dtype) @ v, KEY, columns=x.shape[1])
+    )
 )
 
 
@@ -62,13 +70,16 @@ MEASURES = {
     "traceless_cosine": (lambda p: spectral.traceless_cosine(p, p.T), SQUARE, 0),
     "off_diagonal_coefficient": (lambda p: spectral.off_diagonal_coefficient(p, p.T), SQUARE, 0),
     "off_diagonal_coefficient-of": (
-        lambda p: spectral.off_diagonal_coefficient(p, jnp.arange(16).reshape(4, 4).astype(p.dtype)),
+        lambda p: spectral.off_diagonal_coefficient(
+            p, jnp.arange(16).reshape(4, 4).astype(p.dtype)
+        ),
         SQUARE,
         1,
     ),
     "direction_error": (lambda x: spectral.direction_error(x, x[::-1]), WIDE, 0),
 }
-"""Numbers by name: the function, its argument, and the power of a factor on the argument that the result has.
+"""Numbers by name: the function, its argument, and the power of a factor on the argument that the
+result has.
 
 Half precision is measured in float32.
 """
@@ -83,7 +94,11 @@ MATRICES = {
     "averages.mean_of_polar": (averages.mean_of_polar, SAMPLES, 0),
     "averages.microbatched_polar": (lambda x: averages.microbatched_polar(x, 1), SAMPLES, 0),
     "averages.jackknifed_polar": (averages.jackknifed_polar, SAMPLES, 0),
-    "averages.mean_of_rank_one_polar": (lambda x: averages.mean_of_rank_one_polar(x, x[:, :3]), WIDE, 0),
+    "averages.mean_of_rank_one_polar": (
+        lambda x: averages.mean_of_rank_one_polar(x, x[:, :3]),
+        WIDE,
+        0,
+    ),
     "averages.mean_of_rank_one_polar-right": (
         lambda x: averages.mean_of_rank_one_polar(jnp.asarray(WIDE, x.dtype), x),
         WIDE,
@@ -102,42 +117,59 @@ ELSEWHERE = {
 
 
 def test_every_function_has_a_row():
-    functions = {name for name, value in vars(spectral).items() if name.islower() and callable(value)}
-    functions |= {f"averages.{name}" for name in vars(averages) if name.endswith("_polar") or name.startswith("polar_")}
+    functions = {
+        name for name, value in vars(spectral).items() if name.islower() and callable(value)
+    }
+    functions |= {
+        f"averages.{name}"
+        for name in vars(averages)
+        if name.endswith("_polar") or name.startswith("polar_")
+    }
     rows = {name.split("-")[0] for name in EVERY}
     assert functions - rows == set(", ".join(ELSEWHERE).split(", "))
 
 
-PROGRAMS = {name: f if name.startswith("estimate_ranks") else jax.jit(f) for name, (f, _, _) in EVERY.items()}
+PROGRAMS = {
+    name: f if name.startswith("estimate_ranks") else jax.jit(f)
+    for name, (f, _, _) in EVERY.items()
+}
 
 
 def result(name, dtype, scale=1.0, bad=None, rounded="float32"):
-    """What a row gives for its argument times `scale`, with two entries in every sample that are `bad`."""
+    """What a row gives for its argument times `scale`, with two entries in every sample that are
+    `bad`.
+    """
     x = np.array(EVERY[name][1], np.float32) * np.float32(scale)
     if bad is not None:
         x[..., 0, 0] = x[..., 1, 0] = bad
     return PROGRAMS[name](x.astype(rounded).astype(dtype))
 
 
-# Next to the function, so that all that is asked of a row is asked by one worker, which has compiled it.
+# Next to the function, so that all that is asked of a row is asked by one worker, which has
+# compiled it.
 every_row = pytest.mark.parametrize("name", EVERY)
 
 
 @pytest.mark.parametrize("exponent", [-126, -90, 90, 126])
 @every_row
 def test_it_follows_the_scale_to_both_ends_of_float32(name, exponent):
-    """What does not depend on the scale follows to the very ends, what does as long as the result is a normal number."""
+    """What does not depend on the scale follows to the very ends, what does as long as the result
+    is a normal number.
+    """
     degree = EVERY[name][2]
     # What a map returns it has computed itself: its sums and products must be floats.
     limit = 110 if "-map" in name else {0: 126, 1: 120, 2: 58}[degree]
     exponent = np.clip(exponent, -limit, limit)
     unit = np.asarray(result(name, "float32"), float)
-    found = np.asarray(result(name, "float32", 2.0 ** int(exponent)), float) / 2.0 ** int(degree * exponent)
+    found = np.asarray(result(name, "float32", 2.0 ** int(exponent)), float) / 2.0 ** int(
+        degree * exponent
+    )
     np.testing.assert_allclose(found, unit, rtol=1e-5, atol=1e-6 * np.abs(unit).max())
 
 
 @pytest.mark.parametrize(
-    ("dtype", "scale"), [("float16", 1.0), ("float16", 2.0**-12), ("float16", 2.0**14), ("bfloat16", 1.0)]
+    ("dtype", "scale"),
+    [("float16", 1.0), ("float16", 2.0**-12), ("float16", 2.0**14), ("bfloat16", 1.0)],
 )
 @every_row
 def test_half_precision_is_measured_in_float32_and_kept_by_matrices(name, dtype, scale):
@@ -168,9 +200,13 @@ def test_an_empty_matrix_has_norm_and_rank_zero(shape):
             for name, (f, given, _) in MEASURES.items()
             if given is WIDE and name != "direction_error" and "-map" not in name
         }
-        of_each = [f(stack) for f in (spectral.spectral_norm, spectral.nuclear_norm, spectral.stable_rank)]
+        of_each = [
+            f(stack) for f in (spectral.spectral_norm, spectral.nuclear_norm, spectral.stable_rank)
+        ]
         of_each.append(spectral.power_iteration(stack, KEY).value)
-        matrices = [f(x) for f in (spectral.normalize_rows, spectral.normalize_columns, spectral.polar)]
+        matrices = [
+            f(x) for f in (spectral.normalize_rows, spectral.normalize_columns, spectral.polar)
+        ]
         return numbers, of_each, matrices
 
     numbers, of_each, matrices = measured(jnp.zeros(shape), jnp.zeros((2, *shape)))

@@ -56,9 +56,15 @@ def test_zero_rows_and_columns_stay_zero(name):
 def test_smooth_maps_are_differentiable_at_every_matrix(name):
     x = named(name)
     dx, dy = np.random.default_rng(0).standard_normal((2, *x.shape))
-    for f in (lambda x: stabilized_sign(x, 0.7), lambda x: spectral_power(x, 3.0), lambda x: spectral_power(x, 1.0)):
+    for f in (
+        lambda x: stabilized_sign(x, 0.7),
+        lambda x: spectral_power(x, 3.0),
+        lambda x: spectral_power(x, 1.0),
+    ):
         # One program for the value and both derivatives.
-        found = jax.jit(lambda x, f=f: (f(x), jax.jvp(f, (x,), (dx,))[1], jax.vjp(f, x)[1](jnp.asarray(dy))[0]))
+        found = jax.jit(
+            lambda x, f=f: (f(x), jax.jvp(f, (x,), (dx,))[1], jax.vjp(f, x)[1](jnp.asarray(dy))[0])
+        )
         _, along, back = found(x)
         close(along, directional(lambda x, found=found: found(x)[0], x, dx, 2e-4), 2e-9)
         # The derivative is symmetric: h(S) is the gradient of the sum of the antiderivative.
@@ -73,7 +79,9 @@ def slope_of_power(x, dx, p):
 @pytest.mark.integration
 @pytest.mark.parametrize("gap", [0.0, 1e-12, 1e-6, 5e-4, 1e-3, 1e-1])
 def test_divided_differences_hold_for_every_gap(gap):
-    """d (s^p) along the symmetric off-diagonal is (s_1^p - s_2^p) / (s_1 - s_2), here by its series."""
+    """d (s^p) along the symmetric off-diagonal is (s_1^p - s_2^p) / (s_1 - s_2), here by its
+    series.
+    """
     x, p = np.diag([1 + gap, 1.0]), 2.5
     dx = np.array([[0.0, 1.0], [1.0, 0.0]])
     measured = slope_of_power(x, dx, p)

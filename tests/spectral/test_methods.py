@@ -1,4 +1,6 @@
-"""What each method promises: accuracy against the condition number, rank, padding, and the Gram form."""
+"""What each method promises: accuracy against the condition number, rank, padding, and the Gram
+form.
+"""
 
 import copy
 import dataclasses
@@ -10,8 +12,23 @@ import numpy as np
 import pytest
 
 from specjax import spectral
-from specjax.spectral import CUBIC, MUON, QDWH, SVD, Newton, NewtonSchulz, PolarExpress, Quintic, band
-from specjax.spectral.methods.polynomials import GRAM_GROWTH, GRAM_GROWTH_ROUNDED, gram_blocks, gram_is_cheaper
+from specjax.spectral import (
+    CUBIC,
+    MUON,
+    QDWH,
+    SVD,
+    Newton,
+    NewtonSchulz,
+    PolarExpress,
+    Quintic,
+    band,
+)
+from specjax.spectral.methods.polynomials import (
+    GRAM_GROWTH,
+    GRAM_GROWTH_ROUNDED,
+    gram_blocks,
+    gram_is_cheaper,
+)
 from specjax.spectral.methods.qdwh import halley_weights
 from tests.reference.spectra import matrix_with, named
 from tests.spectral.differences import directional
@@ -32,7 +49,9 @@ def close(measured, expected, tolerance=1e-11):
 @pytest.mark.parametrize("shape", [(24, 24), (12, 40)], ids=str)
 @pytest.mark.usefixtures("x64")
 def test_accuracy_does_not_depend_on_the_condition_number(method, shape):
-    """Orthonormal, and x = H P with H positive semidefinite, to a few roundings; the distance to U Vᵀ grows as it must."""
+    """Orthonormal, and x = H P with H positive semidefinite, to a few roundings; the distance to U
+    Vᵀ grows as it must.
+    """
     for condition in CONDITIONS:
         values = np.geomspace(1, 1 / condition, min(shape))
         x = matrix_with(values, shape, 1)
@@ -52,15 +71,26 @@ def test_accuracy_does_not_depend_on_the_condition_number(method, shape):
 @pytest.mark.usefixtures("x64")
 def test_products_alone_reach_working_precision_up_to_1e7(shape):
     """Orthonormal, and close to U Vᵀ of numpy, as SVD() is; the Gram form with its restarts too."""
-    x = [matrix_with(np.geomspace(1, 1 / condition, min(shape)), shape, 1) for condition in (1, 1e3, 1e7)]
+    x = [
+        matrix_with(np.geomspace(1, 1 / condition, min(shape)), shape, 1)
+        for condition in (1, 1e3, 1e7)
+    ]
     u, s, vt = np.linalg.svd(x, full_matrices=False)
     for method in (PolarExpress(18, 1e-8, gram=False), NewtonSchulz(48, CUBIC, gram=False)):
         factor = np.asarray(polar(jnp.asarray(x), method))
-        close(factor @ factor.swapaxes(1, 2), np.broadcast_to(np.eye(shape[0]), (3, shape[0], shape[0])), 1e-14)
+        close(
+            factor @ factor.swapaxes(1, 2),
+            np.broadcast_to(np.eye(shape[0]), (3, shape[0], shape[0])),
+            1e-14,
+        )
         distances = np.linalg.norm(factor - u @ vt, 2, axis=(1, 2))
         assert (distances < 3e-14 + 4e-16 / s[:, -1]).all()
     gram = np.asarray(polar(jnp.asarray(x), PolarExpress(18, 1e-8, gram=True)))
-    close(gram @ gram.swapaxes(1, 2), np.broadcast_to(np.eye(shape[0]), (3, shape[0], shape[0])), 1e-13)
+    close(
+        gram @ gram.swapaxes(1, 2),
+        np.broadcast_to(np.eye(shape[0]), (3, shape[0], shape[0])),
+        1e-13,
+    )
     assert (np.linalg.norm(gram - u @ vt, 2, axis=(1, 2)) < 3e-14 + 4e-16 / s[:, -1]).all()
 
 
@@ -104,7 +134,8 @@ def test_a_complex_matrix_goes_to_its_unitary_factor_with_its_derivative(method)
         factor, change, pulled = along(x, dx, w)
         close(factor, exact(x), 1e-13)
         close(change, directional(exact, x, dx), 1e-9)
-        # The pairing of JAX: the real part, without conjugation, since the factor is not holomorphic.
+        # The pairing of JAX: the real part, without conjugation, since the factor is not
+        #     holomorphic.
         close(np.sum(w * change).real, np.sum(np.asarray(pulled) * dx).real, 1e-13)
     assert polar(jnp.asarray(x, jnp.complex64), method).dtype == jnp.complex64
     scaled, *_ = along(1e-200j * x, dx, w)
@@ -115,7 +146,9 @@ def test_a_complex_matrix_goes_to_its_unitary_factor_with_its_derivative(method)
 @new_method
 @pytest.mark.usefixtures("x64")
 def test_the_contract(method):
-    """Agreement with the decomposition, transposition, sign, scale, batches, zero padding, zero and NaN."""
+    """Agreement with the decomposition, transposition, sign, scale, batches, zero padding, zero and
+    NaN.
+    """
     rng = np.random.default_rng(0)
     # Wide matrices are the transposed tall ones in shape, so that both have the same programs.
     for shape in ((4, 4), (3, 7), (7, 3)):
@@ -167,7 +200,9 @@ def test_qdwh_keeps_what_is_above_rtol_and_drops_what_is_far_below():
 
 
 def test_halley_weights():
-    """Six steps from 1e-16 (Nakatsukasa, Bai and Gygi); the limit is Halley's own iteration (3, 1, 3)."""
+    """Six steps from 1e-16 (Nakatsukasa, Bai and Gygi); the limit is Halley's own iteration (3, 1,
+    3).
+    """
     weights = halley_weights(1e-16, 2.0**-52)
     assert len(weights) == 6
     close(halley_weights(1 - 1e-9, 1e-12)[-1], (3, 1, 3), 1e-6)
@@ -206,7 +241,10 @@ def test_the_gram_form_is_the_standard_form(steps):
     for form in (lambda g: NewtonSchulz(steps, gram=g), lambda g: PolarExpress(steps, gram=g)):
         gram, standard = polar(x, form(True)), polar(x, form(False))
         # A block of steps magnifies rounding by the product of its a².
-        growth = max(np.prod([p.a**2 for p in block]) for block in gram_blocks(form(None).polynomials(), GRAM_GROWTH))
+        growth = max(
+            np.prod([p.a**2 for p in block])
+            for block in gram_blocks(form(None).polynomials(), GRAM_GROWTH)
+        )
         close(gram, standard, 1e-12 + 4e-16 * growth)
         np.testing.assert_array_equal(polar(x, form(None)), gram)
         padded = np.asarray(polar(np.pad(x, ((0, 0), (0, 2), (0, 3))), form(True)))
@@ -226,11 +264,15 @@ ROUNDED = [matrix_with(values, (N, 4 * N), 3) for values in SPECTRUM.values()]
 
 
 def errors(method, dtype):
-    """Of each matrix of `ROUNDED`, rounded to `dtype`: the distance to the same polynomials in float64, in the spectral norm."""
+    """Of each matrix of `ROUNDED`, rounded to `dtype`: the distance to the same polynomials in
+    float64, in the spectral norm.
+    """
     x = jnp.asarray(np.array(ROUNDED), dtype)
     measured = np.asarray(polar(x, method).astype(jnp.float32), np.float64)
     result = {}
-    for name, factor, matrix in zip(SPECTRUM, measured, np.asarray(x.astype(jnp.float32), np.float64), strict=True):
+    for name, factor, matrix in zip(
+        SPECTRUM, measured, np.asarray(x.astype(jnp.float32), np.float64), strict=True
+    ):
         u, s, vt = np.linalg.svd(matrix, full_matrices=False)
         s = s / np.linalg.norm(s)
         for p in method.polynomials():
@@ -247,8 +289,9 @@ def test_the_stated_accuracy_in_float32_and_bfloat16(form):
     assert max(standard.values()) < (1e-4 if form is NewtonSchulz else 2e-4)
     assert gram["flat"] < 1e-5
     assert max(gram.values()) < (4e-3 if form is NewtonSchulz else 4e-4)
-    # Half-precision operands: no spectrum makes the noise of 2⁻⁹ grow. Rounding nothing but operands, and of square ones the
-    # difference from their mean eigenvalue, is what keeps it small: bfloat16 in between is several times worse.
+    # Half-precision operands: no spectrum makes the noise of 2⁻⁹ grow. Rounding nothing but
+    # operands, and of square ones the difference from their mean eigenvalue, is what keeps it
+    # small: bfloat16 in between is several times worse.
     plain = all_bfloat16(form())
     for dtype, operands in ((jnp.bfloat16, None), (jnp.float32, jnp.bfloat16)):
         standard, gram = (errors(form(gram=g, operands=operands), dtype) for g in (False, True))
@@ -257,13 +300,17 @@ def test_the_stated_accuracy_in_float32_and_bfloat16(form):
 
 
 def all_bfloat16(method):
-    """The errors of the standard form when every intermediate is bfloat16, as torch.optim.Muon has it."""
+    """The errors of the standard form when every intermediate is bfloat16, as torch.optim.Muon has
+    it.
+    """
 
     def plain(x):
         x = x / jnp.linalg.norm(x.astype(jnp.float32)).astype(x.dtype)
         for a, b, c in method.polynomials():
             gram = x @ x.T
-            x = (a * x + (b * gram + c * (gram @ gram).astype(x.dtype)).astype(x.dtype) @ x).astype(x.dtype)
+            x = (a * x + (b * gram + c * (gram @ gram).astype(x.dtype)).astype(x.dtype) @ x).astype(
+                x.dtype
+            )
         return x
 
     plain.polynomials = method.polynomials
@@ -285,15 +332,21 @@ def test_blocks_are_as_few_as_their_bound_allows_and_balanced():
     assert gram_blocks((MUON,) * 5, GRAM_GROWTH) == ((MUON,) * 5,)
     assert [len(block) for block in gram_blocks((MUON,) * 5, GRAM_GROWTH_ROUNDED)] == [3, 2]
     assert [len(block) for block in gram_blocks((MUON,) * 10, GRAM_GROWTH)] == [5, 5]
-    assert [len(block) for block in gram_blocks((Quintic(1e3, 0.0, 0.0),) * 2, GRAM_GROWTH)] == [1, 1]
+    assert [len(block) for block in gram_blocks((Quintic(1e3, 0.0, 0.0),) * 2, GRAM_GROWTH)] == [
+        1,
+        1,
+    ]
     for steps in (5, 8, 14):
         polynomials = PolarExpress(steps, 1e-6).polynomials()
         found = gram_blocks(polynomials, GRAM_GROWTH)
         assert sum(found, ()) == polynomials
         assert max(map(growth, found)) <= GRAM_GROWTH
-        # No division into fewer blocks obeys the bound, and none into as many has a smaller maximum.
+        # No division into fewer blocks obeys the bound, and none into as many has a smaller
+        # maximum.
         cuts = range(1, steps)
-        assert min(largest(polynomials, c) for c in combinations(cuts, len(found) - 2)) > GRAM_GROWTH
+        assert (
+            min(largest(polynomials, c) for c in combinations(cuts, len(found) - 2)) > GRAM_GROWTH
+        )
         best = min(largest(polynomials, c) for c in combinations(cuts, len(found) - 1))
         assert max(map(growth, found)) == pytest.approx(best)
 
@@ -308,16 +361,23 @@ def test_the_gram_form_is_taken_where_it_has_fewer_operations():
     def products(method):
         return str(jax.make_jaxpr(lambda x: spectral.polar(x, method))(x)).count("dot_general")
 
-    # In units of one product: XXᵀ and the return, G² at each step, three more at each step but the first.
+    # In units of one product: XXᵀ and the return, G² at each step, three more at each step but the
+    #     first.
     assert products(NewtonSchulz()) == products(NewtonSchulz(gram=True)) == 2 + 5 + 3 * 4
     assert products(NewtonSchulz(gram=False)) == 3 * 5
     # Every block but the first needs a Gram matrix and a return more, and three products fewer.
-    assert products(NewtonSchulz(operands=jnp.bfloat16)) == products(NewtonSchulz(restart=3)) == 2 * 2 + 5 + 3 * 3
+    assert (
+        products(NewtonSchulz(operands=jnp.bfloat16))
+        == products(NewtonSchulz(restart=3))
+        == 2 * 2 + 5 + 3 * 3
+    )
     assert products(NewtonSchulz(restart=1, gram=True)) == 2 * 5 + 5
 
 
 def test_a_restart_is_more_accurate():
-    by_default, three = (max(errors(NewtonSchulz(gram=True, restart=r), jnp.float32).values()) for r in (None, 3))
+    by_default, three = (
+        max(errors(NewtonSchulz(gram=True, restart=r), jnp.float32).values()) for r in (None, 3)
+    )
     standard = max(errors(NewtonSchulz(gram=False), jnp.float32).values())
     assert three < 2 * standard < by_default / 20
 
@@ -336,7 +396,14 @@ def test_any_callable_is_a_method():
 
 @pytest.mark.parametrize(
     "method",
-    [SVD(), Newton(7), QDWH(), NewtonSchulz(3, operands=jnp.bfloat16), PolarExpress(4), spectral.Tikhonov(0.3)],
+    [
+        SVD(),
+        Newton(7),
+        QDWH(),
+        NewtonSchulz(3, operands=jnp.bfloat16),
+        PolarExpress(4),
+        spectral.Tikhonov(0.3),
+    ],
     ids=repr,
 )
 def test_a_method_is_static_in_a_tree_and_equal_where_its_fields_are(method):
@@ -358,11 +425,15 @@ def test_a_method_is_static_in_a_tree_and_equal_where_its_fields_are(method):
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_methods_are_named():
     x = jnp.ones((2, 3))
-    with pytest.raises(ValueError, match=r"a method such as SVD\(\) or a callable array -> array, got 'svd'"):
+    with pytest.raises(
+        ValueError, match=r"a method such as SVD\(\) or a callable array -> array, got 'svd'"
+    ):
         spectral.polar(x, "svd")
     with pytest.raises(ValueError, match="or a callable array -> array, got <class"):
         spectral.polar(x, SVD)
-    with pytest.raises(ValueError, match=r"took float32\[2, 3\] to float32\[2, 2\]; return an array like"):
+    with pytest.raises(
+        ValueError, match=r"took float32\[2, 3\] to float32\[2, 2\]; return an array like"
+    ):
         spectral.polar(x, lambda x: x @ x.T)
     with pytest.raises(ValueError, match="steps >= 1, got steps=0"):
         Newton(0)
@@ -377,7 +448,9 @@ def test_wrong_methods_are_named():
         with pytest.raises(ValueError, match=message):
             PolarExpress(**arguments)
     for form in (NewtonSchulz, PolarExpress):
-        with pytest.raises(ValueError, match="restart needs at least one step between Gram matrices, got 0"):
+        with pytest.raises(
+            ValueError, match="restart needs at least one step between Gram matrices, got 0"
+        ):
             form(restart=0)
         with pytest.raises(ValueError, match=r"operands must be jnp\.bfloat16.*got float32"):
             form(operands=jnp.float32)
@@ -399,7 +472,10 @@ SCALED = {
 @pytest.mark.usefixtures("x64")
 def test_newton_schulz_starts_from_the_scaling_it_is_given(scaling, gram):
     rng = np.random.default_rng(3)
-    for x in (rng.standard_normal((3, 5)), rng.standard_normal((3, 5)) + 1j * rng.standard_normal((3, 5))):
+    for x in (
+        rng.standard_normal((3, 5)),
+        rng.standard_normal((3, 5)) + 1j * rng.standard_normal((3, 5)),
+    ):
         u, s, vh = np.linalg.svd(SCALED[scaling](x), full_matrices=False)
         assert s[0] <= 1 + 1e-12
         for _ in range(2):

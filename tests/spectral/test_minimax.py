@@ -5,7 +5,8 @@ import pytest
 
 from specjax.spectral import CUBIC, MUON, PADE, Quintic, band, best_composition, best_quintic
 
-# Output of the authors' code, optimal_composition(l=1e-3, num_iters=10, safety_factor_eps=1e-2, cushion=0.02), printed in timm.
+# Output of the authors' code, optimal_composition(l=1e-3, num_iters=10, safety_factor_eps=1e-2,
+# cushion=0.02), printed in timm.
 REFERENCE_CODE = [
     (8.237312490495555, -23.157747414558198, 16.680568411445915),
     (4.082441999064835, -2.893047735332586, 0.5252849256975648),
@@ -34,16 +35,25 @@ PAPER = [
 
 
 def test_published_tables_are_reproduced():
-    np.testing.assert_allclose(best_composition(10, 1e-3, 1.01, 0.02)[:6], REFERENCE_CODE, rtol=1e-13)
+    np.testing.assert_allclose(
+        best_composition(10, 1e-3, 1.01, 0.02)[:6], REFERENCE_CODE, rtol=1e-13
+    )
     np.testing.assert_allclose(best_composition(5, 1e-3, 1.02, 0.02), FIVE_STEPS, rtol=1e-13)
-    np.testing.assert_allclose(best_composition(8, 1e-3, 1.0, 0.02407327424182761)[:6], PAPER, rtol=1e-13)
+    np.testing.assert_allclose(
+        best_composition(8, 1e-3, 1.0, 0.02407327424182761)[:6], PAPER, rtol=1e-13
+    )
 
 
-# The exchange in 70 decimal digits, for (steps, safety, cushion) and the step: which side errs in the last digits is thus known.
+# The exchange in 70 decimal digits, for (steps, safety, cushion) and the step: which side errs in
+# the last digits is thus known.
 IN_70_DIGITS = {
     (8, 1.01, 0.02, 6): (1.85644234856042499, -1.21324498809085993, 0.356800348781267359),
     (8, 1.01, 0.02, 7): (1.87500000002218597, -1.25000000002465108, 0.375000000002465108),
-    (8, 1.0, 0.02407327424182761, 6): (1.8750014808442193, -1.2500016453814815, 0.37500016453818627),
+    (8, 1.0, 0.02407327424182761, 6): (
+        1.8750014808442193,
+        -1.2500016453814815,
+        0.37500016453818627,
+    ),
     (8, 1.0, 0.02407327424182761, 7): (1.875, -1.25, 0.375),
     (10, 1.01, 0.02, 8): (1.8564356435704306, -1.2132376849161716, 0.35679963285317937),
     (10, 1.01, 0.02, 9): (1.8750000000061269, -1.2500000000068077, 0.37500000000068077),
@@ -51,12 +61,16 @@ IN_70_DIGITS = {
 
 
 def test_later_steps_where_the_published_tables_are_rounded():
-    """The last intervals are so short that the equations are singular to double precision, in which the tables were computed.
+    """The last intervals are so short that the equations are singular to double precision, in which
+    the tables were computed.
 
-    Printed are 1.8749994 for the first step 7 (6e-7 off), and 1.8750014808534 for the second step 6 (9e-12 off).
+    Printed are 1.8749994 for the first step 7 (6e-7 off), and 1.8750014808534 for the second step 6
+    (9e-12 off).
     """
     for (steps, safety, cushion, step), exact in IN_70_DIGITS.items():
-        np.testing.assert_allclose(best_composition(steps, 1e-3, safety, cushion)[step], exact, rtol=3e-10)
+        np.testing.assert_allclose(
+            best_composition(steps, 1e-3, safety, cushion)[step], exact, rtol=3e-10
+        )
     printed = (1.8564423485617974, -1.2132449880935525, 0.3568003487825883)
     np.testing.assert_allclose(IN_70_DIGITS[8, 1.01, 0.02, 6], printed, rtol=1e-11)
     printed = (1.8750014808534479, -1.2500016453999487, 0.3750001645474248)
@@ -65,7 +79,8 @@ def test_later_steps_where_the_published_tables_are_rounded():
     assert 5e-7 < np.abs(np.array(IN_70_DIGITS[8, 1.01, 0.02, 7]) - printed).max() < 2e-6
 
 
-# Of [1 - d, 1 + d]: the first coefficient of the best quintic, in 70 digits; 15/8 + 135/128 d² + ...
+# Of [1 - d, 1 + d]: the first coefficient of the best quintic, in 70 digits; 15/8 + 135/128 d² +
+# ...
 SHORT = {
     0.1: 1.88563238420307,
     1e-2: 1.87510547727202,
@@ -96,7 +111,9 @@ def test_the_best_quintic_equioscillates_and_no_other_comes_closer(lower):
 @pytest.mark.parametrize("upper", [1e-60, 2e-30, 3.0, 1e60])
 @pytest.mark.parametrize("ratio", [1e-250, 1e-20, 0.1, 0.5, 0.9])
 def test_the_best_quintic_follows_the_scale_and_equioscillates_on_every_interval(ratio, upper):
-    """Which on [l, 1] is what singles it out; for l near zero all that is left of it is the oscillation at the other nodes."""
+    """Which on [l, 1] is what singles it out; for l near zero all that is left of it is the
+    oscillation at the other nodes.
+    """
     p = best_quintic(ratio * upper, upper)
     s = np.geomspace(max(ratio, 1e-3), 1, 200_001)
     error = 1 - p(s * upper)
@@ -109,7 +126,11 @@ def test_the_best_quintic_follows_the_scale_and_equioscillates_on_every_interval
 
 def test_the_composition_is_better_than_repeating_its_parts():
     best = band(best_composition(4, 1e-2), 1e-2)
-    for other in ([best_quintic(1e-2, 1.0)] * 4, [MUON] * 4, best_composition(4, 1e-2, cushion=0.2)):
+    for other in (
+        [best_quintic(1e-2, 1.0)] * 4,
+        [MUON] * 4,
+        best_composition(4, 1e-2, cushion=0.2),
+    ):
         lo, hi = band(other, 1e-2)
         assert max(1 - best[0], best[1] - 1) < max(1 - lo, hi - 1)
 

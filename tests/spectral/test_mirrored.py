@@ -1,4 +1,6 @@
-"""Products of which half is computed, cut from ten rows up here: values, exact symmetry, derivatives, batches, devices."""
+"""Products of which half is computed, cut from ten rows up here: values, exact symmetry,
+derivatives, batches, devices.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +37,8 @@ def test_it_is_the_product_and_exactly_hermitian(x):
     gram = jax.jit(lambda x: rounded_gram(x, None))(x)
     close(gram, x @ x.conj().T)
     np.testing.assert_array_equal(gram, gram.conj().T)
-    # A polynomial of the Gram matrix commutes with it; rounding alone makes the computed product differ from its adjoint.
+    # A polynomial of the Gram matrix commutes with it; rounding alone makes the computed product
+    # differ from its adjoint.
     other = np.asarray(gram) @ np.asarray(gram) - 2 * np.asarray(gram)
     both = jax.jit(lambda a, b: commuting_product(a, b, None))(gram, other)
     close(np.asarray(both) / np.linalg.norm(both), np.asarray(gram) @ other / np.linalg.norm(both))
@@ -53,7 +56,9 @@ def two_steps(x):
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("x", "gram"), [(SQUARE, False), (WIDE, True), (COMPLEX, True)], ids=["square", "wide", "complex"]
+    ("x", "gram"),
+    [(SQUARE, False), (WIDE, True), (COMPLEX, True)],
+    ids=["square", "wide", "complex"],
 )
 @pytest.mark.usefixtures("x64")
 def test_a_step_and_its_derivatives(x, gram):
@@ -62,7 +67,11 @@ def test_a_step_and_its_derivatives(x, gram):
     @jax.jit
     def along(x, dx, w):
         factor, pull = jax.vjp(lambda x: spectral.polar(x, NewtonSchulz(2, gram=gram)), x)
-        return factor, jax.jvp(lambda x: spectral.polar(x, NewtonSchulz(2, gram=gram)), (x,), (dx,))[1], pull(w)[0]
+        return (
+            factor,
+            jax.jvp(lambda x: spectral.polar(x, NewtonSchulz(2, gram=gram)), (x,), (dx,))[1],
+            pull(w)[0],
+        )
 
     factor, change, pulled = along(x, dx, w)
     close(factor, two_steps(x), 1e-11)
@@ -99,5 +108,7 @@ def test_on_a_cpu_it_computes_blocks_above_the_diagonal_and_elsewhere_all(monkey
     for size, blocks in ((1024, 10), (2048, 36), (4099, 36)):
         assert [lowered(size, "cpu"), lowered(size, "cuda")] == [blocks, 1]
     assert lowered(mirrored.FIRST_SIZE - 1, "cpu") == 1
-    product = jax.jit(lambda x: rounded_gram(x, None)).lower(jax.ShapeDtypeStruct((1024, 3072), jnp.float32))
+    product = jax.jit(lambda x: rounded_gram(x, None)).lower(
+        jax.ShapeDtypeStruct((1024, 3072), jnp.float32)
+    )
     assert product.cost_analysis()["flops"] == pytest.approx(10 / 16 * 2 * 1024**2 * 3072, rel=2e-3)

@@ -7,7 +7,8 @@ from scipy.optimize import minimize_scalar
 from specjax import spectral
 
 direction_error, normalize_rows, normalize_columns = (
-    jax.jit(f) for f in (spectral.direction_error, spectral.normalize_rows, spectral.normalize_columns)
+    jax.jit(f)
+    for f in (spectral.direction_error, spectral.normalize_rows, spectral.normalize_columns)
 )
 X = np.random.default_rng(0).standard_normal((2, 3, 4))
 
@@ -18,7 +19,9 @@ def test_rows_and_columns_get_unit_norm_and_keep_their_direction():
     for b, i in np.ndindex(2, 3):
         np.testing.assert_allclose(rows[b, i], X[b, i] / np.linalg.norm(X[b, i]), rtol=1e-14)
     for b, j in np.ndindex(2, 4):
-        np.testing.assert_allclose(columns[b, :, j], X[b, :, j] / np.linalg.norm(X[b, :, j]), rtol=1e-14)
+        np.testing.assert_allclose(
+            columns[b, :, j], X[b, :, j] / np.linalg.norm(X[b, :, j]), rtol=1e-14
+        )
 
 
 @pytest.mark.parametrize("scale", [1e-35, 1e30, 2e37])
@@ -32,7 +35,9 @@ def test_zero_rows_stay_zero_beside_rows_of_extreme_size(scale):
 @pytest.mark.usefixtures("x64")
 def test_direction_error_is_the_distance_at_the_best_step_size():
     x, target = X
-    best = minimize_scalar(lambda c: np.linalg.norm(c * x - target) / np.linalg.norm(target), tol=1e-12).fun
+    best = minimize_scalar(
+        lambda c: np.linalg.norm(c * x - target) / np.linalg.norm(target), tol=1e-12
+    ).fun
     assert 0.5 < best < 0.999
     assert direction_error(jnp.asarray(x), jnp.asarray(target)) == pytest.approx(best, rel=1e-12)
     batch = direction_error(jnp.asarray(X), jnp.asarray(X[::-1]))

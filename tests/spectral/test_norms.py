@@ -79,7 +79,9 @@ def test_squares_leave_the_range_of_float32_without_harm(rank, scale):
 def test_the_stable_rank_of_data_is_the_effective_rank_of_its_covariance():
     z = np.random.default_rng(0).standard_normal((4, 9))
     covariance = measured(z @ z.T / 9)
-    assert measured(z)["stable_rank"] == pytest.approx(float(covariance["effective_rank"]), rel=1e-12)
+    assert measured(z)["stable_rank"] == pytest.approx(
+        float(covariance["effective_rank"]), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", MEASURES)

@@ -15,7 +15,8 @@ from tests.reference.spectra import SHAPES, SPECTRA, matrix_with, named, orthogo
 polar = jax.jit(spectral.polar)
 CONVERGED = NewtonSchulz(18, CUBIC)
 METHODS = {"svd": SVD(), "cubic": CONVERGED}
-# Of the two polynomial methods the one with fewer steps to compile: they differ in steps and coefficients alone.
+# Of the two polynomial methods the one with fewer steps to compile: they differ in steps and
+# coefficients alone.
 ALL = {"svd": SVD(), "muon": NewtonSchulz()}
 SEEDS = st.integers(0, 2**31)
 VALUES = st.lists(st.floats(0.05, 1.0), min_size=4, max_size=4)
@@ -54,7 +55,9 @@ def test_it_commutes_with_orthogonal_matrices_and_transposition(method, shape, v
 @given(values=VALUES, seed=SEEDS)
 @pytest.mark.usefixtures("x64")
 def test_it_has_the_properties_that_define_the_polar_factor(method, shape, values, seed):
-    """Orthonormal rows or columns, and x = p · (positive semidefinite): no decomposition is computed here."""
+    """Orthonormal rows or columns, and x = p · (positive semidefinite): no decomposition is
+    computed here.
+    """
     x = draw_matrix(values, shape, seed)
     factor = np.asarray(polar(x, method))
     tall = shape[0] >= shape[1]
@@ -80,7 +83,10 @@ def test_singular_values_go_to_one_or_stay_zero(name):
     shape, values = SPECTRA[name]
     x = named(name)
     factor = np.asarray(polar(jnp.asarray(x)))
-    close(np.linalg.svd(factor, compute_uv=False), [1] * len(values) + [0] * (min(shape) - len(values)))
+    close(
+        np.linalg.svd(factor, compute_uv=False),
+        [1] * len(values) + [0] * (min(shape) - len(values)),
+    )
     # The same row and column space: p pᵀ x = x = x pᵀ p.
     close(factor @ factor.T @ x, x)
     close(x @ factor.T @ factor, x)
@@ -180,7 +186,11 @@ def test_the_dtype_is_kept_and_the_error_is_a_few_roundings(method, dtype):
         reference = polar(jnp.asarray(np.asarray(x, np.float64)), method)
     rounding = float(jnp.finfo(dtype).eps)
     # Iterations run in the dtype itself, the SVD in at least float32.
-    close(np.asarray(factor, np.float64), reference, (1 if isinstance(method, SVD) else 12) * max(rounding, 1e-6))
+    close(
+        np.asarray(factor, np.float64),
+        reference,
+        (1 if isinstance(method, SVD) else 12) * max(rounding, 1e-6),
+    )
 
 
 def composed(coefficients, s):
@@ -192,7 +202,12 @@ def composed(coefficients, s):
 
 @pytest.mark.parametrize(
     "method",
-    [NewtonSchulz(), NewtonSchulz(3, CUBIC), NewtonSchulz(2, (MUON, CUBIC)), NewtonSchulz(1, Quintic(2.0, -1.5, 0.5))],
+    [
+        NewtonSchulz(),
+        NewtonSchulz(3, CUBIC),
+        NewtonSchulz(2, (MUON, CUBIC)),
+        NewtonSchulz(1, Quintic(2.0, -1.5, 0.5)),
+    ],
     ids=["muon", "cubic", "mixed", "one"],
 )
 @every_shape
@@ -200,7 +215,12 @@ def composed(coefficients, s):
 def test_newton_schulz_maps_each_singular_value_by_its_polynomials(method, shape):
     values = np.geomspace(1, 0.03, min(shape))
     x = matrix_with(values, shape, 9)
-    table = {"muon": [MUON] * 5, "cubic": [CUBIC] * 3, "mixed": [MUON, CUBIC], "one": [Quintic(2.0, -1.5, 0.5)]}
+    table = {
+        "muon": [MUON] * 5,
+        "cubic": [CUBIC] * 3,
+        "mixed": [MUON, CUBIC],
+        "one": [Quintic(2.0, -1.5, 0.5)],
+    }
     steps = next(c for c in table.values() if tuple(c) == method.polynomials())
     u, s, vt = np.linalg.svd(x, full_matrices=False)
     expected = (u * composed(steps, s / np.linalg.norm(s))) @ vt
@@ -226,7 +246,9 @@ def test_muon_ends_in_a_band_around_one_and_never_converges():
 def test_muon_leaves_small_singular_values_short():
     ends = np.linalg.svd(polar(np.diag([1.0, 1e-6]), NewtonSchulz()), compute_uv=False)
     assert ends[1] == pytest.approx(3.4445**5 * 1e-6, rel=1e-6)
-    assert composed([MUON] * 5, np.geomspace(1e-8, 1, 200_001)).max() == pytest.approx(1.2024, abs=1e-3)
+    assert composed([MUON] * 5, np.geomspace(1e-8, 1, 200_001)).max() == pytest.approx(
+        1.2024, abs=1e-3
+    )
 
 
 @pytest.mark.integration

@@ -19,7 +19,9 @@ def test_the_row_metric_is_the_positive_root_of_the_gram_matrix(shape):
 
 @pytest.mark.usefixtures("x64")
 def test_the_polar_step_descends_in_the_muon_metric():
-    """H_Muon vec(polar V) = vec V for V of full row rank, vec row by row, H_Muon = (V Vᵀ)^{1/2} ⊗ I (outer-product, eq. 2)."""
+    """H_Muon vec(polar V) = vec V for V of full row rank, vec row by row, H_Muon = (V Vᵀ)^{1/2} ⊗ I
+    (outer-product, eq. 2).
+    """
     v = jnp.asarray(matrix_with([3.0, 1.0, 0.2], (3, 5), 5))
     metric = jnp.kron(spectral.row_metric(v), jnp.eye(5))
     np.testing.assert_allclose(metric @ spectral.polar(v).ravel(), v.ravel(), atol=1e-12)

@@ -1,4 +1,6 @@
-"""Norms by squaring: below the norm by no more than is said, exact behind a gap, and zero for zero."""
+"""Norms by squaring: below the norm by no more than is said, exact behind a gap, and zero for
+zero.
+"""
 
 import jax
 import numpy as np
@@ -29,7 +31,9 @@ def measured():
             for shape in ((30, 50), (50, 30))
         }
         found = jax.jit(
-            lambda xs: {n: (squaring.squared_norm(x), squaring.stable_rank_above(x)) for n, x in xs.items()}
+            lambda xs: {
+                n: (squaring.squared_norm(x), squaring.stable_rank_above(x)) for n, x in xs.items()
+            }
         )(matrices)
         return spectra, found
 

@@ -1,4 +1,6 @@
-"""Tikhonov's filter in the polar factor's place: against a solved linear system, and at its edges."""
+"""Tikhonov's filter in the polar factor's place: against a solved linear system, and at its
+edges.
+"""
 
 import jax
 import numpy as np
@@ -24,7 +26,9 @@ def test_small_and_large_shares_are_the_pseudo_inverse_and_the_gradient():
     g = np.random.default_rng(1).standard_normal((5, 7))
     for share, limit in ((1e-4, np.linalg.pinv(g).T), (1e4, g)):
         found = np.asarray(polar(np.float32(g), spectral.Tikhonov(share)))
-        np.testing.assert_allclose(found / np.linalg.norm(found), limit / np.linalg.norm(limit), atol=1e-5)
+        np.testing.assert_allclose(
+            found / np.linalg.norm(found), limit / np.linalg.norm(limit), atol=1e-5
+        )
 
 
 @pytest.mark.integration
@@ -44,7 +48,9 @@ def test_it_stands_in_an_optax_chain():
     g = np.random.default_rng(3).standard_normal((2, 5, 3)).astype(np.float32)
     chain = optax.chain(optim.orthogonalize(spectral.Tikhonov()), optax.scale(-0.5))
     update = jax.jit(lambda gradients: chain.update(gradients, chain.init(gradients))[0])({"w": g})
-    np.testing.assert_allclose(update["w"], -0.5 * np.asarray(polar(g, spectral.Tikhonov())), rtol=1e-6)
+    np.testing.assert_allclose(
+        update["w"], -0.5 * np.asarray(polar(g, spectral.Tikhonov())), rtol=1e-6
+    )
 
 
 def test_a_share_is_positive():

@@ -1,4 +1,6 @@
-"""Compares the draws of sweeps with those of each seed and width alone, by NumPy and bit for bit; says how many were compared."""
+"""Compares the draws of sweeps with those of each seed and width alone, by NumPy and bit for bit;
+says how many were compared.
+"""
 
 import jax
 import numpy as np
@@ -11,9 +13,11 @@ KEY = jax.random.key(7)
 WIDTHS, SEEDS = (3, 8, 5), range(5)
 
 expected = {
-    (width, seed): np.asarray(sizes.normal(jax.random.fold_in(KEY, seed), (width, 2)))
-    .view(np.uint32)
-    .sum(dtype=np.uint32)
+    (width, seed): (
+        np.asarray(sizes.normal(jax.random.fold_in(KEY, seed), (width, 2)))
+        .view(np.uint32)
+        .sum(dtype=np.uint32)
+    )
     for width in WIDTHS
     for seed in SEEDS
 }

@@ -1,4 +1,6 @@
-"""A sweep of many small blocks into a store, to be killed: `python killed_sweep.py STORE RESULT`."""
+"""A sweep of many small blocks into a store, to be killed: `python killed_sweep.py STORE
+RESULT`.
+"""
 
 import os
 import sys
@@ -21,7 +23,14 @@ def measure(key, d, lr):
 def sweep_into(store):
     over = {"d": sweep.widths(5, 40, 2, 16), "lr": sweep.values(0.1, 0.2)}
     return sweep.run(
-        measure, over, seeds=401, key=jax.random.key(5), plan="exact", chunk=5, store=store, progress=False
+        measure,
+        over,
+        seeds=401,
+        key=jax.random.key(5),
+        plan="exact",
+        chunk=5,
+        store=store,
+        progress=False,
     )
 
 

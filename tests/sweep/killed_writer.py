@@ -1,7 +1,9 @@
-"""Kills the writer of a store before every change it makes to its folder, and continues; run as `python killed_writer.py FOLDER STRIDE`.
+"""Kills the writer of a store before every change it makes to its folder, and continues; run as
+`python killed_writer.py FOLDER STRIDE`.
 
-The parent forks a child for every run, so that the imports are paid once; it itself never touches a store. A child that is to be
-killed counts the changes it is about to make (Python's audit events) and sends itself SIGKILL before the one whose turn it is.
+The parent forks a child for every run, so that the imports are paid once; it itself never touches a
+store. A child that is to be killed counts the changes it is about to make (Python's audit events)
+and sends itself SIGKILL before the one whose turn it is.
 """
 
 import itertools
@@ -24,7 +26,9 @@ CHANGES = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncat
 
 
 def call(path, samples, *, damaged=False):
-    """What `run` does: begin or continue, compute what is missing. Returns how many samples it computed in both buckets."""
+    """What `run` does: begin or continue, compute what is missing. Returns how many samples it
+    computed in both buckets.
+    """
     # A kill leaves no damaged block.
     with (
         warnings.catch_warnings(action="ignore" if damaged else "error"),
@@ -73,11 +77,15 @@ def intact(path):
 
 
 def continued(path, scenario):
-    """The same call on what a killed one left behind computes what is missing, no more, and ends in the same dataset."""
+    """The same call on what a killed one left behind computes what is missing, no more, and ends in
+    the same dataset.
+    """
     kept = intact(path)
     assert scenario.act(path) == 2 * scenario.samples - kept
     assert intact(path) == 2 * scenario.samples
-    assert not [name for name in os.listdir(path) if not name.startswith(("bucket", "lock", "sweep.json"))]
+    assert not [
+        name for name in os.listdir(path) if not name.startswith(("bucket", "lock", "sweep.json"))
+    ]
     xr.testing.assert_equal(open_store(path).load(), truth(scenario.samples))
 
 
@@ -125,7 +133,9 @@ def main():
                 print(name, kills)
                 break
             assert code == -signal.SIGKILL, f"{name} failed before change {number}"
-            assert in_child(continued, path, scenario) == 0, f"{name} was lost by a kill before change {number}"
+            assert in_child(continued, path, scenario) == 0, (
+                f"{name} was lost by a kill before change {number}"
+            )
 
 
 if __name__ == "__main__":

@@ -12,11 +12,17 @@ def overlap(key, d):
     drawn = sizes.normal(key, (d, 4))
     x, y = drawn[:, :3], drawn[:, 3]
     n = jnp.asarray(sizes.active(d), x.dtype)
-    return {"overlap": y @ x[:, 0] / n, "gram": x.T @ x / n, "nested": {"norm": jnp.sqrt(jnp.sum(x**2))}}
+    return {
+        "overlap": y @ x[:, 0] / n,
+        "gram": x.T @ x / n,
+        "nested": {"norm": jnp.sqrt(jnp.sum(x**2))},
+    }
 
 
 def bits(key, d):
-    """The sum modulo 2³² of the bit patterns of the active draws: equal only if each draw is equal bit for bit."""
+    """The sum modulo 2³² of the bit patterns of the active draws: equal only if each draw is equal
+    bit for bit.
+    """
     x = sizes.normal(key, (d, 2))
     patterns = jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
     active = sizes.mask(d)[:, None]
@@ -29,6 +35,8 @@ def scaled_product(key, m, lr, n, power):
 
 
 def diverging(key, d, lr):
-    """1/(lr - 2) times a positive draw: infinite at lr = 2, for the seeds whose draw exceeds 1/2."""
+    """1/(lr - 2) times a positive draw: infinite at lr = 2, for the seeds whose draw exceeds
+    1/2.
+    """
     u = jax.random.uniform(key)
     return {"y": jnp.where(u > 0.5, 1 / (lr - 2), lr), "ok": jnp.asarray(sizes.active(d))}

@@ -1,8 +1,9 @@
 """Runs the sweeps of test_devices in a process of their own and leaves the datasets in a folder.
 
-python sharded_sweep.py FOLDER                                   on the devices that XLA_FLAGS forces
-python sharded_sweep.py FOLDER --cuts                            one of them, with random plans, chunks, budgets and parts of these
-python sharded_sweep.py FOLDER ADDRESS PROCESSES INDEX           as one process of several, on CPU collectives
+python sharded_sweep.py FOLDER                                   on the devices that XLA_FLAGS
+forces python sharded_sweep.py FOLDER --cuts                            one of them, with random
+plans, chunks, budgets and parts of these python sharded_sweep.py FOLDER ADDRESS PROCESSES INDEX
+as one process of several, on CPU collectives
 """
 
 import random
@@ -24,14 +25,20 @@ from specjax.sweep import devices as machine
 from specjax.sweep import execution, program
 
 CUTS = 7
-"""With this generator's seed they have every plan, every number of devices, chunks, budgets and neither."""
+"""With this generator's seed they have every plan, every number of devices, chunks, budgets and
+neither.
+"""
 
 
 def polar(key, n):
     """A decomposition in every program of every device, which jaxlib 0.10 can lock up."""
     x = sizes.normal(key, (n, 4))
     u, s, vt = jnp.linalg.svd(x, full_matrices=False)
-    return {"nuclear": jnp.sum(s), "polar": jnp.sum(jnp.abs(u @ vt)), "eigenvalue": jnp.linalg.eigvalsh(x.T @ x)[0]}
+    return {
+        "nuclear": jnp.sum(s),
+        "polar": jnp.sum(jnp.abs(u @ vt)),
+        "eigenvalue": jnp.linalg.eigvalsh(x.T @ x)[0],
+    }
 
 
 def both(key, d):
@@ -41,14 +48,22 @@ def both(key, d):
 def sweeps(folder: Path, store: Path | None = None):
     """Uneven numbers of seeds, a plan of several buckets, streamed moments, and a store."""
     over, key = {"d": sweep.widths(5, 9, 2, 16)}, jax.random.key(11)
-    every = sweep.run(both, {"d": sweep.widths(5, 2)}, seeds=13, key=key, plan="exact", progress=False)
+    every = sweep.run(
+        both, {"d": sweep.widths(5, 2)}, seeds=13, key=key, plan="exact", progress=False
+    )
     padded = sweep.run(both, over, seeds=29, key=key, plan="padded", chunk=9, progress=False)
-    moments = sweep.run(overlap, over, seeds=50, key=key, reduce="moments", plan="padded", progress=False)
-    svd = sweep.run(polar, {"n": sweep.widths(4, 6, 8)}, seeds=17, key=key, plan="padded", progress=False)
+    moments = sweep.run(
+        overlap, over, seeds=50, key=key, reduce="moments", plan="padded", progress=False
+    )
+    svd = sweep.run(
+        polar, {"n": sweep.widths(4, 6, 8)}, seeds=17, key=key, plan="padded", progress=False
+    )
     found = {"every": every, "padded": padded, "moments": moments, "svd": svd}
     if store is not None:
         sweep.run(both, over, seeds=13, key=key, plan="padded", store=store, progress=False)
-        found["stored"] = sweep.run(both, over, seeds=29, key=key, plan="padded", store=store, progress=False)
+        found["stored"] = sweep.run(
+            both, over, seeds=29, key=key, plan="padded", store=store, progress=False
+        )
     for name, data in found.items():
         data.to_netcdf(folder / f"{name}.nc", engine="h5netcdf")
 
@@ -58,12 +73,16 @@ def cut_at_random(folder: Path, times: int):
     chance, over, key = random.Random(2), {"d": sweep.widths(5, 9, 2, 16)}, jax.random.key(11)
     for i in range(times):
         devices = chance.choice([1, 2, 3, 5, 8])
-        machine.seed_mesh = lambda n=devices: None if n == 1 else Mesh(np.array(jax.devices()[:n]), (program.SEEDS,))
+        machine.seed_mesh = lambda n=devices: (
+            None if n == 1 else Mesh(np.array(jax.devices()[:n]), (program.SEEDS,))
+        )
         execution.BLOCK_SECONDS = chance.choice([1e-9, 1.0])
         plan = chance.choice(["exact", "padded", "auto"])
         chunk = chance.choice([None, chance.randint(1, 40)])
         memory = None if chunk else chance.choice([None, "40KB"])
-        data = sweep.run(both, over, seeds=29, key=key, plan=plan, chunk=chunk, memory=memory, progress=False)
+        data = sweep.run(
+            both, over, seeds=29, key=key, plan=plan, chunk=chunk, memory=memory, progress=False
+        )
         assert data.attrs["devices"] == devices
         data.to_netcdf(folder / f"cut-{i}-{devices}-{plan}-{chunk}-{memory}.nc", engine="h5netcdf")
 
@@ -81,6 +100,12 @@ if __name__ == "__main__":
         sweeps(own, target / "store")
         # Every process refuses a store of another sweep, though only the first one reads it.
         with pytest.raises(ValueError, match="another configuration"):
-            sweep.run(both, {"d": sweep.widths(5)}, seeds=3, key=jax.random.key(11), store=target / "store")
+            sweep.run(
+                both,
+                {"d": sweep.widths(5)},
+                seeds=3,
+                key=jax.random.key(11),
+                store=target / "store",
+            )
     else:
         sweeps(target, target / "store")

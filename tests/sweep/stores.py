@@ -22,7 +22,11 @@ def truth(samples=SAMPLES):
         "layer.count": (dims, whole[..., 1].astype(np.int32)),
         "a/hit": ((*dims, "none", "pair"), whole[..., None, :] > 0),
     }
-    coords = {"d": ("d", [2, 4, 8], {"units": "neurons"}), "eta": [0.1, 0.2], "twice": ("d", [4.0, 8.0, 16.0])}
+    coords = {
+        "d": ("d", [2, 4, 8], {"units": "neurons"}),
+        "eta": [0.1, 0.2],
+        "twice": ("d", [4.0, 8.0, 16.0]),
+    }
     return xr.Dataset(variables, {**coords, "seed": np.arange(samples)})
 
 

@@ -14,7 +14,11 @@ KEY = jax.random.key(7)
 
 
 def rectangle(key, n, d, lr):
-    return {"y": lr * jnp.sum(sizes.normal(key, (n, d))), "n": jnp.asarray(sizes.active(n)), "rows": jnp.asarray(lr)}
+    return {
+        "y": lr * jnp.sum(sizes.normal(key, (n, d))),
+        "n": jnp.asarray(sizes.active(n)),
+        "rows": jnp.asarray(lr),
+    }
 
 
 def shape(key, n, d, lr):
@@ -40,9 +44,16 @@ def test_zipped_axes_move_together(plan):
 
 
 def test_a_zipped_axis_that_names_its_dimension_is_its_coordinate():
-    data = run(shape, {"n": zipped(n=widths(2, 4), d=widths(1, 2)), "lr": values(1.0, 3.0)}, seeds=2, key=KEY)
+    data = run(
+        shape,
+        {"n": zipped(n=widths(2, 4), d=widths(1, 2)), "lr": values(1.0, 3.0)},
+        seeds=2,
+        key=KEY,
+    )
     assert data["y"].dims == ("n", "lr", "seed")
-    np.testing.assert_allclose(data["y"].sel(n=4, lr=3.0), 3 * data["y"].sel(n=4, lr=1.0), rtol=1e-6)
+    np.testing.assert_allclose(
+        data["y"].sel(n=4, lr=3.0), 3 * data["y"].sel(n=4, lr=1.0), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,7 +63,10 @@ def test_a_zipped_axis_that_names_its_dimension_is_its_coordinate():
         (lambda: zipped(n=widths(1, 2), d=widths(1)), "axes of one length"),
         (lambda: zipped(n=[1, 2]), "takes widths"),
         (lambda: zipped(n=widths(4, 4), d=widths(2, 2)), "more than once"),
-        (lambda: run(shape, {"k": ZIPPED, "n": widths(2)}, seeds=1, key=KEY), "'n' is swept by more than one"),
+        (
+            lambda: run(shape, {"k": ZIPPED, "n": widths(2)}, seeds=1, key=KEY),
+            "'n' is swept by more than one",
+        ),
         (
             lambda: run(shape, {"method": values(1.0, 2.0)}, seeds=1, key=KEY),
             "xarray's sel has an argument of that name",
@@ -62,11 +76,17 @@ def test_a_zipped_axis_that_names_its_dimension_is_its_coordinate():
             lambda: run(shape, {"k": ZIPPED}, seeds={"n": (1, 2, 3)}, key=KEY),
             "seeds by width needs one swept dimension",
         ),
-        (lambda: run(shape, {"k": ZIPPED}, seeds={"k": (1, 2)}, key=KEY), r"needs 3 numbers, .* got \(1, 2\)"),
+        (
+            lambda: run(shape, {"k": ZIPPED}, seeds={"k": (1, 2)}, key=KEY),
+            r"needs 3 numbers, .* got \(1, 2\)",
+        ),
         (lambda: run(shape, {"k": ZIPPED}, seeds={"k": (1, 2, 0)}, key=KEY), "positive int, got 0"),
         (lambda: run(shape, {"k": ZIPPED}, seeds=2**32 + 1, key=KEY), r"at most 2\*\*32"),
         (lambda: run(shape, {"k": ZIPPED}, seeds=2, key=KEY, memory="lots"), "such as '4GiB'"),
-        (lambda: run(shape, {"k": ZIPPED}, seeds=2, key=KEY, reduce="mean"), "or 'moments', got 'mean'"),
+        (
+            lambda: run(shape, {"k": ZIPPED}, seeds=2, key=KEY, reduce="mean"),
+            "or 'moments', got 'mean'",
+        ),
         (
             lambda: run(shape, {"k": ZIPPED}, seeds={"k": (2, 2, 2)}, key=KEY, reduce="moments"),
             "one number of seeds for all points",
@@ -93,18 +113,26 @@ def test_seeds_by_width(plan):
     assert data["seeds"].values.tolist() == [6, 2, 4]
     for d, n in ((3, 6), (8, 2), (5, 4)):
         here, there = data.sel(d=d), whole.sel(d=d)
-        np.testing.assert_array_equal(here["bits"].isel(seed=slice(n)), there["bits"].isel(seed=slice(n)))
-        np.testing.assert_allclose(here["y"].isel(seed=slice(n)), there["y"].isel(seed=slice(n)), rtol=1e-5)
+        np.testing.assert_array_equal(
+            here["bits"].isel(seed=slice(n)), there["bits"].isel(seed=slice(n))
+        )
+        np.testing.assert_allclose(
+            here["y"].isel(seed=slice(n)), there["y"].isel(seed=slice(n)), rtol=1e-5
+        )
         assert np.isnan(here["y"].isel(seed=slice(n, None))).all()
         assert np.isnan(here["bits"].isel(seed=slice(n, None))).all()
     assert not data["failed"].any()
     mean, _ = sweep.mean_and_stderr(data["y"])
-    np.testing.assert_allclose(mean.sel(d=5, lr=2.0), whole["y"].sel(d=5, lr=2.0).isel(seed=slice(4)).mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        mean.sel(d=5, lr=2.0), whole["y"].sel(d=5, lr=2.0).isel(seed=slice(4)).mean(), rtol=1e-5
+    )
 
 
 @pytest.mark.integration
 def test_with_the_width_in_the_key_draws_are_independent():
-    """Coupled, the first entry is the same draw at every width; with the width in the key it is one of its own, whatever the plan."""
+    """Coupled, the first entry is the same draw at every width; with the width in the key it is one
+    of its own, whatever the plan.
+    """
 
     def first(key, d):
         return {"x": sizes.normal(key, (d, 2))[0, 0]}
@@ -115,7 +143,9 @@ def test_with_the_width_in_the_key_draws_are_independent():
     over = {"d": widths(4, 8)}
     coupled = run(first, over, seeds=400, key=KEY)["x"]
     assert np.array_equal(coupled[0], coupled[1])
-    alone = {plan: run(own, over, seeds=400, key=KEY, plan=plan)["x"] for plan in ("exact", "padded")}
+    alone = {
+        plan: run(own, over, seeds=400, key=KEY, plan=plan)["x"] for plan in ("exact", "padded")
+    }
     np.testing.assert_array_equal(alone["exact"], alone["padded"])
     # A correlation of 400 independent pairs is within 4/20 of 0.
     assert abs(np.corrcoef(alone["exact"])[0, 1]) < 0.2
@@ -124,7 +154,9 @@ def test_with_the_width_in_the_key_draws_are_independent():
 
 @pytest.mark.integration
 def test_hyper_parameters_are_swept_in_one_trace():
-    """Learning rate, momentum and Schatten power are arrays: one program for all their values, equal to Python floats one by one."""
+    """Learning rate, momentum and Schatten power are arrays: one program for all their values,
+    equal to Python floats one by one.
+    """
     traces = []
     target = jnp.asarray([[1.0, 0.5, 0.0], [0.0, 2.0, 1.0]])
 
@@ -132,7 +164,9 @@ def test_hyper_parameters_are_swept_in_one_trace():
         traces.append(lr)
         w = sizes.normal(key, (2, 3))
         transform = optax.chain(
-            optax.trace(momentum), optim.orthogonalize(lambda x: powered(x, power)), optax.scale_by_learning_rate(lr)
+            optax.trace(momentum),
+            optim.orthogonalize(lambda x: powered(x, power)),
+            optax.scale_by_learning_rate(lr),
         )
         state = transform.init(w)
         for _ in range(3):
@@ -157,14 +191,19 @@ def test_hyper_parameters_are_swept_in_one_trace():
 @pytest.mark.usefixtures("unchecked")
 def test_ints_and_floats_of_numpy_are_numbers():
     """As those of Python, wherever `run` and the axes take them."""
-    over = {"d": widths(np.int64(2), np.int32(4)), "lr": values(np.float32(0.5), np.int64(2), np.float16(1.0))}
+    over = {
+        "d": widths(np.int64(2), np.int32(4)),
+        "lr": values(np.float32(0.5), np.int64(2), np.float16(1.0)),
+    }
 
     def measure(key, d, lr):
         return {"y": lr * jnp.sum(sizes.normal(key, (d,)))}
 
     own = {"d": widths(2, 4), "lr": values(0.5, 2, 1.0)}
     expected = run(measure, own, seeds=5, key=KEY, chunk=3, memory=10**8)
-    found = run(measure, over, seeds=np.int64(5), key=KEY, chunk=np.int32(3), memory=np.int64(10**8))
+    found = run(
+        measure, over, seeds=np.int64(5), key=KEY, chunk=np.int32(3), memory=np.int64(10**8)
+    )
     np.testing.assert_array_equal(found["y"], expected["y"])
     each = run(measure, over, seeds={"d": [np.int64(5), np.uint8(2)]}, key=KEY)
     np.testing.assert_allclose(each["y"].isel(d=0), expected["y"].isel(d=0), rtol=1e-6)

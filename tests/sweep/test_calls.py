@@ -1,4 +1,6 @@
-"""How long a call is follows from what calls took, and what they took changes nothing else. The seconds are made up, not measured."""
+"""How long a call is follows from what calls took, and what they took changes nothing else. The
+seconds are made up, not measured.
+"""
 
 import threading
 from types import SimpleNamespace
@@ -16,20 +18,26 @@ OVER = {"rate": sweep.values(0.1, 0.2, 0.4)}
 
 
 def settled(key, rate):
-    """A matrix that is halved until it is small: the number of turns depends on the draw, and no program tells it."""
+    """A matrix that is halved until it is small: the number of turns depends on the draw, and no
+    program tells it.
+    """
     start = rate * jnp.exp(9 * jax.random.uniform(key)) * sizes.normal(key, (8, 8))
 
     def halved(state):
         x, turns = state
         return (x @ (x.T @ x) / jnp.sum(x**2) / 2, turns + 1)
 
-    x, turns = jax.lax.while_loop(lambda state: jnp.max(jnp.abs(state[0])) > 1e-3, halved, (start, 0))
+    x, turns = jax.lax.while_loop(
+        lambda state: jnp.max(jnp.abs(state[0])) > 1e-3, halved, (start, 0)
+    )
     return {"turns": turns, "norm": jnp.linalg.norm(x)}
 
 
 @pytest.fixture
 def took(monkeypatch):
-    """Lets each group of seeds take so many seconds as the engine measures, `took.seconds`, and notes all calls, `took.calls`."""
+    """Lets each group of seeds take so many seconds as the engine measures, `took.seconds`, and
+    notes all calls, `took.calls`.
+    """
 
     computed, found = calls.computed, SimpleNamespace(seconds=0.0, calls=[])
 
@@ -40,7 +48,9 @@ def took(monkeypatch):
 
     monkeypatch.setattr(calls, "computed", timed)
     monkeypatch.setattr("specjax.sweep.devices.Machine.side_by_side", 1)
-    monkeypatch.setitem(plan.LASTING_SET, "cpu", 2**16)  # small matrices take the part of large ones
+    monkeypatch.setitem(
+        plan.LASTING_SET, "cpu", 2**16
+    )  # small matrices take the part of large ones
     return found
 
 
@@ -49,7 +59,9 @@ def run(seeds=200, measure=settled, **options):
 
 
 def test_a_long_loop_is_cut_into_calls_that_are_stored_one_by_one(took, tmp_path):
-    """A program whose length nothing tells before it has run: its groups are those of eight calls or more, and each is kept."""
+    """A program whose length nothing tells before it has run: its groups are those of eight calls
+    or more, and each is kept.
+    """
     took.seconds = 60.0
     run(store=tmp_path / "store")
     assert len(took.calls) >= 8
@@ -119,7 +131,9 @@ def test_the_next_call_is_as_long_as_measured():
 
 
 def test_a_bucket_runs_while_the_programs_of_later_ones_compile(monkeypatch):
-    """Every program but the first is held back until a call has run, which it never has if all are compiled before any runs."""
+    """Every program but the first is held back until a call has run, which it never has if all are
+    compiled before any runs.
+    """
     ran, waited, lock = threading.Event(), [], threading.Lock()
     compile_program, computed = execution.compile_program, calls.computed
 

@@ -19,7 +19,9 @@ OVER = {"d": widths(2, 4)}
 
 @pytest.fixture(autouse=True)
 def _nothing_compiled(monkeypatch):
-    """The tests of this file end before the compiler; the first shows that this is where a sound sweep would arrive."""
+    """The tests of this file end before the compiler; the first shows that this is where a sound
+    sweep would arrive.
+    """
 
     def refuse(*_, **__):
         raise AssertionError("compiled a sweep that should have been refused")
@@ -41,7 +43,10 @@ def test_a_sound_sweep_reaches_the_compiler():
         (lambda: widths(-3), "positive ints, got -3"),
         (lambda: widths(2.5), "positive ints, got 2.5"),
         (lambda: widths(True), "positive ints, got True"),
-        (lambda: widths([16, 32]), r"one by one, got a list; unpack it, e.g. widths\(\*\[16, 32\]\)"),
+        (
+            lambda: widths([16, 32]),
+            r"one by one, got a list; unpack it, e.g. widths\(\*\[16, 32\]\)",
+        ),
         (lambda: values(np.linspace(0, 1, 3)), "one by one, got a ndarray"),
         (lambda: values(float("nan")), "finite numbers, got nan"),
         (lambda: values(float("inf")), "finite numbers, got inf"),
@@ -74,18 +79,30 @@ def test_axes_keep_the_order_given():
         ({"over": {**OVER, "key": values(1)}}, "'key' belongs to the sweep"),
         ({"over": {**OVER, "failed": values(1)}}, "'failed' belongs to the sweep"),
         ({"over": {**OVER, "lr": values(1e-50)}}, "float32 cannot hold the values of 'lr'"),
-        ({"over": {**OVER, "lr": values(1.0, 1.0 + 1e-12)}}, "float32 cannot hold the values of 'lr'"),
+        (
+            {"over": {**OVER, "lr": values(1.0, 1.0 + 1e-12)}},
+            "float32 cannot hold the values of 'lr'",
+        ),
         ({"over": {**OVER, "steps": values(2**40)}}, "int32 cannot hold the values of 'steps'"),
         ({"seeds": 0}, "seeds needs to be a positive int, got 0"),
         ({"seeds": 2.5}, "seeds needs to be a positive int, got 2.5"),
         ({"seeds": True}, "seeds needs to be a positive int, got True"),
         ({"chunk": 0}, "chunk needs to be a positive int, got 0"),
-        ({"key": jnp.zeros(2, jnp.uint32)}, r"typed JAX key, got an array of dtype uint32 and shape \(2,\)"),
+        (
+            {"key": jnp.zeros(2, jnp.uint32)},
+            r"typed JAX key, got an array of dtype uint32 and shape \(2,\)",
+        ),
         ({"key": 0}, "typed JAX key, got 0"),
         ({"key": jax.random.split(jax.random.key(0))}, r"one typed JAX key, .*shape \(2,\)"),
         ({"plan": "best"}, "'exact', 'padded', 'auto', got 'best'"),
-        ({"over": {"width": widths(2)}}, r"measure\(key, width\), but has the signature measure\(key, d\)"),
-        ({"over": {**OVER, "lr": values(0.1)}}, r"measure\(key, d, lr\).*unexpected keyword argument 'lr'"),
+        (
+            {"over": {"width": widths(2)}},
+            r"measure\(key, width\), but has the signature measure\(key, d\)",
+        ),
+        (
+            {"over": {**OVER, "lr": values(0.1)}},
+            r"measure\(key, d, lr\).*unexpected keyword argument 'lr'",
+        ),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
@@ -136,7 +153,10 @@ def test_a_shape_that_depends_on_a_width_is_named_with_both_shapes():
     def measure(key, rows, columns):
         return {"sum": jnp.ones(()), "row": sizes.normal(key, (columns,))}
 
-    message = "'row' has shape (2,) at columns=2 and (6,) at columns=6: an output cannot depend on a swept width, "
+    message = (
+        "'row' has shape (2,) at columns=2 and (6,) at columns=6: an output cannot depend on a"
+        " swept width, "
+    )
     with pytest.raises(ValueError, match=re.escape(message) + "so reduce over the active block"):
         run(measure, {"rows": widths(3, 4), "columns": widths(4, 2, 6)}, seeds=2, key=KEY)
 
@@ -146,7 +166,9 @@ def test_names_that_depend_on_a_width_are_refused():
     def measure(key, d):
         return {f"at_{sizes.padded(d)}": jnp.ones(())}
 
-    with pytest.raises(ValueError, match=r"same names at every width, got \['at_2'\] at d=2 and \['at_4'\] at d=4"):
+    with pytest.raises(
+        ValueError, match=r"same names at every width, got \['at_2'\] at d=2 and \['at_4'\] at d=4"
+    ):
         run(measure, OVER, seeds=2, key=KEY)
 
 

@@ -1,4 +1,6 @@
-"""Arguments that decide which operations there are, and what is said where a traced value is taken for a number."""
+"""Arguments that decide which operations there are, and what is said where a traced value is taken
+for a number.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +77,10 @@ def test_wrong_choices_are_refused(points, sentence):
 def test_a_shape_that_depends_on_a_choice_is_refused():
     with pytest.raises(ValueError, match=r"has shape \(2,\) at depth=2 and \(1,\) at depth=1"):
         sweep.run(
-            lambda key, depth: {"x": jax.random.normal(key, (depth,))}, {"depth": sweep.choices(1, 2)}, seeds=2, key=KEY
+            lambda key, depth: {"x": jax.random.normal(key, (depth,))},
+            {"depth": sweep.choices(1, 2)},
+            seeds=2,
+            key=KEY,
         )
 
 
@@ -84,14 +89,19 @@ def test_a_shape_that_depends_on_a_choice_is_refused():
     [
         (lambda key, rate: {"y": np.sin(rate)}, "hands a traced value to NumPy"),
         (lambda key, rate: {"y": float(rate)}, "needs a Python number where a traced value is"),
-        (lambda key, rate: {"y": jnp.ones(rate).sum()}, "needs a Python number where a traced value is"),
+        (
+            lambda key, rate: {"y": jnp.ones(rate).sum()},
+            "needs a Python number where a traced value is",
+        ),
         (lambda key, rate: {"y": 1.0 if rate > 1 else 0.0}, "decides by a traced value"),
     ],
 )
 def test_a_number_asked_of_a_traced_value_is_answered_with_the_line(measure, what):
     with pytest.raises(TypeError, match=r"sweep\.choices") as raised:
         sweep.run(measure, {"rate": sweep.values(1, 2)}, seeds=2, key=KEY)
-    assert str(raised.value).startswith(f"measure {what} at {__file__}:{measure.__code__.co_firstlineno} (")
+    assert str(raised.value).startswith(
+        f"measure {what} at {__file__}:{measure.__code__.co_firstlineno} ("
+    )
 
 
 def test_a_measurement_that_is_not_pure_is_refused_and_padding_is_not_blamed():
@@ -102,7 +112,13 @@ def test_a_measurement_that_is_not_pure_is_refused_and_padding_is_not_blamed():
         return {"y": jax.random.normal(key) * jnp.asarray(sizes.active(d), float) + next(counter)}
 
     def drawing(key, d):
-        return {"y": jax.random.normal(key) * jnp.asarray(sizes.active(d), float) * np.random.default_rng().uniform()}
+        return {
+            "y": (
+                jax.random.normal(key)
+                * jnp.asarray(sizes.active(d), float)
+                * np.random.default_rng().uniform()
+            )
+        }
 
     for impure in (counting, drawing):
         with pytest.raises(ValueError, match="not the same function when it is called again"):
@@ -129,6 +145,13 @@ def test_a_key_that_is_not_used_is_named(measure):
 
 
 def test_keys_of_another_generator_are_refused():
-    """Under vmap its draws are others than one by one: seeds of a sweep changed with their number."""
+    """Under vmap its draws are others than one by one: seeds of a sweep changed with their
+    number.
+    """
     with pytest.raises(ValueError, match="need a threefry key, got rbg"):
-        sweep.run(deep, {"d": sweep.widths(2), "depth": sweep.choices(1)}, seeds=2, key=jax.random.key(0, impl="rbg"))
+        sweep.run(
+            deep,
+            {"d": sweep.widths(2), "depth": sweep.choices(1)},
+            seeds=2,
+            key=jax.random.key(0, impl="rbg"),
+        )

@@ -24,9 +24,16 @@ print({name: output.values.tobytes().hex() for name, output in data.data_vars.it
 
 @pytest.mark.parametrize(
     ("platform", "jaxlib", "expected"),
-    [("cpu", (0, 10), False), ("cpu", (0, 11), True), ("cpu", (1, 0), True), ("gpu", (0, 10), True)],
+    [
+        ("cpu", (0, 10), False),
+        ("cpu", (0, 11), True),
+        ("cpu", (1, 0), True),
+        ("gpu", (0, 10), True),
+    ],
 )
-def test_it_is_on_where_nothing_gives_a_false_alarm(monkeypatch, tmp_path, platform, jaxlib, expected):
+def test_it_is_on_where_nothing_gives_a_false_alarm(
+    monkeypatch, tmp_path, platform, jaxlib, expected
+):
     monkeypatch.setattr(compilation_cache, "JAXLIB", jaxlib)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(compilation_cache.SWITCH, raising=False)
@@ -40,18 +47,30 @@ def test_it_is_on_where_nothing_gives_a_false_alarm(monkeypatch, tmp_path, platf
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(JAXLIB < (0, 11), reason="XLA of jaxlib 0.10 gives a false alarm for every program it reads.")
-def test_a_second_run_reads_its_programs_without_a_word_and_gives_the_same_bits(optimized_environment, tmp_path):
+@pytest.mark.skipif(
+    JAXLIB < (0, 11), reason="XLA of jaxlib 0.10 gives a false alarm for every program it reads."
+)
+def test_a_second_run_reads_its_programs_without_a_word_and_gives_the_same_bits(
+    optimized_environment, tmp_path
+):
     environment = {**optimized_environment, compilation_cache.SWITCH: str(tmp_path)}
     # XLA says errors, unless it is told not to.
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
 
     def run():
         done = subprocess.run(
-            [sys.executable, "-c", _SWEEP], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", _SWEEP],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         # When a program was read last stands in a file of its own.
-        programs = {path.name for path in tmp_path.rglob("*") if path.is_file() and not path.name.endswith("-atime")}
+        programs = {
+            path.name
+            for path in tmp_path.rglob("*")
+            if path.is_file() and not path.name.endswith("-atime")
+        }
         return done.stdout, done.stderr, programs
 
     first, _, written = run()

@@ -1,4 +1,6 @@
-"""A sweep on eight devices, and in two processes, gives the dataset of one device: the draws bit for bit, the values to rounding."""
+"""A sweep on eight devices, and in two processes, gives the dataset of one device: the draws bit
+for bit, the values to rounding.
+"""
 
 import os
 import socket
@@ -21,9 +23,19 @@ SWEEPS = ("every", "padded", "moments", "svd")
 def alone(tmp_path_factory):
     """The sweeps on one device."""
     folder = tmp_path_factory.mktemp("alone")
-    code = f"import sharded_sweep; from pathlib import Path; sharded_sweep.sweeps(Path({str(folder)!r}))"
+    code = (
+        "import sharded_sweep; from pathlib import Path;"
+        f" sharded_sweep.sweeps(Path({str(folder)!r}))"
+    )
     finish(
-        run(["-c", code], {"PYTHONPATH": os.pathsep.join([str(Path(SCRIPT).parent), os.environ.get("PYTHONPATH", "")])})
+        run(
+            ["-c", code],
+            {
+                "PYTHONPATH": os.pathsep.join(
+                    [str(Path(SCRIPT).parent), os.environ.get("PYTHONPATH", "")]
+                )
+            },
+        )
     )
     return folder
 
@@ -40,7 +52,9 @@ def assert_same(found, expected):
             np.testing.assert_array_equal(found[name], variable)
         else:
             scale = float(np.sqrt(np.mean(np.square(variable.values, dtype=float))))
-            np.testing.assert_allclose(found[name], variable, rtol=0, atol=2e-5 * scale, err_msg=name)
+            np.testing.assert_allclose(
+                found[name], variable, rtol=0, atol=2e-5 * scale, err_msg=name
+            )
             assert found[name].dtype == variable.dtype
 
 
@@ -87,14 +101,28 @@ def test_two_processes(alone, tmp_path):
 
 
 def on_eight_devices(folder, *arguments):
-    finish(run([SCRIPT, str(folder), *arguments], {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}))
+    finish(
+        run(
+            [SCRIPT, str(folder), *arguments],
+            {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
+        )
+    )
     return folder
 
 
 def run(arguments, environment):
-    """A process without the flags of these tests, by which draws are not the same bit for bit in every program."""
-    environment = {**os.environ, "XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0", **environment}
-    return subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE, text=True, env=environment)
+    """A process without the flags of these tests, by which draws are not the same bit for bit in
+    every program.
+    """
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": "",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "0",
+        **environment,
+    }
+    return subprocess.Popen(
+        [sys.executable, *arguments], stderr=subprocess.PIPE, text=True, env=environment
+    )
 
 
 def finish(process):

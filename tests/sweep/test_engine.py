@@ -37,7 +37,9 @@ def _all_at_once():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("plan", "chunk"), [("exact", 3), ("padded", 1), ("padded", 3), ("padded", 100), ("auto", 4)])
+@pytest.mark.parametrize(
+    ("plan", "chunk"), [("exact", 3), ("padded", 1), ("padded", 3), ("padded", 100), ("auto", 4)]
+)
 def test_plans_and_chunks_give_the_same_dataset(plan, chunk, monkeypatch):
     # Compilation so cheap that "auto" pads some widths and not others.
     monkeypatch.setattr("specjax.sweep.cost._RATES", {"cpu": (2e11, 1.6e12, 5e-9)})
@@ -82,10 +84,15 @@ def test_matches_a_plain_loop_over_seeds_and_widths():
 
 @pytest.mark.integration
 def test_draws_are_the_same_bit_for_bit(optimized_environment):
-    # In a process of its own: what compiles quickly for tests rounds draws otherwise in one program than in another.
+    # In a process of its own: what compiles quickly for tests rounds draws otherwise in one program
+    #     than in another.
     script = Path(__file__).with_name("bit_for_bit.py")
     process = subprocess.run(
-        [sys.executable, script], env=optimized_environment, capture_output=True, text=True, check=False
+        [sys.executable, script],
+        env=optimized_environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert process.stdout.strip() == str(4 * 3 * 5), process.stderr
 
@@ -100,7 +107,9 @@ def test_more_seeds_leave_earlier_ones_as_they_were():
 
 @pytest.mark.integration
 def test_widths_are_coupled():
-    """For one seed the narrow draw is a block of the wide one, so their sums of squares are ordered; independent ones are not."""
+    """For one seed the narrow draw is a block of the wide one, so their sums of squares are
+    ordered; independent ones are not.
+    """
 
     def norm(key, d):
         return {"norm": jnp.sum(sizes.normal(key, (d, 4)) ** 2)}
@@ -118,7 +127,8 @@ def test_measure_is_traced_once_for_each_size_however_many_chunks():
         return overlap(key, d)
 
     run(counted, {"d": widths(2, 3, 4)}, seeds=9, key=KEY, plan="padded", chunk=2)
-    # The largest and the smallest width exactly, to compare their shapes; the latter is compared with the one bucket by its values too.
+    # The largest and the smallest width exactly, to compare their shapes; the latter is compared
+    # with the one bucket by its values too.
     assert [d for d in traces if isinstance(d, int)] == [4, 2]
     (padded,) = [d for d in traces if isinstance(d, sizes.Size)]
     assert padded.padded == 4
@@ -130,14 +140,21 @@ def test_measure_is_traced_once_for_each_size_however_many_chunks():
 
 @pytest.mark.integration
 def test_product_of_widths_and_values_in_the_order_of_over():
-    over = {"m": widths(2, 4, 3), "lr": values(0.5, 2.0), "n": widths(5, 1), "power": values(0, 1, 2)}
+    over = {
+        "m": widths(2, 4, 3),
+        "lr": values(0.5, 2.0),
+        "n": widths(5, 1),
+        "power": values(0, 1, 2),
+    }
     data = run(scaled_product, over, seeds=4, key=KEY, plan="padded")
     assert data["y"].dims == ("m", "lr", "n", "power", "seed")
     assert data["y"].shape == (3, 2, 2, 3, 4)
     assert data["m"].values.tolist() == [2, 4, 3]
     for m, lr, n, power in ((2, 0.5, 5, 0), (4, 2.0, 1, 2), (3, 0.5, 1, 1)):
         total = np.sum(sizes.normal(jax.random.fold_in(KEY, 3), (m, n)), dtype=float)
-        np.testing.assert_allclose(data["y"].sel(m=m, lr=lr, n=n, power=power, seed=3), lr**power * total, rtol=1e-5)
+        np.testing.assert_allclose(
+            data["y"].sel(m=m, lr=lr, n=n, power=power, seed=3), lr**power * total, rtol=1e-5
+        )
 
 
 @pytest.mark.filterwarnings("ignore::specjax.sweep.EqualSeedsWarning")
@@ -191,7 +208,9 @@ def test_half_precision_outputs_are_stored_as_float32():
 
 @pytest.mark.integration
 def test_attributes_say_how_the_data_were_made():
-    data = run(overlap, {"d": widths(8, 2, 4)}, seeds=6, key=jax.random.key(3), plan="padded", chunk=4)
+    data = run(
+        overlap, {"d": widths(8, 2, 4)}, seeds=6, key=jax.random.key(3), plan="padded", chunk=4
+    )
     attrs = data.attrs
     assert attrs["jax_version"] == jax.__version__
     assert attrs["numpy_version"] == np.__version__
@@ -202,7 +221,9 @@ def test_attributes_say_how_the_data_were_made():
     assert (row["label"], row["points"], row["seeds"]) == ("d=2,4,8", 3, 6)
     assert 1 <= row["chunk"] <= 4
     assert row["bytes"] > 0
-    again = jax.random.wrap_key_data(jnp.asarray(json.loads(attrs["key"]), jnp.uint32), impl=attrs["key_impl"])
+    again = jax.random.wrap_key_data(
+        jnp.asarray(json.loads(attrs["key"]), jnp.uint32), impl=attrs["key_impl"]
+    )
     assert jnp.array_equal(jax.random.bits(again), jax.random.bits(jax.random.key(3)))
     assert attrs["compile_seconds"] > 0
     assert attrs["run_seconds"] > 0
@@ -234,7 +255,13 @@ def test_progress_bar_counts_seeds_and_is_silent_off_a_terminal(capfd):
 def test_groups_of_seeds_give_what_each_seed_gives(size, groups):
     seeds = jnp.arange(7, 7 + 12, dtype=jnp.uint32)
     number = jnp.asarray(groups, jnp.int32)
-    found = in_groups(lambda by, s: {"a": by * s * jnp.arange(3, dtype=s.dtype)}, (np.uint32(2),), seeds, size, number)
+    found = in_groups(
+        lambda by, s: {"a": by * s * jnp.arange(3, dtype=s.dtype)},
+        (np.uint32(2),),
+        seeds,
+        size,
+        number,
+    )
     expected = 2 * np.arange(7, 7 + 12)[:, None] * np.arange(3)
     np.testing.assert_array_equal(found["a"][: size * groups], expected[: size * groups])
     assert (found["a"][size * groups :] == 0).all()
@@ -254,19 +281,24 @@ def measure(key, n):
         results[str(layer)] = jnp.sum(u @ vt) + jnp.sum((v * w) @ v.T)
     return results
 
-sweep.run(measure, {"n": sweep.widths(4, 8, 16, 32, 64)}, seeds=50, key=jax.random.key(0), plan="padded", check_padding=False)
+over = {"n": sweep.widths(4, 8, 16, 32, 64)}
+key = jax.random.key(0)
+sweep.run(measure, over, seeds=50, key=key, plan="padded", check_padding=False)
 print("done")
 """
 
 
 def users(**settings):
-    """The environment of a user's process, without what these tests set to keep decompositions apart."""
+    """The environment of a user's process, without what these tests set to keep decompositions
+    apart.
+    """
     return {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "PJRT_NPROC")} | settings
 
 
 @pytest.mark.integration
 def test_several_decompositions_in_one_program_do_not_deadlock():
-    # In a process of its own, so that the deadlock of jaxlib 0.10.1 would cost this test and not the run.
+    # In a process of its own, so that the deadlock of jaxlib 0.10.1 would cost this test and not
+    # the run.
     process = subprocess.run(
         [sys.executable, "-c", _DECOMPOSITIONS],
         env=users(),
@@ -282,17 +314,27 @@ def one_block(key, n):
     return {"sum": jnp.sum(sizes.normal(key, (n, n)))}
 
 
-@pytest.mark.parametrize(("plan", "buckets"), [("exact", ["n=3", "n=5", "n=40"]), ("padded", ["n=3,5,40"])])
+@pytest.mark.parametrize(
+    ("plan", "buckets"), [("exact", ["n=3", "n=5", "n=40"]), ("padded", ["n=3,5,40"])]
+)
 def test_explain_has_a_row_for_every_program(plan, buckets):
-    data = run(one_block, {"n": widths(3, 5, 40)}, seeds=7, key=KEY, plan=plan, chunk=4, progress=False)
+    data = run(
+        one_block, {"n": widths(3, 5, 40)}, seeds=7, key=KEY, plan=plan, chunk=4, progress=False
+    )
     title, header, *rows, total = explain(data).splitlines()
     assert title.startswith(f"plan {plan!r} on 1 cpu device(s), memory ")
-    found = [dict(zip(re.split(r"\s{2,}", header), re.split(r"\s{2,}", row), strict=True)) for row in rows]
+    found = [
+        dict(zip(re.split(r"\s{2,}", header), re.split(r"\s{2,}", row), strict=True))
+        for row in rows
+    ]
     assert [row["bucket"] for row in found] == buckets
-    assert [(row["points"], row["seeds"], row["chunk"]) for row in found] == [(str(3 // len(rows)), "7", "4")] * len(
-        rows
-    )
+    assert [(row["points"], row["seeds"], row["chunk"]) for row in found] == [
+        (str(3 // len(rows)), "7", "4")
+    ] * len(rows)
     for verb, column in (("compiled", "compile s"), ("ran", "run s")):
         seconds = float(re.search(rf"{verb} in ([\d.]+) s", total)[1])
         # Each number is rounded to 0.01.
-        assert abs(seconds - sum(float(row[column]) for row in found)) <= 0.005 * (len(rows) + 1) + 1e-9
+        assert (
+            abs(seconds - sum(float(row[column]) for row in found))
+            <= 0.005 * (len(rows) + 1) + 1e-9
+        )

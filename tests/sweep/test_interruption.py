@@ -1,4 +1,6 @@
-"""A sweep that is killed or interrupted continues from its blocks and ends with the dataset of one that was not, bit for bit."""
+"""A sweep that is killed or interrupted continues from its blocks and ends with the dataset of one
+that was not, bit for bit.
+"""
 
 import os
 import random
@@ -26,7 +28,9 @@ KEY = jax.random.key(5)
 
 def start(store, result, cache):
     environment = {**os.environ, "SPECJAX_COMPILATION_CACHE": str(cache)}
-    return subprocess.Popen([sys.executable, SCRIPT, str(store), str(result)], env=environment, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, SCRIPT, str(store), str(result)], env=environment, stderr=subprocess.PIPE
+    )
 
 
 def blocks(store):
@@ -34,7 +38,9 @@ def blocks(store):
 
 
 def kill_and_continue(tmp_path, kills, seed):
-    """Kills the process `kills` times, each time some blocks later than before and a random moment after that, then lets it end."""
+    """Kills the process `kills` times, each time some blocks later than before and a random moment
+    after that, then lets it end.
+    """
     chance = random.Random(seed)
     whole, store = tmp_path / "whole", tmp_path / "store"
     began = time.monotonic()
@@ -49,8 +55,11 @@ def kill_and_continue(tmp_path, kills, seed):
     killed = 0
     for i in range(kills):
         process = start(store, tmp_path / "never.nc", tmp_path / "cache")
-        # Every fourth moment is before the first new block: while it starts, or makes or reads the store.
-        enough = len(blocks(store)) + (0 if i % 4 == 0 else chance.randrange(1, max(total // kills, 2)))
+        # Every fourth moment is before the first new block: while it starts, or makes or reads the
+        # store.
+        enough = len(blocks(store)) + (
+            0 if i % 4 == 0 else chance.randrange(1, max(total // kills, 2))
+        )
         while len(blocks(store)) < enough and process.poll() is None:
             time.sleep(0.001)
         time.sleep(chance.uniform(0, starting if i % 4 == 0 else 0.02))
@@ -62,7 +71,9 @@ def kill_and_continue(tmp_path, kills, seed):
     process = start(store, tmp_path / "continued.nc", tmp_path / "cache")
     _, error = process.communicate(timeout=400)
     assert process.returncode == 0, error.decode()
-    assert before < len(blocks(store)) == total  # it had something left to do, and computed no block twice
+    assert (
+        before < len(blocks(store)) == total
+    )  # it had something left to do, and computed no block twice
     assert_identical(load(tmp_path / "continued.nc"), load(tmp_path / "whole.nc"))
     whole = load(tmp_path / "whole.nc")
     assert_identical(sweep.open_store(store).load(), whole.drop_vars("failed"))
@@ -116,7 +127,9 @@ OVER = {"d": sweep.widths(3, 6)}
 
 
 def run(store, seeds=20, key=KEY, **options):
-    return sweep.run(overlap, OVER, seeds=seeds, key=key, plan="exact", chunk=4, store=store, **options)
+    return sweep.run(
+        overlap, OVER, seeds=seeds, key=key, plan="exact", chunk=4, store=store, **options
+    )
 
 
 def test_ctrl_c_keeps_the_blocks_and_says_how_to_go_on(interrupted):
@@ -191,7 +204,10 @@ def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
             key=KEY,
             store=store,
         )
-    with jax.enable_x64(True), pytest.raises(ValueError, match='dtype is "float32" there and "float64" here'):
+    with (
+        jax.enable_x64(True),
+        pytest.raises(ValueError, match='dtype is "float32" there and "float64" here'),
+    ):
         run(store)
 
 
@@ -207,7 +223,8 @@ def test_a_damaged_block_is_computed_again_to_the_same_bits(tmp_path, monkeypatc
     file.write_bytes(content)
     before = {path: path.stat().st_mtime_ns for path in store.glob("bucket*")}
     with pytest.warns(
-        sweep.DamagedBlocksWarning, match=r"^1 of the blocks in .* are damaged and computed again: bucket1.*\.$"
+        sweep.DamagedBlocksWarning,
+        match=r"^1 of the blocks in .* are damaged and computed again: bucket1.*\.$",
     ):
         found = run(store, reduce=reduce)
     assert_identical(found, expected)
@@ -230,17 +247,31 @@ def test_a_store_opens_as_the_dataset_of_the_call(tmp_path):
         expected = sweep.run(measure, over, seeds=seeds, store=store, **options).drop_vars("failed")
         found = sweep.open_store(store)
         assert found.attrs["key"] == "[0, 5]"
-        xr.testing.assert_identical(found.load().drop_attrs(deep=False), expected.drop_attrs(deep=False))
-    moments = sweep.run(overlap, OVER, seeds=200, key=KEY, reduce="moments", store=tmp_path / "moments")
+        xr.testing.assert_identical(
+            found.load().drop_attrs(deep=False), expected.drop_attrs(deep=False)
+        )
+    moments = sweep.run(
+        overlap, OVER, seeds=200, key=KEY, reduce="moments", store=tmp_path / "moments"
+    )
     found = sweep.open_store(tmp_path / "moments").load()
     xr.testing.assert_identical(found.drop_attrs(deep=False), moments.drop_attrs(deep=False))
 
 
 def test_stores_of_a_job_array_are_one_sweep(tmp_path):
-    """One task for each width, with a store of its own; side by side they are what one call gives, to the last bit."""
+    """One task for each width, with a store of its own; side by side they are what one call gives,
+    to the last bit.
+    """
     for width in (3, 6):
         over = {"d": sweep.widths(width)}
-        sweep.run(overlap, over, seeds=20, key=KEY, plan="exact", chunk=4, store=tmp_path / "array" / str(width))
+        sweep.run(
+            overlap,
+            over,
+            seeds=20,
+            key=KEY,
+            plan="exact",
+            chunk=4,
+            store=tmp_path / "array" / str(width),
+        )
     parts = [sweep.open_store(tmp_path / "array" / str(width)) for width in (3, 6)]
     merged = xr.concat(parts, "d")
     whole = run(None).drop_vars("failed")
@@ -256,7 +287,12 @@ def test_a_changed_line_that_only_narrow_widths_run_is_another_measurement(tmp_p
     def changed(factor, seeds):
         over = {"d": sweep.widths(4, 16)}
         return sweep.run(
-            partial(measure, factor=factor), over, seeds=seeds, key=KEY, plan="exact", store=tmp_path / "s"
+            partial(measure, factor=factor),
+            over,
+            seeds=seeds,
+            key=KEY,
+            plan="exact",
+            store=tmp_path / "s",
         )
 
     changed(1.0, 5)
@@ -270,7 +306,8 @@ def test_a_store_of_other_axes_is_refused_whatever_its_plan(tmp_path):
     over = {"d": sweep.widths(2, 3, 4, 6)}
     sweep.run(overlap, over, seeds=4, key=KEY, plan="exact", store=tmp_path / "store")
     with pytest.raises(
-        ValueError, match=r"over.d.d.points\.0 is 2 there and 3 here; over.d.d.points\.1 is 3 there and 6 here"
+        ValueError,
+        match=r"over.d.d.points\.0 is 2 there and 3 here; over.d.d.points\.1 is 3 there and 6 here",
     ):
         run(tmp_path / "store", seeds=4)
 
@@ -280,15 +317,25 @@ def test_a_callback_does_not_keep_a_store_from_being_continued(tmp_path):
 
     def measure(key, d):
         x = sizes.normal(key, (d,)).sum()
-        return {"a": jax.pure_callback(np.asarray, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")}
+        return {
+            "a": jax.pure_callback(
+                np.asarray, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential"
+            )
+        }
 
     for seeds in (3, 5):
-        data = sweep.run(measure, OVER, seeds=seeds, key=KEY, plan="exact", store=tmp_path / "store")
-    np.testing.assert_array_equal(data["a"], sweep.run(measure, OVER, seeds=5, key=KEY, plan="exact")["a"])
+        data = sweep.run(
+            measure, OVER, seeds=seeds, key=KEY, plan="exact", store=tmp_path / "store"
+        )
+    np.testing.assert_array_equal(
+        data["a"], sweep.run(measure, OVER, seeds=5, key=KEY, plan="exact")["a"]
+    )
 
 
 def test_axes_in_another_order_are_another_sweep(tmp_path):
-    """Refused before anything is written, where they name one store, and two stores where each sweep has its own."""
+    """Refused before anything is written, where they name one store, and two stores where each
+    sweep has its own.
+    """
 
     def measure(key, d, lr):
         return {"y": lr * overlap(key, d)["overlap"]}
@@ -298,10 +345,16 @@ def test_axes_in_another_order_are_another_sweep(tmp_path):
     options = {"seeds": 4, "key": KEY, "plan": "exact"}
     first = sweep.run(measure, over, **options, store=tmp_path / "store")
     before = {file: file.read_bytes() for file in (tmp_path / "store").iterdir()}
-    with pytest.raises(ValueError, match="the order of over is d, lr there and lr, d here; choose another path"):
+    with pytest.raises(
+        ValueError, match="the order of over is d, lr there and lr, d here; choose another path"
+    ):
         sweep.run(measure, turned, **options, store=tmp_path / "store")
     assert {file: file.read_bytes() for file in (tmp_path / "store").iterdir()} == before
     with keeping.under(tmp_path / "kept"):
         for asked in (over, turned):
-            assert sweep.run(measure, asked, **options)["y"].transpose(*first["y"].dims).equals(first["y"])
+            assert (
+                sweep.run(measure, asked, **options)["y"]
+                .transpose(*first["y"].dims)
+                .equals(first["y"])
+            )
     assert len(list((tmp_path / "kept").iterdir())) == 2

@@ -49,7 +49,11 @@ def test_every_sweep_has_a_store_and_the_same_sweep_the_same(tmp_path, written):
         again = run()
     assert written == []
     for name, variable in run().variables.items():
-        assert first[name].values.tobytes() == again[name].values.tobytes() == variable.values.tobytes()
+        assert (
+            first[name].values.tobytes()
+            == again[name].values.tobytes()
+            == variable.values.tobytes()
+        )
 
 
 @pytest.mark.integration
@@ -80,11 +84,17 @@ def test_the_folder_is_the_innermost_and_ends_with_its_block(tmp_path):
             raise KeyboardInterrupt
         assert keeping.folder() == tmp_path / "a"
     assert keeping.folder() is None
-    with pytest.raises(ValueError, match=r"There is no folder to keep anything in; call this in `with keeping.under"):
+    with pytest.raises(
+        ValueError,
+        match=r"There is no folder to keep anything in; call this in `with keeping.under",
+    ):
         keeping.place("x")
 
 
 def test_a_folder_that_cannot_be_made_is_refused_in_a_sentence(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with keeping.under(tmp_path / "file" / "below"), pytest.raises(ValueError, match="below cannot be made"):
+    with (
+        keeping.under(tmp_path / "file" / "below"),
+        pytest.raises(ValueError, match="below cannot be made"),
+    ):
         run()

@@ -11,7 +11,12 @@ from specjax import sweep
 @pytest.fixture(scope="module")
 def data():
     def measure(key, x):
-        shapes = {"loss": x * jnp.arange(6.0).reshape(2, 3), "rate": x * jnp.ones(2), "curve": jnp.ones(4), "mean": x}
+        shapes = {
+            "loss": x * jnp.arange(6.0).reshape(2, 3),
+            "rate": x * jnp.ones(2),
+            "curve": jnp.ones(4),
+            "mean": x,
+        }
         return shapes | {"noise": jax.random.normal(key)}
 
     return sweep.run(measure, {"x": sweep.values(1.0, 2.0)}, seeds=2, key=jax.random.key(0))
@@ -19,19 +24,29 @@ def data():
 
 def test_axes_of_all_outputs_in_their_order_or_of_some_have_names_and_labels(data):
     named = sweep.labelled(
-        data, "optimizer", "step", outputs=["loss", "rate"], optimizer=["adam", "muon"], step=[0, 5, 9]
+        data,
+        "optimizer",
+        "step",
+        outputs=["loss", "rate"],
+        optimizer=["adam", "muon"],
+        step=[0, 5, 9],
     )
     assert named["loss"].dims == ("x", "seed", "optimizer", "step")
     assert named["rate"].dims == ("x", "seed", "optimizer")
     assert named["curve"].dims == ("x", "seed", "curve_dim_0")
-    np.testing.assert_array_equal(named["loss"].sel(x=2.0, optimizer="muon", step=[0, 9]), [[6.0, 10.0]] * 2)
+    np.testing.assert_array_equal(
+        named["loss"].sel(x=2.0, optimizer="muon", step=[0, 9]), [[6.0, 10.0]] * 2
+    )
     alone = sweep.labelled(data[["loss", "rate", "mean"]], "optimizer", x=["one", "two"])
     assert alone["loss"].dims == ("x", "seed", "optimizer", "loss_dim_1")
     assert alone["x"].values.tolist() == ["one", "two"]
 
 
 def test_a_name_for_no_axis_and_labels_that_do_not_fit_are_refused(data):
-    with pytest.raises(ValueError, match="No output has an axis of its own for the name 'layer'; give a name to each"):
+    with pytest.raises(
+        ValueError,
+        match="No output has an axis of its own for the name 'layer'; give a name to each",
+    ):
         sweep.labelled(data, "optimizer", "step", "layer", outputs=["loss"])
     with pytest.raises(ValueError, match="Along a dimension 'method' nothing could be selected"):
         sweep.labelled(data, "method", outputs=["rate"])

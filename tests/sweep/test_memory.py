@@ -1,4 +1,6 @@
-"""Memory is a budget: chunks are cut to fit it, and streamed moments need the same of it for any number of seeds."""
+"""Memory is a budget: chunks are cut to fit it, and streamed moments need the same of it for any
+number of seeds.
+"""
 
 import json
 import subprocess
@@ -25,7 +27,14 @@ def gram(key, d):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("4GiB", 4 * 2**30), ("500MB", 500_000_000), ("1.5 KiB", 1536), ("7B", 7), (12345, 12345), ("2 TiB", 2**41)],
+    [
+        ("4GiB", 4 * 2**30),
+        ("500MB", 500_000_000),
+        ("1.5 KiB", 1536),
+        ("7B", 7),
+        (12345, 12345),
+        ("2 TiB", 2**41),
+    ],
 )
 def test_sizes_are_parsed(text, expected):
     assert memory.parse(text) == expected
@@ -38,13 +47,20 @@ def test_wrong_sizes_are_refused(wrong):
 
 
 def test_bytes_are_described():
-    assert [memory.described(n) for n in (512, 1536, 5 * 2**30, 3 * 2**40)] == ["512 B", "1.5 KiB", "5 GiB", "3 TiB"]
+    assert [memory.described(n) for n in (512, 1536, 5 * 2**30, 3 * 2**40)] == [
+        "512 B",
+        "1.5 KiB",
+        "5 GiB",
+        "3 TiB",
+    ]
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("estimated", [1e9, 1.0])
 def test_seeds_at_a_time_are_cut_until_xla_says_that_they_fit(monkeypatch, estimated):
-    """However little the estimate says that a seed needs, the program compiled last fits twice, as two calls may run at a time."""
+    """However little the estimate says that a seed needs, the program compiled last fits twice, as
+    two calls may run at a time.
+    """
     peak = cost.peak_bytes
     monkeypatch.setattr(cost, "peak_bytes", lambda jaxpr: min(peak(jaxpr), estimated))
     budget = 3 * 2**20
@@ -68,20 +84,27 @@ def test_calls_are_cut_until_their_results_fit():
 
 
 def test_one_seed_that_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match=r"bucket d=64,128 needs .* for one seed .* more than the 97.7 KiB of memory"):
+    with pytest.raises(
+        ValueError,
+        match=r"bucket d=64,128 needs .* for one seed .* more than the 97.7 KiB of memory",
+    ):
         run(gram, OVER, seeds=3, key=KEY, plan="padded", memory="100KB")
 
 
 def test_a_result_larger_than_the_host_is_refused_before_it_is_made(monkeypatch):
     monkeypatch.setattr("specjax.sweep.memory.host_memory", lambda: 1000)
-    with pytest.raises(ValueError, match=r"The result takes 50.8 KiB, more than this host's 1e\+03 B"):
+    with pytest.raises(
+        ValueError, match=r"The result takes 50.8 KiB, more than this host's 1e\+03 B"
+    ):
         run(overlap, {"d": widths(3)}, seeds=1000, key=KEY, memory="1GB")
 
 
 @pytest.mark.integration
 def test_moments_are_those_of_the_seeds():
     every = run(overlap, {"d": widths(3, 9)}, seeds=130, key=KEY, plan="padded")
-    data = run(overlap, {"d": widths(3, 9)}, seeds=130, key=KEY, plan="padded", reduce="moments", chunk=2)
+    data = run(
+        overlap, {"d": widths(3, 9)}, seeds=130, key=KEY, plan="padded", reduce="moments", chunk=2
+    )
     assert data["gram"].dims == data["gram.min"].dims == ("d", "batch", "gram_dim_0", "gram_dim_1")
     assert data.sizes["batch"] == 64
     assert set(np.unique(data["count"])) == {2, 3}  # 130 seeds in 64 batches of nearly equal size
@@ -131,7 +154,8 @@ def measure(key, d):
 
 # The few first: the peak never falls.
 for seeds in map(int, sys.argv[1:]):
-    data = sweep.run(measure, {"d": sweep.widths(1, 2)}, seeds=seeds, key=jax.random.key(0), reduce="moments")
+    over = {"d": sweep.widths(1, 2)}
+    data = sweep.run(measure, over, seeds=seeds, key=jax.random.key(0), reduce="moments")
     total = sweep.total(data)
     assert (total["count"] == seeds).all()
     assert abs(total["x"].isel(d=1).values * seeds ** 0.5).max() < 5  # means of standard normals
@@ -144,7 +168,10 @@ def test_ten_million_seeds_take_the_memory_of_ten_thousand():
     """Kept, they would take 72 bytes each; peak resident memory of a process of its own, in kB."""
     seeds = 10_000_000
     done = subprocess.run(
-        [sys.executable, "-c", _PEAK, "10000", str(seeds)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _PEAK, "10000", str(seeds)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     few, many = map(int, done.stdout.split())
     assert many - few < 100_000 < 72 * seeds / 1000 / 2

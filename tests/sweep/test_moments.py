@@ -1,4 +1,6 @@
-"""Moments, means and standard errors over seeds are those of float64 numpy, however they are cut, and hide nothing."""
+"""Moments, means and standard errors over seeds are those of float64 numpy, however they are cut,
+and hide nothing.
+"""
 
 from functools import reduce
 
@@ -28,7 +30,9 @@ def test_mean_and_stderr_are_those_of_float64():
 
 def test_datasets_keep_their_names_and_lose_the_flag():
     data = _data()
-    mean, stderr = mean_and_stderr(xr.Dataset({"y": data, "failed": data > 0}, attrs={"plan": "auto"}))
+    mean, stderr = mean_and_stderr(
+        xr.Dataset({"y": data, "failed": data > 0}, attrs={"plan": "auto"})
+    )
     assert list(mean) == list(stderr) == ["y"]
     np.testing.assert_array_equal(stderr["y"], mean_and_stderr(data)[1])
     assert mean.attrs == stderr.attrs == {"plan": "auto"}
@@ -115,7 +119,9 @@ def test_moments_keep_the_spread_about_a_large_offset():
 def _batches(y, size):
     """`y` of shape (3, seeds) as a dataset of moments, batches of `size` seeds."""
     parts = [moments_of(y[:, i : i + size], axis=1) for i in range(0, y.shape[1], size)]
-    count, mean, m2, least, greatest = (np.stack(field, axis=1) for field in zip(*parts, strict=True))
+    count, mean, m2, least, greatest = (
+        np.stack(field, axis=1) for field in zip(*parts, strict=True)
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         variables = {
             "y": np.where(count > 0, mean, np.nan),
@@ -124,7 +130,9 @@ def _batches(y, size):
             "y.max": greatest,
             "count": count,
         }
-    data = xr.Dataset({name: (("d", "batch"), value) for name, value in variables.items()}, {"d": [4, 8, 16]})
+    data = xr.Dataset(
+        {name: (("d", "batch"), value) for name, value in variables.items()}, {"d": [4, 8, 16]}
+    )
     data["y"].attrs["units"] = "m"
     return data.assign_attrs(plan="auto")
 
@@ -135,11 +143,15 @@ def test_total_is_the_moments_of_all_seeds():
     whole = total(_batches(y, 10))
     assert set(whole) == {"y", "y.variance", "y.min", "y.max", "y.stderr", "count"}
     assert whole["y"].dims == ("d",)
-    assert (whole.attrs, whole["y"].attrs, whole["y.stderr"].attrs) == ({"plan": "auto"},) + ({"units": "m"},) * 2
+    assert (whole.attrs, whole["y"].attrs, whole["y.stderr"].attrs) == ({"plan": "auto"},) + (
+        {"units": "m"},
+    ) * 2
     assert whole["count"].values.tolist() == [70, 42, 70]
     np.testing.assert_allclose(whole["y"], np.nanmean(y, axis=1), rtol=1e-15)
     np.testing.assert_allclose(whole["y.variance"], np.nanvar(y, axis=1, ddof=1), rtol=1e-9)
-    np.testing.assert_allclose(whole["y.stderr"] ** 2, np.nanvar(y, axis=1, ddof=1) / [70, 42, 70], rtol=1e-9)
+    np.testing.assert_allclose(
+        whole["y.stderr"] ** 2, np.nanvar(y, axis=1, ddof=1) / [70, 42, 70], rtol=1e-9
+    )
     np.testing.assert_array_equal(whole["y.min"], np.nanmin(y, axis=1))
     np.testing.assert_array_equal(whole["y.max"], np.nanmax(y, axis=1))
 
@@ -158,14 +170,23 @@ def test_total_of_no_seed_and_of_one():
 def test_total_of_outputs_with_their_own_dimensions():
     y = np.random.default_rng(5).normal(size=(3, 20, 2))
     one, other = (_batches(y[..., i], 5) for i in range(2))
-    joined = xr.concat([one.drop_vars("count"), other.drop_vars("count")], "y_dim_0").assign(count=one["count"])
+    joined = xr.concat([one.drop_vars("count"), other.drop_vars("count")], "y_dim_0").assign(
+        count=one["count"]
+    )
     np.testing.assert_allclose(total(joined)["y"].transpose("d", ...), y.mean(axis=1), rtol=1e-13)
-    np.testing.assert_allclose(total(joined)["y.stderr"].sel(y_dim_0=1), total(other)["y.stderr"], rtol=1e-13)
+    np.testing.assert_allclose(
+        total(joined)["y.stderr"].sel(y_dim_0=1), total(other)["y.stderr"], rtol=1e-13
+    )
 
 
 def test_total_refuses_what_holds_no_moments():
     data = _batches(np.ones((3, 20)), 5)
-    for lacking in (data.drop_vars("count"), data.drop_vars("y.min"), data[["count"]], data.isel(batch=0)):
+    for lacking in (
+        data.drop_vars("count"),
+        data.drop_vars("y.min"),
+        data[["count"]],
+        data.isel(batch=0),
+    ):
         with pytest.raises(ValueError, match=r"total needs .*reduce='moments'"):
             total(lacking)
 
@@ -183,7 +204,10 @@ def test_mean_and_stderr_where_each_width_has_its_own_seeds():
     y = np.random.default_rng(7).normal(size=(3, 400))
     y[1, 100:], y[2, 30:] = np.nan, np.nan
     data = xr.DataArray(
-        y, dims=("d", "seed"), coords={"seed": np.arange(400), "seeds": ("d", [400, 100, 30])}, name="y"
+        y,
+        dims=("d", "seed"),
+        coords={"seed": np.arange(400), "seeds": ("d", [400, 100, 30])},
+        name="y",
     )
     mean, stderr = mean_and_stderr(data)
     for i, n in enumerate([400, 100, 30]):
@@ -194,6 +218,10 @@ def test_mean_and_stderr_where_each_width_has_its_own_seeds():
     with pytest.raises(ValueError, match="at least 2 entries along 'seed', got 1"):
         mean_and_stderr(data[:, 29:])
     data[1, 7] = np.nan
-    assert np.isfinite(mean_and_stderr(xr.Dataset({"y": data}))[1]["y"]).values.tolist() == [True, False, True]
+    assert np.isfinite(mean_and_stderr(xr.Dataset({"y": data}))[1]["y"]).values.tolist() == [
+        True,
+        False,
+        True,
+    ]
     with pytest.raises(ValueError, match="'seeds' needs one positive integer"):
         mean_and_stderr(data.assign_coords(seeds=("d", [400.0, 100.0, 30.0])))

@@ -1,4 +1,6 @@
-"""A measurement that depends on padding is refused, and one that only rounds in another way is not."""
+"""A measurement that depends on padding is refused, and one that only rounds in another way is
+not.
+"""
 
 # ruff: noqa: ARG001, ARG005 (a measurement is called by its argument names, whether it uses them or not)
 
@@ -39,7 +41,9 @@ def muon(key, n, options):
 @pytest.mark.integration
 def test_muon_that_scales_by_padded_widths_is_refused_with_both_values_and_passes_with_its_sizes():
     def swept(options, **arguments):
-        return run(partial(muon, options=options), {"n": widths(8, 32)}, seeds=2, key=KEY, **arguments)
+        return run(
+            partial(muon, options=options), {"n": widths(8, 32)}, seeds=2, key=KEY, **arguments
+        )
 
     with pytest.raises(
         ValueError, match=r"Padding to n=32 changes .* for seed 0: 'loss' at n=8 is .* optim.muon"
@@ -48,8 +52,12 @@ def test_muon_that_scales_by_padded_widths_is_refused_with_both_values_and_passe
     assert "'start'" not in str(refused.value)
     exact = swept(lambda n: {}, plan="exact")["loss"].values
     wrong = swept(lambda n: {}, plan="padded", check_padding=False)["loss"].values
-    by_itself, padded = (str(refused.value).split(cut)[1].split()[0] for cut in ("n=8 is ", "by itself and "))
-    np.testing.assert_allclose([float(by_itself), float(padded)], [exact[0, 0], wrong[0, 0]], rtol=1e-5)
+    by_itself, padded = (
+        str(refused.value).split(cut)[1].split()[0] for cut in ("n=8 is ", "by itself and ")
+    )
+    np.testing.assert_allclose(
+        [float(by_itself), float(padded)], [exact[0, 0], wrong[0, 0]], rtol=1e-5
+    )
     right = swept(lambda n: {"sizes": optim.Fans(n, n)}, plan="padded")["loss"].values
     np.testing.assert_allclose(right, exact, rtol=1e-3)
 
@@ -70,12 +78,18 @@ WRONG = {
 
 
 # Moments of complex numbers are refused before.
-MOMENTS = [pytest.param(name, "moments", marks=pytest.mark.integration) for name in WRONG if name != "complex"]
+MOMENTS = [
+    pytest.param(name, "moments", marks=pytest.mark.integration)
+    for name in WRONG
+    if name != "complex"
+]
 
 
 @pytest.mark.parametrize(("name", "reduce"), [*((name, None) for name in WRONG), *MOMENTS])
 def test_an_output_that_padding_changes_is_refused(name, reduce):
-    with pytest.raises(ValueError, match=r"Padding to d=16 changes .*'y' at d=4 is .* by itself and .* padded"):
+    with pytest.raises(
+        ValueError, match=r"Padding to d=16 changes .*'y' at d=4 is .* by itself and .* padded"
+    ):
         run(WRONG[name], OVER, seeds=5, key=KEY, plan="padded", reduce=reduce)
 
 
@@ -85,10 +99,17 @@ def test_the_message_names_the_point_and_every_output():
         x = sizes.normal(key, (m, n))
         return {
             "fine": jnp.sum(x),
-            "by": {"m": lr * jnp.sum(x) / x.shape[0], "n": jnp.sum(x) + jnp.where(lr > 0.15, x.shape[1], 0)},
+            "by": {
+                "m": lr * jnp.sum(x) / x.shape[0],
+                "n": jnp.sum(x) + jnp.where(lr > 0.15, x.shape[1], 0),
+            },
         }
 
-    over = {"lr": values(0.1, 0.2), "m": widths(6, 3), "k": zipped(n=widths(2, 5), d=values(1.0, 2.0))}
+    over = {
+        "lr": values(0.1, 0.2),
+        "m": widths(6, 3),
+        "k": zipped(n=widths(2, 5), d=values(1.0, 2.0)),
+    }
     with pytest.raises(ValueError, match="Padding to m=6, n=5 changes") as refused:
         run(measure, over, seeds=2, key=KEY, plan="padded")
     message = str(refused.value)
@@ -98,18 +119,26 @@ def test_the_message_names_the_point_and_every_output():
 
 
 def chaos(key, d):
-    """200 steps of x ← 4x(1-x) from a mean over the width, which may round in another way with padding.
+    """200 steps of x ← 4x(1-x) from a mean over the width, which may round in another way with
+    padding.
 
-    Where XLA adds in the same order with zeros behind, it does not: so it is moved by one unit of the last place.
+    Where XLA adds in the same order with zeros behind, it does not: so it is moved by one unit of
+    the last place.
     """
     nudge = 1 + np.finfo(np.float32).eps * (sizes.padded(d) > 4)
-    x = nudge * jnp.sum(jnp.abs(sizes.normal(key, (d, 64)))) / jnp.asarray(128 * sizes.active(d), jnp.float32)
+    x = (
+        nudge
+        * jnp.sum(jnp.abs(sizes.normal(key, (d, 64))))
+        / jnp.asarray(128 * sizes.active(d), jnp.float32)
+    )
     _, path = jax.lax.scan(lambda x, _: (4 * x * (1 - x), x), x, None, length=200)
     return {"path": path, "step": jnp.argmax(path > 0.99), "high": path[-1] > 0.5}
 
 
 def cancelled(key, d):
-    """A difference of two sums that are equal but for rounding, and what is left of an orthogonal matrix."""
+    """A difference of two sums that are equal but for rounding, and what is left of an orthogonal
+    matrix.
+    """
     x = sizes.normal(key, (d, d))
     q = jnp.linalg.qr(jnp.eye(sizes.padded(d)) + x)[0]
     left = jnp.sum(x @ x.T) - jnp.sum(jnp.sum(x, axis=0) ** 2)
@@ -127,7 +156,9 @@ def undefined(key, d):
 
 @pytest.mark.integration
 @pytest.mark.filterwarnings("ignore::specjax.sweep.FailedSeedsWarning")
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+)
 @pytest.mark.parametrize("measure", [overlap, bits, chaos, cancelled, undefined])
 def test_rounding_is_no_dependence_on_padding(measure, seed):
     """One seed, where no other can vouch that a difference is an accident."""
@@ -152,12 +183,18 @@ def differ(root):
 
 
 def test_two_axes_with_values_between_them_pass():
-    over = {"m": widths(4, 2), "lr": values(0.5, 2.0), "k": zipped(n=widths(2, 6), power=values(1, 2))}
+    over = {
+        "m": widths(4, 2),
+        "lr": values(0.5, 2.0),
+        "k": zipped(n=widths(2, 6), power=values(1, 2)),
+    }
     run(scaled_product, over, seeds=3, key=KEY, plan="padded")
 
 
 @pytest.mark.integration
-def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(tmp_path, monkeypatch):
+def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(
+    tmp_path, monkeypatch
+):
     compiled, checked = [], []
     compile_program, check = execution.compile_program, padding_check.checked
 
@@ -209,7 +246,9 @@ def test_a_refused_measurement_is_mended_in_the_same_store(tmp_path):
 
     for _ in range(2):
         found = run(mended, OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
-    np.testing.assert_array_equal(found["y"], run(mended, OVER, seeds=5, key=KEY, plan="padded")["y"])
+    np.testing.assert_array_equal(
+        found["y"], run(mended, OVER, seeds=5, key=KEY, plan="padded")["y"]
+    )
     with pytest.raises(ValueError, match="another configuration"):
         run(WRONG["mean"], OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
 
@@ -230,7 +269,9 @@ def test_last_bits_move_by_eight_units_each_entry_by_its_own_sign(dtype):
     """A product moved entry by entry: as many up as down, within 4 standard errors."""
     x = jnp.asarray(jax.random.uniform(jax.random.key(1), (4000,), minval=0.5), dtype)
     moved = np.asarray(rounding.moved(lambda x: x * x, stream(3), x)).astype(np.complex128)
-    ratio = (moved.real / np.asarray(x * x).astype(np.complex128).real - 1) / float(jnp.finfo(dtype).eps)
+    ratio = (moved.real / np.asarray(x * x).astype(np.complex128).real - 1) / float(
+        jnp.finfo(dtype).eps
+    )
     assert np.all((np.abs(ratio) > 6) & (np.abs(ratio) < 10))
     _, first = np.unique(np.asarray(x), return_index=True)  # equal numbers move the same way
     assert abs(np.mean(np.sign(ratio[first]))) < 4 / np.sqrt(len(first))
@@ -247,7 +288,12 @@ def test_what_only_moves_or_compares_is_exact_and_draws_stay_the_same():
             "signs": jax.random.rademacher(key, (1000,)),
             "rows": jax.random.categorical(key, jnp.zeros(50), shape=(100,)),
         }
-        return {"argmax": jnp.sum(x == largest), "first": jnp.sum(x == order[0]), "grad": jax.grad(jnp.max)(x), **drawn}
+        return {
+            "argmax": jnp.sum(x == largest),
+            "first": jnp.sum(x == order[0]),
+            "grad": jax.grad(jnp.max)(x),
+            **drawn,
+        }
 
     arguments = jax.random.key(2), jax.random.normal(jax.random.key(3), (64,))
     expected, moved = function(*arguments), rounding.moved(function, stream(5), *arguments)
@@ -257,7 +303,9 @@ def test_what_only_moves_or_compares_is_exact_and_draws_stay_the_same():
 
 
 def test_scans_calls_and_custom_derivatives_are_entered_and_loops_end():
-    """Each step of a scan is moved: after n steps that change nothing, by about √n times what one is."""
+    """Each step of a scan is moved: after n steps that change nothing, by about √n times what one
+    is.
+    """
 
     @jax.custom_jvp
     def same(x):
@@ -269,10 +317,14 @@ def test_scans_calls_and_custom_derivatives_are_entered_and_loops_end():
         return jax.lax.scan(lambda x, _: (jax.jit(same)(x), None), x, None, length=100)[0]
 
     x = jax.random.uniform(jax.random.key(4), (2000,), minval=1.0, maxval=2.0)
-    ratio = (np.asarray(rounding.moved(steps, stream(1), x), np.float64) / np.asarray(x) - 1) / np.finfo(np.float32).eps
+    ratio = (
+        np.asarray(rounding.moved(steps, stream(1), x), np.float64) / np.asarray(x) - 1
+    ) / np.finfo(np.float32).eps
     assert 0.5 < np.std(ratio) / (8 * np.sqrt(100)) < 2
 
     def loop(x):
-        return jax.lax.while_loop(lambda p: p[0] != p[1], lambda p: (p[0] / 2 + 1 / p[0], p[0]), (x, x + 1))[0]
+        return jax.lax.while_loop(
+            lambda p: p[0] != p[1], lambda p: (p[0] / 2 + 1 / p[0], p[0]), (x, x + 1)
+        )[0]
 
     np.testing.assert_allclose(rounding.moved(loop, stream(1), jnp.ones(())), np.sqrt(2), rtol=1e-5)

@@ -25,13 +25,17 @@ def scaling(over, exponent, at_largest):
     return Scaling(at_largest, laws)
 
 
-def model(over=OVER, exponent=2.0, compile_seconds=1.0, at_largest=0.03, lasts=False, decomposes=False):
+def model(
+    over=OVER, exponent=2.0, compile_seconds=1.0, at_largest=0.03, lasts=False, decomposes=False
+):
     time, peak = scaling(over, exponent, at_largest), scaling(over, exponent, 4e6)
     return CostModel(time, peak, peak, compile_seconds, lasts, decomposes)
 
 
 def group(over, name, seeds, costs=None, checked=False, side_by_side=1):
-    return plan.group(Grid.of(over, seeds), name, costs or model(over), checked=checked, side_by_side=side_by_side)
+    return plan.group(
+        Grid.of(over, seeds), name, costs or model(over), checked=checked, side_by_side=side_by_side
+    )
 
 
 def padding(groups, over, seeds, exponent):
@@ -53,11 +57,15 @@ def sized(groups, over, dim="n"):
 @pytest.mark.parametrize(("checked", "side_by_side"), [(False, 1), (True, 1), (True, 2)])
 @pytest.mark.parametrize("seeds", [1, 30, 70, 1000, 100_000])
 def test_auto_is_the_cheapest_of_all_partitions(seeds, checked, side_by_side):
-    """Against enumeration: each point of a group runs at the padded width, each group compiles once, and the check in half of it."""
+    """Against enumeration: each point of a group runs at the padded width, each group compiles
+    once, and the check in half of it.
+    """
 
     def total(partition):
         check = 0.5 / side_by_side if checked and len(partition) < len(POINTS) else 0.0
-        return check + sum(1.0 / side_by_side + seeds * len(g) * 0.03 * (max(g) / 1024) ** 2 for g in partition)
+        return check + sum(
+            1.0 / side_by_side + seeds * len(g) * 0.03 * (max(g) / 1024) ** 2 for g in partition
+        )
 
     chosen = sized(group(OVER, "auto", seeds, model(), checked, side_by_side), OVER)
     assert [n for g in chosen for n in g] == sorted(POINTS)
@@ -71,13 +79,19 @@ def test_two_dimensions_are_cut_together():
     costs = model(over, of, compile_seconds=0.5, at_largest=0.02)
 
     def total(ms, ns):
-        work = sum(len(g) * max(g) / 256 for g in ms) * sum(len(g) * (max(g) / 128) ** 2 for g in ns)
+        work = sum(len(g) * max(g) / 256 for g in ms) * sum(
+            len(g) * (max(g) / 128) ** 2 for g in ns
+        )
         return 0.5 * len(ms) * len(ns) + 100 * 2 * 0.02 * work
 
     groups = group(over, "auto", 100, costs)
     assert set(groups) == {"m", "n"}
-    best = min(total(ms, ns) for ms in partitions((8, 16, 64, 256)) for ns in partitions((4, 32, 128)))
-    assert total(sized(groups, over, "m"), sized(groups, over, "n")) == pytest.approx(best, rel=1e-12)
+    best = min(
+        total(ms, ns) for ms in partitions((8, 16, 64, 256)) for ns in partitions((4, 32, 128))
+    )
+    assert total(sized(groups, over, "m"), sized(groups, over, "n")) == pytest.approx(
+        best, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("seeds", [1, 30, 1000, 100_000])
@@ -91,7 +105,9 @@ def test_padding_above_a_third_is_paid_for_by_compile_time(seeds):
 
 def test_padding_counts_the_work_of_padded_points():
     groups = group(OVER, "padded", 5)
-    assert padding(groups, OVER, 5, 1.5) == pytest.approx(7 * 1024**1.5 / sum(n**1.5 for n in POINTS))
+    assert padding(groups, OVER, 5, 1.5) == pytest.approx(
+        7 * 1024**1.5 / sum(n**1.5 for n in POINTS)
+    )
     assert padding(group(OVER, "exact", 5), OVER, 5, 1.5) == 1
 
 
@@ -130,7 +146,10 @@ def test_a_piece_of_a_piece_knows_where_it_lies_and_what_its_program_takes():
     one = some.at({"k": (1,)})
     assert (some.shape, some.places, some.axes) == ((3, 2), [[1, 2, 0], [0, 1]], ("k", "lr"))
     assert (one.shape, one.places, one.axes) == ((1, 2), [[2], [0, 1]], ("lr",))
-    assert {name: a.tolist() for name, a in some.coordinates["k"].items()} == {"n": [16, 32, 64], "power": [2, 3, 1]}
+    assert {name: a.tolist() for name, a in some.coordinates["k"].items()} == {
+        "n": [16, 32, 64],
+        "power": [2, 3, 1],
+    }
     assert {name: a.tolist() for name, a in one.coordinates["k"].items()} == {"power": 3}
     assert some.point({"k": {"n": 16, "power": 2}, "lr": {"lr": 2.0}}) == {
         "n": sizes.Size(64, 16),
@@ -150,7 +169,8 @@ def test_groups_of_seeds_keep_the_working_set():
     def seeds(bucket, platform="cpu", budget=2**34, **costs):
         return vmapped(bucket, model(over, **costs), platform, budget, 1)
 
-    # 4 MB alive at the largest width for each of the two values of lr: 1 seed in 8 MiB; at the smallest a 4096th of that.
+    # 4 MB alive at the largest width for each of the two values of lr: 1 seed in 8 MiB; at the
+    # smallest a 4096th of that.
     assert seeds(largest) == 1
     nearly = 0.99  # as many as make groups of one size
     for bound, found in (
@@ -171,7 +191,10 @@ def test_what_may_last_has_several_groups_where_they_are_no_less_efficient(calls
 
     def groups(seeds, lasts):
         grid = Grid.of({"n": values(1.0)}, seeds)
-        return -(-seeds // vmapped(grid, CostModel(costs, costs, costs, 1.0, lasts, False), "cpu", 2**34, calls))
+        return -(
+            -seeds
+            // vmapped(grid, CostModel(costs, costs, costs, 1.0, lasts, False), "cpu", 2**34, calls)
+        )
 
     assert groups(64 * calls, True) == calls
     assert groups(128 * calls, True) == 2 * calls
@@ -218,7 +241,9 @@ def test_cheapest_cut_with_arbitrary_costs():
     points = tuple(range(7))
     costs = {(i, j): float(rng.random()) for j in range(1, 8) for i in range(j)}
     best = min(sum(costs[g[0], g[-1] + 1] for g in partition) for partition in partitions(points))
-    assert sum(costs[g[0], g[-1] + 1] for g in cheapest_cut(points, costs)) == pytest.approx(best, rel=1e-12)
+    assert sum(costs[g[0], g[-1] + 1] for g in cheapest_cut(points, costs)) == pytest.approx(
+        best, rel=1e-12
+    )
 
 
 def _traced(function, *arguments):
@@ -231,7 +256,9 @@ def until(step, w):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """A function that gives the cost of a traced one, with FLOPs for seconds; and the same with bytes."""
+    """A function that gives the cost of a traced one, with FLOPs for seconds; and the same with
+    bytes.
+    """
 
     def of(rates):
         def found(traced):
@@ -268,10 +295,22 @@ DRAWN = jax.ShapeDtypeStruct((300, 200), jnp.float32)
         lambda x: spectral.NewtonSchulz()(x),
         lambda x: jax.lax.cond(x[0, 0] > 0, lambda y: y @ y.T, lambda y: y @ y[::-1].T, x),
     ],
-    ids=["product", "entries", "einsum", "normal", "uniform", "gradient", "vmapped", "newton_schulz", "cond"],
+    ids=[
+        "product",
+        "entries",
+        "einsum",
+        "normal",
+        "uniform",
+        "gradient",
+        "vmapped",
+        "newton_schulz",
+        "cond",
+    ],
 )
 def test_it_counts_as_xla_counts_in_the_program(function):
-    """Without its products, or with one operation for a draw, the seconds are a fifth or less, and with both branches twice as many."""
+    """Without its products, or with one operation for a draw, the seconds are a fifth or less, and
+    with both branches twice as many.
+    """
     traced = _traced(function, DRAWN)
     by_xla, (flops, moved, _) = traced.lower().cost_analysis(), module._RATES["cpu"]
     expected = by_xla["flops"] / flops + by_xla["bytes accessed"] / moved
@@ -284,7 +323,12 @@ def test_a_scan_costs_its_length_and_a_loop_a_hundred_turns(counted):
 
     def steps(length):
         return flops(
-            _traced(lambda w: jax.lax.scan(lambda w, _: (jnp.sin(w @ w), None), w, None, length=length)[0], square)
+            _traced(
+                lambda w: jax.lax.scan(lambda w, _: (jnp.sin(w @ w), None), w, None, length=length)[
+                    0
+                ],
+                square,
+            )
         ).seconds
 
     assert steps(100) == pytest.approx(100 * steps(1), rel=0.01)
@@ -307,22 +351,30 @@ def test_a_scan_costs_its_length_and_a_loop_a_hundred_turns(counted):
 def test_loops_in_a_scan_of_a_float64_scope_have_a_cost():
     def decomposed(x):
         with jax.enable_x64(True):
-            return jax.lax.scan(lambda y, _: (spectral.polar(y), None), x.astype(jnp.float64), length=3)[0].astype(
-                jnp.float32
-            )
+            return jax.lax.scan(
+                lambda y, _: (spectral.polar(y), None), x.astype(jnp.float64), length=3
+            )[0].astype(jnp.float32)
 
-    assert cost(_traced(decomposed, jax.ShapeDtypeStruct((2, 8, 8), jnp.float32)), "cpu").seconds > 0
+    assert (
+        cost(_traced(decomposed, jax.ShapeDtypeStruct((2, 8, 8), jnp.float32)), "cpu").seconds > 0
+    )
 
 
-@pytest.mark.parametrize("loop", [lambda f, w: jax.lax.scan(lambda w, _: (f(w), None), w, None, length=99)[0], until])
+@pytest.mark.parametrize(
+    "loop", [lambda f, w: jax.lax.scan(lambda w, _: (f(w), None), w, None, length=99)[0], until]
+)
 def test_what_may_last_is_seen(loop):
     square = jax.ShapeDtypeStruct((32, 32), jnp.float32)
     looped = cost(_traced(lambda w: loop(lambda w: jnp.sin(w @ w), w), square), "cpu")
     assert (looped.lasts, looped.decomposes) == (True, False)
-    # The carry, the product and its sine; of what is stacked or drawn before nothing is gone over again.
+    # The carry, the product and its sine; of what is stacked or drawn before nothing is gone over
+    # again.
     assert looped.working_bytes == 3 * 4 * 32**2
     drawn = cost(
-        _traced(lambda key: loop(lambda w: jnp.sin(w @ w), jax.random.normal(key, (9, 32, 32))[0]), jax.random.key(0)),
+        _traced(
+            lambda key: loop(lambda w: jnp.sin(w @ w), jax.random.normal(key, (9, 32, 32))[0]),
+            jax.random.key(0),
+        ),
         "cpu",
     )
     assert (drawn.lasts, drawn.working_bytes) == (True, 3 * 4 * 32**2)
@@ -345,7 +397,9 @@ def test_a_decomposition_costs_about_twenty_products(counted):
 
     def of(m, n, repeats):
         def values(x):
-            return jax.lax.map(lambda y: jnp.linalg.svd(y, compute_uv=False), jnp.stack([x] * repeats))
+            return jax.lax.map(
+                lambda y: jnp.linalg.svd(y, compute_uv=False), jnp.stack([x] * repeats)
+            )
 
         return flops(_traced(values, jax.ShapeDtypeStruct((m, n), jnp.float32))).seconds
 
@@ -355,7 +409,10 @@ def test_a_decomposition_costs_about_twenty_products(counted):
 
 def test_costs_between_the_traced_points_follow_the_volume():
     def measured(n):
-        return _traced(lambda key: jnp.sum(sizes.normal(key, (n, n)) @ sizes.normal(key, (n, n))), jax.random.key(0))
+        return _traced(
+            lambda key: jnp.sum(sizes.normal(key, (n, n)) @ sizes.normal(key, (n, n))),
+            jax.random.key(0),
+        )
 
     over = {"n": widths(32, 64, 128, 256)}
     grid = Grid.of(over, 1)

@@ -17,7 +17,9 @@ def clock(monkeypatch):
 
 
 def test_the_time_left_goes_by_what_the_seeds_are_estimated_to_take(clock, caplog):
-    """A narrow bucket of 10 s and a wide one of 30 s; the first takes 20 s, twice as long as estimated."""
+    """A narrow bucket of 10 s and a wide one of 30 s; the first takes 20 s, twice as long as
+    estimated.
+    """
     caplog.set_level(logging.INFO, "specjax.sweep")
     with closing(Progress(200, 0, 40.0, 2, visible=False)) as shown:
         shown.bucket(0, "d=2")
@@ -25,7 +27,10 @@ def test_the_time_left_goes_by_what_the_seeds_are_estimated_to_take(clock, caplo
             clock[0] = now
             shown.seeds(number, 10.0 if number == 100 else 15.0)
             shown.block(0, number, 2.0)
-    assert [record.message.rpartition(", ")[2] for record in caplog.records] == ["01:00 left", "00:30 left"]
+    assert [record.message.rpartition(", ")[2] for record in caplog.records] == [
+        "01:00 left",
+        "00:30 left",
+    ]
     assert [record.taken for record in caplog.records] == [20.0, 50.0]
 
 

@@ -10,7 +10,9 @@ from specjax import sizes, sweep
 
 
 def least(x):
-    """The logarithm of the least singular value of a matrix of condition 1e10, of which float32 has no digit."""
+    """The logarithm of the least singular value of a matrix of condition 1e10, of which float32 has
+    no digit.
+    """
     with jax.enable_x64(True):
         q = jnp.linalg.qr(x.astype(jnp.float64))[0]
         narrow = q * np.geomspace(1.0, 1e-10, 4)[None, :]
@@ -38,15 +40,21 @@ def in_a_branch(function):
 
 
 def in_a_loop(function):
-    return lambda x: lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, function(x)), (0, jnp.float32(0)))[1]
+    return lambda x: lax.while_loop(
+        lambda c: c[0] < 2, lambda c: (c[0] + 1, function(x)), (0, jnp.float32(0))
+    )[1]
 
 
 def in_a_call(function):
     return jax.jit(lambda x: jax.checkpoint(function)(x))
 
 
-@pytest.mark.parametrize(("function", "expected"), [(least, np.log10(4e-10)), (rest, 1.0)], ids=["least", "rest"])
-@pytest.mark.parametrize("place", [lambda f: f, in_a_scan, in_a_map, in_a_branch, in_a_loop, in_a_call])
+@pytest.mark.parametrize(
+    ("function", "expected"), [(least, np.log10(4e-10)), (rest, 1.0)], ids=["least", "rest"]
+)
+@pytest.mark.parametrize(
+    "place", [lambda f: f, in_a_scan, in_a_map, in_a_branch, in_a_loop, in_a_call]
+)
 def test_a_scope_of_64_bits_stays(function, expected, place):
     def measure(key, rate):
         turns = lax.fori_loop(0, 3, lambda i, n: n + i, 0)

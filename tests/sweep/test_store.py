@@ -1,4 +1,6 @@
-"""The store: what is written comes back, in whatever order, grown, continued, merged, and in part without the rest."""
+"""The store: what is written comes back, in whatever order, grown, continued, merged, and in part
+without the rest.
+"""
 
 import json
 import shutil
@@ -55,10 +57,12 @@ def test_any_selection_reads_what_it_needs(data, tmp_path_factory):
     keys = {}
     for dim, n in truth()[name].sizes.items():
         index = st.integers(-n, n - 1)
-        parts = st.builds(slice, st.none() | index, st.none() | index, st.sampled_from([None, 2])) | st.just(
-            slice(None, None, -1)
+        parts = st.builds(
+            slice, st.none() | index, st.none() | index, st.sampled_from([None, 2])
+        ) | st.just(slice(None, None, -1))
+        keys[dim] = data.draw(
+            st.one_of(index, parts, st.lists(index, max_size=3).map(np.array)), dim
         )
-        keys[dim] = data.draw(st.one_of(index, parts, st.lists(index, max_size=3).map(np.array)), dim)
         if isinstance(keys[dim], np.ndarray):
             keys[dim] = keys[dim].astype(np.intp)
     found = open_store(path)[name].isel(keys)
@@ -69,7 +73,9 @@ def test_only_the_blocks_of_a_selection_are_read(tmp_path, monkeypatch):
     """So a store may be larger than memory."""
     data, loaded = open_store(filled(tmp_path / "store")), []
     load = files.load_block
-    monkeypatch.setattr(module, "load_block", lambda file, sweep: loaded.append(file.name[:21]) or load(file, sweep))
+    monkeypatch.setattr(
+        module, "load_block", lambda file, sweep: loaded.append(file.name[:21]) or load(file, sweep)
+    )
     assert data["loss"].shape == (3, 2, 6)
     assert loaded == []
     assert data["loss"].sel(d=8, seed=4).isnull().sum() == 0
@@ -88,8 +94,12 @@ def test_what_is_not_computed_is_nan(tmp_path):
     computed = np.zeros((3, 2, 6), bool)
     computed[[2, 0], :, 2:4] = True
     np.testing.assert_array_equal(np.isnan(outputs["loss"]), ~computed)
-    np.testing.assert_array_equal(outputs["layer.count"], np.where(computed, truth()["layer.count"], 0))
-    xr.testing.assert_equal(data.load(), truth().where(xr.DataArray(computed, dims=("d", "eta", "seed"))))
+    np.testing.assert_array_equal(
+        outputs["layer.count"], np.where(computed, truth()["layer.count"], 0)
+    )
+    xr.testing.assert_equal(
+        data.load(), truth().where(xr.DataArray(computed, dims=("d", "eta", "seed")))
+    )
     assert data["layer.count"].dtype == np.float64
 
 
@@ -97,7 +107,9 @@ def test_more_samples_are_added_without_computing_any_again(tmp_path):
     path = filled(tmp_path / "store", 4)
     with Store.opened(path, described(11)) as store:
         assert store.missing(0) == store.missing(1) == [(4, 11)]
-        assert compute(store, 5) == {Block(b, *edges) for b in (0, 1) for edges in ((4, 9), (9, 11))}
+        assert compute(store, 5) == {
+            Block(b, *edges) for b in (0, 1) for edges in ((4, 9), (9, 11))
+        }
         assert_read(store)
     xr.testing.assert_equal(open_store(path).load(), truth(11))
 
@@ -116,7 +128,11 @@ def test_two_parts_of_a_store_are_merged_by_copying_the_blocks_of_one(tmp_path):
         for block in (Block(0, 0, 3), Block(1, 0, 3)):
             store.write(block, part(block), 1.0)
     with Store.opened(tmp_path / "b", described(8)) as store:
-        for block in (Block(0, 3, 6), Block(0, 4, 5), Block(1, 2, 6)):  # some samples are in several
+        for block in (
+            Block(0, 3, 6),
+            Block(0, 4, 5),
+            Block(1, 2, 6),
+        ):  # some samples are in several
             store.write(block, part(block), 1.0)
     for file in (tmp_path / "b").glob("*.npz"):
         shutil.copy(file, tmp_path / "a")
@@ -146,7 +162,9 @@ def test_a_type_that_files_of_numpy_do_not_have_comes_back(tmp_path):
     """Such as bfloat16, which they hold as two bytes without a name."""
     values = jnp.arange(6, dtype=jnp.bfloat16) / 3
     form = xr.Dataset({"y": ("seed", np.asarray(values))}, {"seed": np.arange(6)})
-    with Store.opened(tmp_path / "s", Description.of(form, "seed", config={}, plan={}, places=[[]])) as store:
+    with Store.opened(
+        tmp_path / "s", Description.of(form, "seed", config={}, plan={}, places=[[]])
+    ) as store:
         store.write(Block(0, 1, 6), {"y": np.asarray(values[1:])}, 1.0)
         found = store.read()["y"]
     assert found.dtype == values.dtype
@@ -156,7 +174,9 @@ def test_a_type_that_files_of_numpy_do_not_have_comes_back(tmp_path):
 
 def test_another_configuration_is_refused_with_the_fields_that_differ(tmp_path):
     many = list(range(200))
-    with Store.opened(tmp_path / "store", described(config={**CONFIG, "many": many, "gone": 1})) as store:
+    with Store.opened(
+        tmp_path / "store", described(config={**CONFIG, "many": many, "gone": 1})
+    ) as store:
         compute(store)
     over = {"d": (2, 4, 8), "eta": [0.1, 0.3]}
     asked = {**CONFIG, "key": (0, 8), "many": [*many[:-1], 7], "over": over, "new": None}
@@ -178,14 +198,20 @@ def test_another_configuration_is_refused_with_the_fields_that_differ(tmp_path):
     assert "..." not in told
     assert told.endswith("; choose another path, or ask for it.")
     # Of many fields the first.
-    with pytest.raises(ValueError, match=r"; \.\.\.; choose another path"), Store.opened(store.path, described()):
+    with (
+        pytest.raises(ValueError, match=r"; \.\.\.; choose another path"),
+        Store.opened(store.path, described()),
+    ):
         pass
 
 
 def test_an_open_store_refuses_a_second_writer_and_a_closed_one_does_not(tmp_path):
     with (
         Store.opened(tmp_path / "store", described()) as store,
-        pytest.raises(StoreError, match=r"\(another process is writing there, or an earlier call in this one\)"),
+        pytest.raises(
+            StoreError,
+            match=r"\(another process is writing there, or an earlier call in this one\)",
+        ),
         Store.opened(store.path, described()),
     ):
         pass
@@ -196,7 +222,9 @@ def test_an_open_store_refuses_a_second_writer_and_a_closed_one_does_not(tmp_pat
 def test_a_store_that_was_made_meanwhile_with_another_plan_is_continued_by_the_next_call(tmp_path):
     path = filled(tmp_path / "store")
     with (
-        pytest.raises(StoreError, match=r"\(another process has just made it.*the same call continues"),
+        pytest.raises(
+            StoreError, match=r"\(another process has just made it.*the same call continues"
+        ),
         Store.opened(path, described(plan={})),
     ):
         pass

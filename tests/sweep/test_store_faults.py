@@ -1,4 +1,6 @@
-"""What can befall a store: damaged files, a full disk, a folder that is not its own. Each really happens here."""
+"""What can befall a store: damaged files, a full disk, a folder that is not its own. Each really
+happens here.
+"""
 
 import contextlib
 import os
@@ -37,13 +39,17 @@ def flip(file, at):
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda file: os.truncate(file, file.stat().st_size - 1), lambda file: file.write_bytes(b"")]
+    "damage",
+    [lambda file: os.truncate(file, file.stat().st_size - 1), lambda file: file.write_bytes(b"")],
 )
 def test_a_damaged_block_is_found_and_alone_computed_again(damage, path):
     file = next(path.glob("bucket0-000000*"))
     damage(file)
     data = open_store(path)
-    with pytest.raises(StoreError, match=rf"{file.name} is damaged; the call of run that wrote it computes it again\."):
+    with pytest.raises(
+        StoreError,
+        match=rf"{file.name} is damaged; the call of run that wrote it computes it again\.",
+    ):
         data.load()
     told = rf"^1 of the blocks in {path} are damaged and computed again: {file.name}\.$"
     with contextlib.ExitStack() as stack:
@@ -96,7 +102,10 @@ def test_a_write_that_fails_keeps_the_finished_blocks_and_leaves_nothing_behind(
             files_no_longer_than(15),
             pytest.raises(
                 StoreError,
-                match=r"\(File too large\); its finished blocks are intact, and the same call continues from them",
+                match=(
+                    r"\(File too large\); its finished blocks are intact, and the same call"
+                    r" continues from them"
+                ),
             ),
         ):
             write(store, Block(0, 3, 6))
@@ -140,12 +149,14 @@ from specjax.sweep.store import Block, Description, Store, StoreError
 
 path = Path(sys.argv[1]) / "store"
 whole = xr.Dataset({"y": ("seed", np.arange(100_000.0))})
-described = Description.of(whole.assign_coords(seed=np.arange(100_000)), "seed", config={}, plan={}, places=[[]])
+many = whole.assign_coords(seed=np.arange(100_000))
+described = Description.of(many, "seed", config={}, plan={}, places=[[]])
 
 def compute(store):
     ((first, _),) = store.missing(0)
     for start in range(first, 100_000, 10_000):
-        store.write(Block(0, start, start + 10_000), {"y": whole["y"].values[start : start + 10_000]}, 1.0)
+        stop = start + 10_000
+        store.write(Block(0, start, stop), {"y": whole["y"].values[start:stop]}, 1.0)
 
 with Store.opened(path, described) as store:
     try:
@@ -175,7 +186,10 @@ def _may_mount():
 @pytest.mark.skipif(not _may_mount(), reason="this system lets no user mount a small disk")
 def test_a_full_disk_keeps_the_finished_blocks_and_the_same_call_goes_on(tmp_path):
     # A disk of 2 MiB, 1.5 of them taken: not all blocks of 80 kB fit.
-    shell = 'mount -t tmpfs -o size=2m none "$1" && head -c 1500000 /dev/zero > "$1/filler" && exec "$2" -c "$3" "$1"'
+    shell = (
+        'mount -t tmpfs -o size=2m none "$1" && head -c 1500000 /dev/zero > "$1/filler" && exec'
+        ' "$2" -c "$3" "$1"'
+    )
     done = subprocess.run(
         [*IN_NAMESPACE, "sh", "-ec", shell, "sh", str(tmp_path), sys.executable, FULL_DISK],
         capture_output=True,
@@ -212,7 +226,10 @@ def test_a_folder_without_permission_is_refused_in_one_sentence():
         with without_privileges():
             for denied in (folder / "new", folder / "store", folder / "secret"):
                 with (
-                    pytest.raises(StoreError, match=r"cannot be used \(Permission denied\); .*choose another path"),
+                    pytest.raises(
+                        StoreError,
+                        match=r"cannot be used \(Permission denied\); .*choose another path",
+                    ),
                     Store.opened(denied, described(8)),
                 ):
                     pass
@@ -252,19 +269,31 @@ def test_what_is_no_store_is_refused_in_one_sentence_and_left_alone(tmp_path, pa
         ("file/below", "cannot be used (Not a directory)"),
         (
             "foreign",
-            "foreign holds 'thesis.tex', so it is no store of this version; if an earlier one wrote it, continue with that, or choose",
+            (
+                "foreign holds 'thesis.tex', so it is no store of this version; if an earlier one"
+                " wrote it, continue with that, or choose"
+            ),
         ),
         (
             "old",
-            "old holds 'blocks.jsonl', so it is no store of this version; if an earlier one wrote it, continue with that, or choose",
+            (
+                "old holds 'blocks.jsonl', so it is no store of this version; if an earlier one"
+                " wrote it, continue with that, or choose"
+            ),
         ),
         (
             "begun",
-            "begun holds 'data.zarr', so it is no store of this version; if an earlier one wrote it, continue with that, or choose",
+            (
+                "begun holds 'data.zarr', so it is no store of this version; if an earlier one"
+                " wrote it, continue with that, or choose"
+            ),
         ),
         (
             "blocks",
-            "blocks has blocks, but its sweep.json is not what was written; put it back, or choose another path.",
+            (
+                "blocks has blocks, but its sweep.json is not what was written; put it back, or"
+                " choose another path."
+            ),
         ),
     ]:
         for attempt in (lambda path: Store.opened(path, described()).__enter__(), open_store):
@@ -273,7 +302,9 @@ def test_what_is_no_store_is_refused_in_one_sentence_and_left_alone(tmp_path, pa
             if name != "file/below" or attempt is not open_store:
                 assert message in str(refusal.value)
     assert sorted(tmp_path.rglob("*")) == before
-    with pytest.raises(ValueError, match=r"none holds no finished block of a sweep; give the folder"):
+    with pytest.raises(
+        ValueError, match=r"none holds no finished block of a sweep; give the folder"
+    ):
         open_store(tmp_path / "none")
 
 
@@ -292,6 +323,11 @@ def test_a_description_that_is_not_what_was_written_is_refused(path):
         "[" * 10**5,
     ):
         (path / "sweep.json").write_text(content, errors="surrogateescape")
-        for attempt in (lambda: Store.opened(path, described()).__enter__(), lambda: read_description(path)):
-            with pytest.raises(ValueError, match=r"its sweep.json is not what was written; put it back, or choose"):
+        for attempt in (
+            lambda: Store.opened(path, described()).__enter__(),
+            lambda: read_description(path),
+        ):
+            with pytest.raises(
+                ValueError, match=r"its sweep.json is not what was written; put it back, or choose"
+            ):
                 attempt()

@@ -1,4 +1,6 @@
-"""Whatever befalls a store: its data come back right, or one sentence says what is wrong, and nothing outside of it is touched."""
+"""Whatever befalls a store: its data come back right, or one sentence says what is wrong, and
+nothing outside of it is touched.
+"""
 
 import hashlib
 import io
@@ -56,7 +58,9 @@ def run(path, samples):
 
 @mutated
 @pytest.mark.parametrize("seed", range(4))
-def test_a_store_that_was_changed_is_read_right_or_refused_in_a_sentence(mutation, seed, whole, tmp_path):
+def test_a_store_that_was_changed_is_read_right_or_refused_in_a_sentence(
+    mutation, seed, whole, tmp_path
+):
     path = tmp_path / "a [0-9]* store"
     shutil.copytree(whole, path)
     outside(tmp_path)
@@ -75,26 +79,40 @@ def test_a_store_that_was_changed_is_read_right_or_refused_in_a_sentence(mutatio
 
 
 def test_another_sweep_s_block_is_not_read(whole, tmp_path):
-    """`run` refuses it, and so does whoever only reads; also of a bucket that this sweep has not."""
+    """`run` refuses it, and so does whoever only reads; also of a bucket that this sweep has
+    not.
+    """
     for place in (Block(0, 0, 6), Block(2, 0, 6)):
         path = tmp_path / str(place.bucket)
         shutil.copytree(whole, path)
-        with Store.opened(tmp_path / f"other{place.bucket}", described(plan={**PLAN, "blocks": [6, 6]})) as store:
+        with Store.opened(
+            tmp_path / f"other{place.bucket}", described(plan={**PLAN, "blocks": [6, 6]})
+        ) as store:
             store.write(place, part(Block(0, 0, 6)), 1.0)
             (file,) = store.blocks
         shutil.copy(file, path)
-        for attempt in (lambda path=path: open_store(path).load(), Store.opened(path, described()).__enter__):
-            with pytest.raises(ValueError, match=rf"{file.name} is a block of another sweep; take it out of the store"):
+        for attempt in (
+            lambda path=path: open_store(path).load(),
+            Store.opened(path, described()).__enter__,
+        ):
+            with pytest.raises(
+                ValueError,
+                match=rf"{file.name} is a block of another sweep; take it out of the store",
+            ):
                 attempt()
 
 
-@pytest.mark.parametrize("name", ["bucket1-000000-000003", "bucket0-000003-000006", "bucket0-000000-000002"])
+@pytest.mark.parametrize(
+    "name", ["bucket1-000000-000003", "bucket0-000003-000006", "bucket0-000000-000002"]
+)
 def test_a_renamed_block_is_not_read_as_another_and_gets_its_name_back(name, whole, tmp_path):
     path = shutil.copytree(whole, tmp_path / "store")
     file = next(path.glob("bucket0-000000-000003*"))
     names = {each.name for each in path.iterdir()}
     file.rename(path / f"{name}-{file.name[-20:]}")
-    with pytest.raises(StoreError, match=rf"{name}\S* was renamed from {file.name}; give it that name again\."):
+    with pytest.raises(
+        StoreError, match=rf"{name}\S* was renamed from {file.name}; give it that name again\."
+    ):
         open_store(path).load()
     with Store.opened(path, described()) as store:
         assert compute(store) == set()
@@ -113,24 +131,37 @@ def test_a_store_of_an_earlier_version_is_refused_and_left_alone(whole, tmp_path
     with zipfile.ZipFile(arrays, "a") as archive:
         archive.comment = json.dumps({"sweep": store.described.identity, "seconds": 1.0}).encode()
     content = arrays.getvalue()
-    (path / f"bucket0-000000-000003-{hashlib.sha256(content).hexdigest()[:16]}.npz").write_bytes(content)
+    (path / f"bucket0-000000-000003-{hashlib.sha256(content).hexdigest()[:16]}.npz").write_bytes(
+        content
+    )
     before = snapshot(path, but=tmp_path / "no")
     for attempt in (lambda: open_store(path).load(), Store.opened(path, described()).__enter__):
-        with pytest.raises(ValueError, match=r"was written by an earlier version; continue with that, or choose"):
+        with pytest.raises(
+            ValueError, match=r"was written by an earlier version; continue with that, or choose"
+        ):
             attempt()
     assert snapshot(path, but=tmp_path / "no") == before
 
 
-@pytest.mark.parametrize("over", [{"eta": [0.1, 0.2], "d": [2, 4, 8]}, {"d": [2, 4, 8], "eta": {"b": [1], "a": [2]}}])
+@pytest.mark.parametrize(
+    "over", [{"eta": [0.1, 0.2], "d": [2, 4, 8]}, {"d": [2, 4, 8], "eta": {"b": [1], "a": [2]}}]
+)
 def test_axes_in_another_order_are_refused_before_anything_is_written(over, tmp_path):
-    stored = {"d": [2, 4, 8], "eta": {"a": [2], "b": [1]}} if isinstance(over["eta"], dict) else CONFIG["over"]
+    stored = (
+        {"d": [2, 4, 8], "eta": {"a": [2], "b": [1]}}
+        if isinstance(over["eta"], dict)
+        else CONFIG["over"]
+    )
     with Store.opened(tmp_path / "store", described(config={**CONFIG, "over": stored})) as store:
         compute(store)
     (store.path / "lock").unlink()
     before = snapshot(store.path, but=tmp_path / "no")
     with (
         pytest.raises(
-            ValueError, match=r"the order of over(.eta)? is \w+, \w+ there and \w+, \w+ here; choose another path"
+            ValueError,
+            match=(
+                r"the order of over(.eta)? is \w+, \w+ there and \w+, \w+ here; choose another path"
+            ),
         ),
         Store.opened(store.path, described(config={**CONFIG, "over": over})),
     ):
@@ -151,7 +182,10 @@ def test_a_link_in_the_place_of_a_draft_or_of_the_lock_is_not_followed(target, w
     (path / "lock").symlink_to(away / target)
     with Store.opened(path, described(8)) as store:
         assert_read(store)
-    told = rf"^The store {path} cannot be used \(Too many levels of symbolic links\); its finished blocks are intact"
+    told = (
+        rf"^The store {path} cannot be used \(Too many levels of symbolic links\); its finished"
+        r" blocks are intact"
+    )
     with pytest.raises(StoreError, match=told), Store.opened(path, described(9)):
         pass
     assert snapshot(tmp_path, but=path) == before

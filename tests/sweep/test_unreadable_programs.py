@@ -22,14 +22,22 @@ KEY = jax.random.key(2)
 def trained(key, d, rate):
     """Forty steps on a matrix, in a scan."""
     x = sizes.normal(key, (d, 5))
-    w, losses = jax.lax.scan(lambda w, _: (w - rate * jnp.sin(w), jnp.sum(w**2)), x, None, length=40)
+    w, losses = jax.lax.scan(
+        lambda w, _: (w - rate * jnp.sin(w), jnp.sum(w**2)), x, None, length=40
+    )
     return {"loss": losses[-1], "sum": jnp.sum(w)}
 
 
 def chaotic(key, d):
-    """A logistic map. Padding moves where it begins by one unit of the last place, as rounding may, and some steps later all digits."""
+    """A logistic map. Padding moves where it begins by one unit of the last place, as rounding may,
+    and some steps later all digits.
+    """
     nudge = 1 + np.finfo(np.float32).eps * (sizes.padded(d) > 4)
-    x = nudge * jnp.sum(jnp.abs(sizes.normal(key, (d, 64)))) / jnp.asarray(128 * sizes.active(d), jnp.float32)
+    x = (
+        nudge
+        * jnp.sum(jnp.abs(sizes.normal(key, (d, 64))))
+        / jnp.asarray(128 * sizes.active(d), jnp.float32)
+    )
     return {"orbit": jax.lax.scan(lambda x, _: (3.99 * x * (1 - x), x), x, None, length=200)[1]}
 
 
@@ -48,7 +56,10 @@ def unknown_scan(monkeypatch):
 
 
 def warned():
-    said = rf"^This version of specjax cannot read the primitive 'scan' with .* of JAX {re.escape(jax.__version__)}; "
+    said = (
+        r"^This version of specjax cannot read the primitive 'scan' with .* of JAX"
+        rf" {re.escape(jax.__version__)}; "
+    )
     return pytest.warns(UnreadableProgramWarning, match=said)
 
 
@@ -75,7 +86,9 @@ def test_where_xla_has_no_estimate_every_width_is_a_program(monkeypatch, expecte
 def test_padding_is_checked_by_running():
     def by_shape(key, d):
         x = sizes.normal(key, (d, 5))
-        return {"mean": jax.lax.scan(lambda m, _: (m + jnp.mean(x), None), 0.0, None, length=900)[0]}
+        return {
+            "mean": jax.lax.scan(lambda m, _: (m + jnp.mean(x), None), 0.0, None, length=900)[0]
+        }
 
     with warned(), pytest.raises(ValueError, match=r"Padding to d=6 changes what measure returns"):
         sweep.run(by_shape, {"d": sweep.widths(3, 6)}, seeds=5, key=KEY, plan="padded")
@@ -124,22 +137,33 @@ def test_a_layout_is_refused_in_a_sentence_with_the_way_out():
         return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, w)[0].sum()
 
     said = (
-        rf"^This version of specjax cannot read the primitive 'scan' with the parameters .* of JAX {re.escape(jax.__version__)}; update "
-        r"specjax, or install an older JAX, or give optim\.muon its labels= and dimension_numbers= yourself\.$"
+        r"^This version of specjax cannot read the primitive 'scan' with the parameters .* of JAX"
+        rf" {re.escape(jax.__version__)}; update "
+        r"specjax, or install an older JAX, or give optim\.muon its labels= and dimension_numbers="
+        r" yourself\.$"
     )
     with pytest.raises(ValueError, match=said):
         matrix_layout(loss, jnp.ones((3, 4, 4)), jnp.ones((2, 4)))
 
 
 @pytest.mark.parametrize("renamed", ["DebugInfo", "jaxpr_as_fun"])
-def test_where_a_program_cannot_be_made_padding_that_changes_digits_is_warned_of(monkeypatch, renamed):
+def test_where_a_program_cannot_be_made_padding_that_changes_digits_is_warned_of(
+    monkeypatch, renamed
+):
     monkeypatch.delattr(f"specjax.programs.program.core.{renamed}")
-    with pytest.warns(UnreadableProgramWarning, match=r"So it is not known whether rounding .* 'orbit'; plan='exact'"):
+    with pytest.warns(
+        UnreadableProgramWarning,
+        match=r"So it is not known whether rounding .* 'orbit'; plan='exact'",
+    ):
         sweep.run(chaotic, NARROW_AND_WIDE, seeds=5, key=KEY, plan="padded")
 
 
 @pytest.mark.skipif(
-    IS_NEEDED, reason="On jaxlib 0.10, whose spelling is known, measurements are read to keep decompositions apart."
+    IS_NEEDED,
+    reason=(
+        "On jaxlib 0.10, whose spelling is known, measurements are read to keep decompositions"
+        " apart."
+    ),
 )
 @pytest.mark.parametrize("attribute", ["equations", "has_64_bits"])
 def test_where_equations_cannot_be_read_a_sweep_runs(monkeypatch, attribute, expected):

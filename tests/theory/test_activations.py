@@ -1,4 +1,6 @@
-"""Gaussian moments against an independent quadrature; the table of Figure 12; the GELU row as printed."""
+"""Gaussian moments against an independent quadrature; the table of Figure 12; the GELU row as
+printed.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -66,8 +68,11 @@ def test_the_table_of_figure_12():
     }
     for name, bound in table.items():
         np.testing.assert_allclose(theory.row_nsr(ACTIVATIONS[name], VARIANCES), bound, rtol=1e-12)
-        # Of rows with different variances: equal for degree one, below for degree two only if weighted so; never above.
-        assert theory.nsr(ACTIVATIONS[name], jnp.asarray(VARIANCES)) == pytest.approx(bound, rel=1e-12)
+        # Of rows with different variances: equal for degree one, below for degree two only if
+        #     weighted so; never above.
+        assert theory.nsr(ACTIVATIONS[name], jnp.asarray(VARIANCES)) == pytest.approx(
+            bound, rel=1e-12
+        )
     assert theory.row_nsr(ACTIVATIONS["gelu"], 1e8) == pytest.approx(np.pi, rel=1e-3)
     assert np.all(theory.nsr(ACTIVATIONS["tanh"], jnp.asarray(VARIANCES)) == np.inf)
 

@@ -41,9 +41,13 @@ def test_averages_agree_with_adaptive_quadrature(q):
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_cosine_squared_averages_to_one_over_d():
-    """cos θ is one coordinate of a point on the sphere, so its square averages to 1/d, and its fourth power to 3/(d(d+2))."""
+    """cos θ is one coordinate of a point on the sphere, so its square averages to 1/d, and its
+    fourth power to 3/(d(d+2)).
+    """
     d = np.array(DIMENSIONS, float)
-    second, fourth = jax.jit(lambda d: [angle_mean(lambda t, p=p: jnp.cos(t) ** p, d) for p in (2, 4)])(d)
+    second, fourth = jax.jit(
+        lambda d: [angle_mean(lambda t, p=p: jnp.cos(t) ** p, d) for p in (2, 4)]
+    )(d)
     np.testing.assert_allclose(second, 1 / d, rtol=1e-11)
     np.testing.assert_allclose(fourth, 3 / (d * (d + 2)), rtol=1e-11)
 
@@ -82,7 +86,9 @@ def means(d):
 def test_averages_agree_with_simulated_angles(d):
     def draw(key):
         u, v = sizes.normal(key, (2, d))
-        return functions(jnp.arccos(jnp.clip(u @ v / jnp.linalg.norm(u) / jnp.linalg.norm(v), -1, 1)))
+        return functions(
+            jnp.arccos(jnp.clip(u @ v / jnp.linalg.norm(u) / jnp.linalg.norm(v), -1, 1))
+        )
 
     mean, error = simulate(draw, jax.random.key(1), chunks=100)
     exact, neighbour = (np.asarray(means(n)) for n in (d, d + 1))
@@ -97,12 +103,16 @@ def test_the_kernels_are_averages_over_the_plane(theta):
     phi = np.linspace(-np.pi, np.pi, 400_001)[:-1]
     u, v = np.cos(phi), np.cos(phi - theta)
     assert arc_cosine_0(jnp.asarray(theta)) == pytest.approx(np.mean((u > 0) & (v > 0)), abs=1e-5)
-    assert arc_cosine_1(jnp.asarray(theta)) == pytest.approx(2 * np.mean(np.maximum(u, 0) * np.maximum(v, 0)), abs=1e-9)
+    assert arc_cosine_1(jnp.asarray(theta)) == pytest.approx(
+        2 * np.mean(np.maximum(u, 0) * np.maximum(v, 0)), abs=1e-9
+    )
 
 
 def test_arccos_is_that_of_numpy_to_a_few_roundings():
     # Evenly in the cosine, and evenly in the angle, which is dense near the ends.
-    x = np.concatenate([np.linspace(-1, 1, 100_001), np.cos(np.linspace(0, np.pi, 100_001))]).astype(np.float32)
+    x = np.concatenate(
+        [np.linspace(-1, 1, 100_001), np.cos(np.linspace(0, np.pi, 100_001))]
+    ).astype(np.float32)
     compiled = jax.jit(arccos)
     error = np.abs(np.asarray(compiled(x), np.float64) - np.arccos(x.astype(np.float64)))
     assert error.max() < 5e-7
@@ -118,7 +128,9 @@ def test_arccos_in_float64_and_its_derivatives():
     x = np.array([-0.999, -0.3, 0.0, 0.5, 0.999])
     np.testing.assert_array_equal(arccos(jnp.asarray(x)), jnp.arccos(x))
     derivatives = (jax.grad, lambda f: jax.grad(jax.grad(f)))
-    of_both = jax.jit(lambda x: [[jax.vmap(d(f))(x) for f in (arccos, jnp.arccos)] for d in derivatives])
+    of_both = jax.jit(
+        lambda x: [[jax.vmap(d(f))(x) for f in (arccos, jnp.arccos)] for d in derivatives]
+    )
     for dtype, rtol in ((jnp.float64, 1e-12), (jnp.float32, 2e-4)):
         for found, expected in of_both(jnp.asarray(x, dtype)):
             np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-7)

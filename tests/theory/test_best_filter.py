@@ -1,4 +1,6 @@
-"""The best spectral map against gradients that are drawn and decomposed, and against the derivative that it is derived from."""
+"""The best spectral map against gradients that are drawn and decomposed, and against the derivative
+that it is derived from.
+"""
 
 import math
 
@@ -15,7 +17,9 @@ def drawn_values(seed, d, n, alpha):
 
 
 def response(s, h, slope):
-    """(1/d²) (Σ_{k≠l} (s_k h_k - s_l h_l)/(s_k² - s_l²) + Σ_k h'(s_k)): what a rare item's logit is over its frequency."""
+    """(1/d²) (Σ_{k≠l} (s_k h_k - s_l h_l)/(s_k² - s_l²) + Σ_k h'(s_k)): what a rare item's logit is
+    over its frequency.
+    """
     squares = s[:, None] ** 2 - s[None, :] ** 2
     np.fill_diagonal(squares, 1.0)
     quotients = ((s * h)[:, None] - (s * h)[None, :]) / squares
@@ -52,14 +56,21 @@ def test_the_spectrum_and_the_gain_are_those_of_gradients(alpha):
         polar = response(s, np.ones(d), np.zeros(d))
         gains.append(
             [
-                (response(s, h, (share**2 - s**2) / (s**2 + share**2) ** 2) / math.sqrt(np.mean(h**2)) / polar)
+                (
+                    response(s, h, (share**2 - s**2) / (s**2 + share**2) ** 2)
+                    / math.sqrt(np.mean(h**2))
+                    / polar
+                )
                 ** (1 / alpha)
                 for share in shares
                 for h in [best_filter.ridge(s, share)]
             ]
         )
     mean, spread = np.mean(gains, axis=0), np.std(gains, axis=0)
-    predicted = [best_filter.gain(alpha, lambda x, share=share: best_filter.ridge(x, share)) for share in shares]
+    predicted = [
+        best_filter.gain(alpha, lambda x, share=share: best_filter.ridge(x, share))
+        for share in shares
+    ]
     # Terms of order 1/d; the three gains are farther apart.
     np.testing.assert_allclose(mean, predicted, atol=0.015)
     assert spread.max() < 0.03
@@ -69,7 +80,9 @@ def test_the_spectrum_and_the_gain_are_those_of_gradients(alpha):
 @pytest.mark.parametrize("alpha", [1.25, 2.0, 3.0])
 def test_no_map_is_better_and_the_mean_is_that_of_muons_constant(alpha):
     best = best_filter.gain(alpha)
-    assert best == pytest.approx(best_filter.gain(alpha, lambda x: best_filter.best_filter(x, alpha)), rel=1e-6)
+    assert best == pytest.approx(
+        best_filter.gain(alpha, lambda x: best_filter.best_filter(x, alpha)), rel=1e-6
+    )
     assert best_filter.gain(alpha, np.ones_like) == pytest.approx(1)
     share = best_filter.best_share(alpha)
     others = [lambda x, f=f: best_filter.ridge(x, f * share) for f in (0.5, 1.0, 2.0)] + [
@@ -94,6 +107,10 @@ def test_the_transform_has_the_mean_of_sharp_capacity():
 
 
 def test_exponents_without_a_limit_are_refused():
-    for call in (best_filter.gain, best_filter.best_share, lambda alpha: best_filter.best_filter(np.ones(1), alpha)):
+    for call in (
+        best_filter.gain,
+        best_filter.best_share,
+        lambda alpha: best_filter.best_filter(np.ones(1), alpha),
+    ):
         with pytest.raises(ValueError, match="α > 1"):
             call(1.0)

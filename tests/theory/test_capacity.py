@@ -1,4 +1,6 @@
-"""The predicted exponents against each other, and the finite-size counts against simulation and against their own limit."""
+"""The predicted exponents against each other, and the finite-size counts against simulation and
+against their own limit.
+"""
 
 import itertools
 import re
@@ -42,15 +44,22 @@ def test_several_steps(alpha):
     gd = capacity.multi_step_exponents("gd", alpha, 200)
     assert muon[0] == gd[0] == 0
     np.testing.assert_allclose([muon[-1], gd[-1]], 2, atol=1e-8)
-    # Both obey e → 1/α + (1 - 1/(2α)) e, Muon from its first step on, gradient descent once it has passed 1, which takes it ⌈2α⌉ steps.
-    np.testing.assert_allclose(muon[2:], 1 / alpha + (1 - 1 / (2 * alpha)) * np.array(muon[1:-1]), rtol=1e-12)
+    # Both obey e → 1/α + (1 - 1/(2α)) e, Muon from its first step on, gradient descent once it has
+    # passed 1, which takes it ⌈2α⌉ steps.
+    np.testing.assert_allclose(
+        muon[2:], 1 / alpha + (1 - 1 / (2 * alpha)) * np.array(muon[1:-1]), rtol=1e-12
+    )
     passed = next(t for t, e in enumerate(gd) if e >= 1 - 1e-12)
     assert passed == int(np.ceil(2 * alpha - 1e-12))
-    np.testing.assert_allclose(gd[1 : passed + 1], np.arange(1, passed + 1) / (2 * alpha), rtol=1e-12)
+    np.testing.assert_allclose(
+        gd[1 : passed + 1], np.arange(1, passed + 1) / (2 * alpha), rtol=1e-12
+    )
     np.testing.assert_allclose(
         gd[passed + 1 :], 1 / alpha + (1 - 1 / (2 * alpha)) * np.array(gd[passed:-1]), rtol=1e-12
     )
-    assert capacity.multi_step_exponents("muon", alpha, 3, 1.0)[1:] == [min(e, 1 / alpha) for e in muon[1:4]]
+    assert capacity.multi_step_exponents("muon", alpha, 3, 1.0)[1:] == [
+        min(e, 1 / alpha) for e in muon[1:4]
+    ]
 
 
 def reference_count(optimizer, d, n, alpha, rng):
@@ -74,16 +83,26 @@ def reference_count(optimizer, d, n, alpha, rng):
 @pytest.mark.integration
 @pytest.mark.parametrize(("optimizer", "linear"), [("muon", 52.301), ("newton", 61.043)])
 def test_the_finite_size_count_is_that_of_simulated_memories(optimizer, linear):
-    """Within 4 standard errors, which the counts `linear` with an own logit whose response is linear, 2 % and more too few, are not."""
+    """Within 4 standard errors, which the counts `linear` with an own logit whose response is
+    linear, 2 % and more too few, are not.
+    """
     d, n, alpha, draws = 64, 1500, 2.0, 240
-    counts = [reference_count(optimizer, d, n, alpha, np.random.default_rng(s)) for s in range(draws)]
+    counts = [
+        reference_count(optimizer, d, n, alpha, np.random.default_rng(s)) for s in range(draws)
+    ]
     mean, stderr = np.mean(counts), np.std(counts, ddof=1) / np.sqrt(draws)
-    assert abs(mean - finite_capacity.expected_count(optimizer, d, n, alpha)) < 4 * stderr < abs(mean - linear)
+    assert (
+        abs(mean - finite_capacity.expected_count(optimizer, d, n, alpha))
+        < 4 * stderr
+        < abs(mean - linear)
+    )
 
 
 @pytest.mark.integration
 def test_own_logits_of_muon_recover_what_the_formula_says():
-    """Σ_i Φ(x_i √d/‖v_i‖)^(N-1) over simulated own logits, within 4 standard errors; with a linear response it would be 2 % less."""
+    """Σ_i Φ(x_i √d/‖v_i‖)^(N-1) over simulated own logits, within 4 standard errors; with a linear
+    response it would be 2 % less.
+    """
     d, n, alpha, draws = 64, 1500, 2.0, 400
     p, totals = np.arange(1.0, n + 1) ** -alpha, []
     for seed in range(draws):
@@ -92,12 +111,16 @@ def test_own_logits_of_muon_recover_what_the_formula_says():
         own = np.sum((u @ (left @ right)) * v, axis=1) / np.linalg.norm(v, axis=1)
         totals.append(np.sum(np.exp((n - 1) * log_ndtr(own * np.sqrt(d)))))
     mean, stderr = np.mean(totals), np.std(totals, ddof=1) / np.sqrt(draws)
-    assert abs(mean - finite_capacity.expected_count("muon", d, n, alpha)) < 4 * stderr < 0.01 * mean
+    assert (
+        abs(mean - finite_capacity.expected_count("muon", d, n, alpha)) < 4 * stderr < 0.01 * mean
+    )
 
 
 @pytest.mark.parametrize("alpha", [1.25, 3.0])
 def test_the_spread_of_newtons_own_logits_is_that_of_simulated_memories(alpha):
-    """Over the length of the other logits, of the items about the last that is recovered, within 4 standard errors."""
+    """Over the length of the other logits, of the items about the last that is recovered, within 4
+    standard errors.
+    """
     d, n, draws = 60, 1200, 200
     p, items, squares = np.arange(1.0, n + 1) ** -alpha, np.arange(30, 70), []
     signal, spread, variances = finite_capacity.newton_logits(d, p, np.ones(n))
@@ -117,10 +140,15 @@ def test_the_spread_of_newtons_own_logits_is_that_of_simulated_memories(alpha):
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("d", "n", "alpha"),
-    [(32, 500, 2.0), *(pytest.param(64, 500, alpha, marks=pytest.mark.slow) for alpha in (1.5, 3.0))],
+    [
+        (32, 500, 2.0),
+        *(pytest.param(64, 500, alpha, marks=pytest.mark.slow) for alpha in (1.5, 3.0)),
+    ],
 )
 def test_the_count_of_gradient_descent_is_that_of_simulated_memories(d, n, alpha):
-    """Without the noise in an item's own logit the formula would be a tenth to a fifth too small."""
+    """Without the noise in an item's own logit the formula would be a tenth to a fifth too
+    small.
+    """
     counts = [reference_count("gd", d, n, alpha, np.random.default_rng(s)) for s in range(1200)]
     mean, stderr = np.mean(counts), np.std(counts, ddof=1) / np.sqrt(len(counts))
     assert abs(mean - finite_capacity.expected_count("gd", d, n, alpha)) < 4 * stderr
@@ -132,27 +160,34 @@ def test_the_count_of_gradient_descent_is_that_of_simulated_memories(d, n, alpha
 @pytest.mark.parametrize("optimizer", capacity.OPTIMIZERS)
 def test_the_finite_size_count_has_the_exponent_of_the_theorem_far_out(optimizer, alpha):
     low, high = (
-        finite_capacity.expected_count(optimizer, d, float(d) ** (2 * alpha + 2), alpha) for d in (2**20, 2**22)
+        finite_capacity.expected_count(optimizer, d, float(d) ** (2 * alpha + 2), alpha)
+        for d in (2**20, 2**22)
     )
     exponent = np.log2(high / low) / 2
-    # log N grows with d: Muon and Newton lose 1/(2α) · d log log N / d log d, a few hundredths at this d.
+    # log N grows with d: Muon and Newton lose 1/(2α) · d log log N / d log d, a few hundredths at
+    #     this d.
     loss = 0.5 / alpha / (21 * np.log(2)) if optimizer != "gd" else 0
     assert exponent == pytest.approx(capacity.one_step_exponent(optimizer, alpha) - loss, abs=0.03)
 
 
 @pytest.mark.integration
 def test_the_count_far_out_is_smooth_in_the_dimension():
-    """Quadratures that have not converged move by parts of a per cent from one d to the next; the count does not."""
+    """Quadratures that have not converged move by parts of a per cent from one d to the next; the
+    count does not.
+    """
     dims = 2.0**23 * 1.3 ** np.arange(9)
     logs = np.log([finite_capacity.expected_count("muon", d, d**8, 3.0) for d in dims])
     assert np.max(np.abs(np.diff(logs, n=3))) < 1e-3
 
 
 def test_the_orthogonal_signal_is_one_when_items_are_few():
-    """With fewer than d items of p > 0 Muon's W maps each v_i to its u_i, as for orthogonal embeddings."""
+    """With fewer than d items of p > 0 Muon's W maps each v_i to its u_i, as for orthogonal
+    embeddings.
+    """
     p = np.full(4, 0.25)
     signal = muon_logits.signal(4000, np.append(p, 1e-12), np.append(np.ones(4), 8000))
-    # Less 1/4 per item and dimension: K items of p and t g = 1 - (K/d) p² / (p² + t²) + O(1/d²) give 1 - K/(4d).
+    # Less 1/4 per item and dimension: K items of p and t g = 1 - (K/d) p² / (p² + t²) + O(1/d²)
+    # give 1 - K/(4d).
     np.testing.assert_allclose(signal[:4], 1 - 1 / 4000, atol=2e-6)
     assert signal[4] < 0.6
 
@@ -173,9 +208,18 @@ def test_the_orthogonal_signal_is_one_when_items_are_few():
             lambda: capacity.multi_step_exponents("newton", 1.5, 2),
             "Several steps are predicted for 'gd' and 'muon', not 'newton'.",
         ),
-        (lambda: capacity.multi_step_exponents("gd", 1.5, -1), "The number of steps must not be negative, got -1."),
-        (lambda: finite_capacity.expected_count("muon", 8, 8, 1.5), "A count needs 2 <= d < n, got d=8 and n=8."),
-        (lambda: finite_capacity.expected_count("muon", 1, 8, 1.5), "A count needs 2 <= d < n, got d=1 and n=8."),
+        (
+            lambda: capacity.multi_step_exponents("gd", 1.5, -1),
+            "The number of steps must not be negative, got -1.",
+        ),
+        (
+            lambda: finite_capacity.expected_count("muon", 8, 8, 1.5),
+            "A count needs 2 <= d < n, got d=8 and n=8.",
+        ),
+        (
+            lambda: finite_capacity.expected_count("muon", 1, 8, 1.5),
+            "A count needs 2 <= d < n, got d=1 and n=8.",
+        ),
         (
             lambda: muon_logits.signal(4, np.full(4, 0.25), np.ones(4)),
             "Muon's signal needs more items than dimensions, got d=4 and 4 items.",
@@ -211,7 +255,10 @@ def test_the_number_of_distinct_items_is_that_of_drawn_batches():
 def test_the_number_of_distinct_items_by_counting_every_batch():
     p = np.arange(1.0, 5) ** -1.5
     p /= p.sum()
-    batches = [(len(set(batch)), np.prod(p[list(batch)])) for batch in itertools.product(range(4), repeat=3)]
+    batches = [
+        (len(set(batch)), np.prod(p[list(batch)]))
+        for batch in itertools.product(range(4), repeat=3)
+    ]
     expected = sum(count * probability for count, probability in batches)
     assert finite_capacity.distinct_items(4, 1.5, 3) == pytest.approx(expected, rel=1e-12)
 
@@ -226,7 +273,8 @@ def the_sum(signal, spread, deviations):
     total = 0.0
     for i in range(N):
         products = [
-            np.prod([ndtr(x / deviations[i, j]) for j in range(N) if j != i]) for x in signal[i] + spread[i] * NODES
+            np.prod([ndtr(x / deviations[i, j]) for j in range(N) if j != i])
+            for x in signal[i] + spread[i] * NODES
         ]
         total += products @ WEIGHTS / WEIGHTS.sum()
     return total
@@ -238,7 +286,9 @@ def own_spreads(d, p):
 
 
 def spreads_by_traces(resolvent, signals):
-    """The double integral with w and z as traces of two resolvents of one matrix, which partial fractions make of single ones."""
+    """The double integral with w and z as traces of two resolvents of one matrix, which partial
+    fractions make of single ones.
+    """
     logs = np.arange(np.log(1e-9), np.log(1e7), 0.1)
     t, other = np.exp(logs)[:, None], np.exp(logs + 0.05)[None, :]  # never equal
     g, g_other = (np.vectorize(resolvent)(x) for x in (t, other))
@@ -255,14 +305,20 @@ def spreads_by_traces(resolvent, signals):
 
 def test_the_count_of_muon_is_its_sum_and_integral():
     def resolvent(t):
-        return brentq(lambda g: np.sum(P**2 * g**2 / (1 + P**2 * g**2)) / D - 1 + t * g, 0, 1e9, xtol=1e-14)
+        return brentq(
+            lambda g: np.sum(P**2 * g**2 / (1 + P**2 * g**2)) / D - 1 + t * g, 0, 1e9, xtol=1e-14
+        )
 
     def signal(p):
         def integrand(t):
             g = resolvent(t)
             return p * g**2 / (1 + p**2 * g**2)
 
-        return 2 / np.pi * (quad(integrand, 0, 1, limit=200)[0] + quad(integrand, 1, np.inf, limit=200)[0])
+        return (
+            2
+            / np.pi
+            * (quad(integrand, 0, 1, limit=200)[0] + quad(integrand, 1, np.inf, limit=200)[0])
+        )
 
     found = muon_logits.signal(D, P, np.ones(N))
     np.testing.assert_allclose(spreads_by_traces(resolvent, found), own_spreads(D, P), rtol=1e-5)
@@ -270,13 +326,17 @@ def test_the_count_of_muon_is_its_sum_and_integral():
     signals = [signal(P[i]) for i in chosen]
     np.testing.assert_allclose(found[chosen], signals, rtol=1e-7)
     # A factor common to all frequencies, however small, cancels.
-    np.testing.assert_allclose(muon_logits.signal(D, 1e-40 * P, np.ones(N))[chosen], signals, rtol=1e-7)
+    np.testing.assert_allclose(
+        muon_logits.signal(D, 1e-40 * P, np.ones(N))[chosen], signals, rtol=1e-7
+    )
     expected = the_sum(found, np.sqrt(own_spreads(D, P) / D), np.full((N, N), D**-0.5))
     assert finite_capacity.expected_count("muon", D, N, ALPHA) == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_count_of_newton_is_its_sum():
-    """With (1/d) tr (M_v + λ)⁻¹ = m(λ) from its equation, (1/d) tr M_v⁻² = -m'(0), and an H whose rows have the length f."""
+    """With (1/d) tr (M_v + λ)⁻¹ = m(λ) from its equation, (1/d) tr M_v⁻² = -m'(0), and an H whose
+    rows have the length f.
+    """
 
     def trace(shift):
         return brentq(lambda m: np.sum(P * m / (1 + P * m)) / D - 1 + shift * m, 0, 1e5, xtol=1e-13)
@@ -290,12 +350,16 @@ def test_the_count_of_newton_is_its_sum():
     np.testing.assert_allclose(found, signal, rtol=1e-7)
     np.testing.assert_allclose(of_others, variances, rtol=1e-4)
     expected = the_sum(signal, np.sqrt(spread / D), np.sqrt(variances / D))
-    assert finite_capacity.expected_count("newton", D, N, ALPHA) == pytest.approx(expected, rel=1e-4)
+    assert finite_capacity.expected_count("newton", D, N, ALPHA) == pytest.approx(
+        expected, rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("alpha", [1.25, 3.0])
 def test_the_signal_of_newton_varies_by_traces_of_the_hessian(alpha):
-    """d Var (log b - log ‖e‖) of quadratic forms in v_i, by dense linear algebra; every term of it is more than the tolerance."""
+    """d Var (log b - log ‖e‖) of quadratic forms in v_i, by dense linear algebra; every term of it
+    is more than the tolerance.
+    """
     d, n = 400, 4000
     p = np.arange(1.0, n + 1) ** -alpha
     v = np.random.default_rng(1).standard_normal((n, d)) / np.sqrt(d)
@@ -319,8 +383,14 @@ def test_the_signal_of_newton_varies_by_traces_of_the_hessian(alpha):
 @pytest.mark.integration
 @pytest.mark.parametrize("alpha", [1.25, 3.0])
 def test_the_count_of_gradient_descent_is_its_sum(alpha):
-    """Item by item and competitor by competitor, over draws of everything that the formula averages over."""
-    batches, batch, p = 20, 1000, np.arange(1.0, N + 1) ** -alpha / np.sum(np.arange(1.0, N + 1) ** -alpha)
+    """Item by item and competitor by competitor, over draws of everything that the formula averages
+    over.
+    """
+    batches, batch, p = (
+        20,
+        1000,
+        np.arange(1.0, N + 1) ** -alpha / np.sum(np.arange(1.0, N + 1) ** -alpha),
+    )
     rng = np.random.default_rng(5)
     draws = batches * batch
     # The noise of the item itself decides most: each batch has one of every 1000 of its quantiles.
@@ -338,11 +408,18 @@ def test_the_count_of_gradient_descent_is_its_sum(alpha):
         totals += np.prod(ndtr(margins * np.sqrt(D) / length[:, None]), axis=1)
     error = totals.reshape(batches, batch).mean(axis=1).std(ddof=1) / np.sqrt(batches)
     assert abs(finite_capacity.expected_count("gd", D, N, alpha) - totals.mean()) < 4 * error
-    # Without the noise of the item itself rare items are never found, more than a tenth of the count.
+    # Without the noise of the item itself rare items are never found, more than a tenth of the
+    # count.
     assert 4 * error < 0.03 * totals.mean()
 
 
-SIZES = [(32, 1000, 3.0), (32, 100_000, 1.25), (192, 10_000, 1.25), (1024, 100_000, 3.0), (4096, 100_000, 1.25)]
+SIZES = [
+    (32, 1000, 3.0),
+    (32, 100_000, 1.25),
+    (192, 10_000, 1.25),
+    (1024, 100_000, 3.0),
+    (4096, 100_000, 1.25),
+]
 
 
 @pytest.mark.parametrize(("d", "n", "alpha"), SIZES)
@@ -351,23 +428,31 @@ SIZES = [(32, 1000, 3.0), (32, 100_000, 1.25), (192, 10_000, 1.25), (1024, 100_0
     [("muon", 1e-4), ("newton", 1e-4), pytest.param("gd", 2e-3, marks=pytest.mark.integration)],
 )
 def test_the_count_has_converged(optimizer, tolerance, d, n, alpha, monkeypatch):
-    """Twice as many items one by one, and as many steps, nodes, draws and coupled competitors, change next to nothing."""
+    """Twice as many items one by one, and as many steps, nodes, draws and coupled competitors,
+    change next to nothing.
+    """
     found = finite_capacity.expected_count(optimizer, d, n, alpha)
     for name, factor in {"SINGLE": 2, "ORDER": 2, "DRAWS": 2, "FIRST": 2, "_STEP": 0.5}.items():
         with monkeypatch.context() as finer:
             finer.setattr(finite_capacity, name, factor * getattr(finite_capacity, name))
             relevant = {"DRAWS", "FIRST"} if optimizer == "gd" else {"_STEP"}
             if name in relevant | {"SINGLE", "ORDER"}:
-                assert finite_capacity.expected_count(optimizer, d, n, alpha) == pytest.approx(found, rel=tolerance)
+                assert finite_capacity.expected_count(optimizer, d, n, alpha) == pytest.approx(
+                    found, rel=tolerance
+                )
     if optimizer == "muon":
         monkeypatch.setattr(muon_logits, "POINTS", 2 * muon_logits.POINTS)
-        assert finite_capacity.expected_count(optimizer, d, n, alpha) == pytest.approx(found, rel=tolerance)
+        assert finite_capacity.expected_count(optimizer, d, n, alpha) == pytest.approx(
+            found, rel=tolerance
+        )
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("d", "n", "alpha"), [(32, 1000, 3.0), (192, 2000, 1.25)])
 def test_the_counts_of_muon_and_newton_are_sums_over_all_items(d, n, alpha):
-    """Every item and every competitor by itself, without nodes: what the quadratures of the items stand for."""
+    """Every item and every competitor by itself, without nodes: what the quadratures of the items
+    stand for.
+    """
     p = np.arange(1.0, n + 1) ** -alpha / np.sum(np.arange(1.0, n + 1) ** -alpha)
     x, weights = np.polynomial.hermite_e.hermegauss(61)
     weights = weights / weights.sum()
@@ -379,7 +464,9 @@ def test_the_counts_of_muon_and_newton_are_sums_over_all_items(d, n, alpha):
     newton, near = 0.0, np.abs(x) < 7
     for i in range(n):
         logit = np.sqrt(d) * signal[i] + np.sqrt(spread[i]) * x[near]
-        logs = np.log(np.maximum(ndtr(logit[:, None] / np.sqrt(np.delete(variances[i], i))), 1e-300)).sum(axis=1)
+        logs = np.log(
+            np.maximum(ndtr(logit[:, None] / np.sqrt(np.delete(variances[i], i))), 1e-300)
+        ).sum(axis=1)
         newton += np.exp(logs) @ weights[near]
     assert finite_capacity.expected_count("newton", d, n, alpha) == pytest.approx(newton, rel=2e-4)
 

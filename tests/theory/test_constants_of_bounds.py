@@ -1,6 +1,7 @@
 """Functions whose other tests are inequalities or limits, to the last constant.
 
-Against numbers by hand in which every symbol is another number, optima by brute force, samples, and plain Python.
+Against numbers by hand in which every symbol is another number, optima by brute force, samples, and
+plain Python.
 """
 
 import math
@@ -81,11 +82,15 @@ def test_the_constants_of_the_squared_loss_are_its_derivatives(rng):
 
 
 def test_the_decreases_are_the_largest_that_the_quadratic_model_guarantees(rng):
-    """Over all lengths t of the step: t ⟨G, D⟩ - t²/2 (L ‖D‖_F² + C ‖D‖_op²), D = G or ‖G‖_* polar(G) with L^op for the first term."""
+    """Over all lengths t of the step: t ⟨G, D⟩ - t²/2 (L ‖D‖_F² + C ‖D‖_op²), D = G or ‖G‖_*
+    polar(G) with L^op for the first term.
+    """
     g = rng.standard_normal((3, 4))
     s, curvature, weight = np.linalg.svd(g, compute_uv=False), 0.7, 0.4
     t = np.linspace(0, 3, 300_001)
-    euclidean = np.max(t * np.sum(s**2) - t**2 / 2 * (curvature * np.sum(s**2) + weight * s[0] ** 2))
+    euclidean = np.max(
+        t * np.sum(s**2) - t**2 / 2 * (curvature * np.sum(s**2) + weight * s[0] ** 2)
+    )
     spectral = np.max(t * s.sum() ** 2 - t**2 / 2 * (curvature + weight) * s.sum() ** 2)
     close(layered.euclidean_decrease(jnp.asarray(g), curvature, weight), euclidean, 1e-9)
     close(layered.spectral_decrease(jnp.asarray(g), curvature, weight), spectral, 1e-9)
@@ -111,7 +116,9 @@ def test_the_bounds_on_stable_ranks_by_hand():
 
 
 def test_the_bounds_of_a_decoder_block_by_hand():
-    """δ = 0.2, c_- = 1/2, c_+ = 2, st = 3: (1 + δ)/(1 - δ) = 3/2, 1 + 2/c_- = 5, and c_σ = P(N(0, 1) > 1)/2."""
+    """δ = 0.2, c_- = 1/2, c_+ = 2, st = 3: (1 + δ)/(1 - δ) = 3/2, 1 + 2/c_- = 5, and c_σ = P(N(0,
+    1) > 1)/2.
+    """
     bounds = stable_rank.block_bounds(np.float32(3), stable_rank.ColumnNorms(0.5, 2.0), 0.2)
     share = math.erfc(math.sqrt(0.5)) / 4
     expected = (12, 22.5, 2.25 * 6 * 5 * 3, 2 * math.pi, 3 * math.pi * (1 + 4.5 / share))
@@ -121,7 +128,10 @@ def test_the_bounds_of_a_decoder_block_by_hand():
 @pytest.mark.parametrize("scale", [0.1, 10.0], ids=["X", "H"])
 def test_the_bound_of_a_residual_branch_whichever_part_is_the_larger(scale, rng):
     x, h = rng.standard_normal((3, 6)), scale * rng.standard_normal((5, 6))
-    parts = [[np.sum(s**2), s[0] ** 2] for s in (np.linalg.svd(y, compute_uv=False) for y in (x, math.sqrt(0.6) * h))]
+    parts = [
+        [np.sum(s**2), s[0] ** 2]
+        for s in (np.linalg.svd(y, compute_uv=False) for y in (x, math.sqrt(0.6) * h))
+    ]
     expected = 1.3 / 0.7 * (parts[0][0] + parts[1][0]) / max(parts[0][1], parts[1][1])
     close(residual_bound(x, h, 0.3), expected)
 
@@ -147,7 +157,9 @@ def test_the_noise_to_signal_bound_of_the_gelu_is_the_reciprocal_of_its_share():
 
 @pytest.mark.integration
 def test_the_mean_of_the_cross_covariance_beside_its_linear_part(rng):
-    """1/4πd for each pair of independent rows N(0, I/d): E t²/2 · 1/2π, with the fourth order of t = cos below one per cent."""
+    """1/4πd for each pair of independent rows N(0, I/d): E t²/2 · 1/2π, with the fourth order of t
+    = cos below one per cent.
+    """
     k, d = 800, 40
     v_bar, v = rng.standard_normal((2, k, d)) / math.sqrt(d)
     forms = (
@@ -156,13 +168,17 @@ def test_the_mean_of_the_cross_covariance_beside_its_linear_part(rng):
         random_features.cross_covariance_expansion_with_norms,
         random_features.cross_covariance_expansion_as_printed,
     )
-    *found, printed = jax.device_get(jax.jit(lambda v_bar, v: [form(v_bar, v) for form in forms])(v_bar, v))
+    *found, printed = jax.device_get(
+        jax.jit(lambda v_bar, v: [form(v_bar, v) for form in forms])(v_bar, v)
+    )
     exact, *expansions = (np.mean(each - v_bar @ v.T / 4) for each in found)
     assert expansions == pytest.approx([exact, exact], rel=0.05)
     close(printed, v_bar @ v.T / 6.283185307179586 + 0.025, 1e-9)
 
 
-def test_step_sizes_for_the_squared_loss_are_those_of_gradient_descent_and_of_the_spectral_step(rng):
+def test_step_sizes_for_the_squared_loss_are_those_of_gradient_descent_and_of_the_spectral_step(
+    rng,
+):
     """L = 1/n: 1/λ_1(B) and 1/tr B with B = A Aᵀ/n; as printed n times as long."""
     a = rng.standard_normal((3, 8))
     eigenvalues = np.linalg.eigvalsh(a @ a.T / 8)
@@ -182,7 +198,8 @@ def test_residuals_are_relative_distances_at_the_best_multiple(rng):
     close(found, np.linalg.norm(moved - cubed) / np.linalg.norm(cubed))
     _, (rest,), _, _ = np.linalg.lstsq(cubed.reshape(-1, 1), moved.ravel())
     close(
-        second_moment.direction_residual(jnp.asarray(moment), jnp.asarray(mu)), math.sqrt(rest) / np.linalg.norm(moved)
+        second_moment.direction_residual(jnp.asarray(moment), jnp.asarray(mu)),
+        math.sqrt(rest) / np.linalg.norm(moved),
     )
 
 
@@ -190,7 +207,13 @@ def test_the_iterations_of_the_theorems_bring_their_bounds_to_the_accuracy():
     largest, accuracy = 3.0, 1e-5
     for rho in (0.7, 0.9):
         close(8 * largest * rho ** float(iterations.theorem_1a(largest, accuracy, rho)), accuracy)
-        close(4 * largest * rho ** float(iterations.theorem_1b(largest, accuracy, rho)) / (1 - rho) ** 2, accuracy)
+        close(
+            4
+            * largest
+            * rho ** float(iterations.theorem_1b(largest, accuracy, rho))
+            / (1 - rho) ** 2,
+            accuracy,
+        )
 
 
 def test_gradient_descent_in_context_at_half_the_rate():
@@ -202,7 +225,9 @@ def test_gradient_descent_in_context_at_half_the_rate():
 
 
 def held_start(moves, tau):
-    """The first coordinate that stays above τ while moves are at least 2 τ, backward in plain Python, and how long it does."""
+    """The first coordinate that stays above τ while moves are at least 2 τ, backward in plain
+    Python, and how long it does.
+    """
     held = [move for move in moves if move >= 2 * tau]
     a = held[-1] / 2
     for move in held[-2::-1]:
@@ -223,14 +248,18 @@ def test_the_bad_starts_are_the_barrier_and_twice_the_accuracy():
 
     found = adversarial.regression(kappa, jnp.asarray(rates), accuracy)
     first, frozen = held_start(2 * rates, 2 * accuracy / kappa**3)
-    np.testing.assert_allclose(turn @ (found.start - inverse) @ turn, np.diag([first, 2 * accuracy]), atol=1e-12)
+    np.testing.assert_allclose(
+        turn @ (found.start - inverse) @ turn, np.diag([first, 2 * accuracy]), atol=1e-12
+    )
     assert (float(found.accuracy), int(found.frozen)) == (accuracy, frozen)
 
     found = adversarial.factorization(kappa, jnp.asarray(rates))
     second = 0.25 / math.sqrt(kappa)
     first, frozen = held_start(2 * rates, 3 * second / kappa)
     root = turn @ np.diag([1, kappa**-0.5]) @ turn
-    np.testing.assert_allclose(turn @ (found.start - root) @ turn, np.diag([first, second]), atol=1e-12)
+    np.testing.assert_allclose(
+        turn @ (found.start - root) @ turn, np.diag([first, second]), atol=1e-12
+    )
     assert (float(found.accuracy), int(found.frozen)) == (pytest.approx(1 / (5 * kappa)), frozen)
     # The largest rate that Theorem 2 allows.
     assert adversarial.factorization(kappa, jnp.asarray([0.125, 0.1])).start.shape == (2, 2)
@@ -244,22 +273,35 @@ def test_a_sign_step_moves_the_coordinate_that_lemma_14_names(rng):
 
 
 def test_constants_of_the_perturbation_bounds():
-    # Two lines at an angle, of lengths 3 and 2; at equal lengths the factors are as far apart as the bound allows.
+    # Two lines at an angle, of lengths 3 and 2; at equal lengths the factors are as far apart as
+    # the bound allows.
     line, turned = np.array([[1.0, 0], [0, 0]]), np.array([[math.cos(0.1), 0], [math.sin(0.1), 0]])
     apart = np.linalg.norm(3 * line - 2 * turned)
-    close(perturbation.polar_bound(jnp.asarray(3 * line), jnp.asarray(2 * turned), 1), 2 * apart / 5, 1e-9)
-    close(perturbation.polar_bound(jnp.asarray(line), jnp.asarray(turned), 1), 2 * math.sin(0.05), 1e-9)
+    close(
+        perturbation.polar_bound(jnp.asarray(3 * line), jnp.asarray(2 * turned), 1),
+        2 * apart / 5,
+        1e-9,
+    )
+    close(
+        perturbation.polar_bound(jnp.asarray(line), jnp.asarray(turned), 1),
+        2 * math.sin(0.05),
+        1e-9,
+    )
     # Without a gap behind the rank best approximations may be anywhere.
-    assert float(perturbation.approximation_bound(jnp.eye(2), 3 * jnp.eye(2), 1)) == pytest.approx(2 * (3 + 4 / 2))
+    assert float(perturbation.approximation_bound(jnp.eye(2), 3 * jnp.eye(2), 1)) == pytest.approx(
+        2 * (3 + 4 / 2)
+    )
     assert float(perturbation.approximation_bound(jnp.eye(2), jnp.eye(2), 1)) == math.inf
     # σ_2 = 2 and 1/2, and 3/2 between them.
     a, b = jnp.diag(jnp.asarray([3.0, 2.0])), jnp.diag(jnp.asarray([2.5, 0.5]))
     for pair in ((a, b), (b, a)):
-        assert float(perturbation.polar_operator_bound(*pair)) == pytest.approx((2 / 2.5 + 1 / 2) * 1.5)
+        assert float(perturbation.polar_operator_bound(*pair)) == pytest.approx(
+            (2 / 2.5 + 1 / 2) * 1.5
+        )
     a = jnp.diag(jnp.asarray([2.0, 1.0]))
-    assert float(perturbation.approximation_bound(a, jnp.diag(jnp.asarray([4.0, 1.0])), 1)) == pytest.approx(
-        2 * (3 + 2 / 3)
-    )
+    assert float(
+        perturbation.approximation_bound(a, jnp.diag(jnp.asarray([4.0, 1.0])), 1)
+    ) == pytest.approx(2 * (3 + 2 / 3))
     # A gap below 1: 0.2, of the larger matrix.
     a, b = jnp.diag(jnp.asarray([1.1, 1.0])), jnp.diag(jnp.asarray([1.2, 1.0]))
     assert float(perturbation.approximation_bound(a, b, 1)) == pytest.approx(0.1 * (3 + 2 / 0.2))
@@ -273,7 +315,9 @@ def test_constants_of_the_perturbation_bounds():
 def test_steps_end_at_the_limit_where_the_accuracy_is_not_reached():
     """Rounded up to whole turns of the loop; one that arrives before keeps its own number."""
     start, spectrum = jnp.asarray([[0.1], [1.0]]), jnp.asarray([[1.0], [1.0]])
-    found = spectral_domain.gradient_descent_steps(start, spectrum, jnp.asarray([1e-4, 1e-4]), 1e-6, 33)
+    found = spectral_domain.gradient_descent_steps(
+        start, spectrum, jnp.asarray([1e-4, 1e-4]), 1e-6, 33
+    )
     assert found.tolist() == [2 * spectral_domain.UNROLLED, 0]
 
 
@@ -321,19 +365,31 @@ def test_the_power_of_a_moment_of_rank_one():
 
 
 def test_proportional_matrices_reach_their_mean_in_one_step_and_equal_ones_are_there():
-    """Their logarithms have no spread, so that the Hessian is 1 and the whole step is the best; the second step sees that it is done."""
+    """Their logarithms have no spread, so that the Hessian is 1 and the whole step is the best; the
+    second step sees that it is done.
+    """
     base = jnp.asarray([[2.0, 1.0], [1.0, 3.0]])
     found = geometry.karcher_mean(jnp.stack([base, 4 * base, 16 * base]), steps=2)
     np.testing.assert_allclose(found, 4 * base, rtol=1e-9)
-    np.testing.assert_allclose(geometry.karcher_mean(jnp.stack([base, base]), steps=1), base, rtol=1e-12)
+    np.testing.assert_allclose(
+        geometry.karcher_mean(jnp.stack([base, base]), steps=1), base, rtol=1e-12
+    )
 
 
 BATCHES = {
     "shrinkage": (lambda x, rate: gradient_rank.shrinkage(x, rate, 3), (5,), ()),
-    "nuclear rank": (lambda x, rate: gradient_rank.orthogonal_teacher_nuclear_rank(x, rate, 3), (5,), ()),
+    "nuclear rank": (
+        lambda x, rate: gradient_rank.orthogonal_teacher_nuclear_rank(x, rate, 3),
+        (5,),
+        (),
+    ),
     "gap": (lambda x, rate: gradient_rank.expected_gap(x, rate, 3), (5,), ()),
     "relative steps": (lambda x, rate: gradient_rank.steps_to_relative_gap(x, rate, 0.1), (5,), ()),
-    "absolute steps": (lambda x, rate: gradient_rank.steps_to_absolute_gap(x, rate, rate, 0.1), (5,), ()),
+    "absolute steps": (
+        lambda x, rate: gradient_rank.steps_to_absolute_gap(x, rate, rate, 0.1),
+        (5,),
+        (),
+    ),
     "bordered": (lambda row, a: gradient_rank.bordered_singular_value_bound(a, row, 0.3), (4,), ()),
     "indicator": (stable_rank.indicator_stable_rank, (6,)),
     "noise to signal": (lambda v: activations.nsr(activations.ACTIVATIONS["gelu"], v), (6,)),
@@ -346,7 +402,10 @@ BATCHES = {
     "cross with norms": (random_features.cross_covariance_expansion_with_norms, (4, 2), (3, 2)),
     "bulk": (random_features.cross_bulk, (4, 2), (3, 2)),
     "rates": (lambda a: jnp.stack(one_step.smooth_rates(a, 0.5), axis=-1), (2, 4)),
-    "printed rates": (lambda a: jnp.stack(one_step.smooth_rates_as_printed(a, 0.5), axis=-1), (2, 4)),
+    "printed rates": (
+        lambda a: jnp.stack(one_step.smooth_rates_as_printed(a, 0.5), axis=-1),
+        (2, 4),
+    ),
 }
 
 

@@ -36,11 +36,15 @@ def matrix(rows, columns, scale=1.0):
 )
 @pytest.mark.usefixtures("x64")
 def test_the_expectation_is_exact_at_every_layer(dims):
-    """The squared gradient has degree 4 in each weight, so enumeration of a three-point grid is exact."""
+    """The squared gradient has degree 4 in each weight, so enumeration of a three-point grid is
+    exact.
+    """
     target = matrix(dims[-1], dims[0])
 
     def outers(*weights):
-        return np.array([np.pad(g @ g.T, (0, 3 - len(g))) for g in gradients.linear(weights, target)])
+        return np.array(
+            [np.pad(g @ g.T, (0, 3 - len(g))) for g in gradients.linear(weights, target)]
+        )
 
     exact = gaussian_average(outers, list(zip(dims[1:], dims[:-1], strict=True)), degree=4)
     for layer in range(1, len(dims)):
@@ -62,7 +66,11 @@ def test_the_moments_of_the_products_are_exact(dims):
             gram = gram @ gram.T
             return np.array([np.trace(gram @ gram) / len(gram), np.trace(gram) ** 2])
 
-        backward = gaussian_average(lambda *w: traces(w, dims[0]), before, 4) if before else traces((), dims[0])
+        backward = (
+            gaussian_average(lambda *w: traces(w, dims[0]), before, 4)
+            if before
+            else traces((), dims[0])
+        )
         # A_iᵀ A_i = B Bᵀ with B = A_iᵀ: transposed weights in reversed order.
         forward = (
             gaussian_average(lambda *w: traces([m.T for m in w[::-1]], dims[-1]), after, 4)
@@ -76,7 +84,11 @@ def test_the_moments_of_the_products_are_exact(dims):
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("dims", "chunks"),
-    [((4, 6, 3), 12), ((3, 5, 4, 2), 12), pytest.param((3, 4, 5, 2, 3), 60, marks=pytest.mark.slow)],
+    [
+        ((4, 6, 3), 12),
+        ((3, 5, 4, 2), 12),
+        pytest.param((3, 4, 5, 2, 3), 60, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_simulated_gradients_agree_at_every_layer(dims, chunks):
@@ -85,7 +97,9 @@ def test_simulated_gradients_agree_at_every_layer(dims, chunks):
     def diagonals(key):
         grams = [g @ g.T for g in model.gradient(model.init(key, dims), target)]
         # Hidden layers: mean diagonal. Output layer: every diagonal entry, which also sees Φ Φᵀ.
-        return jnp.concatenate([jnp.stack([jnp.trace(p) / len(p) for p in grams[:-1]]), jnp.diag(grams[-1])])
+        return jnp.concatenate(
+            [jnp.stack([jnp.trace(p) / len(p) for p in grams[:-1]]), jnp.diag(grams[-1])]
+        )
 
     mean, error = simulate(diagonals, jax.random.key(2), chunks)
     depth = len(dims) - 1
@@ -93,13 +107,24 @@ def test_simulated_gradients_agree_at_every_layer(dims, chunks):
     expected = np.concatenate([[np.diag(e)[0] for e in exact[:-1]], np.diag(exact[-1])])
     assert (np.abs(mean - expected) < 4 * error).all()
     # Without the target, and with d_{i-1} for d_{i-1} + 1 in the recursion of the output layer.
-    bare = np.array([float(theory.noise_coefficient(dims, layer)) for layer in (*range(1, depth), *[depth] * dims[-1])])
+    bare = np.array(
+        [
+            float(theory.noise_coefficient(dims, layer))
+            for layer in (*range(1, depth), *[depth] * dims[-1])
+        ]
+    )
     apart = np.abs(mean - bare) / error
     assert apart[: depth - 1].min() > 4
     assert apart[depth - 1 :].max() > 8
     r, v, d = [1.0], [dims[0] ** 2], dims
     for i in range(1, depth):
-        r, v = [*r, v[-1] + d[i] * d[i - 1] * r[-1]], [*v, d[i] ** 2 * v[-1] + 2 * d[i] * d[i - 1] * r[-1]]
+        r, v = (
+            [*r, v[-1] + d[i] * d[i - 1] * r[-1]],
+            [
+                *v,
+                d[i] ** 2 * v[-1] + 2 * d[i] * d[i - 1] * r[-1],
+            ],
+        )
     wrong = expected[-dims[-1] :] - bare[-1] + d[depth - 1] * r[-1]
     assert (np.abs(mean[-dims[-1] :] - wrong) > 4 * error[-dims[-1] :]).any()
 
@@ -119,10 +144,15 @@ def test_the_noise_grows_with_the_exponents_of_the_recursion_and_not_as_printed(
         local = np.log2(high / low)
         assert local == pytest.approx(theory.noise_exponent(depth, layer), abs=1e-3)
         low, high = theory.order_as_printed(dims, layer) * jnp.ones(2)
-        assert np.log2(high / low) == pytest.approx(theory.noise_exponent_as_printed(depth, layer), abs=1e-12)
+        assert np.log2(high / low) == pytest.approx(
+            theory.noise_exponent_as_printed(depth, layer), abs=1e-12
+        )
         # Too small by one power at the ends of the network, and by two between.
         missing = 0 if depth == 1 else 1 if layer in (1, depth) else 2
-        assert theory.noise_exponent(depth, layer) - theory.noise_exponent_as_printed(depth, layer) == missing
+        assert (
+            theory.noise_exponent(depth, layer) - theory.noise_exponent_as_printed(depth, layer)
+            == missing
+        )
 
 
 @pytest.mark.usefixtures("x64")
@@ -155,12 +185,21 @@ def test_a_layer_that_does_not_exist_is_refused(layer):
 
 
 def moments_in_whole_numbers(dims):
-    """r_i and v_i from the Wishart average of one more layer: E[W A Wᵀ W A Wᵀ] and E[tr(W A Wᵀ)²] in exact arithmetic."""
+    """r_i and v_i from the Wishart average of one more layer: E[W A Wᵀ W A Wᵀ] and E[tr(W A Wᵀ)²]
+    in exact arithmetic.
+    """
     r, v = [Fraction(1)], [Fraction(dims[0]) ** 2]
     for inner, outer in pairwise(dims[:-1]):
-        # E(W A W^T)^2 = ((tr A)^2 + (outer + 1) tr A^2) I for W of `outer` rows; E tr^2 = outer^2 (tr A)^2 + 2 outer tr A^2.
+        # E(W A W^T)^2 = ((tr A)^2 + (outer + 1) tr A^2) I for W of `outer` rows; E tr^2 = outer^2
+        # (tr A)^2 + 2 outer tr A^2.
         trace_of_square = inner * r[-1]
-        r, v = [*r, v[-1] + (outer + 1) * trace_of_square], [*v, outer**2 * v[-1] + 2 * outer * trace_of_square]
+        r, v = (
+            [*r, v[-1] + (outer + 1) * trace_of_square],
+            [
+                *v,
+                outer**2 * v[-1] + 2 * outer * trace_of_square,
+            ],
+        )
     return r, v
 
 
@@ -177,9 +216,13 @@ def test_large_products_do_not_overflow(dims):
     s = s[::-1]
     for layer in range(1, depth + 1):
         noise = dims[layer - 1] * r[layer - 1] * s[layer - 1]
-        assert float(theory.noise_coefficient(dims, layer)) == pytest.approx(float(noise), rel=1e-13)
+        assert float(theory.noise_coefficient(dims, layer)) == pytest.approx(
+            float(noise), rel=1e-13
+        )
         others = math.prod(dims[j] for j in range(1, depth) if j != layer)
-        assert float(theory.target_coefficient(dims, layer)) == pytest.approx(float(others), rel=1e-13)
+        assert float(theory.target_coefficient(dims, layer)) == pytest.approx(
+            float(others), rel=1e-13
+        )
     if dims[0] == 1000:
         target = np.random.default_rng(0).choice([-1.0, 1.0], (2, 1000)).astype(np.float32)
         signal = (target.astype(int) @ target.T.astype(int)).astype(object) * 1000**6
@@ -205,7 +248,8 @@ def test_the_ratios_of_one_draw_at_a_large_width_are_simulated(d0, d2):
         values, vectors = np.linalg.eigh(w)
         return (vectors * np.sqrt(values)[:, None, :]) @ vectors.swapaxes(1, 2)
 
-    # Given W₁, W₂ W₁ is Z (W₁ᵀ W₁)^(1/2); given W₂, some of whose columns are drawn one by one, it is (W₂ W₂ᵀ)^(1/2) Z.
+    # Given W₁, W₂ W₁ is Z (W₁ᵀ W₁)^(1/2); given W₂, some of whose columns are drawn one by one, it
+    # is (W₂ W₂ᵀ)^(1/2) Z.
     z, columns = rng.standard_normal((draws, d2, d0)), rng.standard_normal((draws, d2, 16))
     w = wishart(rng, draws, d0, width)
     residual = z @ root(w) - target
@@ -217,9 +261,13 @@ def test_the_ratios_of_one_draw_at_a_large_width_are_simulated(d0, d2):
     rows = residual.swapaxes(1, 2) @ columns
     entries = np.mean(np.abs(np.sum(rows[..., ::2] * rows[..., 1::2], axis=1)), axis=1)
     hidden = entries / (np.sum(residual * (w @ residual), axis=(1, 2)) / width)
-    # Nearest by: the output's for independent rows of one norm, and the hidden layer's with inputs and outputs as one more.
+    # Nearest by: the output's for independent rows of one norm, and the hidden layer's with inputs
+    #     and outputs as one more.
     nearest = (np.sqrt(2 / (np.pi * d0)), float(theory.one_draw_ratio_hidden(d0 + 1, d2)))
-    cases = ((float(theory.one_draw_ratio_output(d0)), output), (float(theory.one_draw_ratio_hidden(d0, d2)), hidden))
+    cases = (
+        (float(theory.one_draw_ratio_output(d0)), output),
+        (float(theory.one_draw_ratio_hidden(d0, d2)), hidden),
+    )
     for wrong, (predicted, found) in zip(nearest, cases, strict=True):
         error = found.std(ddof=1) / np.sqrt(draws)
         assert abs(found.mean() - predicted) < 4 * error
@@ -231,4 +279,6 @@ def test_the_ratios_of_one_draw_are_exact_where_they_are_elementary():
     assert float(theory.one_draw_ratio_output(1)) == pytest.approx(2 / np.pi, rel=1e-14)
     assert float(theory.one_draw_ratio_hidden(1, 1)) == pytest.approx(2 / np.pi, rel=1e-14)
     assert float(theory.one_draw_ratio_output(2)) == pytest.approx(0.5, rel=1e-14)
-    assert float(theory.one_draw_ratio_output(1e6)) == pytest.approx(np.sqrt(2 / (np.pi * 1e6)), rel=1e-6)
+    assert float(theory.one_draw_ratio_output(1e6)) == pytest.approx(
+        np.sqrt(2 / (np.pi * 1e6)), rel=1e-6
+    )

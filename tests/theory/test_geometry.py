@@ -25,7 +25,9 @@ def test_the_distance_is_the_norm_of_the_matrix_logarithm():
     a, b = definite(0), definite(1)
     root = np.linalg.inv(scipy.linalg.sqrtm(a))
     expected = np.linalg.norm(scipy.linalg.logm(root @ b @ root))
-    assert affine_invariant_distance(jnp.asarray(a), jnp.asarray(b)) == pytest.approx(expected, rel=1e-12)
+    assert affine_invariant_distance(jnp.asarray(a), jnp.asarray(b)) == pytest.approx(
+        expected, rel=1e-12
+    )
     # Not the distance of the logarithms, which is smaller unless the matrices commute.
     assert expected > np.linalg.norm(scipy.linalg.logm(a) - scipy.linalg.logm(b)) * (1 + 1e-3)
 
@@ -42,7 +44,9 @@ def test_an_indefinite_matrix_has_no_distance():
     indefinite = jnp.diag(jnp.asarray([1.0, -1.0, 2.0]))
     assert jnp.isnan(affine_invariant_distance(jnp.eye(3), indefinite))
     assert jnp.isnan(affine_invariant_distance(indefinite, jnp.eye(3)))
-    assert jnp.all(jnp.isnan(mean(jnp.stack([jnp.eye(3), indefinite, jnp.eye(3), jnp.eye(3), jnp.eye(3)]))))
+    assert jnp.all(
+        jnp.isnan(mean(jnp.stack([jnp.eye(3), indefinite, jnp.eye(3), jnp.eye(3), jnp.eye(3)])))
+    )
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 3.0])
@@ -65,7 +69,9 @@ def test_the_karcher_mean_is_stationary_and_the_least(spread):
 
 @pytest.mark.parametrize("spread", [0.3, 2.0])
 def test_one_step_is_the_one_of_the_docstring(spread):
-    """X^(1/2) exp(θ S) X^(1/2), θ = 2/(1 + c), by SciPy's functions of matrices; so wide a tolerance is met after one step."""
+    """X^(1/2) exp(θ S) X^(1/2), θ = 2/(1 + c), by SciPy's functions of matrices; so wide a
+    tolerance is met after one step.
+    """
     matrices = np.asarray(cloud(6, spread=spread))
     start = matrices.mean(axis=0)
     root = np.real(scipy.linalg.sqrtm(start))
@@ -85,13 +91,19 @@ def test_of_two_matrices_and_of_commuting_ones_it_is_the_geometric_mean():
     np.testing.assert_allclose(karcher_mean(jnp.asarray([a, b])), midpoint, rtol=1e-9, atol=1e-9)
     diagonals = np.exp(np.random.default_rng(0).standard_normal((5, 3)))
     expected = np.diag(np.exp(np.mean(np.log(diagonals), axis=0)))
-    np.testing.assert_allclose(mean(jnp.asarray([np.diag(d) for d in diagonals])), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        mean(jnp.asarray([np.diag(d) for d in diagonals])), expected, atol=1e-12
+    )
 
 
 def test_it_commutes_with_congruence_and_inversion():
     matrices, a = cloud(4), jnp.asarray(np.random.default_rng(0).standard_normal((3, 3)))
-    np.testing.assert_allclose(mean(a @ matrices @ a.T), a @ mean(matrices) @ a.T, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(mean(jnp.linalg.inv(matrices)), jnp.linalg.inv(mean(matrices)), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(
+        mean(a @ matrices @ a.T), a @ mean(matrices) @ a.T, rtol=1e-8, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        mean(jnp.linalg.inv(matrices)), jnp.linalg.inv(mean(matrices)), rtol=1e-8, atol=1e-9
+    )
 
 
 def test_a_mean_that_is_not_reached_is_nan():

@@ -22,7 +22,9 @@ def second_derivatives(params, direction, x, y):
     def along(t):
         moved = tuple(w + t * d for w, d in zip(params, direction, strict=True))
         inputs = mlp.layer_inputs(moved, x, "tanh")
-        return [a @ w.T for a, w in zip(inputs, moved, strict=True)], mlp.loss(moved, (x, y), "tanh")
+        return [a @ w.T for a, w in zip(inputs, moved, strict=True)], mlp.loss(
+            moved, (x, y), "tanh"
+        )
 
     first = jax.jacfwd(along)
     return along(0.0), first(0.0), jax.jacfwd(first)(0.0)
@@ -32,7 +34,8 @@ def draw(seed, n=8, scale=1.0):
     rng = np.random.default_rng(seed)
     shapes = list(zip(DIMS[1:], DIMS[:-1], strict=True))
     params, direction = (
-        tuple(jnp.asarray(scale * rng.standard_normal(s) / 2, jnp.float32) for s in shapes) for _ in range(2)
+        tuple(jnp.asarray(scale * rng.standard_normal(s) / 2, jnp.float32) for s in shapes)
+        for _ in range(2)
     )
     x, y = (jnp.asarray(rng.standard_normal((n, d)), jnp.float32) for d in (DIMS[0], DIMS[-1]))
     return params, direction, x, y
@@ -58,14 +61,21 @@ def test_lemmas_4_1_and_4_2_and_proposition_4_3(seed, scale):
     constants, feature, weight = terms(params, direction, x, y)
     u, v = (np.sqrt(sum(float(jnp.sum(a**2)) for a in xs)) for xs in (first, second))
     assert u <= layered.growth(constants) * np.sqrt(feature) * (1 + 1e-4)
-    assert v <= layered.second_order_bound(constants, np.sqrt(feature), np.sqrt(weight)) * (1 + 1e-4)
-    for constant in (layered.feature_constant(constants), layered.samplewise_feature_constant(constants)):
+    assert v <= layered.second_order_bound(constants, np.sqrt(feature), np.sqrt(weight)) * (
+        1 + 1e-4
+    )
+    for constant in (
+        layered.feature_constant(constants),
+        layered.samplewise_feature_constant(constants),
+    ):
         assert abs(curvature) <= constant * feature + layered.weight_constant(constants) * weight
     assert layered.samplewise_feature_constant(constants) <= layered.feature_constant(constants)
 
 
 def test_the_bound_is_attained_by_one_linear_layer():
-    """L = 1: Γ² = 2(1 + 2J²W²) is not 1, but the curvature is exactly H_f times the feature term."""
+    """L = 1: Γ² = 2(1 + 2J²W²) is not 1, but the curvature is exactly H_f times the feature
+    term.
+    """
     params, direction, x, y = draw(0)
     one = (params[0][:3],), (direction[0][:3],)
     hessian = jax.jvp(jax.grad(lambda p: mlp.loss(p, (x, y))), (one[0],), (one[1],))[1]
@@ -75,9 +85,13 @@ def test_the_bound_is_attained_by_one_linear_layer():
 
 @pytest.mark.integration
 def test_the_feature_constant_falls_as_the_root_of_the_samples_and_by_samples_as_their_number():
-    """Erratum 10: the same samples repeated r times have the same loss and curvature; C_F falls as r^(-1/2), not as 1/r."""
+    """Erratum 10: the same samples repeated r times have the same loss and curvature; C_F falls as
+    r^(-1/2), not as 1/r.
+    """
     params, direction, x, y = draw(1)
-    constants = [terms(params, direction, jnp.tile(x, (r, 1)), jnp.tile(y, (r, 1)))[0] for r in (1, 1024)]
+    constants = [
+        terms(params, direction, jnp.tile(x, (r, 1)), jnp.tile(y, (r, 1)))[0] for r in (1, 1024)
+    ]
     printed = [float(layered.feature_constant(c)) for c in constants]
     corrected = [float(layered.samplewise_feature_constant(c)) for c in constants]
     assert corrected[0] / corrected[1] == pytest.approx(1024, rel=1e-3)
@@ -86,7 +100,9 @@ def test_the_feature_constant_falls_as_the_root_of_the_samples_and_by_samples_as
 
 @given(seed=st.integers(0, 2**31), alpha=st.floats(1e-3, 1e3))
 def test_conditions_4_16_to_4_18(seed, alpha):
-    """The spectral guarantee is the larger one exactly under (4.16); nr ≥ s implies it; with nr in place of st both are the same."""
+    """The spectral guarantee is the larger one exactly under (4.16); nr ≥ s implies it; with nr in
+    place of st both are the same.
+    """
     rng = np.random.default_rng(seed)
     g = rng.standard_normal((4, 5)) * np.exp(rng.standard_normal(4))[:, None]
     s = np.linalg.svd(g)[1]
@@ -110,7 +126,10 @@ def test_conditions_4_16_to_4_18(seed, alpha):
 def test_diagonal_ranks_and_the_sharp_threshold():
     rng = np.random.default_rng(0)
     # Rows of similar size, nearly parallel: st(A) is near 1.
-    g, a = rng.standard_normal((50, 6)), rng.standard_normal(20) + 0.1 * rng.standard_normal((6, 20))
+    g, a = (
+        rng.standard_normal((50, 6)),
+        rng.standard_normal(20) + 0.1 * rng.standard_normal((6, 20)),
+    )
     diagonal_ranks = jax.jit(layered.diagonal_ranks)
     ranks = diagonal_ranks(jnp.asarray(g, jnp.float32))
     np.testing.assert_allclose(ranks.nuclear, np.abs(g).sum(1) ** 2 / np.sum(g**2, 1), rtol=1e-5)

@@ -21,7 +21,8 @@ def test_decimals_have_the_polar_factor_of_numpy_and_many_more_digits():
 
 
 def test_decimals_have_a_polar_factor_of_matrices_that_rounding_made_singular():
-    # Rows that are equal to the last digit, as gradients at the end of a run with 16 digits; and a gradient of 0.
+    # Rows that are equal to the last digit, as gradients at the end of a run with 16 digits; and a
+    # gradient of 0.
     rows = np.random.default_rng(0).standard_normal((2, 4))
     x = np.stack([rows[[0, 0, 1, 1]] * [[1.0], [-1.0], [1.0], [2.0]], np.zeros((4, 4))]) * 1e-16
     for digits in (16, 100):
@@ -43,7 +44,9 @@ def test_runs_with_many_digits_are_those_of_the_models_and_begin_as_in_float64()
         (many_digits.factorization, matrix_factorization),
         (many_digits.in_context, in_context_regression),
     ):
-        np.testing.assert_allclose(ours(m, x), model.gradient(jnp.asarray(x), jnp.asarray(m)), atol=1e-12)
+        np.testing.assert_allclose(
+            ours(m, x), model.gradient(jnp.asarray(x), jnp.asarray(m)), atol=1e-12
+        )
     # A slow decay, at which rounding is amplified: 8 digits lose what 40 keep.
     rates, spectrum = 0.7 * 0.9 ** np.arange(40)[None], np.array([1.0, 0.3, 0.1])
     problem = many_digits.factorization, basis[None], spectrum, 0.5, rates
@@ -52,5 +55,9 @@ def test_runs_with_many_digits_are_those_of_the_models_and_begin_as_in_float64()
     assert few[0, 0] < 1e-6
     assert few.max() > 1e-6
     assert many.max() < 1e-20
-    x = scalar.factorization_path(jnp.full(3, 0.5), jnp.asarray(spectrum), jnp.asarray(rates[0]))[-1]
-    np.testing.assert_allclose(errors[0, -1], np.linalg.norm(np.asarray(x) ** 2 - spectrum), rtol=1e-9)
+    x = scalar.factorization_path(jnp.full(3, 0.5), jnp.asarray(spectrum), jnp.asarray(rates[0]))[
+        -1
+    ]
+    np.testing.assert_allclose(
+        errors[0, -1], np.linalg.norm(np.asarray(x) ** 2 - spectrum), rtol=1e-9
+    )

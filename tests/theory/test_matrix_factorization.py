@@ -24,7 +24,9 @@ def test_the_expectation_is_exact(d, k):
         return g @ g.T
 
     exact = gaussian_average(outer, [(d, k)], degree=6)
-    np.testing.assert_allclose(theory.expected_outer_product(jnp.asarray(target), k), exact, rtol=1e-11, atol=1e-10)
+    np.testing.assert_allclose(
+        theory.expected_outer_product(jnp.asarray(target), k), exact, rtol=1e-11, atol=1e-10
+    )
     printed = theory.corollary_1_as_printed(jnp.asarray(target), k)
     assert (d == 1) == bool(np.allclose(printed, exact, rtol=1e-3))
 
@@ -48,7 +50,9 @@ def test_simulated_gradients_confirm_theorem_1_and_refute_corollary_1_as_printed
 def test_the_printed_form_is_right_for_a_diagonal_target():
     target = jnp.diag(jnp.asarray([3.0, -2.0]))
     np.testing.assert_allclose(
-        theory.corollary_1_as_printed(target, 4), theory.expected_outer_product(target, 4), rtol=1e-14
+        theory.corollary_1_as_printed(target, 4),
+        theory.expected_outer_product(target, 4),
+        rtol=1e-14,
     )
 
 
@@ -63,7 +67,9 @@ def test_widths_have_any_shape(f):
 
 @pytest.mark.usefixtures("x64")
 def test_the_diagonal_grows_with_the_cube_of_the_width_and_the_rest_with_its_square():
-    low, high = theory.expected_outer_product(jnp.asarray(symmetric(3, 1.0)), jnp.asarray([1e5, 1e6]))
+    low, high = theory.expected_outer_product(
+        jnp.asarray(symmetric(3, 1.0)), jnp.asarray([1e5, 1e6])
+    )
     exponents = np.log10(np.abs(high / low))
     np.testing.assert_allclose(exponents, 2 + np.eye(3), atol=1e-3)
 
@@ -88,7 +94,8 @@ def test_what_the_target_changes_of_the_first_step_is_simulated_at_a_large_width
     d, k, draws = 7, 40_000, 20_000
     target = symmetric(d, 1.0) + 3 * np.eye(d)
     w = wishart(rng, draws, d, k)
-    # U = W^(1/2) stands for every U: all that follows is equivariant under orthogonal maps of its columns.
+    # U = W^(1/2) stands for every U: all that follows is equivariant under orthogonal maps of its
+    # columns.
     values, vectors = np.linalg.eigh(w)
     root = (vectors * np.sqrt(values)[:, None, :]) @ vectors.swapaxes(1, 2)
     steps = [(w - m) @ root for m in (target, 0)]

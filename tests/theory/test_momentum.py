@@ -1,4 +1,6 @@
-"""The moving average against brute force: the sum of its weights, step by step, and a simulation."""
+"""The moving average against brute force: the sum of its weights, step by step, and a
+simulation.
+"""
 
 import re
 from decimal import Decimal, localcontext
@@ -23,13 +25,21 @@ def weights(gamma, t):
     return m
 
 
-@given(gamma=GAMMAS, mu=st.floats(-3, 3), sigma=st.floats(0.1, 3), start=st.floats(-3, 3), t=st.integers(1, 30))
+@given(
+    gamma=GAMMAS,
+    mu=st.floats(-3, 3),
+    sigma=st.floats(0.1, 3),
+    start=st.floats(-3, 3),
+    t=st.integers(1, 30),
+)
 @pytest.mark.usefixtures("x64")
 def test_the_error_is_squared_bias_plus_the_sum_of_squared_weights(gamma, mu, sigma, start, t):
     w = weights(gamma, t)
     bias = start * gamma**t + mu * w.sum() - mu
     expected = bias**2 + sigma**2 * np.sum(w**2)
-    assert momentum.ema_mse(mu, sigma, gamma, t, start) == pytest.approx(expected, rel=1e-10, abs=1e-12)
+    assert momentum.ema_mse(mu, sigma, gamma, t, start) == pytest.approx(
+        expected, rel=1e-10, abs=1e-12
+    )
 
 
 @given(gamma=GAMMAS, sigma=st.floats(0.1, 3), t=st.integers(1, 30))
@@ -37,7 +47,9 @@ def test_the_error_is_squared_bias_plus_the_sum_of_squared_weights(gamma, mu, si
 def test_the_debiased_average_has_normalized_weights(gamma, sigma, t):
     w = weights(gamma, t)
     w = w / w.sum()
-    assert momentum.debiased_ema_mse(sigma, gamma, t) == pytest.approx(sigma**2 * np.sum(w**2), rel=1e-10)
+    assert momentum.debiased_ema_mse(sigma, gamma, t) == pytest.approx(
+        sigma**2 * np.sum(w**2), rel=1e-10
+    )
 
 
 @given(gamma=GAMMAS, log_snr=st.floats(-4, 4))
@@ -76,7 +88,8 @@ def test_below_the_stationary_variance_every_step_gains():
 
 @pytest.mark.usefixtures("x64")
 def test_the_printed_inequality_is_another_one():
-    # At s = 1, γ = 0.9 the first step gains: m_1 = 0.1 g_1 has the error 0.81 + 0.01 < 1. The printed inequality denies it.
+    # At s = 1, γ = 0.9 the first step gains: m_1 = 0.1 g_1 has the error 0.81 + 0.01 < 1. The
+    # printed inequality denies it.
     assert momentum.ema_mse(1.0, 1.0, 0.9, 1) == pytest.approx(0.82)
     assert bool(momentum.improves(1.0, 0.9, 1))
     assert not bool(momentum.improves_as_printed(1.0, 0.9, 1))
@@ -85,7 +98,9 @@ def test_the_printed_inequality_is_another_one():
 @pytest.mark.parametrize("gamma", [0.5, 0.75, 0.9375])
 @pytest.mark.usefixtures("x64")
 def test_the_printed_inequality_in_whole_numbers(gamma):
-    """s γ^(2t) (1 + γ) < 1 - γ^(2t), in fractions, at the s where both sides are equal and a little to either side."""
+    """s γ^(2t) (1 + γ) < 1 - γ^(2t), in fractions, at the s where both sides are equal and a little
+    to either side.
+    """
     times = np.arange(1, 12)
     for t in times.tolist():
         kept = Fraction(gamma) ** (2 * t)
@@ -99,7 +114,9 @@ def test_the_printed_inequality_in_whole_numbers(gamma):
     assert bool(momentum.improves_as_printed(2 - 2**-40, 0.5, 1))
 
 
-@pytest.mark.parametrize(("gamma", "snr"), [(0.9999, 1e4), (0.5, 10.0), (1 - 1e-6, 1e6), (0.05, 30.0)])
+@pytest.mark.parametrize(
+    ("gamma", "snr"), [(0.9999, 1e4), (0.5, 10.0), (1 - 1e-6, 1e6), (0.05, 30.0)]
+)
 def test_the_threshold_is_float64_without_a_scope(gamma, snr):
     """In 40 digits; in float32 it is 46042.0 for 46049.65 at γ = 0.9999 and s = 10⁴."""
     with localcontext() as context:

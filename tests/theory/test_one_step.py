@@ -1,4 +1,6 @@
-"""One gradient step against one spectral step: exact decreases against the losses themselves, guarantees, rules, corrected steps."""
+"""One gradient step against one spectral step: exact decreases against the losses themselves,
+guarantees, rules, corrected steps.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +19,24 @@ compare = jax.jit(one_step.compare)
 
 @pytest.fixture(scope="module")
 def problems():
-    """For each shape 50 problems with noise in the targets and skewed features: losses and the comparison."""
+    """For each shape 50 problems with noise in the targets and skewed features: losses and the
+    comparison.
+    """
 
     @jax.jit
     def all_shapes(drawn):
         found = []
         for w, a, y in drawn:
-            of_each = [jax.vmap(f) for f in (random_features.gd_step, random_features.spectral_step)]
-            start, gd, sd = (jax.vmap(random_features.loss)(x, a, y) for x in (w, *(f(w, a, y) for f in of_each)))
+            of_each = [
+                jax.vmap(f) for f in (random_features.gd_step, random_features.spectral_step)
+            ]
+            start, gd, sd = (
+                jax.vmap(random_features.loss)(x, a, y) for x in (w, *(f(w, a, y) for f in of_each))
+            )
             g = jax.vmap(random_features.gradient)(w, a, y)
-            found.append((start, gd, sd, one_step.compare(g, random_features.second_moment(a, a)), g, a))
+            found.append(
+                (start, gd, sd, one_step.compare(g, random_features.second_moment(a, a)), g, a)
+            )
         return found
 
     rng, drawn = np.random.default_rng(1), []
@@ -50,7 +60,9 @@ def test_stretches_make_the_guarantees_exact_and_lie_between_zero_and_one(proble
     for _, _, _, found, _, _ in problems:
         for stretch in (found.gd_stretch, found.spectral_stretch):
             assert np.all((stretch > 0) & (stretch <= 1 + 1e-12))
-        np.testing.assert_allclose(found.gd, (2 - found.gd_stretch) * found.guaranteed_gd, rtol=1e-12)
+        np.testing.assert_allclose(
+            found.gd, (2 - found.gd_stretch) * found.guaranteed_gd, rtol=1e-12
+        )
         assert np.all(found.gd >= found.guaranteed_gd * (1 - 1e-12))
         assert np.all(found.spectral >= found.guaranteed_spectral * (1 - 1e-12))
 
@@ -61,7 +73,9 @@ def test_the_ratio_of_the_guarantees_is_nuclear_rank_over_stable_rank(problems):
     for _, _, _, found, g, a in problems:
         ranks = spectral.nuclear_rank(g) / spectral.stable_rank(a)
         np.testing.assert_allclose(found.advantage, ranks, rtol=1e-9)
-        np.testing.assert_allclose(found.guaranteed_spectral / found.guaranteed_gd, ranks, rtol=1e-9)
+        np.testing.assert_allclose(
+            found.guaranteed_spectral / found.guaranteed_gd, ranks, rtol=1e-9
+        )
 
 
 @pytest.mark.integration
@@ -77,7 +91,9 @@ def test_the_spectral_step_gains_more_exactly_above_the_threshold(problems):
 @pytest.mark.integration
 @pytest.mark.parametrize("fraction", [1e-6, 0.25, 1.0])
 def test_the_ratio_of_a_fraction_of_the_steps_is_that_of_the_losses(problems, fraction):
-    """L(W - c D) is a parabola in c, which the losses at 0 and 1 and the slope -⟨G, D⟩ = -2 times the guarantee determine."""
+    """L(W - c D) is a parabola in c, which the losses at 0 and 1 and the slope -⟨G, D⟩ = -2 times
+    the guarantee determine.
+    """
     for start, gd, sd, found, _, _ in problems:
         falls = []
         for end, guarantee in ((gd, found.guaranteed_gd), (sd, found.guaranteed_spectral)):
@@ -98,7 +114,9 @@ def test_the_best_ratio_is_that_of_the_lowest_points_of_the_parabolas(problems):
 
 
 @pytest.mark.integration
-def test_the_spectral_guarantee_is_attained_where_the_gradient_has_the_rank_of_the_features(problems):
+def test_the_spectral_guarantee_is_attained_where_the_gradient_has_the_rank_of_the_features(
+    problems,
+):
     for (m, k, n), (_, _, _, found, _, _) in zip(SHAPES, problems, strict=True):
         if m >= min(k, n):
             np.testing.assert_allclose(found.spectral_stretch, 1, rtol=1e-12)
@@ -108,16 +126,28 @@ def test_the_spectral_guarantee_is_attained_where_the_gradient_has_the_rank_of_t
 
 @pytest.mark.parametrize("length", [1e-3, 1e4])
 def test_a_gradient_of_rank_one_has_one_direction_in_float32_too(length):
-    """τ = vᵀ B v / tr B and ρ = vᵀ B v / λ_1(B) for G ∝ u vᵀ, whose other singular values are its rounding; all norms are equal."""
+    """τ = vᵀ B v / tr B and ρ = vᵀ B v / λ_1(B) for G ∝ u vᵀ, whose other singular values are its
+    rounding; all norms are equal.
+    """
     rng = np.random.default_rng(6)
     u, v, a = rng.standard_normal(3), rng.standard_normal(5), rng.standard_normal((5, 7))
     b = a @ a.T
     g = length * np.outer(u / np.linalg.norm(u), v / np.linalg.norm(v))
     found = compare(jnp.asarray(g, jnp.float32), jnp.asarray(b, jnp.float32))
     along, largest, trace = v @ b @ v / (v @ v), np.linalg.eigvalsh(b)[-1], np.trace(b)
-    rho, tau, guarantees = along / largest, along / trace, (length**2 / (2 * largest), length**2 / (2 * trace))
+    rho, tau, guarantees = (
+        along / largest,
+        along / trace,
+        (length**2 / (2 * largest), length**2 / (2 * trace)),
+    )
     expected = one_step.Comparison(
-        (2 - rho) * guarantees[0], (2 - tau) * guarantees[1], *guarantees, 1, trace / largest, rho, tau
+        (2 - rho) * guarantees[0],
+        (2 - tau) * guarantees[1],
+        *guarantees,
+        1,
+        trace / largest,
+        rho,
+        tau,
     )
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
@@ -132,7 +162,12 @@ def test_a_scaled_orthogonal_teacher_is_learned_in_one_spectral_step():
     rng = np.random.default_rng(2)
     target = 3 * np.linalg.qr(rng.standard_normal((5, 5)))[0]
     a = rng.standard_normal((5, 8)) + 1
-    both = jax.jit(lambda *problem: (random_features.spectral_step(*problem), random_features.gd_step(*problem)))
+    both = jax.jit(
+        lambda *problem: (
+            random_features.spectral_step(*problem),
+            random_features.gd_step(*problem),
+        )
+    )
     w, by_gd = both(np.zeros((5, 5)), a, target @ a)
     np.testing.assert_allclose(w, target, atol=1e-12)
     assert np.max(np.abs(by_gd - target)) > 0.1
@@ -140,16 +175,24 @@ def test_a_scaled_orthogonal_teacher_is_learned_in_one_spectral_step():
 
 @pytest.mark.integration
 def test_the_spectral_direction_is_the_polar_factor_times_the_nuclear_norm():
-    of = jax.jit(lambda g: (spectral.nuclear_norm(g), spectral.polar(g), one_step.spectral_direction(g)))
+    of = jax.jit(
+        lambda g: (spectral.nuclear_norm(g), spectral.polar(g), one_step.spectral_direction(g))
+    )
     norm, factor, found = map(np.asarray, of(np.random.default_rng(3).standard_normal((2, 4, 6))))
     np.testing.assert_allclose(found, norm[:, None, None] * factor, rtol=1e-12)
 
 
 @pytest.mark.integration
 def test_corrected_steps_descend_as_guaranteed_and_printed_ones_do_not():
-    """Logistic loss: f(Z) = mean over the n samples of softplus(-s z), whose gradient has Lipschitz constant 1/4n."""
+    """Logistic loss: f(Z) = mean over the n samples of softplus(-s z), whose gradient has Lipschitz
+    constant 1/4n.
+    """
     n, rng = 40, np.random.default_rng(4)
-    a, w, signs = rng.standard_normal((6, n)) + 1, rng.standard_normal((3, 6)), rng.choice([-1.0, 1.0], (3, n))
+    a, w, signs = (
+        rng.standard_normal((6, n)) + 1,
+        rng.standard_normal((3, 6)),
+        rng.choice([-1.0, 1.0], (3, n)),
+    )
 
     @jax.jit
     def steps(a, w):
@@ -158,7 +201,9 @@ def test_corrected_steps_descend_as_guaranteed_and_printed_ones_do_not():
 
         g = jax.grad(loss)(w)
         direction = one_step.spectral_direction(g)
-        corrected, printed = (f(a, 1 / (4 * n)) for f in (one_step.smooth_rates, one_step.smooth_rates_as_printed))
+        corrected, printed = (
+            f(a, 1 / (4 * n)) for f in (one_step.smooth_rates, one_step.smooth_rates_as_printed)
+        )
         falls = [
             [loss(w) - loss(w - step) for step in (rates.gd * g, rates.spectral * direction)]
             for rates in (corrected, printed)
@@ -168,7 +213,9 @@ def test_corrected_steps_descend_as_guaranteed_and_printed_ones_do_not():
     g, corrected, printed, (falls, falls_as_printed) = jax.device_get(steps(a, w))
     assert falls[0] >= corrected.gd * np.sum(g**2) / 2
     assert falls[1] >= corrected.spectral * np.linalg.norm(g, "nuc") ** 2 / 2
-    np.testing.assert_allclose(printed.gd, 1 / ((np.linalg.norm(a, 2) ** 2 / n) / (4 * n)), rtol=1e-12)
+    np.testing.assert_allclose(
+        printed.gd, 1 / ((np.linalg.norm(a, 2) ** 2 / n) / (4 * n)), rtol=1e-12
+    )
     assert max(falls_as_printed) < 0
 
 

@@ -5,7 +5,9 @@ from specjax.theory.polar_newton import newton_errors, newton_steps
 from tests.reference.spectra import matrix_with
 
 
-@pytest.mark.parametrize("values", [(3.0, 1.0, 0.2), (0.9, 0.5, 0.1), (50.0, 2.0, 1.5), (1.0, 1.0, 1.0)])
+@pytest.mark.parametrize(
+    "values", [(3.0, 1.0, 0.2), (0.9, 0.5, 0.1), (50.0, 2.0, 1.5), (1.0, 1.0, 1.0)]
+)
 def test_the_recursion_is_that_of_the_matrix_iteration(values):
     x, factor = matrix_with(values, (3, 3), 0), matrix_with([1.0] * 3, (3, 3), 0)
     predicted = newton_errors(min(values), max(values), 8)
@@ -16,7 +18,9 @@ def test_the_recursion_is_that_of_the_matrix_iteration(values):
 
 def test_after_the_first_step_the_error_halves_and_then_squares():
     errors = newton_errors(1e-6, 1.0, 40)
-    np.testing.assert_allclose(errors[2:30], errors[1:29] ** 2 / (2 * (1 + errors[1:29])), rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(
+        errors[2:30], errors[1:29] ** 2 / (2 * (1 + errors[1:29])), rtol=1e-9, atol=1e-15
+    )
     assert errors[0] < 1 < errors[1]
 
 
@@ -30,7 +34,8 @@ def test_steps_grow_with_the_logarithm_of_the_condition_number():
     assert newton_steps(0.5, 2.0, 0.25) == 1
     assert newton_steps(1.0, 1.0, 0.0) == 0
     with pytest.raises(
-        ValueError, match=r"^The iteration needs more than 5 steps; give a larger bound or tolerance\.$"
+        ValueError,
+        match=r"^The iteration needs more than 5 steps; give a larger bound or tolerance\.$",
     ):
         newton_steps(1e-6, 1.0, 1e-12, most=5)
     # One of several that does not arrive is enough, and 201 steps are more than the default allows.

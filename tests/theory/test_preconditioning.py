@@ -1,4 +1,6 @@
-"""Scalar sequences of Muon, iteration bounds, SignGD on its adversarial instances, and perturbation bounds (preconditioning)."""
+"""Scalar sequences of Muon, iteration bounds, SignGD on its adversarial instances, and perturbation
+bounds (preconditioning).
+"""
 
 import math
 import re
@@ -9,7 +11,14 @@ import numpy as np
 import pytest
 
 from specjax import spectral
-from specjax.theory.preconditioning import adversarial, conditions, iterations, perturbation, scalar, spectral_domain
+from specjax.theory.preconditioning import (
+    adversarial,
+    conditions,
+    iterations,
+    perturbation,
+    scalar,
+    spectral_domain,
+)
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -38,12 +47,13 @@ def test_the_scalar_sequences_are_those_of_the_recursions():
 
 
 def test_zero_is_where_a_sequence_stays():
-    # x_0 = 1 and C = 1 end at exactly 0, a stationary point; any other prefactor does not (Lemma 1).
+    # x_0 = 1 and C = 1 end at exactly 0, a stationary point; any other prefactor does not (Lemma
+    # 1).
     rates = jnp.asarray(0.5 ** np.arange(20))
     assert float(scalar.factorization_path(jnp.asarray(1.0), jnp.asarray(0.25), rates)[-1]) == 0
-    assert float(scalar.factorization_path(jnp.asarray(1.0), jnp.asarray(0.25), 0.999 * rates)[-1]) == pytest.approx(
-        0.5, abs=1e-5
-    )
+    assert float(
+        scalar.factorization_path(jnp.asarray(1.0), jnp.asarray(0.25), 0.999 * rates)[-1]
+    ) == pytest.approx(0.5, abs=1e-5)
 
 
 def test_the_bounds_hold_on_random_sequences_and_are_attained():
@@ -53,7 +63,10 @@ def test_the_bounds_hold_on_random_sequences_and_are_attained():
         start = math.sqrt(lam) + 2 * c * RNG.uniform(-1, 1)
         t = np.arange(60)
         x = np.asarray(sequence(start, lam, c * rho**t))[:-1]
-        bound, error = np.asarray(scalar.distance_bound(c, rho, t)), np.asarray(scalar.error_bound(c, rho, lam, t))
+        bound, error = (
+            np.asarray(scalar.distance_bound(c, rho, t)),
+            np.asarray(scalar.error_bound(c, rho, lam, t)),
+        )
         seen = bound > 1e-10  # below it the rounding of x is what is left
         ratios.append(np.max((np.abs(np.abs(x) - math.sqrt(lam)) / bound)[seen]))
         assert np.all(np.abs(x**2 - lam) <= error * (1 + 1e-9) + 1e-14)
@@ -63,24 +76,34 @@ def test_the_bounds_hold_on_random_sequences_and_are_attained():
 
 def test_bounds_are_the_formulas_of_the_paper():
     assert float(scalar.distance_bound(0.7, 0.8, 3)) == pytest.approx(2 * 0.7 * 0.8**3)
-    assert float(scalar.error_bound(0.7, 0.8, 2.0, 3)) == pytest.approx(1.4 * 0.512 * (2 * math.sqrt(2) + 1.4 * 0.512))
+    assert float(scalar.error_bound(0.7, 0.8, 2.0, 3)) == pytest.approx(
+        1.4 * 0.512 * (2 * math.sqrt(2) + 1.4 * 0.512)
+    )
     assert float(scalar.travel_bound(0.7, 0.8, 3)) == pytest.approx(0.7 * 0.8**3 / 0.2)
     assert float(scalar.random_prefactor_bound(0.7, 0.8, 3)) == pytest.approx(1.4 * 0.8**3 / 0.2)
     np.testing.assert_allclose(scalar.tail(jnp.asarray([3.0, 2.0, 1.0])), [6, 3, 1])
-    np.testing.assert_allclose(scalar.tail(jnp.asarray([[3.0, 2.0, 1.0], [1.0, 0.5, 4.0]])), [[6, 3, 1], [5.5, 4.5, 4]])
+    np.testing.assert_allclose(
+        scalar.tail(jnp.asarray([[3.0, 2.0, 1.0], [1.0, 0.5, 4.0]])), [[6, 3, 1], [5.5, 4.5, 4]]
+    )
     assert float(scalar.distance(-3.0, 4.0)) == 1
     # At its root a sequence stays.
     assert float(scalar.regression_step(0.3, 0.3, 0.1)) == 0.3
 
 
-@pytest.mark.parametrize(("low", "high", "least"), [(1.0, 1.0, 1 / 2), (1.0, 2.0, 2 / 3), (1.0, 3.0, 3 / 4)])
+@pytest.mark.parametrize(
+    ("low", "high", "least"), [(1.0, 1.0, 1 / 2), (1.0, 2.0, 2 / 3), (1.0, 3.0, 3 / 4)]
+)
 def test_the_least_decay_is_sharp(low, high, least):
     assert float(scalar.least_decay(low, high)) == pytest.approx(least)
     prefactors = np.asarray(scalar.overshooting_prefactors(low, high, 400))
     for rho, arrives in ((least - 0.01, False), (least + 0.01, True)):
         x = sequence(10.0 + 1e-12, 100.0, prefactors * rho ** np.arange(400))
         left = abs(x[-1] - 10)
-        assert left < 1e-9 if arrives else left == pytest.approx(high - low * rho / (1 - rho), abs=1e-9)
+        assert (
+            left < 1e-9
+            if arrives
+            else left == pytest.approx(high - low * rho / (1 - rho), abs=1e-9)
+        )
 
 
 def test_iterations_of_the_theorems_suffice_and_not_many_less():
@@ -123,10 +146,13 @@ def test_gradient_descent_in_the_spectral_domain_is_the_loop():
         while np.max(np.abs(x**2 - lam)) > 1e-8:
             x, t = x - rate * (x**2 - lam) * x, t + 1
         assert t == int(steps)
-    # Batches of batches; an accuracy that the start has is reached after no step: |1.5² - 2| = 1/4, in binary exactly.
+    # Batches of batches; an accuracy that the start has is reached after no step: |1.5² - 2| = 1/4,
+    # in binary exactly.
     again = count(*(x[[[2, 1], [0, 1]]] for x in (starts, spectra, rates)), 1e-8, 100_000)
     assert again.tolist() == found[[[2, 1], [0, 1]]].tolist()
-    assert count(np.full((1, 1), 1.5), np.full((1, 1), 2.0), np.full(1, 0.1), 0.25, 10**6).tolist() == [0]
+    assert count(
+        np.full((1, 1), 1.5), np.full((1, 1), 2.0), np.full(1, 0.1), 0.25, 10**6
+    ).tolist() == [0]
     flow = float(iterations.gradient_flow_factorization(1e-3, 1e-3, 1e-8, 0.25))
     (slow,) = count(np.full((1, 1), 1e-3), np.full((1, 1), 1e-3), np.full(1, 0.25), 1e-8, 10**6)
     assert flow == pytest.approx(float(slow), rel=1e-3)
@@ -185,7 +211,9 @@ def test_sign_descent_on_the_quadratic_instance_needs_the_steps_of_the_bound():
         assert t >= float(iterations.sign_gradient_quadratic(kappa, int(instance.frozen)))
     kappas, frozen = jnp.asarray([10.0, 20.0]), jnp.asarray([3.0, 5.0])
     np.testing.assert_allclose(iterations.sign_gradient_quadratic(kappas, frozen), [5.5, 10])
-    np.testing.assert_allclose(iterations.sign_gradient_factorization(kappas, frozen), [3 + 10 / 12, 5 + 20 / 12])
+    np.testing.assert_allclose(
+        iterations.sign_gradient_factorization(kappas, frozen), [3 + 10 / 12, 5 + 20 / 12]
+    )
     np.testing.assert_allclose(iterations.sign_gradient_regression(kappas, frozen), [253, 2005])
 
 
@@ -220,7 +248,9 @@ def test_an_instance_is_followed_as_by_a_loop_of_one_s_own():
         # Without a first coordinate, less its root, nothing holds the second.
         ones = np.ones_like(x) / np.sqrt(x.size)
         first = np.sum(ones * np.asarray(instance.start)) - (0 if x.ndim == 1 else 1)
-        away = adversarial.follow(instance, jnp.asarray(rates), instance.start - jnp.asarray(first * ones))
+        away = adversarial.follow(
+            instance, jnp.asarray(rates), instance.start - jnp.asarray(first * ones)
+        )
         assert float(away.moved) > 0.01
     short = adversarial.follow(problems[0][0], jnp.asarray(rates[:5]))
     assert (int(short.steps), bool(short.arrived)) == (5, False)
@@ -254,9 +284,12 @@ def test_polar_factors_of_equal_rank_obey_lemma_17():
         near = (u + size * RNG.standard_normal((6, 3))) @ (v + size * RNG.standard_normal((5, 3))).T
         ratios.append(float(ratio(jnp.asarray(u @ v.T), jnp.asarray(near))))
     assert max(ratios) <= 1
-    # With the constant 1 in place of 2 it is false: a rotation of a rank-one matrix turns its factor by the same angle.
+    # With the constant 1 in place of 2 it is false: a rotation of a rank-one matrix turns its
+    # factor by the same angle.
     a, b = jnp.eye(2)[:, :1] @ jnp.eye(2)[:1], jnp.asarray([[math.cos(0.1), 0], [math.sin(0.1), 0]])
-    turn = float(jnp.linalg.norm(spectral.polar(a) - spectral.polar(b)) / perturbation.polar_bound(a, b, 1))
+    turn = float(
+        jnp.linalg.norm(spectral.polar(a) - spectral.polar(b)) / perturbation.polar_bound(a, b, 1)
+    )
     assert 0.5 < turn <= 1 + 1e-12
 
 
@@ -271,7 +304,9 @@ def test_best_approximations_obey_lemma_19():
         assert np.linalg.norm(best[0] - best[1], 2) <= float(bound) * (1 + 1e-12)
     exact = np.diag([3.0, 2.0, 1.0])
     np.testing.assert_allclose(best_approximation(exact, 2), np.diag([3.0, 2.0, 0.0]), atol=1e-14)
-    assert float(approximation_bound(exact, 1.1 * exact, 1)) == pytest.approx(0.3 * (3 + 4.2 / (3.3 - 2)), rel=1e-12)
+    assert float(approximation_bound(exact, 1.1 * exact, 1)) == pytest.approx(
+        0.3 * (3 + 4.2 / (3.3 - 2)), rel=1e-12
+    )
 
 
 def test_complements_follow_each_other_as_lemma_22_says():
@@ -302,7 +337,8 @@ def test_gaussian_singular_values_stay_within_lemma_20():
 
 
 def test_the_smallest_singular_value_of_a_gaussian_matrix_has_the_tail_of_lemma_21():
-    # For a square N×N matrix P(σ_min <= ε/√N) is ε (Edelman), of the order C ε of the lemma; for N×(N-1) it is of order ε².
+    # For a square N×N matrix P(σ_min <= ε/√N) is ε (Edelman), of the order C ε of the lemma; for
+    # N×(N-1) it is of order ε².
     n, draws = 8, 40_000
     for columns, power in ((n, 1), (n - 1, 2)):
         s = np.linalg.svd(RNG.standard_normal((draws, n, columns)), compute_uv=False)[:, -1]
@@ -313,7 +349,8 @@ def test_the_smallest_singular_value_of_a_gaussian_matrix_has_the_tail_of_lemma_
 
 
 def test_a_haar_frame_sees_the_target_as_lemma_10_says():
-    # σ_r(M V) >= λ_r σ_min(U*ᵀ V), and σ_min of that block of a Haar frame is above c/√(d k) in all but 0.5% of draws.
+    # σ_r(M V) >= λ_r σ_min(U*ᵀ V), and σ_min of that block of a Haar frame is above c/√(d k) in all
+    # but 0.5% of draws.
     d, k, r, draws = 10, 4, 2, 2000
     v = np.linalg.qr(RNG.standard_normal((draws, d, k)))[0]
     lams = np.array([1.0, 0.05])
@@ -329,54 +366,84 @@ def test_a_haar_frame_sees_the_target_as_lemma_10_says():
     [
         (
             lambda: conditions.check_condition_number(0.5),
-            "A condition number is the largest eigenvalue over the smallest, at least 1, got 0.5; "
-            "exchange the two if you have its inverse.",
+            (
+                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
+                " 0.5; exchange the two if you have its inverse."
+            ),
         ),
         (
             lambda: conditions.check_condition_number(float("inf")),
-            "A condition number is the largest eigenvalue over the smallest, at least 1, got inf; "
-            "exchange the two if you have its inverse.",
+            (
+                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
+                " inf; exchange the two if you have its inverse."
+            ),
         ),
         (
             lambda: conditions.check_spectrum([1, 0]),
-            "A spectrum needs positive finite eigenvalues on one axis, got [1.0, 0.0]; "
-            "leave out the zeros, the rank is its length.",
+            (
+                "A spectrum needs positive finite eigenvalues on one axis, got [1.0, 0.0]; "
+                "leave out the zeros, the rank is its length."
+            ),
         ),
         (
             lambda: conditions.check_spectrum([1.0, 2.0]),
-            "A spectrum needs its eigenvalues in descending order, got [1.0, 2.0]; sort it with [::-1].",
+            (
+                "A spectrum needs its eigenvalues in descending order, got [1.0, 2.0]; sort it with"
+                " [::-1]."
+            ),
         ),
         (
             lambda: conditions.check_ranks(5, 2, 3),
-            "A factor with k=2 columns cannot reach a target of rank r=3; take k of at least 3 columns.",
+            (
+                "A factor with k=2 columns cannot reach a target of rank r=3; take k of at least 3"
+                " columns."
+            ),
         ),
-        (lambda: conditions.check_ranks(5, 9, 6), "A target of shape (5, 5) has a rank from 1 to 5, got r=6."),
+        (
+            lambda: conditions.check_ranks(5, 9, 6),
+            "A target of shape (5, 5) has a rank from 1 to 5, got r=6.",
+        ),
         (
             lambda: iterations.theorem_1a(1.0, 1e-8, 0.4),
-            "The decay rho must be in [0.5, 1) for the theorem to hold, got 0.4; a smaller one stops short of the target.",
+            (
+                "The decay rho must be in [0.5, 1) for the theorem to hold, got 0.4; a smaller one"
+                " stops short of the target."
+            ),
         ),
         (
             lambda: iterations.theorem_1b(1.0, 1e-8, 0.6),
-            "The decay rho must be in [0.6667, 1) for the theorem to hold, got 0.6; a smaller one stops short of the target.",
+            (
+                "The decay rho must be in [0.6667, 1) for the theorem to hold, got 0.6; a smaller"
+                " one stops short of the target."
+            ),
         ),
         (
             lambda: iterations.theorem_3(1.0, 1e-8, 1),
-            "The decay rho must be in [0.5, 1) for the theorem to hold, got 1.0; a smaller one stops short of the target.",
+            (
+                "The decay rho must be in [0.5, 1) for the theorem to hold, got 1.0; a smaller one"
+                " stops short of the target."
+            ),
         ),
         (
             lambda: iterations.gradient_descent_regression(0.9, 1e-8),
-            "A condition number is the largest eigenvalue over the smallest, at least 1, got 0.9; "
-            "exchange the two if you have its inverse.",
+            (
+                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
+                " 0.9; exchange the two if you have its inverse."
+            ),
         ),
         (
             lambda: adversarial.barrier(jnp.asarray([0.1, 0.2]), 0.01),
-            "The lower bounds for SignGD need learning rates that never increase, but step 1 has a larger one than step 0 "
-            "(0.2 > 0.1); take np.minimum.accumulate of them.",
+            (
+                "The lower bounds for SignGD need learning rates that never increase, but step 1"
+                " has a larger one than step 0 (0.2 > 0.1); take np.minimum.accumulate of them."
+            ),
         ),
         (
             lambda: adversarial.barrier(jnp.asarray([0.5, 0.4, 0.1, 0.2, 0.3]), 0.01),
-            "The lower bounds for SignGD need learning rates that never increase, but step 3 has a larger one than step 2 "
-            "(0.2 > 0.1); take np.minimum.accumulate of them.",
+            (
+                "The lower bounds for SignGD need learning rates that never increase, but step 3"
+                " has a larger one than step 2 (0.2 > 0.1); take np.minimum.accumulate of them."
+            ),
         ),
         (
             lambda: adversarial.barrier(jnp.asarray([0.5, 0.0]), 0.01),
@@ -396,17 +463,24 @@ def test_a_haar_frame_sees_the_target_as_lemma_10_says():
         ),
         (
             lambda: adversarial.quadratic(10.0, jnp.asarray([0.1, -0.1]), 0.1),
-            "A schedule needs positive finite learning rates on one axis, got "
-            f"{[math.sqrt(2) * 0.1, -math.sqrt(2) * 0.1]}.",
+            (
+                "A schedule needs positive finite learning rates on one axis, got "
+                f"{[math.sqrt(2) * 0.1, -math.sqrt(2) * 0.1]}."
+            ),
         ),
         (
             lambda: adversarial.factorization(10.0, jnp.asarray([0.2, 0.1])),
-            "The factorization instance needs a first learning rate of at most 0.125, got 0.2; scale the schedule.",
+            (
+                "The factorization instance needs a first learning rate of at most 0.125, got 0.2;"
+                " scale the schedule."
+            ),
         ),
         (
             lambda: adversarial.regression(0.1, jnp.asarray([0.2]), 0.1),
-            "A condition number is the largest eigenvalue over the smallest, at least 1, got 0.1; "
-            "exchange the two if you have its inverse.",
+            (
+                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
+                " 0.1; exchange the two if you have its inverse."
+            ),
         ),
     ],
 )
@@ -421,18 +495,27 @@ def test_steps_of_muon_and_of_sign_descent_are_preconditioned_gradients():
     values, vectors = np.linalg.eigh(g.T @ g)
     block = vectors @ np.diag(values**-0.5) @ vectors.T
     muon = np.kron(np.eye(4), block) @ g.reshape(-1)
-    np.testing.assert_allclose(np.asarray(spectral.polar(jnp.asarray(g))).reshape(-1), muon, atol=1e-13)
-    np.testing.assert_allclose(np.diag(1 / np.abs(g.reshape(-1))) @ g.reshape(-1), np.sign(g).reshape(-1), atol=1e-15)
-    # Momentum (eq. 2a) as an average or as a sum differs by a factor, which the polar factor does not see.
+    np.testing.assert_allclose(
+        np.asarray(spectral.polar(jnp.asarray(g))).reshape(-1), muon, atol=1e-13
+    )
+    np.testing.assert_allclose(
+        np.diag(1 / np.abs(g.reshape(-1))) @ g.reshape(-1), np.sign(g).reshape(-1), atol=1e-15
+    )
+    # Momentum (eq. 2a) as an average or as a sum differs by a factor, which the polar factor does
+    # not see.
     average, total = np.zeros((4, 3)), np.zeros((4, 3))
     for _ in range(5):
         gradient = RNG.standard_normal((4, 3))
         average, total = 0.9 * average + 0.1 * gradient, 0.9 * total + gradient
-    np.testing.assert_allclose(spectral.polar(jnp.asarray(average)), spectral.polar(jnp.asarray(total)), atol=1e-13)
+    np.testing.assert_allclose(
+        spectral.polar(jnp.asarray(average)), spectral.polar(jnp.asarray(total)), atol=1e-13
+    )
 
 
-def test_gradients_in_the_region_of_the_adversarial_factorization_are_within_a_factor_of_three_of_their_order():
-    """Theorem 2's proof: |d_i| <= √λ_i/4 keeps each eigenvalue of the gradient, λ_i |d_i| (2 + 3δ + δ²), between 1 and 3 of λ_i |d_i|."""
+def test_adversarial_gradients_are_within_a_factor_of_three():
+    """Theorem 2's proof: |d_i| <= √λ_i/4 keeps each eigenvalue of the gradient, λ_i |d_i| (2 + 3δ +
+    δ²), between 1 and 3 of λ_i |d_i|.
+    """
     turn = np.array([[1.0, 1.0], [1.0, -1.0]]) / math.sqrt(2)
     ratios = []
     for kappa in (1.0, 30.0):
@@ -448,7 +531,9 @@ def test_gradients_in_the_region_of_the_adversarial_factorization_are_within_a_f
 
 
 def test_a_null_direction_of_gradient_descent_decays_as_the_reciprocal_of_time():
-    """With k > r columns x ← x - η x³, so that 1/x² grows by 2 η in each step and a start of scale √ε is needed (eq. 10, k > r)."""
+    """With k > r columns x ← x - η x³, so that 1/x² grows by 2 η in each step and a start of scale
+    √ε is needed (eq. 10, k > r).
+    """
     rate, x, steps = 0.25, 0.1, 20_000
     for _ in range(steps):
         x -= rate * x**3

@@ -1,4 +1,6 @@
-"""How Theorem 1(b) gets from a small random start to the aligned set (Lemmas 4, 5, 6 and 18), and what rounding and the metric decide."""
+"""How Theorem 1(b) gets from a small random start to the aligned set (Lemmas 4, 5, 6 and 18), and
+what rounding and the metric decide.
+"""
 
 import math
 
@@ -55,7 +57,8 @@ def test_the_first_step_obeys_lemma_4(generator):
         distance = np.linalg.norm(polar(gradient, r) + polar(image, r), axis=(1, 2))
         tightest[k, r] = np.max(distance / alignment.first_step_bound(sigma, alpha, r, k))
     assert max(tightest.values()) <= 1 + 1e-12
-    # Attained for one column, as V comes to a right angle with the target; six times smaller it would be false for every size.
+    # Attained for one column, as V comes to a right angle with the target; six times smaller it
+    # would be false for every size.
     assert tightest[1, 1] > 0.98
     assert min(tightest.values()) > 1 / 6
     assert float(alignment.first_step_bound(0.01, 0.1, 1, 1)) == math.inf
@@ -90,16 +93,22 @@ def test_one_step_magnifies_a_distance_as_lemma_5_says(generator):
             factor = np.asarray(alignment.growth_bound(0.5, smallest(gradients[1]), bound, 1.0))
             moved = operator_norm(x - y - 0.5 * (polar(gradients[0]) - polar(gradients[1])))
             assert np.all(moved <= factor * apart * (1 + 1e-9))
-    # Far from the target a rotation of x = b I is magnified 1 + η/b times, a third of what the bound adds to 1 as b goes to 0.
+    # Far from the target a rotation of x = b I is magnified 1 + η/b times, a third of what the
+    # bound adds to 1 as b goes to 0.
     b, turn, m = 0.1, 1e-6 * np.array([[0.0, -1.0], [1.0, 0.0]]), np.eye(2)
     x, y = b * np.eye(2), b * np.eye(2) + turn
     gradients = [(z @ z.T - m) @ z for z in (x, y)]
-    moved = operator_norm(turn - 0.5 * (polar(gradients[1]) - polar(gradients[0]))) / operator_norm(turn)
+    moved = operator_norm(turn - 0.5 * (polar(gradients[1]) - polar(gradients[0]))) / operator_norm(
+        turn
+    )
     added = float(alignment.growth_bound(0.5, smallest(gradients[0]), b, 1.0)) - 1
     assert moved == pytest.approx(1 + 0.5 / b, rel=1e-6)
     assert (moved - 1) / added == pytest.approx((1 - b**2) / (3 * (1 + 3 * b**2)), rel=1e-6)
-    # 3 B² + ‖M‖ is sharp: x³ - λx at x = -B, were the signs of the two terms equal, and here to first order with λ = 0.
-    assert float(alignment.gradient_lipschitz(2.0, 0.0)) == pytest.approx((2.001**3 - 1.999**3) / 0.002, rel=1e-6)
+    # 3 B² + ‖M‖ is sharp: x³ - λx at x = -B, were the signs of the two terms equal, and here to
+    # first order with λ = 0.
+    assert float(alignment.gradient_lipschitz(2.0, 0.0)) == pytest.approx(
+        (2.001**3 - 1.999**3) / 0.002, rel=1e-6
+    )
 
 
 def test_polar_factors_of_tall_matrices_obey_lemma_18(generator):
@@ -109,7 +118,9 @@ def test_polar_factors_of_tall_matrices_obey_lemma_18(generator):
         for size in np.logspace(-3, 0.5, 40):
             a = generator.standard_normal(shape)
             b = a + size * generator.standard_normal(shape)
-            ratios.append(operator_norm(polar(a) - polar(b)) / float(bound(jnp.asarray(a), jnp.asarray(b))))
+            ratios.append(
+                operator_norm(polar(a) - polar(b)) / float(bound(jnp.asarray(a), jnp.asarray(b)))
+            )
         assert max(ratios) <= 1 + 1e-12
     # The first term alone, Lemma 17's in the Frobenius norm, is not enough.
     a, direction = np.eye(3, 2), np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
@@ -122,22 +133,34 @@ def test_polar_factors_of_tall_matrices_obey_lemma_18(generator):
 
 
 def test_gradients_on_the_aligned_set_are_as_rarely_small_as_lemma_6_says():
-    # The measure of {x: |x² - λ| |x| <= δ} on a fine grid; at δ = 2 (λ/3)^(3/2) its intervals meet at √(λ/3), and it is 4 √(λ/3).
+    # The measure of {x: |x² - λ| |x| <= δ} on a fine grid; at δ = 2 (λ/3)^(3/2) its intervals meet
+    # at √(λ/3), and it is 4 √(λ/3).
     grid = np.linspace(-3, 3, 600_001)
     for lam in (1.0, 0.3):
         worst = 2 * (lam / 3) ** 1.5
         ratios = []
         for share in (0.01, 0.5, 0.9, 1.0, 1.1, 3.0):
-            measure = 6 * np.mean(np.abs(grid**2 - lam) * np.abs(grid) <= share * worst * (1 + 1e-9))
-            ratios.append(measure / float(alignment.small_gradient_bound(jnp.asarray([lam]), share * worst, 1.0)))
+            measure = 6 * np.mean(
+                np.abs(grid**2 - lam) * np.abs(grid) <= share * worst * (1 + 1e-9)
+            )
+            ratios.append(
+                measure
+                / float(alignment.small_gradient_bound(jnp.asarray([lam]), share * worst, 1.0))
+            )
         assert max(ratios) <= 1 + 1e-4
         assert ratios[3] == pytest.approx(1, rel=1e-3)
         assert ratios[0] == pytest.approx(2 / 3, rel=1e-2)
-    zero = 6 * np.mean(np.abs(grid) ** 3 <= 0.001) / float(alignment.small_gradient_bound(jnp.zeros(1), 0.001, 1.0))
+    zero = (
+        6
+        * np.mean(np.abs(grid) ** 3 <= 0.001)
+        / float(alignment.small_gradient_bound(jnp.zeros(1), 0.001, 1.0))
+    )
     assert zero == pytest.approx(1, rel=1e-3)
 
 
-@pytest.mark.parametrize("spectrum", [[1.0, 0.3, 0.1], [1.0, 0.3, 0.1, 0.0, 0.0]], ids=["k=r", "k>r"])
+@pytest.mark.parametrize(
+    "spectrum", [[1.0, 0.3, 0.1], [1.0, 0.3, 0.1, 0.0, 0.0]], ids=["k=r", "k>r"]
+)
 def test_the_probability_of_lemma_6_bounds_that_of_simulated_sequences(generator, spectrum):
     lams, least, rho, steps, draws = np.array(spectrum), 0.5, 0.7, 9, 100_000
     x = np.tile(np.linspace(0.6, 0.9, len(lams)), (draws, 1))
@@ -148,7 +171,11 @@ def test_the_probability_of_lemma_6_bounds_that_of_simulated_sequences(generator
     found = np.min(np.abs(x**2 - lams) * np.abs(x), axis=1)
     shares, bounds = [], []
     for delta in (1e-12, 1e-9, 1e-6, 1e-5):
-        bounds.append(float(alignment.small_gradient_bound(jnp.asarray(lams), delta, least * rho ** (steps - 1))))
+        bounds.append(
+            float(
+                alignment.small_gradient_bound(jnp.asarray(lams), delta, least * rho ** (steps - 1))
+            )
+        )
         shares.append(np.mean(found <= delta))
         assert shares[-1] <= bounds[-1] + 4 * math.sqrt(bounds[-1] / draws)
     assert bounds[1] < 1
@@ -157,8 +184,10 @@ def test_the_probability_of_lemma_6_bounds_that_of_simulated_sequences(generator
 
 
 def test_the_error_in_which_muon_is_free_of_the_condition_number():
-    """Relative to ‖M‖ the smallest eigenvalue arrives first. Relative to each eigenvalue it arrives ln 10/(2 ln 1/ρ) steps later for
-    every decade of κ: Δ_t must come below ε √λ/2, and falls as ρ^t."""
+    """Relative to ‖M‖ the smallest eigenvalue arrives first. Relative to each eigenvalue it arrives
+    ln 10/(2 ln 1/ρ) steps later for every decade of κ: Δ_t must come below ε √λ/2, and falls as
+    ρ^t.
+    """
     rho, epsilon, steps, draws = 0.8, 1e-8, 160, 4000
     generator = np.random.default_rng(1)
     last = {}
@@ -180,21 +209,30 @@ def test_the_error_in_which_muon_is_free_of_the_condition_number():
 
 
 def test_the_floor_of_float32():
-    """The same run in both precisions: float32 ends near its rounding, far above an accuracy of 1e-8 (why float64 scopes are used)."""
+    """The same run in both precisions: float32 ends near its rounding, far above an accuracy of
+    1e-8 (why float64 scopes are used).
+    """
 
     def error(dtype):
         keys = jax.random.split(jax.random.key(3), 3)
         u = jnp.linalg.qr(jax.random.normal(keys[0], (8, 3), dtype))[0]
         target = u @ jnp.diag(jnp.asarray([1.0, 0.3, 0.1], dtype)) @ u.T
-        start = jnp.asarray(0.01, dtype) * jnp.linalg.qr(jax.random.normal(keys[1], (8, 3), dtype))[0]
+        start = (
+            jnp.asarray(0.01, dtype) * jnp.linalg.qr(jax.random.normal(keys[1], (8, 3), dtype))[0]
+        )
         prefactors = jax.random.uniform(keys[2], (90,), dtype, 0.5, 1.0)
 
         def step(x, rate):
             return x - rate * spectral.polar(matrix_factorization.gradient(x, target)), None
 
-        x, _ = jax.lax.scan(step, start, prefactors * jnp.asarray(0.7, dtype) ** jnp.arange(90).astype(dtype))
+        x, _ = jax.lax.scan(
+            step, start, prefactors * jnp.asarray(0.7, dtype) ** jnp.arange(90).astype(dtype)
+        )
         return jnp.linalg.norm(x @ x.T - target)
 
-    errors = {dtype: float(jax.jit(error, static_argnums=0)(dtype)) for dtype in (jnp.float32, jnp.float64)}
+    errors = {
+        dtype: float(jax.jit(error, static_argnums=0)(dtype))
+        for dtype in (jnp.float32, jnp.float64)
+    }
     assert 1e-9 < errors[jnp.float32] < 1e-5
     assert errors[jnp.float64] < 1e-12

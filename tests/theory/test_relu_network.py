@@ -17,10 +17,16 @@ def g(t):
 @pytest.mark.parametrize("d0", [1, 2, 3, 10, 25, 100, 1000])
 @pytest.mark.usefixtures("x64")
 def test_the_overlap_of_two_units_is_d0_over_four_pi(d0):
-    """The paper's own integral (C.6) for T_3/d_2 = E[F(u, v)·F(v, u)], done by scipy: another route than the docstring's."""
+    """The paper's own integral (C.6) for T_3/d_2 = E[F(u, v)·F(v, u)], done by scipy: another route
+    than the docstring's.
+    """
     norms = 2 * np.exp(2 * (gammaln((d0 + 1) / 2) - gammaln(d0 / 2)))
     overlap = norms * reference.angle_mean(
-        lambda t: (np.cos(t) * (np.sin(t) ** 2 + (np.pi - t) ** 2) + 2 * np.sin(t) * (np.pi - t)) / (4 * np.pi**2), d0
+        lambda t: (
+            (np.cos(t) * (np.sin(t) ** 2 + (np.pi - t) ** 2) + 2 * np.sin(t) * (np.pi - t))
+            / (4 * np.pi**2)
+        ),
+        d0,
     )
     assert theory.off_diagonal_1(d0, 1) == pytest.approx(overlap, rel=1e-12)
     assert abs(theory.off_diagonal_1_as_printed(d0, 1) / overlap - 1) > 0.4 / d0
@@ -31,7 +37,8 @@ def test_the_overlap_of_two_units_is_d0_over_four_pi(d0):
 def test_the_constants_are_the_integrals_of_the_paper(d0):
     kappa_1 = reference.angle_mean(
         lambda t: (
-            (np.sin(t) ** 2 + (np.pi - t) ** 2) / (4 * np.pi**2) + np.sin(t) * np.cos(t) * (np.pi - t) / (2 * np.pi**2)
+            (np.sin(t) ** 2 + (np.pi - t) ** 2) / (4 * np.pi**2)
+            + np.sin(t) * np.cos(t) * (np.pi - t) / (2 * np.pi**2)
         ),
         d0,
     )
@@ -39,7 +46,9 @@ def test_the_constants_are_the_integrals_of_the_paper(d0):
     square = reference.angle_mean(lambda t: g(t) ** 2, d0)
     assert theory.kappa_1(d0) == pytest.approx(kappa_1, rel=1e-12)
     assert theory.kappa_2(d0) == pytest.approx(kappa_2, rel=1e-12)
-    assert theory.alpha(d0, 7) == pytest.approx(7 * d0 * (d0 + 2) / 4 + 42 * d0**2 * square, rel=1e-12)
+    assert theory.alpha(d0, 7) == pytest.approx(
+        7 * d0 * (d0 + 2) / 4 + 42 * d0**2 * square, rel=1e-12
+    )
     assert theory.off_diagonal_1_as_printed(d0, 3) == pytest.approx(3 * d0 * kappa_2, rel=1e-12)
 
 
@@ -55,7 +64,10 @@ def test_one_input_by_hand():
 
 @pytest.mark.usefixtures("x64")
 def test_the_constants_tend_to_their_limits():
-    for limit, kappa in ((1 / (4 * np.pi**2) + 1 / 16, theory.kappa_1), (1 / (4 * np.pi), theory.kappa_2)):
+    for limit, kappa in (
+        (1 / (4 * np.pi**2) + 1 / 16, theory.kappa_1),
+        (1 / (4 * np.pi), theory.kappa_2),
+    ):
         gaps = np.array([float(kappa(d)) - limit for d in (1e4, 1e6)])
         assert abs(gaps[1]) < 1e-6
         # The corrections are of order 1/d.
@@ -63,7 +75,9 @@ def test_the_constants_tend_to_their_limits():
 
 
 def blocks(d0, d1, d2):
-    """For one key and target: mean diagonal and off-diagonal entry of G_1 G_1ᵀ, then the upper triangle of G_2 G_2ᵀ."""
+    """For one key and target: mean diagonal and off-diagonal entry of G_1 G_1ᵀ, then the upper
+    triangle of G_2 G_2ᵀ.
+    """
 
     def measure(key, target):
         g1, g2 = model.gradient(model.init(key, d0, d1, d2), target)
@@ -82,9 +96,13 @@ def averages(d0, d1, d2, target):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("d0", "d1", "d2", "chunks"), [(1, 3, 2, 20), (2, 4, 2, 20), (4, 3, 3, 20), (25, 20, 12, 3)])
+@pytest.mark.parametrize(
+    ("d0", "d1", "d2", "chunks"), [(1, 3, 2, 20), (2, 4, 2, 20), (4, 3, 3, 20), (25, 20, 12, 3)]
+)
 def test_simulated_gradients_confirm_every_average(d0, d1, d2, chunks):
-    """For a target of order one, and for one that outweighs the noise; both from the same networks."""
+    """For a target of order one, and for one that outweighs the noise; both from the same
+    networks.
+    """
     small = jnp.asarray(np.random.default_rng(d0).standard_normal((d2, d0)), jnp.float32)
     large = 8 * small
     means, errors = simulate(
@@ -99,7 +117,8 @@ def test_simulated_gradients_confirm_every_average(d0, d1, d2, chunks):
     assert (apart(0, d1, small) < 4).all()
     assert (apart(1, d1, large) < 4).all()
     if chunks > 3:
-        # One hidden unit more or less: seen by the first layer and by every diagonal entry of the second.
+        # One hidden unit more or less: seen by the first layer and by every diagonal entry of the
+        #     second.
         for width in (d1 - 1, d1 + 1):
             assert apart(0, width, small)[0] > 8
             assert apart(0, width, small)[2] > 8
@@ -112,17 +131,22 @@ def test_simulated_gradients_confirm_every_average(d0, d1, d2, chunks):
 def test_simulated_gradients_refute_the_printed_off_diagonal_at_two_inputs():
     d0, d1, d2 = 2, 4, 1
     measure = blocks(d0, d1, d2)
-    mean, error = simulate(lambda key: measure(key, jnp.zeros((d2, d0))), jax.random.key(4), chunks=40)
+    mean, error = simulate(
+        lambda key: measure(key, jnp.zeros((d2, d0))), jax.random.key(4), chunks=40
+    )
     assert abs(mean[1] - float(theory.off_diagonal_1(d0, d2))) < 4 * error[1]
     assert abs(mean[1] - float(theory.off_diagonal_1_as_printed(d0, d2))) > 8 * error[1]
 
 
 @pytest.mark.slow
 def test_simulated_gradients_refute_the_printed_off_diagonal_at_the_papers_input_size():
-    """Slow: the quadrature above has this size too, and the simulation above the same gradients at two inputs.
+    """Slow: the quadrature above has this size too, and the simulation above the same gradients at
+    two inputs.
 
-    At d_0 = 25 the two formulas are 2% apart. The own-unit part S_aa w_a/2 of each row, S = W_2ᵀ W_2, is taken out first:
-    its products with the other row average to zero, since w_c and the columns of W_2 have symmetric signs, but carry most noise."""
+    At d_0 = 25 the two formulas are 2% apart. The own-unit part S_aa w_a/2 of each row, S = W_2ᵀ
+    W_2, is taken out first: its products with the other row average to zero, since w_c and the
+    columns of W_2 have symmetric signs, but carry most noise.
+    """
     d0, d1, d2 = 25, 4, 12
 
     def off_diagonal(key):
@@ -157,4 +181,6 @@ def test_sizes_are_vectorized():
     target = jnp.asarray(np.random.default_rng(0).standard_normal((3, 4)))
     widths = theory.expected_outer_product_2(target, jnp.asarray([5, 9]))
     for i, width in enumerate((5, 9)):
-        np.testing.assert_allclose(widths[i], theory.expected_outer_product_2(target, width), rtol=1e-13)
+        np.testing.assert_allclose(
+            widths[i], theory.expected_outer_product_2(target, width), rtol=1e-13
+        )

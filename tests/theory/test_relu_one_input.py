@@ -1,4 +1,6 @@
-"""The gradient at one input, by draws and by an average over masks that the engine's words are written with."""
+"""The gradient at one input, by draws and by an average over masks that the engine's words are
+written with.
+"""
 
 from math import comb
 
@@ -23,7 +25,9 @@ def test_the_formulas_are_those_of_their_docstrings():
     assert relu_one_input.outer_product_2() == on_identity + d1 * (d0 + 2) / 2 * (phi @ phi.T)
     noise = length * (d2 * (d2 + 1) / 2 + d2 * (d1 + 1) / 4)
     assert relu_one_input.diagonal_1() == noise + (d0 + 2) / 2 * moments.trace(phi @ phi.T)
-    assert relu_one_input.off_diagonal_1().value == d2 * (d2 + 1) * length / (2 * moments.symbol("pi"))
+    assert relu_one_input.off_diagonal_1().value == d2 * (d2 + 1) * length / (
+        2 * moments.symbol("pi")
+    )
 
 
 def relu_of_one_input(w1, w2, x, target, mask):
@@ -39,7 +43,9 @@ def relu_of_one_input(w1, w2, x, target, mask):
 @pytest.mark.parametrize(("d0", "d1", "d2"), [(25, 20, 12), (1, 30, 2), (40, 1, 3)])
 @pytest.mark.usefixtures("x64")
 def test_they_are_averages_over_masks(d0, d1, d2):
-    """Over masks of half ones, all of the units as they are; a mask counts by its number of ones alone."""
+    """Over masks of half ones, all of the units as they are; a mask counts by its number of ones
+    alone.
+    """
     words = moments.of(
         relu_of_one_input,
         gaussian={"w1": ("d1", "d0"), "w2": ("d2", "d1"), "x": ("d0",)},
@@ -51,12 +57,17 @@ def test_they_are_averages_over_masks(d0, d1, d2):
 
     @jax.jit
     def values(target, masks):
-        of_masks = jax.vmap(lambda mask: [word(**sizes, target=target, mask=mask) for word in (first, second)])(masks)
+        of_masks = jax.vmap(
+            lambda mask: [word(**sizes, target=target, mask=mask) for word in (first, second)]
+        )(masks)
         return of_masks, [
-            form(**sizes, Phi=target) for form in (relu_one_input.diagonal_1(), relu_one_input.outer_product_2())
+            form(**sizes, Phi=target)
+            for form in (relu_one_input.diagonal_1(), relu_one_input.outer_product_2())
         ]
 
-    by_masks, (diagonal, wanted) = jax.device_get(values(RNG.normal(size=(d2, d0)), np.tri(d1 + 1, d1, -1)))
+    by_masks, (diagonal, wanted) = jax.device_get(
+        values(RNG.normal(size=(d2, d0)), np.tri(d1 + 1, d1, -1))
+    )
     on_diagonal, outputs = (np.tensordot(shares, of_masks, 1) for of_masks in by_masks)
     assert on_diagonal / d1 == pytest.approx(diagonal, rel=1e-12)
     np.testing.assert_allclose(outputs, wanted, rtol=1e-12, atol=1e-12 * np.abs(wanted).max())
@@ -82,7 +93,9 @@ def test_gradients_at_one_input_have_these_averages_and_none_of_their_terms_is_l
     def averages(forms):
         rows = []
         for phi in (0 * target, target):
-            diagonal, off, p2 = (np.asarray(form(d0=d0, d1=d1, d2=d2, pi=np.pi, Phi=phi)) for form in forms)
+            diagonal, off, p2 = (
+                np.asarray(form(d0=d0, d1=d1, d2=d2, pi=np.pi, Phi=phi)) for form in forms
+            )
             rows.append(np.array([diagonal, off, np.trace(p2) / d2, p2[0, 1]]))
         return np.stack([rows[0], rows[1] - rows[0]])
 
@@ -91,7 +104,11 @@ def test_gradients_at_one_input_have_these_averages_and_none_of_their_terms_is_l
     def apart(*forms):
         return np.abs(means - averages(forms)) / errors
 
-    forms = [relu_one_input.diagonal_1(), relu_one_input.off_diagonal_1(), relu_one_input.outer_product_2()]
+    forms = [
+        relu_one_input.diagonal_1(),
+        relu_one_input.off_diagonal_1(),
+        relu_one_input.outer_product_2(),
+    ]
     assert apart(*forms).max() < 4
     # The smallest monomials are lost in the noise, and no power of a width is.
     for place, (form, along) in enumerate(zip(forms, ("d1", "d2", "d1"), strict=True)):

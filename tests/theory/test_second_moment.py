@@ -1,4 +1,6 @@
-"""Preconditioned directions against scipy's matrix functions, and second moments against samples."""
+"""Preconditioned directions against scipy's matrix functions, and second moments against
+samples.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +24,9 @@ def definite(n, seed):
 def test_powers_are_those_of_scipy_and_pseudo_inverses_where_singular(p):
     m = definite(4, 0)
     np.testing.assert_allclose(
-        theory.symmetric_power(jnp.asarray(m), p), scipy.linalg.fractional_matrix_power(m, p), atol=1e-10
+        theory.symmetric_power(jnp.asarray(m), p),
+        scipy.linalg.fractional_matrix_power(m, p),
+        atol=1e-10,
     )
     q = orthogonal(4, 0)[:, :2]
     singular = theory.symmetric_power(jnp.asarray(q @ np.diag([4.0, 9.0]) @ q.T), p)
@@ -37,7 +41,9 @@ def test_without_noise_left_and_kronecker_directions_are_the_polar_factor(shape)
     factor = spectral.polar(mu)
     np.testing.assert_allclose(theory.left_direction(left, mu), factor, atol=1e-12)
     np.testing.assert_allclose(theory.kronecker_direction(left, right, mu), factor, atol=1e-12)
-    np.testing.assert_allclose(theory.full_direction(full, mu), mu / jnp.linalg.norm(mu), atol=1e-12)
+    np.testing.assert_allclose(
+        theory.full_direction(full, mu), mu / jnp.linalg.norm(mu), atol=1e-12
+    )
     assert theory.condition_residual(left, mu) < 1e-14
 
 
@@ -48,10 +54,13 @@ def test_moments_of_batch_means_are_those_of_samples(shape):
     g = mu + sigma * noise
     flat = g.reshape(n, -1, 1)
     products = (g @ g.transpose(0, 2, 1), g.transpose(0, 2, 1) @ g, flat @ flat.transpose(0, 2, 1))
-    for samples, closed in zip(products, theory.isotropic_moments(jnp.asarray(mu), sigma, batch), strict=True):
+    for samples, closed in zip(
+        products, theory.isotropic_moments(jnp.asarray(mu), sigma, batch), strict=True
+    ):
         stderr = samples.std(axis=0) / np.sqrt(n)
         assert np.max(np.abs(samples.mean(axis=0) - closed) / stderr) < 4.5
-        # The nearest wrong formula: rows for columns, or a batch ignored, moves the diagonal by more than ten of these.
+        # The nearest wrong formula: rows for columns, or a batch ignored, moves the diagonal by
+        #     more than ten of these.
         assert np.max(stderr) < sigma**2 / batch / 10
 
 
@@ -61,8 +70,14 @@ def test_isotropic_directions_have_closed_forms(shape, sigma, batch):
     """A batch of one where none is given; in the precision of μ whatever that of the noise."""
     mu, (m, n), tau = MU[shape], shape, float(sigma) ** 2 / float(*batch or (1,))
     flat = mu.reshape(-1, 1)
-    moments = mu @ mu.T + n * tau * np.eye(m), mu.T @ mu + m * tau * np.eye(n), flat @ flat.T + tau * np.eye(m * n)
-    for found, expected in zip(theory.isotropic_moments(jnp.asarray(mu), sigma, *batch), moments, strict=True):
+    moments = (
+        mu @ mu.T + n * tau * np.eye(m),
+        mu.T @ mu + m * tau * np.eye(n),
+        flat @ flat.T + tau * np.eye(m * n),
+    )
+    for found, expected in zip(
+        theory.isotropic_moments(jnp.asarray(mu), sigma, *batch), moments, strict=True
+    ):
         np.testing.assert_allclose(found, expected, atol=1e-12)
     for f, moment, vectors in (
         (theory.isotropic_left_direction, moments[0], mu),

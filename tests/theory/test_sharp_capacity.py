@@ -1,4 +1,6 @@
-"""The sharp constants of capacity against the counts at finite d, whose signals are integrals and sums, and against draws."""
+"""The sharp constants of capacity against the counts at finite d, whose signals are integrals and
+sums, and against draws.
+"""
 
 import math
 
@@ -30,7 +32,8 @@ def test_finite_counts_tend_to_the_sharp_ones(optimizer, alpha):
     def excess(d):
         n = d ** (2 * alpha + 2)
         return (
-            finite_capacity.expected_count(optimizer, d, n, alpha) / sharp_capacity.sharp_count(optimizer, d, n, alpha)
+            finite_capacity.expected_count(optimizer, d, n, alpha)
+            / sharp_capacity.sharp_count(optimizer, d, n, alpha)
             - 1
         )
 
@@ -45,11 +48,13 @@ def test_common_competitors_outdo_the_rare_ones_of_newton_at_small_alpha():
     def excess(d, alpha):
         n = d ** (2 * alpha + 2)
         return (
-            finite_capacity.expected_count("newton", d, n, alpha) / sharp_capacity.sharp_count("newton", d, n, alpha)
+            finite_capacity.expected_count("newton", d, n, alpha)
+            / sharp_capacity.sharp_count("newton", d, n, alpha)
             - 1
         )
 
-    # (2α - 1) ln d is more than (α - 1) ln N at α = 1.25, for N = d^(2α+2); in the end the count is (3/4)^(1/2.5) = 0.89 times as large.
+    # (2α - 1) ln d is more than (α - 1) ln N at α = 1.25, for N = d^(2α+2); in the end the count is
+    # (3/4)^(1/2.5) = 0.89 times as large.
     assert -0.11 < excess(2.0**60, 1.25) < excess(2.0**30, 1.25) - 0.03
     assert abs(excess(2.0**30, 1.5)) < 1e-3
 
@@ -72,7 +77,9 @@ def test_the_logarithm_is_a_mean_over_draws(n, alpha):
 
 def test_the_ratio_and_where_it_is_one():
     for alpha in (1.2, 1.5, 2.0, 4.0):
-        printed = (4 * math.sqrt(alpha - 1) / (math.pi * (alpha + 1))) ** (1 / alpha) / math.cos(math.pi / (2 * alpha))
+        printed = (4 * math.sqrt(alpha - 1) / (math.pi * (alpha + 1))) ** (1 / alpha) / math.cos(
+            math.pi / (2 * alpha)
+        )
         assert sharp_capacity.ratio(alpha) == pytest.approx(printed, rel=1e-12)
     at = sharp_capacity.crossing()
     assert 1.53 < at < 1.54
@@ -80,7 +87,9 @@ def test_the_ratio_and_where_it_is_one():
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="Sharp constants are known for muon and newton, not for 'gd'"):
+    with pytest.raises(
+        ValueError, match="Sharp constants are known for muon and newton, not for 'gd'"
+    ):
         sharp_capacity.constant("gd", 1.5)
     with pytest.raises(ValueError, match="α"):
         sharp_capacity.ratio(1.0)

@@ -1,4 +1,6 @@
-"""Lemmas G.1 and G.2, the numbers of steps to an accuracy, and the bulk of Corollary 3.8, on random matrices."""
+"""Lemmas G.1 and G.2, the numbers of steps to an accuracy, and the bulk of Corollary 3.8, on random
+matrices.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +24,10 @@ weighted_nuclear_norm_bound = jax.jit(gradient_rank.weighted_nuclear_norm_bound)
 def test_a_bordered_matrix_keeps_its_smallest_singular_value(seed, size, spread):
     """Lemma G.1."""
     rng, (q, p) = np.random.default_rng(seed), size
-    corner, row = rng.standard_normal() * np.exp(spread * rng.standard_normal()), rng.standard_normal(p)
+    corner, row = (
+        rng.standard_normal() * np.exp(spread * rng.standard_normal()),
+        rng.standard_normal(p),
+    )
     inner = rng.standard_normal((q - 1, p)) * np.exp(spread * rng.standard_normal((q - 1, 1)))
     m = np.block([[np.array([[corner]]), row[None]], [np.zeros((q - 1, 1)), inner]])
     bound = float(
@@ -33,7 +38,9 @@ def test_a_bordered_matrix_keeps_its_smallest_singular_value(seed, size, spread)
     assert np.linalg.svd(m, compute_uv=False)[q - 1] >= bound * (1 - 1e-9)
     # Without a border it is an equality, so the constant is the best.
     bare = float(
-        gradient_rank.bordered_singular_value_bound(corner, jnp.zeros(p), np.linalg.svd(inner, compute_uv=False)[q - 2])
+        gradient_rank.bordered_singular_value_bound(
+            corner, jnp.zeros(p), np.linalg.svd(inner, compute_uv=False)[q - 2]
+        )
     )
     m[0, 1:] = 0
     assert np.linalg.svd(m, compute_uv=False)[q - 1] == pytest.approx(bare, rel=1e-6)
@@ -44,7 +51,10 @@ def test_a_bordered_matrix_keeps_its_smallest_singular_value(seed, size, spread)
 def test_weights_on_columns_keep_a_share_of_the_nuclear_norm(seed, spread):
     """Lemma G.2, and equality where the weights are one on P and zero elsewhere."""
     rng = np.random.default_rng(seed)
-    m, weights = rng.standard_normal((5, 7)), np.exp(spread * rng.standard_normal(7)) * rng.choice([-1, 1], 7)
+    m, weights = (
+        rng.standard_normal((5, 7)),
+        np.exp(spread * rng.standard_normal(7)) * rng.choice([-1, 1], 7),
+    )
     kept = rng.random(7) < 0.6
     kept[rng.integers(7)] = True
     bound = weighted_nuclear_norm_bound(m, weights, kept)
@@ -56,14 +66,18 @@ def test_weights_on_columns_keep_a_share_of_the_nuclear_norm(seed, spread):
 @pytest.mark.integration
 @given(seed=st.integers(0, 2**31), spike=st.floats(2, 1e3), accuracy=st.floats(1e-6, 0.5))
 def test_the_steps_to_an_accuracy_suffice(seed, spike, accuracy):
-    """For any teacher, so for the expected gap; and for the slowest direction alone one step less does not."""
+    """For any teacher, so for the expected gap; and for the slowest direction alone one step less
+    does not.
+    """
     rng = np.random.default_rng(seed)
     eigenvalues = jnp.asarray(np.r_[rng.uniform(0.5, 1.5, 20), spike])
     rate = 1 / jnp.max(eigenvalues)
     first = gradient_rank.expected_gap(eigenvalues, rate, 0)
     steps = gradient_rank.steps_to_relative_gap(eigenvalues, rate, accuracy)
     enough = int(np.ceil(float(steps)))
-    assert float(gradient_rank.expected_gap(eigenvalues, rate, enough)) <= accuracy * float(first) * (1 + 1e-9)
+    assert float(gradient_rank.expected_gap(eigenvalues, rate, enough)) <= accuracy * float(
+        first
+    ) * (1 + 1e-9)
     slowest = float((1 - rate * jnp.min(eigenvalues)) ** (2 * (float(steps) - 1)))
     assert slowest > accuracy
     absolute = gradient_rank.steps_to_absolute_gap(eigenvalues, rate, first, accuracy * first)
@@ -74,13 +88,17 @@ def test_the_steps_from_a_gap_that_is_no_positive_number_spoil_no_other():
     eigenvalues, rate = jnp.asarray(np.tile([0.5, 2.0], (4, 1))), jnp.asarray(np.full(4, 0.5))
     steps = jax.jit(lambda gap: gradient_rank.steps_to_absolute_gap(eigenvalues, rate, gap, 0.1))
     found = steps(np.array([1.0, 0.0, np.inf, np.nan]))
-    np.testing.assert_allclose(found, [np.log(10) / (-2 * np.log(0.75)), -np.inf, np.inf, np.nan], rtol=1e-6)
+    np.testing.assert_allclose(
+        found, [np.log(10) / (-2 * np.log(0.75)), -np.inf, np.inf, np.nan], rtol=1e-6
+    )
     with pytest.raises(ValueError, match=r"accuracy must be in \(0, inf\), got 0"):
         gradient_rank.steps_to_absolute_gap(eigenvalues, rate, rate, 0.0)
 
 
 def test_only_steps_to_an_absolute_gap_have_a_logarithm_of_the_dimension():
-    """Per dimension, with one spike of d and a bulk from 1/2: log(1/δ) relative, log(d/ε) absolute."""
+    """Per dimension, with one spike of d and a bulk from 1/2: log(1/δ) relative, log(d/ε)
+    absolute.
+    """
 
     @jax.jit
     def steps(eigenvalues):
@@ -106,16 +124,26 @@ def test_the_cross_bulk_has_the_rank_of_the_inputs():
     def drawn(key):
         v_bar, v = jax.random.normal(key, (2, k, d)) / np.sqrt(d)
         forms = (random_features.feature_covariance, random_features.cross_bulk)
-        return v_bar, v, *(form(v_bar, v) for form in forms), [random_features.feature_mean(w) for w in (v_bar, v)]
+        return (
+            v_bar,
+            v,
+            *(form(v_bar, v) for form in forms),
+            [random_features.feature_mean(w) for w in (v_bar, v)],
+        )
 
     v_bar, v, whole, without, means = jax.device_get(drawn(jax.random.key(0)))
     low, high = random_features.cross_bulk_edges(k / d)
     linear = np.linalg.svd(v_bar @ v.T / 4, compute_uv=False)
     assert low < linear[d - 1] < linear[0] < high
-    # Each edge is a product of extreme singular values, which fluctuate by d^(-2/3) = 0.02 at d = 400.
+    # Each edge is a product of extreme singular values, which fluctuate by d^(-2/3) = 0.02 at d =
+    # 400.
     for shape in ((1200, 400), (2000, 400)):
-        extremes = np.linalg.svd(np.random.default_rng(0).standard_normal(shape) / 20, compute_uv=False)[[-1, 0]]
-        np.testing.assert_allclose(random_features.cross_bulk_edges(shape[0] / shape[1]), extremes**2 / 4, rtol=0.06)
+        extremes = np.linalg.svd(
+            np.random.default_rng(0).standard_normal(shape) / 20, compute_uv=False
+        )[[-1, 0]]
+        np.testing.assert_allclose(
+            random_features.cross_bulk_edges(shape[0] / shape[1]), extremes**2 / 4, rtol=0.06
+        )
     bulk = np.linalg.svd(without, compute_uv=False)
     assert bulk[d - 1] > low
     assert bulk[d] < 0.4 * np.sqrt(k) / d

@@ -1,4 +1,6 @@
-"""Bounds of Section 2 on random matrices, with the corrected sample sizes, and where the printed ones fail."""
+"""Bounds of Section 2 on random matrices, with the corrected sample sizes, and where the printed
+ones fail.
+"""
 
 import math
 
@@ -22,12 +24,16 @@ def test_normalizing_the_columns_costs_at_most_their_spread(seed, spread):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((6, 9)) * np.exp(spread * rng.standard_normal(9))
     squares = np.sum(x**2, axis=0)
-    bound = float(theory.rms_norm_bound(exact(jnp.asarray(x, jnp.float32)), squares.min(), squares.max()))
+    bound = float(
+        theory.rms_norm_bound(exact(jnp.asarray(x, jnp.float32)), squares.min(), squares.max())
+    )
     assert float(exact(rms_norm(jnp.asarray(x.T, jnp.float32)))) <= bound * (1 + 1e-4)
 
 
 def test_the_bound_on_normalized_columns_is_attained():
-    """One long column and n - 1 short orthogonal ones: st goes from 1 + (n-1)/c to n, the factor c is nearly used."""
+    """One long column and n - 1 short orthogonal ones: st goes from 1 + (n-1)/c to n, the factor c
+    is nearly used.
+    """
     x = np.diag([10.0, *[1.0] * 7])
     bound = float(theory.rms_norm_bound(exact(jnp.asarray(x, jnp.float32)), 1.0, 100.0))
     assert float(exact(rms_norm(jnp.asarray(x, jnp.float32)))) == pytest.approx(8, rel=1e-5)
@@ -56,7 +62,9 @@ def test_zipf():
     assert theory.zipf(7, 1.3)[0] / theory.zipf(7, 1.3)[3] == pytest.approx(4**1.3)
     # Of two tokens the commonest has p = 1/(1 + 2^-s).
     for largest in (0.5 + 1e-9, 0.6, 0.75, 1 - 1e-9):
-        assert theory.zipf_exponent(2, largest) == pytest.approx(math.log2(largest / (1 - largest)), abs=1e-8)
+        assert theory.zipf_exponent(2, largest) == pytest.approx(
+            math.log2(largest / (1 - largest)), abs=1e-8
+        )
 
 
 @pytest.mark.parametrize("largest", [0.05, 0.125, 1.0, 1.5])
@@ -67,12 +75,17 @@ def test_what_no_zipf_law_can_have_is_refused(largest):
 
 
 def test_rare_spikes_need_the_corrected_number_of_samples():
-    """Theorem 2.2 promises failure in at most half of the draws; without a spike among the columns the bound fails."""
+    """Theorem 2.2 promises failure in at most half of the draws; without a spike among the columns
+    the bound fails.
+    """
     spike, c = theory.RareSpike(p0=1e-3, rows=513, ratio=512.0), 0.25
     bound = theory.small_ball_bound(spike.effective_rank(), spike.p0, 1 / spike.p0, c)
     a, b = spike.scales()
     rng, failures = np.random.default_rng(0), {}
-    for name, samples in (("printed", theory.small_ball_samples_as_printed), ("corrected", theory.small_ball_samples)):
+    for name, samples in (
+        ("printed", theory.small_ball_samples_as_printed),
+        ("corrected", theory.small_ball_samples),
+    ):
         n = int(np.ceil(samples(spike.p0, c)))
         weights = np.array([a, *[b] * 512])
         counts = rng.multinomial(n, [spike.p0, *[(1 - spike.p0) / 512] * 512], size=2000)
@@ -116,12 +129,17 @@ def test_a_gaussian_perturbation_keeps_norms():
 
 @pytest.mark.integration
 def test_a_residual_branch_is_bounded_by_its_parts():
-    """Lemma 2.13: the smallest δ with which the bound holds shrinks with d; at d = 200 it is below 0.1."""
+    """Lemma 2.13: the smallest δ with which the bound holds shrinks with d; at d = 200 it is below
+    0.1.
+    """
     rng = np.random.default_rng(0)
     needed, residual_bound = [], jax.jit(theory.residual_bound)
     for d in (50, 200):
         k, n = 2 * d, 40
-        x, h = rng.standard_normal((d, n)) * np.linspace(0.1, 2, n), np.abs(rng.standard_normal((k, n)))
+        x, h = (
+            rng.standard_normal((d, n)) * np.linspace(0.1, 2, n),
+            np.abs(rng.standard_normal((k, n))),
+        )
         bound = float(residual_bound(jnp.asarray(x, jnp.float32), jnp.asarray(h, jnp.float32), 0.0))
         ranks = [
             np.linalg.norm(y) ** 2 / np.linalg.norm(y, 2) ** 2
@@ -152,12 +170,18 @@ def test_a_block_at_initialization_is_within_its_bounds():
     @jax.jit
     def ranks_and_bounds(key):
         keys = jax.random.split(key, 4)
-        tokens = decoder_block.zipf_tokens(keys[0], n, jnp.asarray(theory.zipf(200, 1.0), jnp.float32))
+        tokens = decoder_block.zipf_tokens(
+            keys[0], n, jnp.asarray(theory.zipf(200, 1.0), jnp.float32)
+        )
         x = decoder_block.embed(keys[1], tokens, 200, d)
         squares = jnp.sum(x**2, axis=1) / d
         found = decoder_block.apply(decoder_block.init(keys[2], d, 2 * d), x)
-        bounds = theory.block_bounds(exact(x), theory.ColumnNorms(jnp.min(squares), jnp.max(squares)), delta)
-        return {name: (exact(getattr(found, name)), bound) for name, bound in bounds._asdict().items()}
+        bounds = theory.block_bounds(
+            exact(x), theory.ColumnNorms(jnp.min(squares), jnp.max(squares)), delta
+        )
+        return {
+            name: (exact(getattr(found, name)), bound) for name, bound in bounds._asdict().items()
+        }
 
     for name, (rank, bound) in ranks_and_bounds(jax.random.key(0)).items():
         assert float(rank) <= float(bound), name

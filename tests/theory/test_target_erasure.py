@@ -1,4 +1,6 @@
-"""Muon's blindness to the target: the bound, the law of the transition and the prediction of the step, against draws and by hand."""
+"""Muon's blindness to the target: the bound, the law of the transition and the prediction of the
+step, against draws and by hand.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +26,9 @@ def symmetric(seed, d):
     return (z + z.T) / np.linalg.norm(z + z.T, 2)
 
 
-@pytest.mark.parametrize(("k", "scale", "reached"), [(12, 1.0, 0.3), (40, 4.0, 0.5), (200, 1.0, 0.5)])
+@pytest.mark.parametrize(
+    ("k", "scale", "reached"), [(12, 1.0, 0.3), (40, 4.0, 0.5), (200, 1.0, 0.5)]
+)
 def test_the_bound_holds_and_is_of_the_size_of_what_it_bounds(k, scale, reached):
     ratios = []
     with jax.enable_x64(True):
@@ -32,7 +36,9 @@ def test_the_bound_holds_and_is_of_the_size_of_what_it_bounds(k, scale, reached)
             m = scale * symmetric(seed, 5)
             bound = float(polar_change_bound(u, m))
             if np.isfinite(bound):
-                ratios.append(np.linalg.norm(numpy_polar((u @ u.T - m) @ u) - numpy_polar(u)) / bound)
+                ratios.append(
+                    np.linalg.norm(numpy_polar((u @ u.T - m) @ u) - numpy_polar(u)) / bound
+                )
     # A third, and at large widths half, of the bound would be violated: no constant is lost in it.
     assert len(ratios) > 30
     assert reached < max(ratios) <= 1 + 1e-9

@@ -11,7 +11,9 @@ from tests.reference.moments import simulate, wishart_diagonal
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.usefixtures("x64")
 def test_moments_are_the_sum_over_all_pairings(d, k):
-    assert [float(m) for m in wishart_moments(d, k)] == [wishart_diagonal(d, k, power) for power in (1, 2, 3)]
+    assert [float(m) for m in wishart_moments(d, k)] == [
+        wishart_diagonal(d, k, power) for power in (1, 2, 3)
+    ]
 
 
 @pytest.mark.integration

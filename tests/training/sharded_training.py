@@ -1,4 +1,5 @@
-"""Trains on the devices that XLA_FLAGS forces, batches spread over all of them; saves the losses and how batches lay.
+"""Trains on the devices that XLA_FLAGS forces, batches spread over all of them; saves the losses
+and how batches lay.
 
 python sharded_training.py FILE
 """
@@ -16,14 +17,20 @@ from specjax.training import train
 
 
 def trained(mesh, layouts):
-    """Losses of a few steps; the layout of the tokens of every traced batch is appended to `layouts`."""
+    """Losses of a few steps; the layout of the tokens of every traced batch is appended to
+    `layouts`.
+    """
 
     def loss(model, batch):
-        jax.debug.inspect_array_sharding(batch.tokens, callback=lambda sharding: layouts.append(sharding.num_devices))
+        jax.debug.inspect_array_sharding(
+            batch.tokens, callback=lambda sharding: layouts.append(sharding.num_devices)
+        )
         return transformer.loss(model, batch)
 
     def draw(step):
-        return Sequences(jax.random.randint(jax.random.fold_in(jax.random.key(1), step), (16, 7), 0, 7))
+        return Sequences(
+            jax.random.randint(jax.random.fold_in(jax.random.key(1), step), (16, 7), 0, 7)
+        )
 
     run = train(
         loss,

@@ -1,4 +1,6 @@
-"""Whatever befalls checkpoints: a training goes on from a whole one and ends with the same bits, or one sentence says why it cannot."""
+"""Whatever befalls checkpoints: a training goes on from a whole one and ends with the same bits, or
+one sentence says why it cannot.
+"""
 
 import json
 import os
@@ -40,7 +42,16 @@ def drawn(step):
     return jax.random.normal(jax.random.fold_in(jax.random.key(0), step), (4,))
 
 
-def trained(folder, *, steps=STEPS, loss=squared, draw=drawn, configuration=CONFIGURATION, every=1, progress=None):
+def trained(
+    folder,
+    *,
+    steps=STEPS,
+    loss=squared,
+    draw=drawn,
+    configuration=CONFIGURATION,
+    every=1,
+    progress=None,
+):
     return train(
         loss,
         {"w": jnp.linspace(0.0, 1.0, 4)},
@@ -55,7 +66,9 @@ def trained(folder, *, steps=STEPS, loss=squared, draw=drawn, configuration=CONF
 
 
 def quick(folder):
-    """What `train` does with checkpoints, for many of them: a tree of arrays that a step changes."""
+    """What `train` does with checkpoints, for many of them: a tree of arrays that a step
+    changes.
+    """
     checkpoints, like = Checkpoints(folder, {"seed": 0}), {"w": jnp.zeros(50), "step": jnp.int32(0)}
     with checkpoints.writing():
         run = checkpoints.latest(like)
@@ -75,7 +88,9 @@ def whole(tmp_path_factory):
 
 @mutated
 @pytest.mark.parametrize("seed", range(3))
-def test_a_changed_checkpoint_is_continued_right_or_refused_in_a_sentence(mutation, seed, whole, tmp_path):
+def test_a_changed_checkpoint_is_continued_right_or_refused_in_a_sentence(
+    mutation, seed, whole, tmp_path
+):
     folder, right = tmp_path / "run", whole[1]
     outside(tmp_path)
     shutil.copytree(whole[0], folder)
@@ -95,7 +110,9 @@ def test_a_changed_checkpoint_is_continued_right_or_refused_in_a_sentence(mutati
     assert snapshot(tmp_path, but=folder) == before
 
 
-@pytest.mark.parametrize("damage", ["arrays", "older arrays", "description", "emptied", "gone", "link"])
+@pytest.mark.parametrize(
+    "damage", ["arrays", "older arrays", "description", "emptied", "gone", "link"]
+)
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_continued(damage, whole, tmp_path):
     folder, right = shutil.copytree(whole[0], tmp_path / "run"), whole[1]
     newest = folder / str(STEPS)
@@ -104,7 +121,9 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_continued(damag
             content = bytearray(file.read_bytes())
             content[len(content) // 2] ^= 4
             file.write_bytes(content)
-    elif damage == "older arrays":  # whole, but of another step: by orbax's own checks nothing is wrong
+    elif (
+        damage == "older arrays"
+    ):  # whole, but of another step: by orbax's own checks nothing is wrong
         shutil.rmtree(newest / "run")
         shutil.copytree(folder / "2" / "run", newest / "run")
     elif damage == "description":
@@ -117,7 +136,10 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_continued(damag
     else:
         newest.rename(tmp_path / "away")
         newest.symlink_to(tmp_path / "away")
-    told = rf"^The checkpoint of step 3 in {folder} is damaged, and kept as damaged-3; the training goes on from that of step 2\.$"
+    told = (
+        rf"^The checkpoint of step 3 in {folder} is damaged, and kept as damaged-3; the training"
+        r" goes on from that of step 2\.$"
+    )
     if damage == "gone":
         run, first = quick(folder)
     else:
@@ -133,7 +155,10 @@ def test_two_checkpoints_that_were_swapped_are_refused_and_left_alone(whole, tmp
     folder = shutil.copytree(whole[0], tmp_path / "run")
     for one, other in (("3", "x"), ("2", "3"), ("x", "2")):
         (folder / one).rename(folder / other)
-    told = rf"None of the checkpoints in {folder} can be read \(step 3: it is that of step 2; step 2: it is that of step 3\); delete"
+    told = (
+        rf"None of the checkpoints in {folder} can be read \(step 3: it is that of step 2; step 2:"
+        r" it is that of step 3\); delete"
+    )
     with pytest.raises(StoreError, match=told):
         quick(folder)
     assert {path.name for path in folder.iterdir()} == {"2", "3", "lock"}
@@ -145,7 +170,9 @@ def test_of_an_earlier_version_a_checkpoint_is_read_as_it_is(tmp_path, monkeypat
     args = checkpoints._orbax.args
 
     def old(described):
-        return save({"configuration": described["configuration"], "arrays": list(described["arrays"])})
+        return save(
+            {"configuration": described["configuration"], "arrays": list(described["arrays"])}
+        )
 
     save = args.JsonSave
     with monkeypatch.context() as patch:
@@ -160,20 +187,37 @@ def test_of_an_earlier_version_a_checkpoint_is_read_as_it_is(tmp_path, monkeypat
 def test_a_configuration_is_the_same_if_its_values_are(tmp_path):
     first = trained(tmp_path)
     taken = []
-    same = {**CONFIGURATION, "seed": 0.0, "widths": [2, np.int64(3)], "scale": float(np.float32(0.1))}
+    same = {
+        **CONFIGURATION,
+        "seed": 0.0,
+        "widths": [2, np.int64(3)],
+        "scale": float(np.float32(0.1)),
+    }
     again = trained(tmp_path, configuration=same, progress=taken.append)
     assert taken == []
     np.testing.assert_array_equal(again.params["w"], first.params["w"])
-    changes = {"rate": 0.1, "widths": (3, 2), "scale": 0.1, "clip": 0, "deep": {"a": [1, (3,)]}, "new": None}
+    changes = {
+        "rate": 0.1,
+        "widths": (3, 2),
+        "scale": 0.1,
+        "clip": 0,
+        "deep": {"a": [1, (3,)]},
+        "new": None,
+    }
     for name, value in changes.items():
         with pytest.raises(
-            ValueError, match=rf"is of a training with {name}=.*, not .*; take another folder for this one\."
+            ValueError,
+            match=rf"is of a training with {name}=.*, not .*; take another folder for this one\.",
         ):
             trained(tmp_path, configuration={**CONFIGURATION, name: value})
     with pytest.raises(ValueError, match=r"with clip=None, not absent; take another folder"):
-        trained(tmp_path, configuration={name: value for name, value in CONFIGURATION.items() if name != "clip"})
+        trained(
+            tmp_path,
+            configuration={name: value for name, value in CONFIGURATION.items() if name != "clip"},
+        )
     with pytest.raises(
-        ValueError, match=r"has data=PosixPath\('x'\), of type PosixPath; give numbers, texts, or lists"
+        ValueError,
+        match=r"has data=PosixPath\('x'\), of type PosixPath; give numbers, texts, or lists",
     ):
         Checkpoints(tmp_path / "other", {"data": Path("x")})
 
@@ -186,16 +230,22 @@ def test_another_loss_and_other_data_are_refused(tmp_path):
     for draw in (drawn, partial(drawn)):
         run = trained(tmp_path, steps=2, loss=renamed, draw=draw)
         np.testing.assert_array_equal(run.params["w"], first.params["w"])
-    with pytest.raises(ValueError, match="is of a training with another loss; take another folder for this one"):
+    with pytest.raises(
+        ValueError, match="is of a training with another loss; take another folder for this one"
+    ):
         trained(tmp_path, steps=2, loss=lambda p, batch: 2 * squared(p, batch))
     data = jnp.ones(4)
     for draw in (lambda step: 2 * drawn(step), lambda step: drawn(step) * data):
-        with pytest.raises(ValueError, match="is of a training with another draw; take another folder for this one"):
+        with pytest.raises(
+            ValueError, match="is of a training with another draw; take another folder for this one"
+        ):
             trained(tmp_path, steps=2, draw=draw)
 
 
 def test_steps_on_other_batches_are_refused(tmp_path):
-    """Of which the last that was taken is compared: a loader that goes on where it stopped is noticed."""
+    """Of which the last that was taken is compared: a loader that goes on where it stopped is
+    noticed.
+    """
 
     def steps(batches):
         options = {"steps": 4, "every": 2, "checkpoints": Checkpoints(tmp_path, {})}
@@ -209,14 +259,20 @@ def test_steps_on_other_batches_are_refused(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         steps(interrupted())
-    with pytest.raises(ValueError, match="is of a training with another last batch; take another folder for this one"):
+    with pytest.raises(
+        ValueError,
+        match="is of a training with another last batch; take another folder for this one",
+    ):
         steps(np.concatenate([batches[2:], batches]))
     assert float(steps(batches).state) == batches.sum()
 
 
 def test_a_folder_has_one_training_at_a_time(tmp_path):
     def second(_):
-        with pytest.raises(StoreError, match=r"\(another process is writing there, or an earlier call in this one\)"):
+        with pytest.raises(
+            StoreError,
+            match=r"\(another process is writing there, or an earlier call in this one\)",
+        ):
             trained(tmp_path)
 
     assert int(trained(tmp_path, progress=second).step) == STEPS
@@ -225,7 +281,9 @@ def test_a_folder_has_one_training_at_a_time(tmp_path):
 
 @pytest.mark.parametrize("name", ["run[1]", "a*", "what?/run"])
 def test_a_folder_that_orbax_reads_as_a_pattern_is_refused(name, tmp_path):
-    with pytest.raises(ValueError, match=r"because orbax reads .* in a path as a pattern; choose another folder"):
+    with pytest.raises(
+        ValueError, match=r"because orbax reads .* in a path as a pattern; choose another folder"
+    ):
         Checkpoints(tmp_path / name, {})
     assert list(tmp_path.iterdir()) == []
 
@@ -233,12 +291,16 @@ def test_a_folder_that_orbax_reads_as_a_pattern_is_refused(name, tmp_path):
 def test_a_folder_that_cannot_be_made_is_refused_in_a_sentence(tmp_path):
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(StoreError, match=rf"The folder {folder} cannot be used \(.*\); its checkpoints are intact"):
+        with pytest.raises(
+            StoreError,
+            match=rf"The folder {folder} cannot be used \(.*\); its checkpoints are intact",
+        ):
             Checkpoints(folder, {})
 
 
 @pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes another user for a while"
+    not hasattr(os, "geteuid") or os.geteuid() != 0,
+    reason="only root becomes another user for a while",
 )
 def test_a_finished_training_is_read_from_a_disk_that_cannot_be_written(whole):
     # Not tmp_path, whose parents only their owner may enter.
@@ -252,7 +314,8 @@ def test_a_finished_training_is_read_from_a_disk_that_cannot_be_written(whole):
             with checkpoints.writing():
                 run = checkpoints.latest(jax.tree.map(jnp.zeros_like, whole[1]))
                 with pytest.raises(
-                    StoreError, match=r"cannot be used \(Permission denied\); its checkpoints are intact"
+                    StoreError,
+                    match=r"cannot be used \(Permission denied\); its checkpoints are intact",
                 ):
                     checkpoints.require_writable()
         finally:

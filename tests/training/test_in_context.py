@@ -43,7 +43,9 @@ def test_a_run_that_diverges_stops_alone(trained):
     for values in trained.values():
         np.testing.assert_array_equal(values[1, :, :2], values[0, :, :2])
     assert not trained["diverged"][0].any()
-    np.testing.assert_array_equal(trained["diverged"][1], [[False] * 3, *[[False, False, True]] * 2])
+    np.testing.assert_array_equal(
+        trained["diverged"][1], [[False] * 3, *[[False, False, True]] * 2]
+    )
     # One start for all; then the three go ways of their own, but for the one that has stopped.
     for values in (trained[name] for name in in_context.RECORDED[:-1]):
         np.testing.assert_array_equal(values[:, 0], values[:1, 0, :1].repeat(2, 0).repeat(3, 1))
@@ -60,7 +62,9 @@ def test_muon_scales_by_the_active_extents():
 
     def blocks(pad):
         square, up, down = (
-            jnp.pad(jnp.asarray(one, jnp.float32), [(0, 0), *((0, n // 5 * pad) for n in one.shape[1:])])
+            jnp.pad(
+                jnp.asarray(one, jnp.float32), [(0, 0), *((0, n // 5 * pad) for n in one.shape[1:])]
+            )
             for one in (drawn[:, :5], drawn, drawn.swapaxes(1, 2))
         )
         return Blocks(square, square, square, output=None, up=up, gate=None, down=down)
@@ -72,7 +76,9 @@ def test_muon_scales_by_the_active_extents():
         found = []
         for gradient, width in ((small, 5), (large, Size(8, 5))):
             fans = in_context._fans(gradient, width)
-            step = optim.orthogonalize(scale="point_two_sqrt_max", dimension_numbers=optim.OUT_IN, sizes=fans)
+            step = optim.orthogonalize(
+                scale="point_two_sqrt_max", dimension_numbers=optim.OUT_IN, sizes=fans
+            )
             found.append(step.update(gradient, step.init(gradient))[0])
         return found
 
@@ -80,8 +86,13 @@ def test_muon_scales_by_the_active_extents():
     for name in ("query", "up", "down"):
         expected, found = np.asarray(getattr(plain, name)), np.asarray(getattr(padded, name))
         np.testing.assert_allclose(
-            found[:, : expected.shape[1], : expected.shape[2]], expected, rtol=1e-3, atol=1e-4, err_msg=name
+            found[:, : expected.shape[1], : expected.shape[2]],
+            expected,
+            rtol=1e-3,
+            atol=1e-4,
+            err_msg=name,
         )
-        # As long as AdamW's step: a root mean square of 0.2, up to the spread of five Newton-Schulz steps.
+        # As long as AdamW's step: a root mean square of 0.2, up to the spread of five Newton-Schulz
+        # steps.
         assert 0.68 < np.sqrt(np.mean(expected**2)) / 0.2 < 1.21
         assert np.sum(found**2) == pytest.approx(np.sum(expected**2), rel=1e-4)

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.integration
 
 ARCHITECTURE = Architecture(7, 8, 6, activation="relu_squared")
 OPTIMIZER = optim.muon(
-    lambda count: 0.05 * (1 - count.astype(float) / 12), labels=transformer.labels, dimension_numbers=optim.OUT_IN
+    lambda count: 0.05 * (1 - count.astype(float) / 12),
+    labels=transformer.labels,
+    dimension_numbers=optim.OUT_IN,
 )
 STEPS, EVERY = 12, 4
 
@@ -65,12 +67,22 @@ def whole():
 def small(loss, params, optimizer, steps=1, rows=1, **options):
     """A few steps on batches of ones."""
     batch = jnp.ones(rows)
-    return train(loss, params, optimizer, lambda _: batch, steps=steps, every=steps, record=lambda *_: {}, **options)
+    return train(
+        loss,
+        params,
+        optimizer,
+        lambda _: batch,
+        steps=steps,
+        every=steps,
+        record=lambda *_: {},
+        **options,
+    )
 
 
 def same_bits(a, b):
     return all(
-        np.array_equal(x, y, equal_nan=True) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+        np.array_equal(x, y, equal_nan=True)
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     )
 
 
@@ -107,21 +119,34 @@ def test_a_stopped_training_resumes_bit_for_bit(whole, tmp_path):
     with pytest.raises(Stopped):
         trained(checkpoints=Checkpoints(tmp_path, {"seed": 0}), progress=stop)
     steps = []
-    resumed = trained(checkpoints=Checkpoints(tmp_path, {"seed": 0}), progress=lambda run: steps.append(int(run.step)))
+    resumed = trained(
+        checkpoints=Checkpoints(tmp_path, {"seed": 0}),
+        progress=lambda run: steps.append(int(run.step)),
+    )
     assert steps == [12]
     assert same_bits(resumed, whole)
-    again = trained(checkpoints=Checkpoints(tmp_path, {"seed": 0}), progress=lambda run: steps.append(int(run.step)))
+    again = trained(
+        checkpoints=Checkpoints(tmp_path, {"seed": 0}),
+        progress=lambda run: steps.append(int(run.step)),
+    )
     assert steps == [12]
     assert same_bits(again, whole)
-    with pytest.raises(ValueError, match=r"is of a training with seed=0, not 1; take another folder for this one\."):
+    with pytest.raises(
+        ValueError, match=r"is of a training with seed=0, not 1; take another folder for this one\."
+    ):
         trained(checkpoints=Checkpoints(tmp_path, {"seed": 1}))
     shapes = jax.eval_shape(
-        lambda: transformer.init(jax.random.key(0), Architecture(7, 16, 6, activation="relu_squared"))
+        lambda: transformer.init(
+            jax.random.key(0), Architecture(7, 16, 6, activation="relu_squared")
+        )
     )
     larger = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     with pytest.raises(
         ValueError,
-        match=r"has \.params\.embedding float32\[7, 8\], .* and \d+ more, where this training has .*\[7, 16\], ",
+        match=(
+            r"has \.params\.embedding float32\[7, 8\], .* and \d+ more, where this training has"
+            r" .*\[7, 16\], "
+        ),
     ):
         trained(params=larger, checkpoints=Checkpoints(tmp_path, {"seed": 0}))
 
@@ -166,7 +191,8 @@ def test_without_orbax_a_training_is_not_kept_and_says_so(whole, tmp_path, monke
     with keeping.under(tmp_path):
         assert same_bits(trained(), whole)
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
-        "this training is not kept while it runs, because orbax is missing: pip install orbax-checkpoint"
+        "this training is not kept while it runs, because orbax is missing: pip install"
+        " orbax-checkpoint"
     ]
     assert list(tmp_path.iterdir()) == []
 
@@ -177,9 +203,13 @@ def test_microbatches_have_the_gradient_of_the_whole(whole):
     assert not same_bits(parts.losses, whole.losses)
 
 
-@pytest.mark.parametrize(("dtype", "parts"), [("bfloat16", 1024), ("float16", 4096), ("float32", 4)])
+@pytest.mark.parametrize(
+    ("dtype", "parts"), [("bfloat16", 1024), ("float16", 4096), ("float32", 4)]
+)
 def test_means_over_microbatches_do_not_depend_on_the_precision_of_the_parameters(dtype, parts):
-    """Ones, added one after the other, are 256 in bfloat16 and 2048 in float16 however many they are."""
+    """Ones, added one after the other, are 256 in bfloat16 and 2048 in float16 however many they
+    are.
+    """
     run = small(
         lambda w, x: (w - 1) * jnp.mean(x).astype(w.dtype),
         jnp.zeros((), dtype),
@@ -192,17 +222,27 @@ def test_means_over_microbatches_do_not_depend_on_the_precision_of_the_parameter
     assert float(run.losses[0]) == -1
 
 
-@pytest.mark.parametrize(("dtype", "slope"), [("float16", 300.0), ("bfloat16", 1e20), ("float32", 1e20)])
+@pytest.mark.parametrize(
+    ("dtype", "slope"), [("float16", 300.0), ("bfloat16", 1e20), ("float32", 1e20)]
+)
 def test_a_large_gradient_is_finite(dtype, slope):
     """Its square is not."""
-    run = small(lambda w, x: slope * jnp.sum(w) * jnp.mean(x).astype(w.dtype), jnp.zeros(2, dtype), optax.sgd(1.0))
+    run = small(
+        lambda w, x: slope * jnp.sum(w) * jnp.mean(x).astype(w.dtype),
+        jnp.zeros(2, dtype),
+        optax.sgd(1.0),
+    )
     np.testing.assert_array_equal(run.params, jnp.full(2, -slope, dtype))
 
 
 def test_a_run_stops_where_it_stops_being_finite():
-    """The optimizer's sixth update is infinite, so that step 6 would begin with parameters that are not finite."""
+    """The optimizer's sixth update is infinite, so that step 6 would begin with parameters that are
+    not finite.
+    """
     sixth = optax.sgd(lambda count: jnp.where(count == 5, jnp.inf, 0.1))
-    with pytest.raises(Diverged, match=r"finite at step 6, first in the parameter embedding; lower") as diverged:
+    with pytest.raises(
+        Diverged, match=r"finite at step 6, first in the parameter embedding; lower"
+    ) as diverged:
         trained(optimizer=sixth)
     run = diverged.value.run
     assert int(run.step) == 6
@@ -217,12 +257,20 @@ def test_a_run_stops_where_it_stops_being_finite():
 def test_parameters_that_stop_being_finite_are_found_without_a_later_loss(last, broken):
     """After the last step of all there is none, and some parameters it does not see."""
     decay = optax.chain(
-        optax.add_decayed_weights(1.0), optax.sgd(lambda count: jnp.where(count == last - 1, jnp.inf, 0.1))
+        optax.add_decayed_weights(1.0),
+        optax.sgd(lambda count: jnp.where(count == last - 1, jnp.inf, 0.1)),
     )
     labels = {name: "decay" if name == broken else "sgd" for name in ("seen", "unseen")}
     optimizer = optax.partition({"sgd": optax.sgd(0.1), "decay": decay}, labels)
-    with pytest.raises(Diverged, match=rf"finite at step {last}, first in the parameter {broken}; lower") as found:
-        small(lambda w, x: jnp.mean(x) * w["seen"], {"seen": jnp.ones(()), "unseen": jnp.ones(2)}, optimizer, steps=4)
+    with pytest.raises(
+        Diverged, match=rf"finite at step {last}, first in the parameter {broken}; lower"
+    ) as found:
+        small(
+            lambda w, x: jnp.mean(x) * w["seen"],
+            {"seen": jnp.ones(()), "unseen": jnp.ones(2)},
+            optimizer,
+            steps=4,
+        )
     assert int(found.value.run.step) == last
     assert not bool(found.value.run.finite)
 
@@ -244,12 +292,24 @@ def test_what_only_one_microbatch_lacks_is_found_in_it():
 
 
 def test_what_cannot_be_trained_is_refused():
-    with pytest.raises(ValueError, match=r"a positive multiple of every, got steps=12 and every=5\."):
+    with pytest.raises(
+        ValueError, match=r"a positive multiple of every, got steps=12 and every=5\."
+    ):
         train(transformer.loss, model(), OPTIMIZER, draw, steps=12, every=5, record=record)
-    with pytest.raises(ValueError, match=r"a multiple of microbatches=3 times 1 devices, got \[8\]\."):
+    with pytest.raises(
+        ValueError, match=r"a multiple of microbatches=3 times 1 devices, got \[8\]\."
+    ):
         trained(microbatches=3)
-    for batch in (jnp.zeros(()), jnp.zeros((0, 2)), {}, {"a": jnp.zeros((4, 1)), "b": jnp.zeros(2)}):
-        with pytest.raises(ValueError, match=r"^All leaves of a batch need the same leading axis, a multiple of .*\.$"):
+    for batch in (
+        jnp.zeros(()),
+        jnp.zeros((0, 2)),
+        {},
+        {"a": jnp.zeros((4, 1)), "b": jnp.zeros(2)},
+    ):
+        with pytest.raises(
+            ValueError,
+            match=r"^All leaves of a batch need the same leading axis, a multiple of .*\.$",
+        ):
             trained(draw=lambda _, batch=batch: batch)
     with pytest.raises(ValueError, match=r'needs the axis "data", got \(\'model\',\)\.$'):
         trained(mesh=Mesh(np.array(jax.devices()), ("model",)))

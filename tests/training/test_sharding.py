@@ -16,10 +16,16 @@ pytestmark = pytest.mark.integration
 @pytest.mark.slow
 def test_eight_devices_train_as_one(tmp_path):
     path = tmp_path / "losses.npz"
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+    }
     root = Path(__file__).parents[2]
     subprocess.run(
-        [sys.executable, str(Path(sharded_training.__file__)), str(path)], env=environment, cwd=root, check=True
+        [sys.executable, str(Path(sharded_training.__file__)), str(path)],
+        env=environment,
+        cwd=root,
+        check=True,
     )
     found = np.load(path)
     assert set(found["layouts"]) == {8}

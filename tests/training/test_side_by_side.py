@@ -54,10 +54,16 @@ def test_a_run_that_diverges_stops_alone_at_its_last_finite_loss():
 
 @pytest.mark.parametrize("lengths", [(), (3, 3), (-1, 2), (4, 2)])
 def test_lengths_ascend(lengths):
-    with pytest.raises(ValueError, match="lengths needs different numbers of steps in ascending order from 0 on"):
-        training.train_side_by_side([optax.sgd(0.1)], {"w": jnp.ones(2)}, loss, batch, lengths, lambda params: params)
+    with pytest.raises(
+        ValueError, match="lengths needs different numbers of steps in ascending order from 0 on"
+    ):
+        training.train_side_by_side(
+            [optax.sgd(0.1)], {"w": jnp.ones(2)}, loss, batch, lengths, lambda params: params
+        )
 
 
 def test_there_is_an_optimizer():
     with pytest.raises(ValueError, match="one or more optimizers, got none"):
-        training.train_side_by_side([], {"w": jnp.ones(2)}, loss, batch, (1,), lambda params: params)
+        training.train_side_by_side(
+            [], {"w": jnp.ones(2)}, loss, batch, (1,), lambda params: params
+        )

@@ -1,4 +1,6 @@
-"""Steps of any kind on batches of any iterator: the same as by hand, continued from disk, and what is refused."""
+"""Steps of any kind on batches of any iterator: the same as by hand, continued from disk, and what
+is refused.
+"""
 
 from itertools import count, cycle
 
@@ -26,7 +28,9 @@ def step(state, x):
     """A linear regression with a running mean of its inputs, as batch statistics are, and a key."""
     w, optimizer, mean, key = state
     key, own = jax.random.split(key)
-    value, gradient = jax.value_and_grad(lambda w: jnp.mean((x @ w - 1 + 0.1 * jax.random.normal(own, (8,))) ** 2))(w)
+    value, gradient = jax.value_and_grad(
+        lambda w: jnp.mean((x @ w - 1 + 0.1 * jax.random.normal(own, (8,))) ** 2)
+    )(w)
     updates, optimizer = OPTIMIZER.update(gradient, optimizer, w)
     return (w + updates, optimizer, 0.9 * mean + 0.1 * x.mean(axis=0), key), value
 
@@ -52,7 +56,13 @@ def by_hand(steps):
 def test_what_is_trained_is_what_the_steps_give():
     seen = []
     run = train_steps(
-        step, start(), iter(X), steps=6, every=2, record=record, progress=lambda run: seen.append(len(run.losses))
+        step,
+        start(),
+        iter(X),
+        steps=6,
+        every=2,
+        record=record,
+        progress=lambda run: seen.append(len(run.losses)),
     )
     states, losses = by_hand(6)
     np.testing.assert_array_equal(run.losses, losses)
@@ -74,28 +84,44 @@ def test_a_training_goes_on_with_the_batches_that_it_has_not_seen(tmp_path):
 
     options = {"steps": 8, "every": 2, "record": record}
     with pytest.raises(KeyboardInterrupt):
-        train_steps(step, start(), interrupted(), **options, checkpoints=Checkpoints(tmp_path, {"seed": 0}))
+        train_steps(
+            step, start(), interrupted(), **options, checkpoints=Checkpoints(tmp_path, {"seed": 0})
+        )
     taken = []
 
     def counted(state, x):
         taken.append(1)
         return step(state, x)
 
-    run = train_steps(counted, start(), iter(X), **options, checkpoints=Checkpoints(tmp_path, {"seed": 0}))
+    run = train_steps(
+        counted, start(), iter(X), **options, checkpoints=Checkpoints(tmp_path, {"seed": 0})
+    )
     assert len(taken) == 4
     states, losses = by_hand(8)
     np.testing.assert_array_equal(run.losses, losses)
     jax.tree.map(np.testing.assert_array_equal, run.state, states[8])
     np.testing.assert_array_equal(run.records[2]["w"], states[4][0])
-    with pytest.raises(ValueError, match=r"is of step 8, which is none of 3, 6, … up to 6; take another folder"):
-        train_steps(step, start(), X, steps=6, every=3, record=record, checkpoints=Checkpoints(tmp_path, {"seed": 0}))
+    with pytest.raises(
+        ValueError, match=r"is of step 8, which is none of 3, 6, … up to 6; take another folder"
+    ):
+        train_steps(
+            step,
+            start(),
+            X,
+            steps=6,
+            every=3,
+            record=record,
+            checkpoints=Checkpoints(tmp_path, {"seed": 0}),
+        )
 
 
 def test_a_loss_that_is_not_finite_is_told_with_its_step():
     def burst(state, batch):
         return state, jnp.where(batch == 3, jnp.nan, 1.0)
 
-    with pytest.raises(NotFinite, match=r"The loss of step 3 is nan; lower the learning rate") as stopped:
+    with pytest.raises(
+        NotFinite, match=r"The loss of step 3 is nan; lower the learning rate"
+    ) as stopped:
         train_steps(burst, {}, count(), steps=8, every=4)
     np.testing.assert_array_equal(np.isnan(stopped.value.losses), [False, False, False, True])
 
@@ -103,7 +129,8 @@ def test_a_loss_that_is_not_finite_is_told_with_its_step():
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_refused():
     with pytest.raises(
-        ValueError, match="There are 2 batches for 4 steps; give as many as steps, or cycle through them"
+        ValueError,
+        match="There are 2 batches for 4 steps; give as many as steps, or cycle through them",
     ):
         train_steps(step, start(), X[:2], steps=4, every=2)
     with pytest.raises(ValueError, match="a positive multiple of every, got steps=5 and every=2"):

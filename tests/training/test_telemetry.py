@@ -16,14 +16,18 @@ pytestmark = pytest.mark.integration
 
 
 def attention(params, x):
-    """Heads as flax has them: kernels (d, heads, head) in, (heads, head, d) out; one used whole and in part."""
+    """Heads as flax has them: kernels (d, heads, head) in, (heads, head, d) out; one used whole and
+    in part.
+    """
     heads = jnp.tanh(jnp.einsum("td,dhk->thk", x, params["up"]))
     joined = jnp.einsum("thk,hkd->td", heads, params["down"]) @ params["joint"]
     return jnp.mean(jnp.sin(joined)) + jnp.mean(jnp.sin(x @ params["joint"][:, 3:]))
 
 
 def experts(params, x):
-    """The same with a matrix for each along an axis, which makes experts of heads: the others hold one for each, too."""
+    """The same with a matrix for each along an axis, which makes experts of heads: the others hold
+    one for each, too.
+    """
     heads = jnp.tanh(jnp.einsum("td,dhk->thk", x, params["up"]))
     mixed = jnp.einsum("thk,hkl->thl", heads, params["mix"])
     return jnp.mean(jnp.sin(jnp.einsum("thl,hld->td", mixed, params["down"])))
@@ -44,7 +48,9 @@ def test_the_layout_of_a_kernel_is_that_of_its_products(dtype, rtol):
         assert ranks.nuclear[name].dtype == "float32"
         np.testing.assert_allclose(ranks.nuclear[name], rank, rtol=rtol, err_msg=name)
         assert ranks.stable[name].shape == ranks.nuclear[name].shape
-    np.testing.assert_allclose(ranks.stable["up"], stable_rank(np.asarray(x, np.float64).T), rtol=0.02)
+    np.testing.assert_allclose(
+        ranks.stable["up"], stable_rank(np.asarray(x, np.float64).T), rtol=0.02
+    )
 
 
 def test_an_axis_that_counts_matrices_counts_them_in_every_kernel_that_meets_it():
@@ -64,7 +70,9 @@ def drawn(shapes, dtype):
 
 def ranks_and_gradient(loss, params, x):
     ranks = jax.jit(lambda p: measure_ranks(loss, p, x))(params)
-    return ranks, jax.tree.map(lambda g: np.asarray(g, np.float64), jax.jit(jax.grad(loss))(params, x))
+    return ranks, jax.tree.map(
+        lambda g: np.asarray(g, np.float64), jax.jit(jax.grad(loss))(params, x)
+    )
 
 
 def test_the_model_is_opened_up_once():
@@ -95,9 +103,13 @@ def test_ranks_of_a_transformer():
         in_blocks = layer is not None
         stable = getattr(ranks.stable.blocks, name)[layer] if in_blocks else ranks.stable.head
         nuclear = getattr(ranks.nuclear.blocks, name)[layer] if in_blocks else ranks.nuclear.head
-        s = np.linalg.svd(np.concatenate([inputs[name, layer] for inputs in seen]), compute_uv=False)
+        s = np.linalg.svd(
+            np.concatenate([inputs[name, layer] for inputs in seen]), compute_uv=False
+        )
         np.testing.assert_allclose(stable, np.sum(s**2) / s[0] ** 2, rtol=0.02, err_msg=name)
-        s = np.linalg.svd(getattr(gradient.blocks, name)[layer] if in_blocks else gradient.head, compute_uv=False)
+        s = np.linalg.svd(
+            getattr(gradient.blocks, name)[layer] if in_blocks else gradient.head, compute_uv=False
+        )
         np.testing.assert_allclose(nuclear, s.sum() ** 2 / np.sum(s**2), rtol=1e-3, err_msg=name)
     counts = np.bincount(tokens[:, :-1].ravel())
     np.testing.assert_allclose(ranks.stable.embedding, counts.sum() / counts.max(), rtol=1e-5)

@@ -13,11 +13,16 @@ from specjax.training import text
 def test_the_help_of_python_is_english_prose():
     found = text.load()
     assert len(found.train) > 300_000
-    assert len(found.train) / (len(found.train) + len(found.validation)) == pytest.approx(0.9, abs=1e-5)
+    assert len(found.train) / (len(found.train) + len(found.validation)) == pytest.approx(
+        0.9, abs=1e-5
+    )
     whole = found.train.tobytes() + found.validation.tobytes()
     assert b'The "while" statement is used for repeated execution' in whole
     # Records name losses on just this text, that of Python 3.11.7.
-    assert hashlib.sha256(whole).hexdigest() == "2a95af4ac93f5b719944030ce3769070ddf827d847cba42192afa8da989e5dc4"
+    assert (
+        hashlib.sha256(whole).hexdigest()
+        == "2a95af4ac93f5b719944030ce3769070ddf827d847cba42192afa8da989e5dc4"
+    )
 
 
 def test_a_file_is_cut_into_training_and_validation(tmp_path):
@@ -57,7 +62,10 @@ def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path):
     refused = [
         (
             tmp_path / "none",
-            rf"The text {tmp_path / 'none'} cannot be read \(No such file or directory\); give the path of a text file\.",
+            (
+                rf"The text {tmp_path / 'none'} cannot be read \(No such file or directory\); give"
+                r" the path of a text file\."
+            ),
         ),
         (tmp_path, r"cannot be read \(Is a directory\); give the path"),
         (empty, r"is empty; give a file with some text in it\."),
@@ -68,5 +76,7 @@ def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path):
             text.load(path)
     with pytest.raises(ValueError, match=r"held_out must lie between 0 and 1, got 1\."):
         text.load(held_out=1.0)
-    with pytest.raises(ValueError, match=r"Stretches of 20 bytes and the next one cannot be cut from 20 bytes"):
+    with pytest.raises(
+        ValueError, match=r"Stretches of 20 bytes and the next one cannot be cut from 20 bytes"
+    ):
         text.draw(jnp.zeros(20, jnp.uint8), jax.random.key(0), 1, 20)

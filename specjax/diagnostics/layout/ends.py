@@ -9,7 +9,9 @@ from specjax.diagnostics.layout.values import Value
 
 
 def use_up(value: Value, kind: UseKind, uses: Uses, place: Hashable, detail: str = "") -> Value:
-    """The activation that a parameter becomes in an operation with activations; its use is recorded."""
+    """The activation that a parameter becomes in an operation with activations; its use is
+    recorded.
+    """
     for term in value.parameters():
         if term.statistic:
             continue

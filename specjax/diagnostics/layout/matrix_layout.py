@@ -1,7 +1,9 @@
-"""Which leaf is what: matrices with their inputs, outputs and batch axes, tables that are looked up, gains and biases, from the loss.
+"""Which leaf is what: matrices with their inputs, outputs and batch axes, tables that are looked
+up, gains and biases, from the loss.
 
-The rule that two axes make a matrix orthogonalizes stacked biases (layers, width) and leaves stacked weights (layers, d, width) out. What a
-parameter does in the program of the loss does not depend on how it is stored.
+The rule that two axes make a matrix orthogonalizes stacked biases (layers, width) and leaves
+stacked weights (layers, d, width) out. What a parameter does in the program of the loss does not
+depend on how it is stored.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,69 +43,104 @@ class MatrixLayout:
 
     @property
     def labels(self) -> PyTree:
-        """A tree like the inexact leaves of the parameters, or with a leaf for each variable of flax: "matrix" or "other"."""
+        """A tree like the inexact leaves of the parameters, or with a leaf for each variable of
+        flax: "matrix" or "other".
+        """
         return self.treedef.unflatten([found.label for found in self.rows])
 
     @property
     def dimension_numbers(self) -> PyTree:
-        """A tree like the inexact leaves of `optax.contrib.MuonDimensionNumbers`, None for what is no matrix."""
+        """A tree like the inexact leaves of `optax.contrib.MuonDimensionNumbers`, None for what is
+        no matrix.
+        """
         return self.treedef.unflatten([found.dimension_numbers for found in self.rows])
 
     @property
     def splits(self) -> dict[str, tuple[int, ...] | Interleaved]:
-        """The matrices side by side, or in turns, in a leaf's outputs, by the leaf's name, where there are several."""
-        return {found.name: found.splits for found in self.rows if found.splits is not None and found.label == "matrix"}
+        """The matrices side by side, or in turns, in a leaf's outputs, by the leaf's name, where
+        there are several.
+        """
+        return {
+            found.name: found.splits
+            for found in self.rows
+            if found.splits is not None and found.label == "matrix"
+        }
 
     def labelled(self, *, readout: Label | None = None, **kinds: Label) -> "MatrixLayout":
-        """The layout with other labels for readouts or for rows of a kind, as in `labelled(readout="other")`.
+        """The layout with other labels for readouts or for rows of a kind, as in
+        `labelled(readout="other")`.
 
         Raises:
-            ValueError: for a kind or label that there is not, or "matrix" for what has no dimension numbers.
+            ValueError: for a kind or label that there is not, or "matrix" for what has no dimension
+                numbers.
 
         """
         known = Kind.__args__  # type: ignore[attr-defined]
         if wrong := [kind for kind in kinds if kind not in known]:
-            raise ValueError(f"There is no kind {wrong[0]!r} of leaves; there are readout, {', '.join(known)}.")
-        if wrong := [label for label in (readout or "other", *kinds.values()) if label not in ("matrix", "other")]:
+            raise ValueError(
+                f"There is no kind {wrong[0]!r} of leaves; there are readout, {', '.join(known)}."
+            )
+        if wrong := [
+            label
+            for label in (readout or "other", *kinds.values())
+            if label not in ("matrix", "other")
+        ]:
             raise ValueError(f'A label is "matrix" or "other", got {wrong[0]!r}.')
         rows = []
         for found in self.rows:
-            label = readout if readout is not None and found.readout else kinds.get(found.kind, found.label)
+            label = (
+                readout
+                if readout is not None and found.readout
+                else kinds.get(found.kind, found.label)
+            )
             if label == "matrix" and found.dimension_numbers is None:
-                raise ValueError(f"The leaf {found.name} cannot be labelled a matrix: {found.reason}.")
+                raise ValueError(
+                    f"The leaf {found.name} cannot be labelled a matrix: {found.reason}."
+                )
             rows.append(found._replace(label=label))
         return MatrixLayout(tuple(rows), self.treedef)
 
     def __str__(self) -> str:
-        table = [["leaf", "shape", "axes", "holds", "label", "why"], *(_cells(found) for found in self.rows)]
+        table = [
+            ["leaf", "shape", "axes", "holds", "label", "why"],
+            *(_cells(found) for found in self.rows),
+        ]
         widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
         return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in table
         )
 
 
 @checked
-def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: PyTree) -> MatrixLayout:
-    """What every leaf does in the program of a loss, as labels and dimension numbers for `optim.muon`, with the reason in words.
+def matrix_layout(
+    loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: PyTree
+) -> MatrixLayout:
+    """What every leaf does in the program of a loss, as labels and dimension numbers for
+    `optim.muon`, with the reason in words.
 
-    The loss is traced once and nothing is computed, so arrays may be abstract (`jax.eval_shape`, `jax.ShapeDtypeStruct`). Parameters are
-    followed through transpositions, reshapes, slices, sums and products with other parameters (low-rank adapters, weight norms),
-    concatenation, `vmap`, `jit`, `remat`, `scan`, `while_loop`, `cond` and `shard_map`, into matrix products, convolutions, ragged
-    products and look-ups.
+    The loss is traced once and nothing is computed, so arrays may be abstract (`jax.eval_shape`,
+    `jax.ShapeDtypeStruct`). Parameters are followed through transpositions, reshapes, slices, sums
+    and products with other parameters (low-rank adapters, weight norms), concatenation, `vmap`,
+    `jit`, `remat`, `scan`, `while_loop`, `cond` and `shard_map`, into matrix products,
+    convolutions, ragged products and look-ups.
 
-    A kernel (d, heads, head) is one matrix from d to heads · head; an axis that counts layers or experts is a batch axis. A leaf whose
-    outputs are cut apart again holds several matrices (`splits`), unless the parts come together again as those of rotary positions
-    do. Where a leaf has several uses the first product counts.
+    A kernel (d, heads, head) is one matrix from d to heads · head; an axis that counts layers or
+    experts is a batch axis. A leaf whose outputs are cut apart again holds several matrices
+    (`splits`), unless the parts come together again as those of rotary positions do. Where a leaf
+    has several uses the first product counts.
 
     Args:
         loss: `loss(params, batch)`, one number, or (number, anything).
         params: A tree; leaves that are no arrays, as those of equinox modules, are passed through.
-        batch: Whatever the loss takes. If it has no arrays, those that the loss closes over are taken for data.
+        batch: Whatever the loss takes. If it has no arrays, those that the loss closes over are
+            taken for data.
 
     Raises:
-        ValueError: for a leaf that the loss does not use; a loss that is not one number; one whose program depends on the
-            values of its arguments, as with a boolean mask for an index.
-        UnreadableProgramError: JAX spells something in the program in a way that specjax does not know; also a ValueError.
+        ValueError: for a leaf that the loss does not use; a loss that is not one number; one whose
+            program depends on the values of its arguments, as with a boolean mask for an index.
+        UnreadableProgramError: JAX spells something in the program in a way that specjax does not
+            know; also a ValueError.
 
     """
     treedef: Any
@@ -122,22 +159,36 @@ def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: 
         unknown = [i for i in data if i not in known]
 
         def of_arrays(arrays: Sequence[Any], batch_arrays: Sequence[Any]) -> Any:
-            given = _replaced(_replaced(batch_leaves, list(known), list(known.values())), unknown, batch_arrays)
+            given = _replaced(
+                _replaced(batch_leaves, list(known), list(known.values())), unknown, batch_arrays
+            )
             # What is made of known values alone is known as well.
             with jax.ensure_compile_time_eval() if known else nullcontext():
-                return loss(treedef.unflatten(_replaced(leaves, order, arrays)), batch_treedef.unflatten(given))
+                return loss(
+                    treedef.unflatten(_replaced(leaves, order, arrays)),
+                    batch_treedef.unflatten(given),
+                )
 
-        return trace(of_arrays, [_abstract(leaves[i]) for i in order], [_abstract(batch_leaves[i]) for i in unknown])
+        return trace(
+            of_arrays,
+            [_abstract(leaves[i]) for i in order],
+            [_abstract(batch_leaves[i]) for i in unknown],
+        )
 
     try:
         program, shape = traced_with({})
     except _DATA_DECIDES as error:
         names_in_batch = leaf_names(batch)
         deciding = [names_in_batch[i] for i in data if _decides(i, batch_leaves[i], traced_with)]
-        whose = f"the batch's leaf {' and '.join(deciding)}" if deciding else "the parameters or the batch"
+        whose = (
+            f"the batch's leaf {' and '.join(deciding)}"
+            if deciding
+            else "the parameters or the batch"
+        )
         raise ValueError(
-            f"The loss cannot be traced, because its program depends on the values of {whose}, as with a boolean "
-            f"mask for an index or an `if` on an array: {str(error).splitlines()[0]}"
+            f"The loss cannot be traced, because its program depends on the values of {whose}, as"
+            " with a boolean mask for an index or an `if` on an array:"
+            f" {str(error).splitlines()[0]}"
         ) from error
     first = shape[0] if isinstance(shape, tuple | list) and len(shape) else shape
     if getattr(first, "shape", None) != ():
@@ -153,12 +204,13 @@ def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: 
         found = row(names[i], number, tuple(leaves[i].shape), uses, real=real)
         if found is None:
             raise ValueError(
-                f"The loss does not use the leaf {names[i]} of shape {tuple(leaves[i].shape)}, so that nothing is known of it; leave "
-                "it out of the parameters."
+                f"The loss does not use the leaf {names[i]} of shape {tuple(leaves[i].shape)}, so"
+                " that nothing is known of it; leave it out of the parameters."
             )
         rows[i] = found
     places = iter(range(len(leaves)))
-    # A box becomes a leaf: what stands for it stands for its array as well, as a prefix of the tree.
+    # A box becomes a leaf: what stands for it stands for its array as well, as a prefix of the
+    #     tree.
     inexact = jax.tree.map(
         lambda x: next((i for i in [next(places) for _ in jax.tree.leaves(x)] if i in rows), None),
         params,
@@ -172,7 +224,9 @@ def _is_array(x: object) -> bool:
 
 
 def _decides(place: int, x: Any, traced_with: Callable[[Mapping[int, Array]], Any]) -> bool:
-    """Whether a loss whose program depends on values can be traced, or fails elsewhere, once those of x, at this place, are known."""
+    """Whether a loss whose program depends on values can be traced, or fails elsewhere, once those
+    of x, at this place, are known.
+    """
     if not jnp.issubdtype(x.dtype, jnp.number) and x.dtype != bool:
         return False
     try:
@@ -185,7 +239,9 @@ def _decides(place: int, x: Any, traced_with: Callable[[Mapping[int, Array]], An
 
 
 def _abstract(x: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True))
+    return jax.ShapeDtypeStruct(
+        x.shape, jax.dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True)
+    )
 
 
 def _replaced(leaves: Sequence[Any], places: Sequence[int], values: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,6 @@
-"""Operations that move the entries of a value: layouts, slices, rows that an index picks, and what stands side by side."""
+"""Operations that move the entries of a value: layouts, slices, rows that an index picks, and what
+stands side by side.
+"""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -24,7 +26,9 @@ from specjax.diagnostics.layout.values import Value, from_all
 from specjax.programs import Equation, shape_of
 
 Rule = Callable[[Equation, list[Value], Uses, Hashable], list[Value]]
-"""The outputs of an operation from its operands; `place` is where in the program it stands, and uses are recorded."""
+"""The outputs of an operation from its operands; `place` is where in the program it stands, and
+uses are recorded.
+"""
 
 
 def ints(equation: Equation, name: str) -> tuple[int, ...]:
@@ -61,11 +65,19 @@ def _moved(
 
 
 def _transpose(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    return _moved(equation, values[0], uses, place, lambda term: transposed(term, ints(equation, "permutation")))
+    return _moved(
+        equation,
+        values[0],
+        uses,
+        place,
+        lambda term: transposed(term, ints(equation, "permutation")),
+    )
 
 
 def _reshape(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    return _moved(equation, values[0], uses, place, lambda term: reshaped(term, shapes_of(equation)[0]))
+    return _moved(
+        equation, values[0], uses, place, lambda term: reshaped(term, shapes_of(equation)[0])
+    )
 
 
 def _broadcast(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
@@ -74,13 +86,21 @@ def _broadcast(equation: Equation, values: list[Value], uses: Uses, place: Hasha
 
 
 def _squeeze(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    return _moved(equation, values[0], uses, place, lambda term: dropped(term, ints(equation, "dimensions"), "index"))
+    return _moved(
+        equation,
+        values[0],
+        uses,
+        place,
+        lambda term: dropped(term, ints(equation, "dimensions"), "index"),
+    )
 
 
 def _slice(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
     starts, stops = ints(equation, "start_indices"), ints(equation, "limit_indices")
     steps = ints(equation, "strides") if equation.parameters["strides"] else (1,) * len(starts)
-    ranges = [(a, len(range(a, b, step)), step) for a, b, step in zip(starts, stops, steps, strict=True)]
+    ranges = [
+        (a, len(range(a, b, step)), step) for a, b, step in zip(starts, stops, steps, strict=True)
+    ]
     return _moved(equation, values[0], uses, place, lambda term: _cut(term, ranges, uses))
 
 
@@ -91,7 +111,9 @@ def _cut(term: Term, ranges: Sequence[tuple[int, int, int]], uses: Uses) -> Term
             continue
         after = cut(term, axis, start, size, step)
         if after is None:
-            after = term._replace(axes=(*term.axes[:axis], blurred(before, size), *term.axes[axis + 1 :]))
+            after = term._replace(
+                axes=(*term.axes[:axis], blurred(before, size), *term.axes[axis + 1 :])
+            )
         term = after
         uses.cut(term, before)
     return term
@@ -116,7 +138,9 @@ def _unstack(equation: Equation, values: list[Value], uses: Uses, _place: Hashab
     return results
 
 
-def _dynamic_slice(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+def _dynamic_slice(
+    equation: Equation, values: list[Value], uses: Uses, place: Hashable
+) -> list[Value]:
     value, indices = values[0], values[1:]
     sizes = ints(equation, "slice_sizes")
     chosen = [i for i, (n, size) in enumerate(zip(value.shape, sizes, strict=True)) if size < n]
@@ -124,7 +148,11 @@ def _dynamic_slice(equation: Equation, values: list[Value], uses: Uses, place: H
 
     def move(term: Term) -> Term:
         for axis in chosen:
-            term = without(term, term.axes[axis], "gather" if by_data else "index") if sizes[axis] == 1 else term
+            term = (
+                without(term, term.axes[axis], "gather" if by_data else "index")
+                if sizes[axis] == 1
+                else term
+            )
             kept = unknown(1) if sizes[axis] == 1 else blurred(term.axes[axis], sizes[axis])
             term = term._replace(axes=(*term.axes[:axis], kept, *term.axes[axis + 1 :]))
         return term
@@ -138,7 +166,11 @@ def _gather(equation: Equation, values: list[Value], uses: Uses, place: Hashable
     numbers, sizes = equation.parameters["dimension_numbers"], ints(equation, "slice_sizes")
     (shape,) = shapes_of(equation)
     batching = tuple(numbers.operand_batching_dims)
-    kept = [axis for axis in range(len(value.shape)) if axis not in (*numbers.collapsed_slice_dims, *batching)]
+    kept = [
+        axis
+        for axis in range(len(value.shape))
+        if axis not in (*numbers.collapsed_slice_dims, *batching)
+    ]
     one = len(indices.shape) == 1 and not indices.data
 
     def move(term: Term) -> Term:
@@ -149,7 +181,9 @@ def _gather(equation: Equation, values: list[Value], uses: Uses, place: Hashable
         axes = [unknown(n) for n in shape]
         for axis, position in zip(kept, numbers.offset_dims, strict=True):
             axes[position] = (
-                term.axes[axis] if sizes[axis] == value.shape[axis] else blurred(term.axes[axis], sizes[axis])
+                term.axes[axis]
+                if sizes[axis] == value.shape[axis]
+                else blurred(term.axes[axis], sizes[axis])
             )
         return term._replace(axes=tuple(axes))
 
@@ -160,28 +194,41 @@ def _gather(equation: Equation, values: list[Value], uses: Uses, place: Hashable
 
 
 def _looked_up(value: Value, uses: Uses, place: Hashable) -> Value:
-    """Rows that data picked are activations; matrices that data picked wait for the product that they enter."""
-    rows = [t for t in value.parameters() if len({p.axis for axis in t.axes for p in axis if p.source}) <= 1]
+    """Rows that data picked are activations; matrices that data picked wait for the product that
+    they enter.
+    """
+    rows = [
+        t
+        for t in value.parameters()
+        if len({p.axis for axis in t.axes for p in axis if p.source}) <= 1
+    ]
     if not value.is_picked or len(rows) < len(value.parameters()):
         return value
     return use_up(value, "lookup", uses, place)
 
 
-def _concatenate(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+def _concatenate(
+    equation: Equation, values: list[Value], uses: Uses, place: Hashable
+) -> list[Value]:
     return _joined(equation, values, uses, place)
 
 
 def _joined(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
     (shape,) = shapes_of(equation)
     if any(value.data for value in values):
-        values = [use_up(v, "joined", uses, place, "concatenate") if v.is_parameter else v for v in values]
+        values = [
+            use_up(v, "joined", uses, place, "concatenate") if v.is_parameter else v for v in values
+        ]
     seen: set[tuple[int, int, Entries | None]] = set()
     for value in values:
         parts = {part for term in value.tags() for part in _parts(term)}
-        # Halves that come together again, as those of rotary positions do, are no matrices of their own.
+        # Halves that come together again, as those of rotary positions do, are no matrices of their
+        # own.
         for part in parts:
             uses.rejoined |= (
-                {part, *(s for s in seen if s[:2] == part[:2])} if any(s[:2] == part[:2] for s in seen) else set()
+                {part, *(s for s in seen if s[:2] == part[:2])}
+                if any(s[:2] == part[:2] for s in seen)
+                else set()
             )
         seen |= parts
     terms = [fitted(term, shape) for value in values for term in value.terms]
@@ -191,7 +238,10 @@ def _joined(equation: Equation, values: list[Value], uses: Uses, place: Hashable
 def _parts(term: Term) -> set[tuple[int, int, Entries | None]]:
     """The ranges of outputs that a term has, with their use and axis."""
     pieces = {
-        (p.source, p.axis) for axis in term.axes for p in axis if p.source is not None and p.source[0] == "output"
+        (p.source, p.axis)
+        for axis in term.axes
+        for p in axis
+        if p.source is not None and p.source[0] == "output"
     }
     return {(source[1], axis, entries(term, source, axis)) for source, axis in pieces}
 
@@ -209,10 +259,19 @@ def _stack(equation: Equation, values: list[Value], uses: Uses, place: Hashable)
 
 
 def _pad(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    return _moved(equation, values[0], uses, place, lambda term: fitted(term, shapes_of(equation)[0]), values[1:])
+    return _moved(
+        equation,
+        values[0],
+        uses,
+        place,
+        lambda term: fitted(term, shapes_of(equation)[0]),
+        values[1:],
+    )
 
 
-def _all_gather(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+def _all_gather(
+    equation: Equation, values: list[Value], uses: Uses, place: Hashable
+) -> list[Value]:
     (shape,), axis, tiled = (
         shapes_of(equation),
         equation.parameters["all_gather_dimension"],

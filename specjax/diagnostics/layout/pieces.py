@@ -1,8 +1,11 @@
-"""Which part of a parameter lies along which axis of a value, through transpositions, reshapes and slices.
+"""Which part of a parameter lies along which axis of a value, through transpositions, reshapes and
+slices.
 
-An axis of an array is a list of pieces, the outermost first, as the digits of a number: entry (i, j) of the pieces (n, m) is entry
-i·m + j of the axis. A piece is a range of entries of one axis of its source, `stride` apart. So a kernel (d, 3·h) that is reshaped to
-(d, 3, h) has the pieces (axis 1, 3 entries, h apart) and (axis 1, h entries, 1 apart), and the second of them is known to be half cut.
+An axis of an array is a list of pieces, the outermost first, as the digits of a number: entry (i,
+j) of the pieces (n, m) is entry i·m + j of the axis. A piece is a range of entries of one axis of
+its source, `stride` apart. So a kernel (d, 3·h) that is reshaped to (d, 3, h) has the pieces (axis
+1, 3 entries, h apart) and (axis 1, h entries, 1 apart), and the second of them is known to be half
+cut.
 """
 
 from collections.abc import Sequence
@@ -13,13 +16,16 @@ Source = tuple[Literal["leaf", "output", "iota", "one-hot"], int]
 """A parameter, the outputs of a use of one, the numbers 0, 1, 2, …, or one-hot rows."""
 
 How = Literal["scan", "index", "batch", "gather", "ragged", "sum"]
-"""How an axis of a source left a value: by a scan over it, one entry of it, as a batch axis, picked by data, or in a sum."""
+"""How an axis of a source left a value: by a scan over it, one entry of it, as a batch axis, picked
+by data, or in a sum.
+"""
 
 
 class Piece(NamedTuple):
     """`size` entries of an axis of a source, `stride` apart.
 
-    The source is None where an axis is nothing that is followed; the stride is None where only the axis is known, not the entries.
+    The source is None where an axis is nothing that is followed; the stride is None where only the
+    axis is known, not the entries.
     """
 
     source: Source | None
@@ -40,7 +46,9 @@ class Left(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """`width` neighbours from `start` on, and the same again `times` in all, every `period` entries."""
+    """`width` neighbours from `start` on, and the same again `times` in all, every `period`
+    entries.
+    """
 
     start: int
     width: int
@@ -63,8 +71,9 @@ class Bond(NamedTuple):
 class Term(NamedTuple):
     """A value's axes in pieces.
 
-    A product of parameters has pieces of several sources and a bond for each product; a sum of parameters is several terms. `starts`
-    are the first entries of axes that were cut. Of a `statistic`, as a norm, only sums over the source are known.
+    A product of parameters has pieces of several sources and a bond for each product; a sum of
+    parameters is several terms. `starts` are the first entries of axes that were cut. Of a
+    `statistic`, as a norm, only sums over the source are known.
     """
 
     axes: tuple[Axis, ...]
@@ -85,13 +94,17 @@ class Term(NamedTuple):
 
     def covers(self, shape: Sequence[int]) -> bool:
         """Whether it has entries of its own along every axis longer than one."""
-        return all(n == 1 or any(p.source for p in axis) for n, axis in zip(shape, self.axes, strict=True))
+        return all(
+            n == 1 or any(p.source for p in axis) for n, axis in zip(shape, self.axes, strict=True)
+        )
 
 
 def whole(source: Source, shape: Sequence[int]) -> Term:
     """The source itself; a scalar is known by having left its only entry behind."""
     left = frozenset() if shape else frozenset({Left(source, 0, "index")})
-    return Term(tuple((Piece(source, axis, size, 1),) for axis, size in enumerate(shape)), left=left)
+    return Term(
+        tuple((Piece(source, axis, size, 1),) for axis, size in enumerate(shape)), left=left
+    )
 
 
 def unknown(size: int) -> Axis:
@@ -105,7 +118,9 @@ def extent(axis: Axis) -> int:
 
 
 def blurred(axis: Axis, size: int) -> Axis:
-    """The same sources along an axis of another size: which entries are where is not known any more."""
+    """The same sources along an axis of another size: which entries are where is not known any
+    more.
+    """
     pieces = [Piece(p.source, p.axis, 1, None) for p in axis if p.source is not None]
     if not pieces:
         return unknown(size)
@@ -114,7 +129,9 @@ def blurred(axis: Axis, size: int) -> Axis:
 
 def fitted(term: Term, shape: Sequence[int]) -> Term:
     """The term with the axes of another shape, as those of a shard are."""
-    axes = tuple(a if extent(a) == n else blurred(a, n) for a, n in zip(term.axes, shape, strict=True))
+    axes = tuple(
+        a if extent(a) == n else blurred(a, n) for a, n in zip(term.axes, shape, strict=True)
+    )
     return term._replace(axes=axes)
 
 
@@ -124,7 +141,9 @@ def transposed(term: Term, permutation: Sequence[int]) -> Term:
 
 
 def broadcast(term: Term, shape: Sequence[int], dimensions: Sequence[int]) -> Term:
-    """New axes, and axes of one entry repeated; `dimensions` says where the old ones are, as in `lax.broadcast_in_dim`."""
+    """New axes, and axes of one entry repeated; `dimensions` says where the old ones are, as in
+    `lax.broadcast_in_dim`.
+    """
     axes = [unknown(size) for size in shape]
     gone: list[Piece] = []
     for axis, place in zip(term.axes, dimensions, strict=True):
@@ -136,7 +155,9 @@ def broadcast(term: Term, shape: Sequence[int], dimensions: Sequence[int]) -> Te
 
 
 def reshaped(term: Term, shape: Sequence[int]) -> Term | None:
-    """The axes merged and cut to another shape; None where a cut goes through entries that are not known one by one."""
+    """The axes merged and cut to another shape; None where a cut goes through entries that are not
+    known one by one.
+    """
     queue = [piece for axis in term.axes for piece in axis]
     axes: list[Axis] = []
     for size in shape:
@@ -172,7 +193,10 @@ def cut(term: Term, axis: int, start: int, size: int, step: int = 1) -> Term | N
     first = pieces[0]
     kept: Axis
     if len(pieces) == 1:
-        kept, term = (first._replace(size=size, stride=_times(first.stride, step)),), _moved(term, first, start)
+        kept, term = (
+            (first._replace(size=size, stride=_times(first.stride, step)),),
+            _moved(term, first, start),
+        )
     elif step == 1 and start % inner == 0 and size % inner == 0:
         kept = (first._replace(size=size // inner), *pieces[1:])
         term = _moved(term, first, start // inner)
@@ -199,8 +223,12 @@ def without(term: Term, pieces: Sequence[Piece], how: How) -> Term:
 
 
 def entries(term: Term, source: Source, axis: int) -> Entries | None:
-    """The entries of an axis of the source that a term has; None where they are no such blocks, or not known."""
-    pieces = [p for a in term.axes for p in a if (p.source, p.axis) == (source, axis) and p.size > 1]
+    """The entries of an axis of the source that a term has; None where they are no such blocks, or
+    not known.
+    """
+    pieces = [
+        p for a in term.axes for p in a if (p.source, p.axis) == (source, axis) and p.size > 1
+    ]
     if any(piece.stride is None for piece in pieces):
         return None
     width, times, period = 1, 1, 0
@@ -215,13 +243,19 @@ def entries(term: Term, source: Source, axis: int) -> Entries | None:
 
 
 def renamed(term: Term, names: dict[Source, Source]) -> Term:
-    """The term of other sources, as the outputs of products have the axes of their parameters; those without a name are unknown."""
+    """The term of other sources, as the outputs of products have the axes of their parameters;
+    those without a name are unknown.
+    """
 
     def axis_of(axis: Axis) -> Axis:
-        pieces = [p._replace(source=names.get(p.source)) if p.source is not None else p for p in axis]
+        pieces = [
+            p._replace(source=names.get(p.source)) if p.source is not None else p for p in axis
+        ]
         return tuple(p if p.source is not None else Piece(None, 0, p.size, 1) for p in pieces)
 
-    starts = tuple((names[source], axis, first) for source, axis, first in term.starts if source in names)
+    starts = tuple(
+        (names[source], axis, first) for source, axis, first in term.starts if source in names
+    )
     return Term(tuple(axis_of(axis) for axis in term.axes), starts)
 
 
@@ -236,7 +270,8 @@ def _merged(pieces: Sequence[Piece]) -> Axis:
             last is not None
             and last.stride is not None
             and piece.stride is not None
-            and (last.source, last.axis, last.stride) == (piece.source, piece.axis, piece.stride * piece.size)
+            and (last.source, last.axis, last.stride)
+            == (piece.source, piece.axis, piece.stride * piece.size)
         ):
             merged[-1] = piece._replace(size=last.size * piece.size)
         else:

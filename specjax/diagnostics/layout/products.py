@@ -1,4 +1,5 @@
-"""Products: of a parameter with activations, which say what its inputs and outputs are; of parameters; of activations, which show heads.
+"""Products: of a parameter with activations, which say what its inputs and outputs are; of
+parameters; of activations, which show heads.
 
 In a chain of parameters, as x (W + A B), every factor has its inputs on the side of x.
 """
@@ -24,9 +25,16 @@ Dims = tuple[Sequence[int], Sequence[int]]
 
 
 def multiply(
-    values: list[Value], contracted: Dims, batch: Dims, shape: tuple[int, ...], uses: Uses, place: Hashable
+    values: list[Value],
+    contracted: Dims,
+    batch: Dims,
+    shape: tuple[int, ...],
+    uses: Uses,
+    place: Hashable,
 ) -> Value:
-    """The product of two values over `contracted` axes, with `batch` axes first, as in `lax.dot_general`."""
+    """The product of two values over `contracted` axes, with `batch` axes first, as in
+    `lax.dot_general`.
+    """
     sides = [side for side, value in enumerate(values) if value.is_parameter]
     if len(sides) == 2:
         return _of_parameters(values, contracted, batch, shape)
@@ -37,7 +45,14 @@ def multiply(
         _note_heads(values, contracted, batch, uses)
     free = [_free(value, side, contracted, batch) for side, value in enumerate(values)]
     terms = [
-        _placed(term, [term.axes[a] for a in batch[side]], [term.axes[a] for a in free[side]], side, values, free)
+        _placed(
+            term,
+            [term.axes[a] for a in batch[side]],
+            [term.axes[a] for a in free[side]],
+            side,
+            values,
+            free,
+        )
         for side, value in enumerate(values)
         for term in value.tags()
     ]
@@ -45,7 +60,9 @@ def multiply(
 
 
 def finish_product(term: Term, uses: Uses, place: Hashable) -> None:
-    """A product of parameters that meets no activation by a product: the right factor acts first, as in A B x."""
+    """A product of parameters that meets no activation by a product: the right factor acts first,
+    as in A B x.
+    """
     for source in term.sources():
         if source[0] == "leaf":
             inputs = tuple(p for bond in term.bonds for p in bond.first if p.source == source)
@@ -56,7 +73,13 @@ def finish_product(term: Term, uses: Uses, place: Hashable) -> None:
 
 
 def _of_parameter(
-    values: list[Value], side: int, contracted: Dims, batch: Dims, shape: tuple[int, ...], uses: Uses, place: Hashable
+    values: list[Value],
+    side: int,
+    contracted: Dims,
+    batch: Dims,
+    shape: tuple[int, ...],
+    uses: Uses,
+    place: Hashable,
 ) -> Value:
     value, other = values[side], values[1 - side]
     free = [_free(v, i, contracted, batch) for i, v in enumerate(values)]
@@ -72,7 +95,9 @@ def _of_parameter(
         if term.statistic:
             continue
         names: dict[Source, Source] = {}
-        inputs, outputs = (tuple(p for a in axes for p in term.axes[a]) for axes in (contracted[side], free[side]))
+        inputs, outputs = (
+            tuple(p for a in axes for p in term.axes[a]) for axes in (contracted[side], free[side])
+        )
         counted = tuple(p for a in batch[side] for p in term.axes[a])
         for source, (ins, outs) in _oriented(term, inputs, outputs).items():
             own_batch = tuple(p for p in counted if p.source == source)
@@ -87,7 +112,9 @@ def _of_parameter(
     return Value(shape, distinct(terms), True, own, other.behind | other.before, other.earlier)
 
 
-def _of_parameters(values: list[Value], contracted: Dims, batch: Dims, shape: tuple[int, ...]) -> Value:
+def _of_parameters(
+    values: list[Value], contracted: Dims, batch: Dims, shape: tuple[int, ...]
+) -> Value:
     left, right = values
     free = [_free(v, i, contracted, batch) for i, v in enumerate(values)]
     terms = []
@@ -98,11 +125,23 @@ def _of_parameters(values: list[Value], contracted: Dims, batch: Dims, shape: tu
             *(second.axes[a] for a in free[1]),
         )
         bond = Bond(
-            *(tuple(p for a in dims for p in t.axes[a]) for t, dims in zip((first, second), contracted, strict=True))
+            *(
+                tuple(p for a in dims for p in t.axes[a])
+                for t, dims in zip((first, second), contracted, strict=True)
+            )
         )
-        gone = {Left(p.source, p.axis, "batch") for a in batch[1] for p in second.axes[a] if p.source is not None}
+        gone = {
+            Left(p.source, p.axis, "batch")
+            for a in batch[1]
+            for p in second.axes[a]
+            if p.source is not None
+        }
         # A parameter times itself is a statistic of it, as in a penalty on W Wᵀ - I.
-        statistic = first.statistic or second.statistic or bool(set(first.sources()) & set(second.sources()))
+        statistic = (
+            first.statistic
+            or second.statistic
+            or bool(set(first.sources()) & set(second.sources()))
+        )
         terms.append(
             Term(
                 axes,
@@ -116,14 +155,25 @@ def _of_parameters(values: list[Value], contracted: Dims, batch: Dims, shape: tu
 
 
 def _oriented(term: Term, inputs: Axis, outputs: Axis) -> dict[Source, tuple[Axis, Axis]]:
-    """The inputs and outputs of every parameter of a term, from the axes of the whole inwards along the bonds."""
+    """The inputs and outputs of every parameter of a term, from the axes of the whole inwards along
+    the bonds.
+    """
     leaves = [source for source in term.sources() if source[0] == "leaf"]
-    ends = {s: ([p for p in inputs if p.source == s], [p for p in outputs if p.source == s]) for s in leaves}
+    ends = {
+        s: ([p for p in inputs if p.source == s], [p for p in outputs if p.source == s])
+        for s in leaves
+    }
     bonds, reached = list(term.bonds), {s for s in leaves if ends[s][0]}
     while bonds:
-        bond = next((b for b in bonds if {p.source for p in (*b.first, *b.second)} & reached), bonds[0])
+        bond = next(
+            (b for b in bonds if {p.source for p in (*b.first, *b.second)} & reached), bonds[0]
+        )
         bonds.remove(bond)
-        near, far = (bond.first, bond.second) if {p.source for p in bond.first} & reached else (bond.second, bond.first)
+        near, far = (
+            (bond.first, bond.second)
+            if {p.source for p in bond.first} & reached
+            else (bond.second, bond.first)
+        )
         for piece in near:
             if piece.source in ends:
                 ends[piece.source][1].append(piece)
@@ -152,20 +202,31 @@ def _record(
 
 
 def _note_heads(values: list[Value], contracted: Dims, batch: Dims, uses: Uses) -> None:
-    """Axes of outputs that are batch axes of a product of activations count the heads of attention."""
+    """Axes of outputs that are batch axes of a product of activations count the heads of
+    attention.
+    """
     for side, value in enumerate(values):
         for term in value.tags():
             for source in term.sources():
                 heads = _entries(term, batch[side], source)
                 if heads > 1:
                     summed = _entries(term, contracted[side], source)
-                    every = extent(tuple(p for axis in term.axes for p in axis if p.source == source))
+                    every = extent(
+                        tuple(p for axis in term.axes for p in axis if p.source == source)
+                    )
                     # Several queries may share a key: what is not summed over counts queries.
                     uses.heads[source[1]] = every // summed if summed > 1 else heads
 
 
 def _note_origins(
-    number: int, source: Source, term: Term, other: Value, contracted: Dims, batch: Dims, side: int, uses: Uses
+    number: int,
+    source: Source,
+    term: Term,
+    other: Value,
+    contracted: Dims,
+    batch: Dims,
+    side: int,
+    uses: Uses,
 ) -> None:
     """What the activations of a product tell of the uses that they come from."""
     for tag in other.tags():
@@ -183,7 +244,9 @@ def _entries(term: Term, axes: Sequence[int], source: Source) -> int:
 
 
 def _free(value: Value, side: int, contracted: Dims, batch: Dims) -> list[int]:
-    return [axis for axis in range(len(value.shape)) if axis not in (*contracted[side], *batch[side])]
+    return [
+        axis for axis in range(len(value.shape)) if axis not in (*contracted[side], *batch[side])
+    ]
 
 
 def _placed(

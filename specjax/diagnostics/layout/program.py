@@ -1,4 +1,6 @@
-"""A program read once, without a number: what its parameters are used for, through calls, branches and loops."""
+"""A program read once, without a number: what its parameters are used for, through calls, branches
+and loops.
+"""
 
 from collections.abc import Hashable, Sequence
 
@@ -13,12 +15,16 @@ from specjax.programs import Equation, Program, Scan, While, interpret, scan, sh
 
 
 def uses_in(program: Program, parameters: int, *, constants_are_data: bool) -> Uses:
-    """The uses of the first `parameters` arguments of a program; the others are data, and so may be its constants."""
+    """The uses of the first `parameters` arguments of a program; the others are data, and so may be
+    its constants.
+    """
     uses = Uses()
     arguments = []
     for number, shape in enumerate(map(shape_of, program.inputs)):
         arguments.append(
-            Value(shape, (whole(leaf(number), shape),)) if number < parameters else Value(shape, data=True)
+            Value(shape, (whole(leaf(number), shape),))
+            if number < parameters
+            else Value(shape, data=True)
         )
     shapes = map(shape_of, program.constant_variables)
     constants = [Value(shape, data=constants_are_data and bool(shape)) for shape in shapes]
@@ -29,7 +35,11 @@ def uses_in(program: Program, parameters: int, *, constants_are_data: bool) -> U
 
 
 def read(
-    program: Program, constants: Sequence[Value], arguments: Sequence[Value], uses: Uses, place: tuple[Hashable, ...]
+    program: Program,
+    constants: Sequence[Value],
+    arguments: Sequence[Value],
+    uses: Uses,
+    place: tuple[Hashable, ...],
 ) -> list[Value]:
     """The outputs of a program; `place` says where it is called."""
 
@@ -39,24 +49,40 @@ def read(
     return interpret(program, constants, arguments, outputs, lambda number: Value(np.shape(number)))
 
 
-def _outputs(equation: Equation, values: list[Value], uses: Uses, place: tuple[Hashable, ...]) -> list[Value]:
+def _outputs(
+    equation: Equation, values: list[Value], uses: Uses, place: tuple[Hashable, ...]
+) -> list[Value]:
     if loop := scan(equation):
         return _scan(loop, values, uses, place)
     if turns := while_loop(equation):
         return _while(turns, values, uses, place)
     if equation.branches:
-        branches = [_called(b, values[1:], uses, (*place, i)) for i, b in enumerate(equation.branches)]
+        branches = [
+            _called(b, values[1:], uses, (*place, i)) for i, b in enumerate(equation.branches)
+        ]
         return [_joined(list(results), uses, place) for results in zip(*branches, strict=True)]
     if equation.wrapped:
         # The program of one shard has smaller axes than the whole.
-        found = zip(_called(equation.wrapped, values, uses, place), map(shape_of, equation.outputs), strict=True)
+        found = zip(
+            _called(equation.wrapped, values, uses, place),
+            map(shape_of, equation.outputs),
+            strict=True,
+        )
         return [_of_shape(value, shape) for value, shape in found]
     return apply(equation, values, uses, place)
 
 
-def _called(program: Program, values: Sequence[Value], uses: Uses, place: tuple[Hashable, ...]) -> list[Value]:
+def _called(
+    program: Program, values: Sequence[Value], uses: Uses, place: tuple[Hashable, ...]
+) -> list[Value]:
     arguments = [_of_shape(v, shape_of(var)) for v, var in zip(values, program.inputs, strict=True)]
-    return read(program, [Value(shape_of(var)) for var in program.constant_variables], arguments, uses, place)
+    return read(
+        program,
+        [Value(shape_of(var)) for var in program.constant_variables],
+        arguments,
+        uses,
+        place,
+    )
 
 
 def _scan(loop: Scan, values: list[Value], uses: Uses, place: tuple[Hashable, ...]) -> list[Value]:
@@ -64,13 +90,18 @@ def _scan(loop: Scan, values: list[Value], uses: Uses, place: tuple[Hashable, ..
     slices = [v.of(v.shape[1:], [dropped(term, [0], "scan") for term in v.terms]) for v in xs]
     carry, collected = _repeated(loop.body, constants, carry, slices, uses, place)
     stacked = [
-        v.of((loop.length, *v.shape), [term._replace(axes=(unknown(loop.length), *term.axes)) for term in v.terms])
+        v.of(
+            (loop.length, *v.shape),
+            [term._replace(axes=(unknown(loop.length), *term.axes)) for term in v.terms],
+        )
         for v in collected
     ]
     return [*carry, *stacked]
 
 
-def _while(loop: While, values: list[Value], uses: Uses, place: tuple[Hashable, ...]) -> list[Value]:
+def _while(
+    loop: While, values: list[Value], uses: Uses, place: tuple[Hashable, ...]
+) -> list[Value]:
     _, constants, carry = loop.split(values)
     return _repeated(loop.body, constants, carry, [], uses, place)[0]
 
@@ -83,7 +114,9 @@ def _repeated(
     uses: Uses,
     place: tuple[Hashable, ...],
 ) -> tuple[list[Value], list[Value]]:
-    """The carried and the collected values of a loop: its body is read until what it carries does not change."""
+    """The carried and the collected values of a loop: its body is read until what it carries does
+    not change.
+    """
     recorded = dict(uses.found)
     while True:
         # What an earlier reading recorded may take an activation for a constant.
@@ -91,7 +124,10 @@ def _repeated(
         outputs = _called(body, [*constants, *carry, *slices], uses, place)
         after, collected = outputs[: len(carry)], outputs[len(carry) :]
         in_body, uses.found = uses.found, recorded
-        joined = [_carried(a, b, uses, (*place, i)) for i, (a, b) in enumerate(zip(carry, after, strict=True))]
+        joined = [
+            _carried(a, b, uses, (*place, i))
+            for i, (a, b) in enumerate(zip(carry, after, strict=True))
+        ]
         uses.found = {**in_body, **recorded}
         if joined == carry:
             return carry, collected
@@ -99,16 +135,25 @@ def _repeated(
 
 
 def _carried(before: Value, after: Value, uses: Uses, place: Hashable) -> Value:
-    """A value that a loop carries: a parameter that stays, or an activation of which no more is known than its uses."""
+    """A value that a loop carries: a parameter that stays, or an activation of which no more is
+    known than its uses.
+    """
     joined = _joined([before, after], uses, place)
-    return joined._replace(terms=tuple(joined.parameters()), behind=0, before=0, earlier=joined.uses())
+    return joined._replace(
+        terms=tuple(joined.parameters()), behind=0, before=0, earlier=joined.uses()
+    )
 
 
 def _joined(values: list[Value], uses: Uses, place: Hashable) -> Value:
     """One of several values."""
     if any(v.data and not v.is_parameter for v in values):
-        values = [use_up(v, "joined", uses, place, "a branch or a loop") if v.is_parameter else v for v in values]
-    return from_all(values, values[0].shape, distinct(term for value in values for term in value.terms))
+        values = [
+            use_up(v, "joined", uses, place, "a branch or a loop") if v.is_parameter else v
+            for v in values
+        ]
+    return from_all(
+        values, values[0].shape, distinct(term for value in values for term in value.terms)
+    )
 
 
 def _of_shape(value: Value, shape: tuple[int, ...]) -> Value:

@@ -1,4 +1,6 @@
-"""What a parameter is, from its uses: a matrix or many, a table that is looked up, a gain, a bias; and why, in words."""
+"""What a parameter is, from its uses: a matrix or many, a table that is looked up, a gain, a bias;
+and why, in words.
+"""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -31,9 +33,11 @@ _HOW: dict[How, str] = {
 class LayoutRow(NamedTuple):
     """What one parameter does.
 
-    `dimension_numbers` are None for what is no matrix; axes that they do not name count matrices. `splits` are the widths of the
-    matrices that lie side by side in the outputs, or take turns in them, None for one. `heads` of attention lie in the outputs, or in the
-    inputs of what joins them; they do not cut the matrix. A `readout` is a matrix behind which the loss has no further one.
+    `dimension_numbers` are None for what is no matrix; axes that they do not name count matrices.
+    `splits` are the widths of the matrices that lie side by side in the outputs, or take turns in
+    them, None for one. `heads` of attention lie in the outputs, or in the inputs of what joins
+    them; they do not cut the matrix. A `readout` is a matrix behind which the loss has no further
+    one.
     """
 
     name: str
@@ -70,7 +74,9 @@ class LayoutRow(NamedTuple):
         return tuple((count, fan_in, width) for width in widths or (fan_out,))
 
 
-def row(name: str, leaf: int, shape: tuple[int, ...], uses: Uses, *, real: bool) -> LayoutRow | None:
+def row(
+    name: str, leaf: int, shape: tuple[int, ...], uses: Uses, *, real: bool
+) -> LayoutRow | None:
     """The row of one parameter; None if nothing uses it. What is not `real` is no matrix."""
     found = uses.of(leaf)
     if not found:
@@ -106,24 +112,40 @@ def _without_product(first: dict[str, Use]) -> tuple[Kind, str]:
 
 
 def _of_products(
-    name: str, shape: tuple[int, ...], products: Sequence[tuple[int, Use]], uses: Uses, *, real: bool
+    name: str,
+    shape: tuple[int, ...],
+    products: Sequence[tuple[int, Use]],
+    uses: Uses,
+    *,
+    real: bool,
 ) -> LayoutRow:
     use = products[0][1]
     kind: Kind = "convolution" if use.kind == "convolution" else "linear"
     roles = _roles(shape, use)
     if roles is None:
         return _other(
-            name, shape, kind, "one axis holds inputs and outputs of its product; store it with an axis for each"
+            name,
+            shape,
+            kind,
+            "one axis holds inputs and outputs of its product; store it with an axis for each",
         )
-    counted = {axis for n, axis in uses.counted if n in {m for m, _ in products} and roles.get(axis) == "out"}
+    counted = {
+        axis
+        for n, axis in uses.counted
+        if n in {m for m, _ in products} and roles.get(axis) == "out"
+    }
     # The experts that a product sums over, of which an earlier one had a matrix for each.
-    counted |= {axis for axis, role in roles.items() if role == "in" and _from_batch(axis, products, uses)}
+    counted |= {
+        axis for axis, role in roles.items() if role == "in" and _from_batch(axis, products, uses)
+    }
     ranges = _ranges(shape, roles, products, uses)
     singles = {axis for axis, cuts in ranges.items() if len(cuts) == shape[axis]}
     for axis in counted | singles:
         if any(role == roles[axis] for other, role in roles.items() if other != axis):
             roles[axis] = "batch"
-    inputs, outputs = ([axis for axis, found in roles.items() if found == role] for role in ("in", "out"))
+    inputs, outputs = (
+        [axis for axis, found in roles.items() if found == role] for role in ("in", "out")
+    )
     if not inputs or not outputs:
         if kind == "convolution":
             return _other(name, shape, kind, "a filter for each channel (depthwise)")
@@ -131,14 +153,25 @@ def _of_products(
             name,
             shape,
             kind,
-            "a vector: its product with activations has no output axis" if inputs else "scales activations",
+            (
+                "a vector: its product with activations has no output axis"
+                if inputs
+                else "scales activations"
+            ),
         )
     if not real:
         return _other(
-            name, shape, kind, "multiplies activations, but is not real: no optimizer here takes it for a matrix"
+            name,
+            shape,
+            kind,
+            "multiplies activations, but is not real: no optimizer here takes it for a matrix",
         )
-    splits = _splits(shape, outputs, use, ranges) or _in_turns(shape, outputs, products, uses, ranges)
-    unclear = splits is None and any(_is_cut_unclearly(n, axis, uses) for n, _ in products for axis in outputs)
+    splits = _splits(shape, outputs, use, ranges) or _in_turns(
+        shape, outputs, products, uses, ranges
+    )
+    unclear = splits is None and any(
+        _is_cut_unclearly(n, axis, uses) for n, _ in products for axis in outputs
+    )
     heads = next((uses.heads[n] for n, _ in products if uses.heads.get(n, 1) > 1), None)
     fed = {m for n, _ in products for axis in inputs for m, _ in uses.origins.get((n, axis), ())}
     joins = [uses.heads[m] for m in sorted(fed) if uses.heads.get(m, 1) > 1]
@@ -147,7 +180,15 @@ def _of_products(
     reason = _reason(use, roles, singles, splits, unclear, heads, joins, readout=readout)
     numbers = MuonDimensionNumbers(_one(inputs), _one(outputs))
     return LayoutRow(
-        name, shape, kind, MATRIX, numbers, splits, heads or (joins[0] if joins else None), readout, reason
+        name,
+        shape,
+        kind,
+        MATRIX,
+        numbers,
+        splits,
+        heads or (joins[0] if joins else None),
+        readout,
+        reason,
     )
 
 
@@ -155,7 +196,11 @@ def _roles(shape: tuple[int, ...], use: Use) -> dict[int, Role] | None:
     """What each axis is in a product; None if one is several."""
     found: dict[int, Role] = {}
     in_groups = {piece.axis for piece in use.batch} if use.kind == "convolution" else set()
-    ends: tuple[tuple[Role, Axis], ...] = (("in", use.inputs), ("out", use.outputs), ("batch", use.batch))
+    ends: tuple[tuple[Role, Axis], ...] = (
+        ("in", use.inputs),
+        ("out", use.outputs),
+        ("batch", use.batch),
+    )
     for role, pieces in ends:
         for piece in pieces:
             if role == "batch" and piece.axis in in_groups and found.get(piece.axis) == "out":
@@ -169,7 +214,8 @@ def _from_batch(axis: int, products: Sequence[tuple[int, Use]], uses: Uses) -> b
     """Whether an input axis comes from an axis that counts matrices in an earlier product."""
     origins = {origin for number, _ in products for origin in uses.origins.get((number, axis), ())}
     return any(
-        origin in uses.counted or origin[1] in {p.axis for p in uses.found[origin[0]].batch} for origin in origins
+        origin in uses.counted or origin[1] in {p.axis for p in uses.found[origin[0]].batch}
+        for origin in origins
     )
 
 
@@ -201,7 +247,10 @@ def _is_cut_unclearly(number: int, axis: int, uses: Uses) -> bool:
 
 
 def _splits(
-    shape: tuple[int, ...], outputs: Sequence[int], use: Use, ranges: dict[int, list[tuple[int, int]]]
+    shape: tuple[int, ...],
+    outputs: Sequence[int],
+    use: Use,
+    ranges: dict[int, list[tuple[int, int]]],
 ) -> tuple[int, ...] | None:
     """The widths of the matrices side by side."""
     groups = [piece for piece in use.batch if use.kind == "convolution" and piece.axis in outputs]
@@ -222,13 +271,19 @@ def _in_turns(
     uses: Uses,
     ranges: dict[int, list[tuple[int, int]]],
 ) -> Interleaved | None:
-    """The matrices that take turns: parts of each block of one output axis, or of an axis behind another one."""
+    """The matrices that take turns: parts of each block of one output axis, or of an axis behind
+    another one.
+    """
     cut_behind = [place for place, axis in enumerate(outputs) if place and axis in ranges]
     if cut_behind:
         place = cut_behind[0]
         inner = prod(shape[axis] for axis in outputs[place + 1 :])
         widths = tuple((b - a) * inner for a, b in ranges[outputs[place]])
-        return Interleaved(widths, prod(shape[axis] for axis in outputs[:place])) if min(widths) > 1 else None
+        return (
+            Interleaved(widths, prod(shape[axis] for axis in outputs[:place]))
+            if min(widths) > 1
+            else None
+        )
     if len(outputs) > 1:
         return None
     seen = {cut for number, _ in products for cut in _cuts(number, outputs[0], uses)} - {None}
@@ -236,7 +291,11 @@ def _in_turns(
     for period in sorted({cut.period for cut in blocks}):
         widths = tuple(cut.width for cut in blocks if cut.period == period)
         starts = [cut.start for cut in blocks if cut.period == period]
-        if starts == list(accumulate((0, *widths[:-1]))) and sum(widths) == period and min(widths) > 1:
+        if (
+            starts == list(accumulate((0, *widths[:-1])))
+            and sum(widths) == period
+            and min(widths) > 1
+        ):
             return Interleaved(widths, shape[outputs[0]] // period)
     return None
 
@@ -252,7 +311,9 @@ def _reason(
     *,
     readout: bool,
 ) -> str:
-    words = ["the kernel of a convolution" if use.kind == "convolution" else "multiplies activations"]
+    words = [
+        "the kernel of a convolution" if use.kind == "convolution" else "multiplies activations"
+    ]
     if use.detail:
         words = [f"{words[0]} together with {use.detail}"]
     hows = {gone.axis: gone.how for gone in sorted(use.left)}
@@ -266,7 +327,8 @@ def _reason(
         words.append(f"{len(splits)} matrices side by side in its outputs")
     if unclear:
         words.append(
-            "its outputs may hold several matrices, whose places are not known: store them apart to step them apart"
+            "its outputs may hold several matrices, whose places are not known: store them apart to"
+            " step them apart"
         )
     if heads:
         words.append(f"{heads} heads in its outputs")

@@ -1,23 +1,47 @@
-"""What each operation of a program does to the pieces of parameters, and which operations are uses of them.
+"""What each operation of a program does to the pieces of parameters, and which operations are uses
+of them.
 
-Products, convolutions and indexing by data say which axes of a parameter are inputs and outputs. Elementwise operations with
-activations make it a gain or a bias. Everything else moves its entries, or is a statistic of it.
+Products, convolutions and indexing by data say which axes of a parameter are inputs and outputs.
+Elementwise operations with activations make it a gain or a bias. Everything else moves its entries,
+or is a statistic of it.
 """
 
 from collections.abc import Hashable, Sequence
 
 from specjax.diagnostics.layout.ends import use_of, use_up
 from specjax.diagnostics.layout.moves import MOVES, Rule, as_ints, ints, shapes_of
-from specjax.diagnostics.layout.pieces import Axis, Term, broadcast, dropped, extent, reshaped, unknown, whole
+from specjax.diagnostics.layout.pieces import (
+    Axis,
+    Term,
+    broadcast,
+    dropped,
+    extent,
+    reshaped,
+    unknown,
+    whole,
+)
 from specjax.diagnostics.layout.products import Dims, multiply
 from specjax.diagnostics.layout.uses import ANOTHER_PARAMETER, Use, UseKind, Uses
 from specjax.diagnostics.layout.values import Value, from_all
 from specjax.programs import Equation
 
 _KEEPS_ONE_HOT = frozenset(
-    {"convert_element_type", "copy", "stop_gradient", "reduce_precision", "optimization_barrier", "name"}
+    {
+        "convert_element_type",
+        "copy",
+        "stop_gradient",
+        "reduce_precision",
+        "optimization_barrier",
+        "name",
+    }
 )
-_KINDS: dict[str, UseKind] = {"mul": "gain", "div": "gain", "add": "bias", "sub": "bias", "add_any": "bias"}
+_KINDS: dict[str, UseKind] = {
+    "mul": "gain",
+    "div": "gain",
+    "add": "bias",
+    "sub": "bias",
+    "add_any": "bias",
+}
 
 
 def apply(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
@@ -28,7 +52,8 @@ def apply(equation: Equation, values: list[Value], uses: Uses, place: Hashable) 
     shapes = shapes_of(equation)
     if any(value.terms for value in values) and _is_elementwise(values, shapes):
         return [
-            _elementwise(equation.name, [_of_shape(v, shape) for v in values], shape, uses, place) for shape in shapes
+            _elementwise(equation.name, [_of_shape(v, shape) for v in values], shape, uses, place)
+            for shape in shapes
         ]
     return _opaque(equation, values, uses, place)
 
@@ -36,7 +61,10 @@ def apply(equation: Equation, values: list[Value], uses: Uses, place: Hashable) 
 def _is_elementwise(values: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> bool:
     return all(
         not value.shape
-        or (len(value.shape) == len(shape) and all(n in (1, m) for n, m in zip(value.shape, shape, strict=True)))
+        or (
+            len(value.shape) == len(shape)
+            and all(n in (1, m) for n, m in zip(value.shape, shape, strict=True))
+        )
         for value in values
         for shape in shapes
     )
@@ -49,7 +77,9 @@ def _of_shape(value: Value, shape: tuple[int, ...]) -> Value:
     return value.of(shape, [broadcast(term, shape, range(len(shape))) for term in value.terms])
 
 
-def _elementwise(name: str, values: Sequence[Value], shape: tuple[int, ...], uses: Uses, place: Hashable) -> Value:
+def _elementwise(
+    name: str, values: Sequence[Value], shape: tuple[int, ...], uses: Uses, place: Hashable
+) -> Value:
     same = [value for value in values if value.shape == shape]
     if len(same) == 1 and name in _KEEPS_ONE_HOT:
         return from_all(values, shape, same[0].terms)
@@ -57,13 +87,23 @@ def _elementwise(name: str, values: Sequence[Value], shape: tuple[int, ...], use
     meets_another = sum(value.is_parameter for value in values) > 1
     if active or (meets_another and any(value.is_picked for value in values)):
         values = [
-            use_up(v, _KINDS.get(name, "elementwise"), uses, place, name) if v.is_parameter else v for v in values
+            use_up(v, _KINDS.get(name, "elementwise"), uses, place, name) if v.is_parameter else v
+            for v in values
         ]
         result = from_all(values, shape)
-        # What has been an input of another map is cut for other reasons, as the stream of residual blocks is.
-        tags = [t for v in values if v.shape == shape for t in v.tags() if not _is_before(t, result.before)]
+        # What has been an input of another map is cut for other reasons, as the stream of residual
+        # blocks is.
+        tags = [
+            t
+            for v in values
+            if v.shape == shape
+            for t in v.tags()
+            if not _is_before(t, result.before)
+        ]
         hot = [_one_hot(v, shape) for v in values] if name == "eq" else []
-        return result._replace(terms=tuple(dict.fromkeys([*tags, *(t for t in hot if t is not None)])))
+        return result._replace(
+            terms=tuple(dict.fromkeys([*tags, *(t for t in hot if t is not None)]))
+        )
     return from_all(values, shape, _combined(name, values, shape, uses, place))
 
 
@@ -83,9 +123,17 @@ def _one_hot(value: Value, shape: tuple[int, ...]) -> Term | None:
     return None
 
 
-def _combined(name: str, values: Sequence[Value], shape: tuple[int, ...], uses: Uses, place: Hashable) -> list[Term]:
-    """Parameters among themselves and with constants: those that have all axes are the result, the others scale or move it."""
-    terms = [(term, value.shape == shape and term.covers(shape)) for value in values for term in value.parameters()]
+def _combined(
+    name: str, values: Sequence[Value], shape: tuple[int, ...], uses: Uses, place: Hashable
+) -> list[Term]:
+    """Parameters among themselves and with constants: those that have all axes are the result, the
+    others scale or move it.
+    """
+    terms = [
+        (term, value.shape == shape and term.covers(shape))
+        for value in values
+        for term in value.parameters()
+    ]
     full = [term for term, covers in terms if covers and not term.statistic]
     if not full:
         return [term for term, _ in terms if len(term.axes) == len(shape)]
@@ -98,7 +146,9 @@ def _combined(name: str, values: Sequence[Value], shape: tuple[int, ...], uses: 
     return full
 
 
-def _opaque(equation: Equation, values: Sequence[Value], uses: Uses, place: Hashable) -> list[Value]:
+def _opaque(
+    equation: Equation, values: Sequence[Value], uses: Uses, place: Hashable
+) -> list[Value]:
     """An operation that is not known: what enters it is not followed further."""
     for value in values:
         if value.is_parameter:
@@ -123,12 +173,18 @@ def _reduce(equation: Equation, values: list[Value], uses: Uses, place: Hashable
     return results
 
 
-def _dot_general(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    contracted, batch = ((as_ints(a), as_ints(b)) for a, b in equation.parameters["dimension_numbers"])
+def _dot_general(
+    equation: Equation, values: list[Value], uses: Uses, place: Hashable
+) -> list[Value]:
+    contracted, batch = (
+        (as_ints(a), as_ints(b)) for a, b in equation.parameters["dimension_numbers"]
+    )
     return [_product(values, contracted, batch, shapes_of(equation)[0], uses, place)]
 
 
-def _ragged_dot(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+def _ragged_dot(
+    equation: Equation, values: list[Value], uses: Uses, place: Hashable
+) -> list[Value]:
     numbers = equation.parameters["ragged_dot_dimension_numbers"]
     groups = as_ints(numbers.rhs_group_dimensions)
     contracted, batch = ((as_ints(a), as_ints(b)) for a, b in numbers.dot_dimension_numbers)
@@ -136,10 +192,18 @@ def _ragged_dot(equation: Equation, values: list[Value], uses: Uses, place: Hash
     # Every row has the matrix of its group: the axis of groups leaves before the product.
     shape = tuple(n for axis, n in enumerate(right.shape) if axis not in groups)
     right = right.of(shape, [dropped(term, groups, "ragged") for term in right.terms])
-    shift = [tuple(axis - sum(g < axis for g in groups) for axis in dims[1]) for dims in (contracted, batch)]
+    shift = [
+        tuple(axis - sum(g < axis for g in groups) for axis in dims[1])
+        for dims in (contracted, batch)
+    ]
     return [
         _product(
-            [values[0], right], (contracted[0], shift[0]), (batch[0], shift[1]), shapes_of(equation)[0], uses, place
+            [values[0], right],
+            (contracted[0], shift[0]),
+            (batch[0], shift[1]),
+            shapes_of(equation)[0],
+            uses,
+            place,
         )
     ]
 
@@ -154,13 +218,24 @@ def _product(
 ) -> Value:
     if all(value.is_parameter for value in values):
         # Rows that data picked are activations where they meet a parameter.
-        values = [use_up(value, "lookup", uses, place) if value.is_picked else value for value in values]
-    if not contracted[0] and any(value.is_parameter for value in values) and any(value.data for value in values):
-        values = [use_up(value, "gain", uses, place, "mul") if value.is_parameter else value for value in values]
+        values = [
+            use_up(value, "lookup", uses, place) if value.is_picked else value for value in values
+        ]
+    if (
+        not contracted[0]
+        and any(value.is_parameter for value in values)
+        and any(value.data for value in values)
+    ):
+        values = [
+            use_up(value, "gain", uses, place, "mul") if value.is_parameter else value
+            for value in values
+        ]
     return multiply(values, contracted, batch, shape, uses, place)
 
 
-def _convolution(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+def _convolution(
+    equation: Equation, values: list[Value], uses: Uses, place: Hashable
+) -> list[Value]:
     left, right = values
     (shape,), numbers, groups = (
         shapes_of(equation),
@@ -182,11 +257,17 @@ def _convolution(equation: Equation, values: list[Value], uses: Uses, place: Has
         for kind, number in term.sources():
             if kind != "leaf" or term.statistic:
                 continue
-            own = [tuple(p for p in axis if p.source == (kind, number)) for axis in (inputs, *grouped)]
+            own = [
+                tuple(p for p in axis if p.source == (kind, number)) for axis in (inputs, *grouped)
+            ]
             left_axes = frozenset(gone for gone in term.left if gone.source == (kind, number))
-            use = uses.record(place, Use(number, "convolution", term, own[0], own[2], own[1], left_axes))
+            use = uses.record(
+                place, Use(number, "convolution", term, own[0], own[2], own[1], left_axes)
+            )
             axes = [unknown(n) for n in shape]
-            axes[numbers.out_spec[1]] = tuple(p._replace(source=("output", use)) if p.source else p for p in outputs)
+            axes[numbers.out_spec[1]] = tuple(
+                p._replace(source=("output", use)) if p.source else p for p in outputs
+            )
             tags.append(Term(tuple(axes)))
             bits |= 1 << use
     uses.consumed |= left.uses()
@@ -206,7 +287,8 @@ def _iota(equation: Equation, _values: list[Value], _uses: Uses, _place: Hashabl
     (shape,), axis = shapes_of(equation), equation.parameters["dimension"]
     term = whole(("iota", 0), shape)
     axes = tuple(
-        a if place_ == axis else unknown(n) for place_, (a, n) in enumerate(zip(term.axes, shape, strict=True))
+        a if place_ == axis else unknown(n)
+        for place_, (a, n) in enumerate(zip(term.axes, shape, strict=True))
     )
     return [Value(shape, (Term(axes),))]
 
@@ -218,7 +300,16 @@ _RULES: dict[str, Rule] = {
     "conv_general_dilated": _convolution,
     "iota": _iota,
     **dict.fromkeys(
-        ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "argmax", "argmin"),
+        (
+            "reduce_sum",
+            "reduce_max",
+            "reduce_min",
+            "reduce_prod",
+            "reduce_and",
+            "reduce_or",
+            "argmax",
+            "argmin",
+        ),
         _reduce,
     ),
 }

@@ -1,18 +1,24 @@
-"""What the parameters of a program are used for: one record for each use, and what became of its outputs."""
+"""What the parameters of a program are used for: one record for each use, and what became of its
+outputs.
+"""
 
 from collections.abc import Hashable
 from typing import Literal, NamedTuple
 
 from specjax.diagnostics.layout.pieces import Axis, Entries, Left, Source, Term, entries
 
-UseKind = Literal["linear", "convolution", "lookup", "gain", "bias", "elementwise", "joined", "statistic", "lost"]
+UseKind = Literal[
+    "linear", "convolution", "lookup", "gain", "bias", "elementwise", "joined", "statistic", "lost"
+]
 
 ANOTHER_PARAMETER = "another parameter"
 """The detail of a use by which a parameter meets no activation but another parameter."""
 
 
 class Use(NamedTuple):
-    """One use of one parameter: its pieces that are inputs, outputs, and batch axes, and the axes that had left before."""
+    """One use of one parameter: its pieces that are inputs, outputs, and batch axes, and the axes
+    that had left before.
+    """
 
     leaf: int
     kind: UseKind
@@ -29,12 +35,14 @@ class Use(NamedTuple):
 
 
 class Uses:
-    """The uses of all parameters, by where they are in the program, and what is learned of them later on.
+    """The uses of all parameters, by where they are in the program, and what is learned of them
+    later on.
 
-    `cuts` are the entries that the outputs of a use are cut into, by (use, axis), and `rejoined` those (use, axis, entries) that were
-    put together again; `counted` are output axes that count matrices, being a batch axis of a later product with a parameter; `heads` are
-    the numbers of attention heads in a use's outputs; `origins` are the output axes that an input axis of a use comes from; `consumed`
-    has a bit for each use whose outputs reach another use.
+    `cuts` are the entries that the outputs of a use are cut into, by (use, axis), and `rejoined`
+    those (use, axis, entries) that were put together again; `counted` are output axes that count
+    matrices, being a batch axis of a later product with a parameter; `heads` are the numbers of
+    attention heads in a use's outputs; `origins` are the output axes that an input axis of a use
+    comes from; `consumed` has a bit for each use whose outputs reach another use.
     """
 
     def __init__(self) -> None:
@@ -48,7 +56,9 @@ class Uses:
         self.consumed = 0
 
     def record(self, place: Hashable, use: Use) -> int:
-        """The number of the use at this place of the program, which is the same when a loop's body is read again."""
+        """The number of the use at this place of the program, which is the same when a loop's body
+        is read again.
+        """
         number = self.numbers.setdefault((place, use.leaf, use.kind, use.detail), len(self.numbers))
         self.found[number] = use
         return number
@@ -59,7 +69,9 @@ class Uses:
 
     def cut(self, term: Term, axis: Axis) -> None:
         """The outputs of uses were cut to this term along this axis."""
-        for source, place in {(p.source, p.axis) for p in axis if p.source is not None and p.source[0] == "output"}:
+        for source, place in {
+            (p.source, p.axis) for p in axis if p.source is not None and p.source[0] == "output"
+        }:
             self.cuts.setdefault((source[1], place), set()).add(entries(term, source, place))
 
 

@@ -9,11 +9,13 @@ from specjax.diagnostics.layout.pieces import Term
 
 
 class Value(NamedTuple):
-    """The terms of a value, whether it depends on data, and bits for uses of parameters that it depends on.
+    """The terms of a value, whether it depends on data, and bits for uses of parameters that it
+    depends on.
 
-    The terms of a parameter are of parameters; those of an activation are of the outputs of uses, so that a later cut says which
-    columns belong together. A parameter that depends on data was picked by an index. `behind` has the uses whose outputs it is made
-    of, `before` those whose outputs went through another use first, `earlier` those of earlier steps of a loop.
+    The terms of a parameter are of parameters; those of an activation are of the outputs of uses,
+    so that a later cut says which columns belong together. A parameter that depends on data was
+    picked by an index. `behind` has the uses whose outputs it is made of, `before` those whose
+    outputs went through another use first, `earlier` those of earlier steps of a loop.
     """
 
     shape: tuple[int, ...]
@@ -35,11 +37,15 @@ class Value(NamedTuple):
 
     def parameters(self) -> list[Term]:
         """The terms of parameters."""
-        return [term for term in self.terms if any(source[0] == "leaf" for source in term.sources())]
+        return [
+            term for term in self.terms if any(source[0] == "leaf" for source in term.sources())
+        ]
 
     def tags(self) -> list[Term]:
         """The terms of outputs."""
-        return [term for term in self.terms if any(source[0] == "output" for source in term.sources())]
+        return [
+            term for term in self.terms if any(source[0] == "output" for source in term.sources())
+        ]
 
     def uses(self) -> int:
         """Bits of all uses that it depends on."""
@@ -50,7 +56,9 @@ class Value(NamedTuple):
         return self._replace(shape=tuple(shape), terms=distinct(terms))
 
 
-def from_all(values: Sequence[Value], shape: Sequence[int], terms: Iterable[Term | None] = ()) -> Value:
+def from_all(
+    values: Sequence[Value], shape: Sequence[int], terms: Iterable[Term | None] = ()
+) -> Value:
     """A value computed from several."""
     return Value(
         tuple(shape),

@@ -15,7 +15,8 @@ Kind = Literal["linear", "convolution", "lookup"]
 
 
 class Inputs(NamedTuple):
-    """What a map W of shape (m, k) is applied to, in one of three forms: A Aᵀ, A itself where n < k, or counts of its rows.
+    """What a map W of shape (m, k) is applied to, in one of three forms: A Aᵀ, A itself where n <
+    k, or counts of its rows.
 
     A is divided by a power of two, `scale`, so that its squares stay in the range of float32.
     """
@@ -29,10 +30,12 @@ class Inputs(NamedTuple):
 class LinearMap(NamedTuple):
     """One use of a parameter as a linear map.
 
-    `matrices` takes a tree leaf (the parameter, its gradient) to the matrices (*maps, m, k) that act on the columns of the inputs;
-    `layers` says which steps of a scan over stacked parameters; `maps` are the batch axes of products that are many at once, as those
-    of attention heads and experts are, or the groups of a convolution. `after` is the number that the product is multiplied by before
-    anything else is done to it than moving its entries or adding to it, as an output multiplier is; of several uses that of the last.
+    `matrices` takes a tree leaf (the parameter, its gradient) to the matrices (*maps, m, k) that
+    act on the columns of the inputs; `layers` says which steps of a scan over stacked parameters;
+    `maps` are the batch axes of products that are many at once, as those of attention heads and
+    experts are, or the groups of a convolution. `after` is the number that the product is
+    multiplied by before anything else is done to it than moving its entries or adding to it, as an
+    output multiplier is; of several uses that of the last.
     """
 
     leaf: int
@@ -44,13 +47,16 @@ class LinearMap(NamedTuple):
     after: Array | float = 1.0
 
     def parts(self, split: Interleaved, leaf: Array) -> list["LinearMap"]:
-        """The maps that the outputs of this one hold; itself if these are others than the split is of."""
+        """The maps that the outputs of this one hold; itself if these are others than the split is
+        of.
+        """
         outputs = jax.eval_shape(self.matrices, leaf).shape[-2]
         if self.kind == "lookup" or sum(split.totals) != outputs:
             return [self]
         return [
             self._replace(
-                matrices=partial(_part, self.matrices, split, i), signature=(*self.signature, "part", split, i)
+                matrices=partial(_part, self.matrices, split, i),
+                signature=(*self.signature, "part", split, i),
             )
             for i in range(len(split.widths))
         ]

@@ -1,11 +1,14 @@
-"""Values that are made of parameters alone: parameters in other layouts, their sums and products, and parameters times gains.
+"""Values that are made of parameters alone: parameters in other layouts, their sums and products,
+and parameters times gains.
 
-Such a value is a sum of terms. A term is one parameter, seen as an array Z, times factors that the others gave, as in W + A B the array B
+Such a value is a sum of terms. A term is one parameter, seen as an array Z, times factors that the
+others gave, as in W + A B the array B
 is for A and A for B: an einsum, in which axes of equal labels belong together,
 
     value[labels] = Σ Z[own] · gains[own] · factor[...] · factor[...] ...
 
-so that for activations x that the value meets in a product, what stands between x and Z is known, and what Z is applied to.
+so that for activations x that the value meets in a product, what stands between x and Z is known,
+and what Z is applied to.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,11 +42,13 @@ class Factor(NamedTuple):
 class Term(NamedTuple):
     """One parameter in a value: see the module.
 
-    `view` takes a tree leaf to Z and `signature` says how, for telling uses of the same matrices; `layers` says which steps of a scan
-    over stacked parameters. An axis of the value without a label is one of which Z knows nothing. A gain has the rank of Z, with axes of
-    one entry where it does not vary. A window (label, start, size) says which entries of an axis are the term's, where parameters are
-    side by side. `picks` are one-hot rows by which data chose among matrices. `axes` are those of the leaf along the axes of Z, None where
-    a reshape mixed them, and `counted` those of them that count matrices.
+    `view` takes a tree leaf to Z and `signature` says how, for telling uses of the same matrices;
+    `layers` says which steps of a scan over stacked parameters. An axis of the value without a
+    label is one of which Z knows nothing. A gain has the rank of Z, with axes of one entry where it
+    does not vary. A window (label, start, size) says which entries of an axis are the term's, where
+    parameters are side by side. `picks` are one-hot rows by which data chose among matrices. `axes`
+    are those of the leaf along the axes of Z, None where a reshape mixed them, and `counted` those
+    of them that count matrices.
     """
 
     leaf: int
@@ -62,10 +67,16 @@ class Term(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Whether the value is the parameter in another layout, and nothing else."""
-        return self.own == self.labels and not (self.factors or self.gains or self.windows or self.picks)
+        return self.own == self.labels and not (
+            self.factors or self.gains or self.windows or self.picks
+        )
 
-    def then(self, operation: Callable[[Array], Array], axes: tuple[int | None, ...], *signature: Any) -> "Term":
-        """A plain term after an operation that moves its entries; `axes` are those of the leaf after it."""
+    def then(
+        self, operation: Callable[[Array], Array], axes: tuple[int | None, ...], *signature: Any
+    ) -> "Term":
+        """A plain term after an operation that moves its entries; `axes` are those of the leaf
+        after it.
+        """
         view, own = self.view, new_labels(len(axes))
         return self._replace(
             view=lambda leaf: operation(view(leaf)),
@@ -78,15 +89,21 @@ class Term(NamedTuple):
     @property
     def counts(self) -> frozenset[Label]:
         """The axes of Z that count matrices."""
-        return frozenset(label for label, axis in zip(self.own, self.axes, strict=True) if axis in self.counted)
+        return frozenset(
+            label for label, axis in zip(self.own, self.axes, strict=True) if axis in self.counted
+        )
 
     def covers(self, shape: Sequence[int]) -> bool:
         """Whether it has entries of its own along every axis longer than one."""
-        return all(size == 1 or label is not None for size, label in zip(shape, self.labels, strict=True))
+        return all(
+            size == 1 or label is not None for size, label in zip(shape, self.labels, strict=True)
+        )
 
 
 class Made(NamedTuple):
-    """A value made of parameters and constants: its terms, none if it is no sum of products, and the axes that it only repeats."""
+    """A value made of parameters and constants: its terms, none if it is no sum of products, and
+    the axes that it only repeats.
+    """
 
     terms: tuple[Term, ...] = ()
     repeats: frozenset[int] = frozenset()
@@ -111,16 +128,24 @@ def moved(
     equation: Equation,
     signature: tuple[Any, ...],
 ) -> Term | None:
-    """The term after an operation that moves the entries of its value; None where that is not followed."""
+    """The term after an operation that moves the entries of its value; None where that is not
+    followed.
+    """
     name = equation.name
     if term.is_plain:
         return term.then(operation, _axes_after(term, before, after, equation), name, *signature)
     if name == "transpose":
-        return term._replace(labels=tuple(term.labels[axis] for axis in equation.parameters["permutation"]))
-    return _with_axes_of_one(term, before, after) if name in ("reshape", "squeeze", "copy") else None
+        return term._replace(
+            labels=tuple(term.labels[axis] for axis in equation.parameters["permutation"])
+        )
+    return (
+        _with_axes_of_one(term, before, after) if name in ("reshape", "squeeze", "copy") else None
+    )
 
 
-def _axes_after(term: Term, before: Sequence[int], after: Sequence[int], equation: Equation) -> tuple[int | None, ...]:
+def _axes_after(
+    term: Term, before: Sequence[int], after: Sequence[int], equation: Equation
+) -> tuple[int | None, ...]:
     """The axes of the leaf after an operation."""
     if equation.name == "transpose":
         return tuple(term.axes[axis] for axis in equation.parameters["permutation"])
@@ -140,7 +165,9 @@ def _with_axes_of_one(term: Term, before: Sequence[int], after: Sequence[int]) -
     return term._replace(labels=tuple(labels.pop(0) if size > 1 else None for size in after))
 
 
-def broadcast(term: Term, before: Sequence[int], after: Sequence[int], dimensions: Sequence[int]) -> Term:
+def broadcast(
+    term: Term, before: Sequence[int], after: Sequence[int], dimensions: Sequence[int]
+) -> Term:
     """The term with new axes, and axes of one entry repeated."""
     labels: list[Label | None] = [None] * len(after)
     for label, size, place in zip(term.labels, before, dimensions, strict=True):
@@ -151,7 +178,8 @@ def broadcast(term: Term, before: Sequence[int], after: Sequence[int], dimension
 def times(term: Term, array: AnyArray, repeats: frozenset[int]) -> Term:
     """The term times an array of the shape of its value that does not vary along some axes.
 
-    A gain that varies along axes of Z and of a factor belongs to neither: it is left out, as is a mask.
+    A gain that varies along axes of Z and of a factor belongs to neither: it is left out, as is a
+    mask.
     """
     varying = {axis for axis, size in enumerate(array.shape) if size > 1 and axis not in repeats}
     labels = {term.labels[axis] for axis in varying}
@@ -168,7 +196,9 @@ def times(term: Term, array: AnyArray, repeats: frozenset[int]) -> Term:
 
 
 def _aligned(array: AnyArray, labels: Sequence[Label | None], wanted: Labels) -> AnyArray:
-    """An array with its axes in the order of other labels, and axes of one entry for those that it lacks."""
+    """An array with its axes in the order of other labels, and axes of one entry for those that it
+    lacks.
+    """
     shared = [axis for axis, label in enumerate(labels) if label in wanted]
     order = sorted(shared, key=lambda axis: wanted.index(labels[axis]))
     # The others have one entry.
@@ -178,9 +208,15 @@ def _aligned(array: AnyArray, labels: Sequence[Label | None], wanted: Labels) ->
 
 
 def multiplied(
-    term: Term, side: int, other: AnyArray, contracted: Sequence[Sequence[int]], batch: Sequence[Sequence[int]]
+    term: Term,
+    side: int,
+    other: AnyArray,
+    contracted: Sequence[Sequence[int]],
+    batch: Sequence[Sequence[int]],
 ) -> Term:
-    """The term times the array of another value made of parameters, as in `lax.dot_general`; `side` is that of the term."""
+    """The term times the array of another value made of parameters, as in `lax.dot_general`; `side`
+    is that of the term.
+    """
     labels = named(term)
     theirs = joined(labels, side, other.ndim, contracted, batch)
     operands = [labels, theirs] if side == 0 else [theirs, labels]
@@ -199,9 +235,15 @@ def named(term: Term) -> Labels:
 
 
 def joined(
-    labels: Labels, side: int, rank: int, contracted: Sequence[Sequence[int]], batch: Sequence[Sequence[int]]
+    labels: Labels,
+    side: int,
+    rank: int,
+    contracted: Sequence[Sequence[int]],
+    batch: Sequence[Sequence[int]],
 ) -> Labels:
-    """The labels of the other operand of a product: those of the axes that it shares, and new ones."""
+    """The labels of the other operand of a product: those of the axes that it shares, and new
+    ones.
+    """
     shared = {
         theirs: labels[own]
         for axes in (contracted, batch)
@@ -211,14 +253,18 @@ def joined(
 
 
 def windowed(term: Term, array: AnyArray, labels: Sequence[Label | None]) -> AnyArray:
-    """The entries of an array that belong to the term, where its value has parameters side by side."""
+    """The entries of an array that belong to the term, where its value has parameters side by
+    side.
+    """
     for label, start, size in term.windows:
         if label in labels and array.shape[labels.index(label)] > 1:
             array = jax.lax.slice_in_dim(array, start, start + size, axis=labels.index(label))
     return array
 
 
-def side_by_side(made: Sequence[Made], shapes: Sequence[Sequence[int]], axis: int) -> tuple[Term, ...]:
+def side_by_side(
+    made: Sequence[Made], shapes: Sequence[Sequence[int]], axis: int
+) -> tuple[Term, ...]:
     """The terms of values that are concatenated along an axis."""
     terms, start = [], 0
     for value, shape in zip(made, shapes, strict=True):
@@ -235,7 +281,10 @@ def side_by_side(made: Sequence[Made], shapes: Sequence[Sequence[int]], axis: in
 
 def einsum(factors: Sequence[Factor], labels: Labels) -> Array:
     """The sum of products over all labels but these."""
-    numbers = {label: i for i, label in enumerate(dict.fromkeys((*labels, *(n for f in factors for n in f.labels))))}
+    numbers = {
+        label: i
+        for i, label in enumerate(dict.fromkeys((*labels, *(n for f in factors for n in f.labels))))
+    }
     operands: list[Any] = []
     for factor in factors:
         operands += [factor.array, [numbers[label] for label in factor.labels]]

@@ -1,4 +1,6 @@
-"""Where a parameter becomes a linear map: in products with activations, convolutions, ragged products and look-ups."""
+"""Where a parameter becomes a linear map: in products with activations, convolutions, ragged
+products and look-ups.
+"""
 
 from collections.abc import Sequence
 from math import prod
@@ -37,8 +39,12 @@ def of_product(equation: Equation, made: Made, side: int, other: AnyArray) -> li
     return found
 
 
-def of_ragged_product(equation: Equation, inputs: Sequence[AnyArray], made: Made) -> list[LinearMap]:
-    """Rows in groups, each with a matrix of its own: the matrices are batch axes, the inputs of each the rows of its group."""
+def of_ragged_product(
+    equation: Equation, inputs: Sequence[AnyArray], made: Made
+) -> list[LinearMap]:
+    """Rows in groups, each with a matrix of its own: the matrices are batch axes, the inputs of
+    each the rows of its group.
+    """
     rows, _, sizes = inputs
     numbers = equation.parameters["ragged_dot_dimension_numbers"]
     contracted, batch = numbers.dot_dimension_numbers
@@ -52,14 +58,17 @@ def of_ragged_product(equation: Equation, inputs: Sequence[AnyArray], made: Made
     for term in (term for term in made.terms if term.covers(shape_of(equation.inputs[1]))):
         labels = named(term)
         theirs = joined(labels, 1, rows.ndim, contracted, batch)
-        picked = term._replace(picks=(*term.picks, Factor(members, (labels[group], theirs[ragged]))))
+        picked = term._replace(
+            picks=(*term.picks, Factor(members, (labels[group], theirs[ragged])))
+        )
         kept = {*labels, *theirs} - {labels[axis] for axis in contracted[1]}
         found.append(_linear(picked, Factor(rows, theirs), kept, shape_of(equation.inputs[1])))
     return found
 
 
 def of_convolution(equation: Equation, image: AnyArray, made: Made) -> list[LinearMap]:
-    """The kernel as a matrix from (channels, window) to channels, applied to the patches of the image; one for each group.
+    """The kernel as a matrix from (channels, window) to channels, applied to the patches of the
+    image; one for each group.
 
     None for a depthwise kernel, which has a vector for each channel.
     """
@@ -89,7 +98,9 @@ def of_convolution(equation: Equation, image: AnyArray, made: Made) -> list[Line
         rows = columns
         for gain in (g.transpose(numbers.rhs_spec) for g in term.gains):
             if len(gain) == 1:
-                rows = rows * jnp.broadcast_to(gain, (1, *kernel[1:])).reshape(fan_in, 1).astype(rows.dtype)
+                rows = rows * jnp.broadcast_to(gain, (1, *kernel[1:])).reshape(fan_in, 1).astype(
+                    rows.dtype
+                )
         view = term._replace(gains=()).then(
             lambda w: w.transpose(numbers.rhs_spec).reshape(*lead, outputs, fan_in),
             (None,) * (len(lead) + 2),
@@ -97,25 +108,43 @@ def of_convolution(equation: Equation, image: AnyArray, made: Made) -> list[Line
             numbers.rhs_spec,
             groups,
         )
-        found.append(LinearMap(view.leaf, view.layers, "convolution", view.view, view.signature, rows))
+        found.append(
+            LinearMap(view.leaf, view.layers, "convolution", view.view, view.signature, rows)
+        )
     return found
 
 
-def of_lookup(equation: Equation, table: AnyArray, indices: AnyArray, made: Made) -> list[LinearMap]:
-    """Rows of a matrix picked by indices: the map Wᵀ on one-hot columns, of which the counts are all that matters."""
-    axes, sizes = equation.parameters["dimension_numbers"].start_index_map, equation.parameters["slice_sizes"]
+def of_lookup(
+    equation: Equation, table: AnyArray, indices: AnyArray, made: Made
+) -> list[LinearMap]:
+    """Rows of a matrix picked by indices: the map Wᵀ on one-hot columns, of which the counts are
+    all that matters.
+    """
+    axes, sizes = (
+        equation.parameters["dimension_numbers"].start_index_map,
+        equation.parameters["slice_sizes"],
+    )
     if jnp.ndim(table) != 2 or tuple(sizes) != (1, table.shape[1]) or 0 not in axes:
         return []
     rows = indices[..., axes.index(0)].ravel()
     counts = jnp.zeros(table.shape[0], jnp.float32).at[rows].add(1.0, mode="drop")
-    views = [term.then(lambda w: w.T, (None, None), "lookup") for term in made.terms if term.is_plain]
-    return [LinearMap(view.leaf, view.layers, "lookup", view.view, view.signature, counts) for view in views]
+    views = [
+        term.then(lambda w: w.T, (None, None), "lookup") for term in made.terms if term.is_plain
+    ]
+    return [
+        LinearMap(view.leaf, view.layers, "lookup", view.view, view.signature, counts)
+        for view in views
+    ]
 
 
 def picked(equation: Equation, table: AnyArray, indices: AnyArray, made: Made) -> Made:
-    """Matrices that data picked from a stack along one axis, as an expert for each token; no terms for what else is picked."""
+    """Matrices that data picked from a stack along one axis, as an expert for each token; no terms
+    for what else is picked.
+    """
     numbers, sizes = equation.parameters["dimension_numbers"], equation.parameters["slice_sizes"]
-    chosen = [axis for axis, (size, n) in enumerate(zip(sizes, table.shape, strict=True)) if size != n]
+    chosen = [
+        axis for axis, (size, n) in enumerate(zip(sizes, table.shape, strict=True)) if size != n
+    ]
     if table.ndim < 3 or len(chosen) != 1 or sizes[chosen[0]] != 1 or numbers.operand_batching_dims:
         return Made()
     (axis,), collapsed = chosen, numbers.collapsed_slice_dims
@@ -124,19 +153,27 @@ def picked(equation: Equation, table: AnyArray, indices: AnyArray, made: Made) -
     terms = []
     for term in (term for term in made.terms if term.is_plain):
         places = new_labels(rows.ndim)
-        inside = iter(None if i == axis else label for i, label in enumerate(term.own) if i not in collapsed)
+        inside = iter(
+            None if i == axis else label for i, label in enumerate(term.own) if i not in collapsed
+        )
         batch = iter(places)
         rank = len(numbers.offset_dims) + rows.ndim
-        labels = tuple(next(inside) if i in numbers.offset_dims else next(batch) for i in range(rank))
-        terms.append(term._replace(labels=labels, picks=(Factor(one_hot, (*places, term.own[axis])),)))
+        labels = tuple(
+            next(inside) if i in numbers.offset_dims else next(batch) for i in range(rank)
+        )
+        terms.append(
+            term._replace(labels=labels, picks=(Factor(one_hot, (*places, term.own[axis])),))
+        )
     return Made(tuple(terms))
 
 
 def _linear(term: Term, activations: Factor, kept: set[Label], shape: Sequence[int]) -> LinearMap:
-    """The map of a term of a value in a product with activations: `kept` are the labels that the product does not sum over.
+    """The map of a term of a value in a product with activations: `kept` are the labels that the
+    product does not sum over.
 
-    What stands between the activations and Z, reached along axes that are summed over, makes the inputs of Z. Axes that count matrices
-    are batch axes of the map, also where the product sums over them, as over experts, or gives them to its outputs.
+    What stands between the activations and Z, reached along axes that are summed over, makes the
+    inputs of Z. Axes that count matrices are batch axes of the map, also where the product sums
+    over them, as over experts, or gives them to its outputs.
     """
     near, far = [activations, *term.picks], list(term.factors)
     while True:
@@ -156,7 +193,9 @@ def _linear(term: Term, activations: Factor, kept: set[Label], shape: Sequence[i
         varying = [label for label, size in zip(term.own, gain.shape, strict=True) if size > 1]
         if set(varying) <= {*maps, *ins}:
             near.append(Factor(gain.reshape([n for n in gain.shape if n > 1]), tuple(varying)))
-    columns = tuple(label for label in dict.fromkeys(n for f in near for n in f.labels) if label in kept)
+    columns = tuple(
+        label for label in dict.fromkeys(n for f in near for n in f.labels) if label in kept
+    )
     columns = tuple(label for label in columns if label not in term.own)
     order = [term.own.index(label) for label in (*repeated, *maps, *outs, *ins)]
     lead = len(repeated) + len(maps)
@@ -164,13 +203,17 @@ def _linear(term: Term, activations: Factor, kept: set[Label], shape: Sequence[i
     def matrices(z: Array) -> Array:
         shape = [z.shape[axis] for axis in order]
         middle = lead + len(outs)
-        return z.transpose(order).reshape(*shape[:lead], prod(shape[lead:middle]), prod(shape[middle:]))
+        return z.transpose(order).reshape(
+            *shape[:lead], prod(shape[lead:middle]), prod(shape[middle:])
+        )
 
     inputs = einsum(near, (*maps, *ins, *columns))
     sizes = inputs.shape[: len(maps)], inputs.shape[len(maps) : len(maps) + len(ins)]
     inputs = inputs.reshape(*sizes[0], prod(sizes[1]), -1)
     extents = [
-        (label, n) for factor in term.factors for label, n in zip(factor.labels, factor.array.shape, strict=True)
+        (label, n)
+        for factor in term.factors
+        for label, n in zip(factor.labels, factor.array.shape, strict=True)
     ]
     extent = dict([*extents, *zip(named(term), shape, strict=True)])
     inputs = jnp.broadcast_to(inputs, (*(extent[label] for label in repeated), *inputs.shape))

@@ -1,1 +1,3 @@
-"""The experiments of the associative-memory paper: capacity exponents of Muon, gradient descent and Newton's method."""
+"""The experiments of the associative-memory paper: capacity exponents of Muon, gradient descent and
+Newton's method.
+"""

@@ -1,7 +1,9 @@
-"""Figure 6: Newton's method against Muon when the embeddings v_i are anisotropic, with eigenvalues ∝ k^-κ.
+"""Figure 6: Newton's method against Muon when the embeddings v_i are anisotropic, with eigenvalues
+∝ k^-κ.
 
-A linear map of the embeddings changes no logit of Newton's step, so without a ridge its counts are the same at every κ, item by item. The
-figure's ridge of 1e-8 breaks this as soon as the Hessian's smallest eigenvalues, of order d^(-α-κ), come near to it.
+A linear map of the embeddings changes no logit of Newton's step, so without a ridge its counts are
+the same at every κ, item by item. The figure's ridge of 1e-8 breaks this as soon as the Hessian's
+smallest eigenvalues, of order d^(-α-κ), come near to it.
 """
 
 import jax
@@ -26,7 +28,9 @@ class Config(sweeps.Config):
     n: int = lab.integer(5000, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(32, 48, 64, 96, 128, least=4, points=2, help="dimensions d")
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
-    kappas: tuple[float, ...] = lab.ascending(0, 0.5, 1, 2, least=0, first=0, points=2, help="powers κ")
+    kappas: tuple[float, ...] = lab.ascending(
+        0, 0.5, 1, 2, least=0, first=0, points=2, help="powers κ"
+    )
     ridge: float = lab.number(1e-8, above=0, help="ridge of the Newton step in the figure")
     seeds: int = lab.seeds(40, least=10, help="draws of the embeddings")
 
@@ -46,7 +50,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         return {"count": jax.lax.map(of_kappa, jnp.asarray(config.kappas))}
 
     of_items = sizes.stream(key, "items of figure 6")
-    return sweeps.run(of_seed, config.dims, config.seeds, of_items, kappa=config.kappas, optimizer=tuple(NAMES))
+    return sweeps.run(
+        of_seed, config.dims, config.seeds, of_items, kappa=config.kappas, optimizer=tuple(NAMES)
+    )
 
 
 def change(data: xr.Dataset, optimizer: str) -> xr.DataArray:
@@ -62,27 +68,44 @@ NEWTON = {"Newton in Muon's place": judging.in_place({"muon": "newton"})}
 MUON = {"Muon in Newton's place": judging.in_place({"newton": "muon", "ridged": "muon"})}
 LAST_FIRST = {"κ of the last in the place of 0": KAPPAS_EXCHANGED}
 REVERSED = {"κ in the opposite order": KAPPAS_EXCHANGED}
-LESS = "A loss of a tenth was asked for at first, of which the step to κ = 1/2 has half; judged on fresh draws."
+LESS = (
+    "A loss of a tenth was asked for at first, of which the step to κ = 1/2 has half; judged on"
+    " fresh draws."
+)
 
 
 @states(("appendix-b-1-invariance", "figure-6b-6c"), controls=MUON)
 def newton_is_invariant(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Without a ridge the Newton step recovers as many items at every κ as with isotropic embeddings, in every draw."""
-    # Rounding may decide a fiftieth of the items otherwise: the smallest eigenvalues of the Hessian are 1e-8 of the largest.
+    """Without a ridge the Newton step recovers as many items at every κ as with isotropic
+    embeddings, in every draw.
+    """
+    # Rounding may decide a fiftieth of the items otherwise: the smallest eigenvalues of the Hessian
+    # are 1e-8 of the largest.
     return lab.identity(abs(change(data, "newton")).rename("|log of the change|"), tolerance=0.02)
 
 
 @states("figure-6b-6c", holds=None, controls=MUON)
 def newton_with_the_ridge(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With the ridge of the figure, 1e-8, the Newton step keeps nine tenths of its items at every κ and d."""
-    return lab.above(change(data, "ridged"), -0.1, "a loss of a tenth")  # less is not seen in a figure over decades
+    """With the ridge of the figure, 1e-8, the Newton step keeps nine tenths of its items at every κ
+    and d.
+    """
+    return lab.above(
+        change(data, "ridged"), -0.1, "a loss of a tenth"
+    )  # less is not seen in a figure over decades
 
 
 @states("figure-6a", controls=judging.nothing() | judging.sizes_exchanged() | LAST_FIRST)
 def isotropic_counts(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With isotropic embeddings the counts of Muon and of Newton are those of the formula, to 5 % in the mean over the two largest d."""
+    """With isotropic embeddings the counts of Muon and of Newton are those of the formula, to 5 %
+    in the mean over the two largest d.
+    """
     # That the formula has the figure's exponents is judged in memory-one-step.
-    count = data["count"].astype(float).sel(optimizer=["muon", "newton"], kappa=0.0, drop=True).isel(d=slice(-2, None))
+    count = (
+        data["count"]
+        .astype(float)
+        .sel(optimizer=["muon", "newton"], kappa=0.0, drop=True)
+        .isel(d=slice(-2, None))
+    )
     formula = judging.formula(count.assign_coords(alpha=config.alpha), config.n)
     return judging.counts_by_formula(count, formula, "d", 0.05)
 
@@ -96,7 +119,9 @@ def muon_falls(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states("figure-6b-6c", controls=NEWTON | judging.sizes_exchanged())
 def muon_loses_its_exponent(config: Config, data: xr.Dataset) -> lab.Relation:
-    """At the largest κ Muon's counts grow by a smaller power of d than with isotropic embeddings: its exponent falls by more than 0.05."""
+    """At the largest κ Muon's counts grow by a smaller power of d than with isotropic embeddings:
+    its exponent falls by more than 0.05.
+    """
     left = change(data, "muon").isel(kappa=-1, drop=True)
     return lab.below(fits.slopes(left, "d"), -0.05, "a change of -0.05")
 
@@ -114,13 +139,21 @@ EXPERIMENT = lab.Experiment(
     "memory-anisotropy",
     judging.LEDGER,
     title="Newton against Muon with anisotropic embeddings",
-    summary="Newton's step keeps its capacity under any covariance of the embeddings; Muon loses it, and some of its exponent.",
+    summary=(
+        "Newton's step keeps its capacity under any covariance of the embeddings; Muon loses it,"
+        " and some of its exponent."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "smoke": {"n": 500, "dims": (32, 48), "kappas": (0.0, 1.0), "seeds": 10},
-        "paper": {"n": 100_000, "dims": (32, 64, 128, 256, 512), "kappas": (0.0, 0.5, 1.0, 1.5, 2.0), "seeds": 16},
+        "paper": {
+            "n": 100_000,
+            "dims": (32, 64, 128, 256, 512),
+            "kappas": (0.0, 0.5, 1.0, 1.5, 2.0),
+            "seeds": 16,
+        },
     },
     figure=figure,
 )

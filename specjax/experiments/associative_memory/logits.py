@@ -1,6 +1,8 @@
-"""Appendix B.2: the signal of an item as its spike is added back, the interaction logits, and the loss after one step.
+"""Appendix B.2: the signal of an item as its spike is added back, the interaction logits, and the
+loss after one step.
 
-The paper's bounds have no constants. What they say of orders is judged; the number of items recovered is that of `memory-one-step`.
+The paper's bounds have no constants. What they say of orders is judged; the number of items
+recovered is that of `memory-one-step`.
 """
 
 from functools import partial
@@ -19,20 +21,30 @@ from specjax.theory import capacity
 from specjax.theory.closed_forms import in_float64
 
 RATES = {"muon": 2.0 ** np.arange(-1, 4), "gd": 2.0 ** np.arange(1, 7)}
-"""Learning rates of one step with ‖W‖_op = rate · √d, of which the best counts: the corollary's has a power of log d."""
+"""Learning rates of one step with ‖W‖_op = rate · √d, of which the best counts: the corollary's has
+a power of log d.
+"""
 STEP = 1e-3  # Step of the finite differences, over λ.
-TERMS = ("antisymmetric", "symmetric", "diagonal")  # The three sums of the slope in Appendix B.2, in their order.
+TERMS = (
+    "antisymmetric",
+    "symmetric",
+    "diagonal",
+)  # The three sums of the slope in Appendix B.2, in their order.
 PLACES = (0.125, 0.25, 0.5)  # Items, over d, whose frequency is above λ = d^-α.
 HEAD = 60  # Items of the problem on which the Hessian is taken, at the smallest d.
 
 
 class Config(sweeps.Config):
-    """Items, dimensions, α, the items whose spikes are added back, and the spikes' sizes over λ = d^-α."""
+    """Items, dimensions, α, the items whose spikes are added back, and the spikes' sizes over λ =
+    d^-α.
+    """
 
     n: int = lab.integer(1500, least=HEAD, help="items N")
     dims: tuple[int, ...] = lab.sizes(24, 32, 48, 64, 96, least=4, points=3, help="dimensions d")
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
-    items: tuple[int, ...] = lab.sizes(0, 9, 99, least=0, help="items, from 0, whose spike is added back")
+    items: tuple[int, ...] = lab.sizes(
+        0, 9, 99, least=0, help="items, from 0, whose spike is added back"
+    )
     spikes: tuple[float, ...] = lab.ascending(
         0, 0.03, 0.1, 0.3, 1, 3, 10, 30, least=0, first=0, points=3, help="spikes q/λ"
     )
@@ -58,10 +70,18 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
         def signals(w: Array) -> Array:
             own = jnp.sum((u @ w) * v, axis=1)
-            return jnp.stack([jnp.sum(own, where=of) / jnp.maximum(jnp.sum(of, dtype=u.dtype), 1) for of in blocks])
+            return jnp.stack(
+                [
+                    jnp.sum(own, where=of) / jnp.maximum(jnp.sum(of, dtype=u.dtype), 1)
+                    for of in blocks
+                ]
+            )
 
         found = {"signal": signals(stabilized), "signal_gd": signals(descent)}
-        for name, w in {"muon": memory.stabilized_steps(u, v, q, jnp.zeros(1))[0], "gd": descent}.items():
+        for name, w in {
+            "muon": memory.stabilized_steps(u, v, q, jnp.zeros(1))[0],
+            "gd": descent,
+        }.items():
             rates = jnp.sqrt(size) * jnp.asarray(RATES[name], u.dtype)
             losses = jax.lax.map(lambda rate, w=w: memory.loss(rate * w, u, v, q), rates)
             found |= {f"loss_{name}": jnp.min(losses), f"best_{name}": jnp.argmin(losses)}
@@ -72,17 +92,22 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     data = sweeps.run(of_seed, config.dims, config.seeds, sizes.stream(key, "items"))
     data = sweep.labelled(data, "place", outputs=("signal", "signal_gd"), place=list(PLACES))
     data = sweep.labelled(data, "item", "spike", item=list(config.items), spike=list(config.spikes))
-    errors = jax.jit(jax.vmap(partial(_hessian, config)))(jax.random.split(sizes.stream(key, "Hessian"), config.seeds))
+    errors = jax.jit(jax.vmap(partial(_hessian, config)))(
+        jax.random.split(sizes.stream(key, "Hessian"), config.seeds)
+    )
     return data.assign({name: ("seed", np.asarray(error)) for name, error in errors.items()})
 
 
 @in_float64
 @partial(jax.jit, static_argnames="config")
 def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dict[str, Array]:
-    """φ at the spikes, also of a map that falls, φ'(0) by central differences, and the sums of its closed form."""
+    """φ at the spikes, also of a map that falls, φ'(0) by central differences, and the sums of its
+    closed form.
+    """
     u, v, q, lam = (a.astype(jnp.float64) for a in (u, v, q, lam))
     gradient = jnp.matmul(u.T, v * q[:, None])
-    # The spikes, and the points of a central difference of fourth order, so that what is left is rounding.
+    # The spikes, and the points of a central difference of fourth order, so that what is left is
+    # rounding.
     spikes = jnp.asarray(config.spikes) * lam
     points = jnp.concatenate([spikes, jnp.asarray([1.0, -1.0, 2.0, -2.0]) * (STEP * lam)])
 
@@ -92,7 +117,9 @@ def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
     def of_item(inputs: tuple[Array, Array, Array]) -> dict[str, Array]:
         own, query, frequency = inputs
         without = gradient - frequency * jnp.outer(own, query)
-        values = memory.signals(without, own, query, points, lambda x: spectral.stabilized_sign(x, lam))
+        values = memory.signals(
+            without, own, query, points, lambda x: spectral.stabilized_sign(x, lam)
+        )
         falling = memory.signals(without, own, query, spikes, falls)
         one, minus_one, two, minus_two = values[len(spikes) :]
         sums = memory.signal_slope(without, own, query, lam)
@@ -145,32 +172,47 @@ off = partial(judging.exponents_off, called="d^({:+}) times it")
 
 @states(("proposition-e-1", "eq-7", "lemma-e-2"), controls=WITHOUT)
 def slope(config: Config, data: xr.Dataset) -> lab.Relation:
-    """φ'(0) is the sum of Appendix B.2 over pairs of singular values, and of finite differences the same, for every item."""
+    """φ'(0) is the sum of Appendix B.2 over pairs of singular values, and of finite differences the
+    same, for every item.
+    """
     # In float64; what is left is the rounding of differences at 1e-3 λ and of storing in float32.
     closed, difference = sum(data[term] for term in TERMS), data["difference"]
-    return lab.identity((abs(closed - difference) / abs(difference)).rename("relative error"), tolerance=1e-5)
+    return lab.identity(
+        (abs(closed - difference) / abs(difference)).rename("relative error"), tolerance=1e-5
+    )
 
 
 @states(("appendix-b-2-monotone", "lemma-e-2"), controls=FALLING)
 def signal_does_not_decrease(config: Config, data: xr.Dataset) -> lab.Relation:
     """The signal φ(q) does not decrease in q, in every draw."""
-    phi = data["phi"].astype(float)  # beyond 10 λ it is close to its limit, so that the bound is near
+    phi = data["phi"].astype(
+        float
+    )  # beyond 10 λ it is close to its limit, so that the bound is near
     lower, upper = phi.isel(spike=slice(None, -1)), phi.isel(spike=slice(1, None))
     # Differences relative to signals that may be near 0: one is added to both sides.
-    return lab.always(1 + lower.assign_coords(spike=upper.spike), 1 + upper, slack=0.05, rounding=1e-6)
+    return lab.always(
+        1 + lower.assign_coords(spike=upper.spike), 1 + upper, slack=0.05, rounding=1e-6
+    )
 
 
-@states("appendix-b-2-signal", controls=GD_SIGNAL | off(0.5, name="signal"), post_hoc=judging.SETTLES)
+@states(
+    "appendix-b-2-signal", controls=GD_SIGNAL | off(0.5, name="signal"), post_hoc=judging.SETTLES
+)
 def signal_order(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The mean signal γ_ii under h_λ of the items at d/4 to d/2, of frequency above λ = d^-α, is d^0, to 1/4."""
+    """The mean signal γ_ii under h_λ of the items at d/4 to d/2, of frequency above λ = d^-α, is
+    d^0, to 1/4.
+    """
     # Where min(q_i/λ, 1) is 1; the next candidate is 1/√d, the order of the interactions.
     return judging.has_exponent(data["signal"].sel(place=PLACES[-1], drop=True), 0.0, 0.25)
 
 
 @states("appendix-b-2-signal", controls=GD_SIGNAL | {"W = 0": lab.replacing("signal", 0.0)})
 def signal_bound(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The mean signal of all items of frequency above λ is at least 1/2 less √(log d/d), which is positive, at every d."""
-    # The bound of the paper with the constants 1/2 and 1, where it says something: min(q_i/λ, 1) = 1.
+    """The mean signal of all items of frequency above λ is at least 1/2 less √(log d/d), which is
+    positive, at every d.
+    """
+    # The bound of the paper with the constants 1/2 and 1, where it says something: min(q_i/λ, 1) =
+    # 1.
     d = data.d.astype(float)
     bound = (0.5 - np.sqrt(np.log(d) / d)).broadcast_like(data["signal"].isel(seed=0, drop=True))
     return lab.above(data["signal"], bound, "1/2 - √(log d/d)")
@@ -179,29 +221,49 @@ def signal_bound(config: Config, data: xr.Dataset) -> lab.Relation:
 @states("proposition-f-1", controls=off(0.25, name="interaction"))
 def interactions(config: Config, data: xr.Dataset) -> lab.Relation:
     """The largest |γ_ij| over all pairs of items falls as 1/√d at a given N, to 1/8."""
-    return judging.has_exponent(data["interaction"], -0.5, 0.125)  # powers of log d aside, which 1/4 is more than
+    return judging.has_exponent(
+        data["interaction"], -0.5, 0.125
+    )  # powers of log d aside, which 1/4 is more than
 
 
 @states(("corollary-3-2", "appendix-g-1-loss"), controls=OTHER_LOSSES, post_hoc=judging.SETTLES)
 def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The loss after one step of Muon, and of gradient descent, is d^0 times the mass of the items not recovered, to 1/4."""
-    # The mass of the items beyond the capacity is the bound of both; that the capacity is the theorems' is judged in memory-one-step.
-    ratios = {name: (data[f"loss_{name}"] / data[f"unrecovered_{name}"]).astype(float) for name in ("muon", "gd")}
+    """The loss after one step of Muon, and of gradient descent, is d^0 times the mass of the items
+    not recovered, to 1/4.
+    """
+    # The mass of the items beyond the capacity is the bound of both; that the capacity is the
+    # theorems' is judged in memory-one-step.
+    ratios = {
+        name: (data[f"loss_{name}"] / data[f"unrecovered_{name}"]).astype(float)
+        for name in ("muon", "gd")
+    }
     ratio = xr.Dataset(ratios).to_dataarray("optimizer")
     return judging.has_exponent(ratio.rename("loss / mass not recovered"), 0.0, 0.25)
 
 
-@states("appendix-g-1-loss", controls=FASTER, post_hoc="Added when the slope at these sizes was known, on other draws.")
+@states(
+    "appendix-g-1-loss",
+    controls=FASTER,
+    post_hoc="Added when the slope at these sizes was known, on other draws.",
+)
 def descent_loss_is_bounded(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The loss after one step of gradient descent, at the best of six rates, falls no faster than d^(1/(2α)-1/2), to 1/4."""
+    """The loss after one step of gradient descent, at the best of six rates, falls no faster than
+    d^(1/(2α)-1/2), to 1/4.
+    """
     slope = judging.straight(data["loss_gd"])
-    bound = lab.above(slope, capacity.loss_exponent("gd", config.alpha) - 0.25, "the exponent of the bound less 1/4")
+    bound = lab.above(
+        slope,
+        capacity.loss_exponent("gd", config.alpha) - 0.25,
+        "the exponent of the bound less 1/4",
+    )
     return lab.within_grid(bound, data["best_gd"].median("seed").astype(int), len(RATES["gd"]))
 
 
 @states(("section-3-muon-above-sgd", "corollary-3-2"), controls=EXCHANGED)
 def muon_has_less_loss(config: Config, data: xr.Dataset) -> lab.Relation:
-    """At the largest d one step of Muon has less loss than one of gradient descent, each at the best of its rates."""
+    """At the largest d one step of Muon has less loss than one of gradient descent, each at the
+    best of its rates.
+    """
     gd, muon = (data[f"loss_{name}"].isel(d=-1, drop=True) for name in ("gd", "muon"))
     return lab.ahead(gd, muon, least=0.0)
 
@@ -209,14 +271,19 @@ def muon_has_less_loss(config: Config, data: xr.Dataset) -> lab.Relation:
 @states("lemma-g-2", controls={"Σ_u not centred": lab.replacing("hessian", "hessian_uncentred")})
 def hessian(config: Config, data: xr.Dataset) -> lab.Relation:
     """The Hessian of the loss at W = 0 maps Δ to Σ_u Δ M_v."""
-    return lab.identity(data["hessian"], tolerance=1e-4)  # of the derivative of the gradient in float32
+    return lab.identity(
+        data["hessian"], tolerance=1e-4
+    )  # of the derivative of the gradient in float32
 
 
 EXPERIMENT = lab.Experiment(
     "memory-logits",
     judging.LEDGER,
     title="Signal and interaction logits, and the loss after one step",
-    summary="Signals rise with their spikes and are of order 1 at a fixed fraction of d; interactions are of order 1/√d.",
+    summary=(
+        "Signals rise with their spikes and are of order 1 at a fixed fraction of d; interactions"
+        " are of order 1/√d."
+    ),
     config=Config,
     measure=run,
     statements=states,

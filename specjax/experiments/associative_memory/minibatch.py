@@ -1,7 +1,9 @@
-"""Figures 1b and 3: how many items one step on a minibatch recovers, and from which batch size on more gains nothing.
+"""Figures 1b and 3: how many items one step on a minibatch recovers, and from which batch size on
+more gains nothing.
 
-The critical batch size is that at which half of the population's items are recovered. Its slope in d is judged as it is, beside that of
-the batch at which half of these items have been seen at all, which has the finite-d bend of the capacity itself.
+The critical batch size is that at which half of the population's items are recovered. Its slope in
+d is judged as it is, beside that of the batch at which half of these items have been seen at all,
+which has the finite-d bend of the capacity itself.
 """
 
 from collections.abc import Callable
@@ -22,23 +24,46 @@ from specjax.sizes import AnySize, active
 from specjax.theory import capacity
 from specjax.theory.finite_capacity import distinct_items, half_seen_batch
 
-OPTIMIZERS = ("gd", "muon", "resolved")  # The last is Muon with λ = max(d^-α, 1/B), the theorem's but for logarithms.
+OPTIMIZERS = (
+    "gd",
+    "muon",
+    "resolved",
+)  # The last is Muon with λ = max(d^-α, 1/B), the theorem's but for logarithms.
 FEW = 64  # The largest batch of gradient descent, whose critical batches are of a few draws.
-MARGIN = 0.25  # Half of 1/2: the exponents of the paper, 1/2 and α + 1/2, and those of the capacities are at least 1/2 apart.
+# Half of 1/2: the exponents of the paper, 1/2 and α + 1/2, and those of the capacities are at least
+# 1/2 apart.
+MARGIN = 0.25
 
 
 class Config(sweeps.Config):
-    """Items, dimensions, α and batch sizes; small batches are those whose distinct items are fewer than d/4."""
+    """Items, dimensions, α and batch sizes; small batches are those whose distinct items are fewer
+    than d/4.
+    """
 
     n: int = lab.integer(5000, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(32, 64, 128, least=4, points=2, help="dimensions d")
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
     batches: tuple[int, ...] = lab.sizes(
-        1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, points=4, most=lab.MOST_COUNT, help="batch sizes"
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+        64,
+        128,
+        256,
+        512,
+        2048,
+        points=4,
+        most=lab.MOST_COUNT,
+        help="batch sizes",
     )
     seeds: int = lab.seeds(50, least=10, help="draws of embeddings and batches at the largest d")
     descent_n: int = lab.integer(500, least=2, help="items N of the many draws of gradient descent")
-    repeats: int = lab.integer(100, most=lab.MOST_COUNT, help="of these, at every d, to one of the others")
+    repeats: int = lab.integer(
+        100, most=lab.MOST_COUNT, help="of these, at every d, to one of the others"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,12 +73,20 @@ class Config(sweeps.Config):
 
 
 def small_batches(config: Config) -> list[float]:
-    """Batches in which every item fits in the largest d without interference: fewer distinct items than d/4."""
-    return [float(b) for b in config.batches if distinct_items(config.n, config.alpha, b) < config.dims[-1] / 4]
+    """Batches in which every item fits in the largest d without interference: fewer distinct items
+    than d/4.
+    """
+    return [
+        float(b)
+        for b in config.batches
+        if distinct_items(config.n, config.alpha, b) < config.dims[-1] / 4
+    ]
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Counts for every batch size, and for the population, means over draws; smaller batches are the start of larger ones."""
+    """Counts for every batch size, and for the population, means over draws; smaller batches are
+    the start of larger ones.
+    """
     batches, few = [*map(float, config.batches), np.inf], [b for b in config.batches if b <= FEW]
 
     def counts(key: Array, d: AnySize) -> dict[str, Array]:
@@ -84,19 +117,31 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
         return measure
 
-    of_counts, of_descent = (sizes.stream(key, f"items and batches of {name}") for name in ("figure 3", "descent"))
+    of_counts, of_descent = (
+        sizes.stream(key, f"items and batches of {name}") for name in ("figure 3", "descent")
+    )
     axes = {"batch": batches, "optimizer": OPTIMIZERS[1:]}
-    # As counts grow with d^(3/2), so many draws at d to one at the largest make the noise in their logarithms as large.
+    # As counts grow with d^(3/2), so many draws at d to one at the largest make the noise in their
+    # logarithms as large.
     draws = {d: int((config.dims[-1] / d) ** 1.5) for d in config.dims}
-    at = [sweeps.run(mean(counts, draws[d]), (d,), config.seeds, of_counts, **axes) for d in config.dims]
+    at = [
+        sweeps.run(mean(counts, draws[d]), (d,), config.seeds, of_counts, **axes)
+        for d in config.dims
+    ]
     found, to = xr.concat(at, "d"), [*map(float, few), np.inf]
-    many = sweeps.run(mean(descent, config.repeats), config.dims, config.seeds, of_descent, batch=to)
-    both = xr.concat([many["count"].expand_dims(optimizer=["gd"]), found["count"]], "optimizer", join="outer")
+    many = sweeps.run(
+        mean(descent, config.repeats), config.dims, config.seeds, of_descent, batch=to
+    )
+    both = xr.concat(
+        [many["count"].expand_dims(optimizer=["gd"]), found["count"]], "optimizer", join="outer"
+    )
     return found.drop_dims("optimizer").assign(count=both)
 
 
 def critical(data: xr.Dataset, optimizer: str) -> xr.DataArray:
-    """Logarithms of the batch sizes at which the count reaches half of the population's, as pseudo-values of the jackknife."""
+    """Logarithms of the batch sizes at which the count reaches half of the population's, as
+    pseudo-values of the jackknife.
+    """
 
     def half(count: xr.DataArray) -> xr.DataArray:
         values, logs = count.transpose(..., "batch").values, np.log(count.batch.values[:-1])
@@ -113,7 +158,9 @@ def items(config: Config, optimizer: str) -> int:
 
 
 def half_seen(config: Config, optimizer: str) -> xr.DataArray:
-    """Logarithms of the batch of which half of the items that the formula has for the population are seen, by d."""
+    """Logarithms of the batch of which half of the items that the formula has for the population
+    are seen, by d.
+    """
     n = items(config, optimizer)
     kept = [judging.expected(optimizer, d, n, config.alpha) for d in config.dims]
     batches = [half_seen_batch(n, config.alpha, k) for k in kept]
@@ -132,16 +179,29 @@ RESOLVED = "With λ = max(d^-α, 1/B), the theorem's but for logarithms,"
 OF_MUON, OF_SGD = "section-3-critical-muon", "section-3-critical-sgd"
 CONTROLS = DESCENT | judging.sizes_exchanged()
 DESCENT_CONTROLS = {"Muon": judging.in_place({"gd": "muon"})} | judging.sizes_exchanged()
-ALLOTTED = "Draws at each d are as many as the noise of earlier ones asks for; judged on a fresh seed."
+ALLOTTED = (
+    "Draws at each d are as many as the noise of earlier ones asks for; judged on a fresh seed."
+)
 MORE = f"The formula's capacity was mended, after which 90 draws did not decide. {ALLOTTED}"
 KNOWN = f"Added when its slope in few draws was known. {ALLOTTED}"
 SMALLEST = {"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])}
 AT_INTERSECTIONS = {"counts of this critical batch": power} | judging.sizes_exchanged()
-STEEPER = "Asked first if it is within 1/4 of it, which draws of another seed refuted narrowly; judged on fresh draws."
-TOGETHER = "It was asked of every batch, where noise in the few items of the smallest decides; judged on fresh draws."
-AT_EVERY_D = "It was asked at every d, where noise in the few items at the smallest decides; judged on fresh draws."
+STEEPER = (
+    "Asked first if it is within 1/4 of it, which draws of another seed refuted narrowly; judged on"
+    " fresh draws."
+)
+TOGETHER = (
+    "It was asked of every batch, where noise in the few items of the smallest decides; judged on"
+    " fresh draws."
+)
+AT_EVERY_D = (
+    "It was asked at every d, where noise in the few items at the smallest decides; judged on fresh"
+    " draws."
+)
 ON_FEW = {
-    "gradient descent": lambda config, data: DESCENT["gradient descent"](config, data.dropna("batch", subset=["count"]))
+    "gradient descent": lambda config, data: DESCENT["gradient descent"](
+        config, data.dropna("batch", subset=["count"])
+    )
 }
 of_resolved = partial(judging.only_at, "optimizer", "resolved")
 # Gradient descent was run on the smaller batches and the population alone.
@@ -152,34 +212,53 @@ IN_PLACE = {"gradient descent in Muon's place": judging.in_place({"muon": "gd"})
 
 @states(("figure-3", "theorem-3-1"), controls=judging.nothing() | ON_FEW, post_hoc=TOGETHER)
 def small_batches_are_stored(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Of the items of batches with fewer than d/4 distinct ones, together, Muon recovers more than nine tenths, at the largest d."""
+    """Of the items of batches with fewer than d/4 distinct ones, together, Muon recovers more than
+    nine tenths, at the largest d.
+    """
     # The information-theoretic rate: B draws hold of the order of B^(1/α) distinct items.
     batches = [b for b in small_batches(config) if b in data.batch]
     small = data.sel(optimizer="muon", batch=batches, drop=True).isel(d=-1, drop=True).sum("batch")
-    return lab.above((small["count"] / small["distinct"]).rename("stored / seen"), 0.9, "0.9 of the items seen")
+    return lab.above(
+        (small["count"] / small["distinct"]).rename("stored / seen"), 0.9, "0.9 of the items seen"
+    )
 
 
 def grows_as_capacity(
-    optimizer: str, cites: str | tuple[str, ...], whose: str, controls: dict[str, judging.Control], post_hoc: str
+    optimizer: str,
+    cites: str | tuple[str, ...],
+    whose: str,
+    controls: dict[str, judging.Control],
+    post_hoc: str,
 ) -> None:
-    """The critical batch by the finite-d capacity; that this is the theorems' far out is judged in memory-one-step."""
-    says = f"{whose} grows with d as the batch that shows half of the items of its population's capacity does, to 1/4."
+    """The critical batch by the finite-d capacity; that this is the theorems' far out is judged in
+    memory-one-step.
+    """
+    says = (
+        f"{whose} grows with d as the batch that shows half of the items of its population's"
+        " capacity does, to 1/4."
+    )
     of_capacity = "gd" if optimizer == "gd" else "muon"
 
-    @states(cites, says, name=f"critical-batch-of-{optimizer}", controls=controls, post_hoc=post_hoc)
+    @states(
+        cites, says, name=f"critical-batch-of-{optimizer}", controls=controls, post_hoc=post_hoc
+    )
     def grows(config: Config, data: xr.Dataset) -> lab.Relation:
         of_seen = float(fits.slopes(half_seen(config, of_capacity), "d"))
         return lab.near(fits.slopes(critical(data, optimizer), "d"), of_seen, MARGIN, "1/4")
 
 
 grows_as_capacity("muon", OF_MUON, "Muon's critical batch", CONTROLS, MORE)
-grows_as_capacity("resolved", (OF_MUON, "theorem-3-1"), f"{RESOLVED} Muon's critical batch", CONTROLS, ALLOTTED)
+grows_as_capacity(
+    "resolved", (OF_MUON, "theorem-3-1"), f"{RESOLVED} Muon's critical batch", CONTROLS, ALLOTTED
+)
 grows_as_capacity("gd", OF_SGD, "The critical batch of gradient descent", DESCENT_CONTROLS, KNOWN)
 
 
 @states("theorem-3-1", controls=RESOLVED_CONTROLS)
 def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers over half as many items as without, at every B and d."""
+    """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers over half as many
+    items as without, at every B and d.
+    """
     logs = fits.jackknife(data["count"], judging.log)
     resolved, polar = (logs.sel(optimizer=name, drop=True) for name in ("resolved", "muon"))
     return lab.above((resolved - polar).rename("log of the ratio"), float(np.log(0.5)), "half")
@@ -187,14 +266,18 @@ def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states("figure-3b", corrected=True, controls=AT_INTERSECTIONS, post_hoc=STEEPER)
 def critical_batch_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
-    """At these sizes the slope of Muon's critical batch is above that of the figure's intersections, α + 1/2, by more than 1/8."""
+    """At these sizes the slope of Muon's critical batch is above that of the figure's
+    intersections, α + 1/2, by more than 1/8.
+    """
     predicted = capacity.critical_batch_exponent("muon", config.alpha)  # without finite-d terms
     return lab.above(fits.slopes(critical(data, "muon"), "d"), predicted + MARGIN / 2, "α + 5/8")
 
 
 @states("section-3-critical-muon", controls=SMALLEST, post_hoc=AT_EVERY_D)
 def no_gain_beyond(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Beyond the critical batch more gains nothing: at the largest d the population recovers no more than the largest batch, to 5 %."""
+    """Beyond the critical batch more gains nothing: at the largest d the population recovers no
+    more than the largest batch, to 5 %.
+    """
     count = data["count"].sel(optimizer="muon", drop=True).isel(d=-1, drop=True).astype(float)
     ratio = count.isel(batch=-1, drop=True) / count.isel(batch=-2, drop=True)
     return lab.below(ratio.rename("population / largest batch"), 1.05, "5 % more")
@@ -202,25 +285,40 @@ def no_gain_beyond(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(("section-3-critical-sgd", "figure-3"), controls=IN_PLACE)
 def muon_has_the_larger_batch(config: Config, data: xr.Dataset) -> lab.Relation:
-    """At the largest d Muon's critical batch is more than four times as large as that of gradient descent."""
+    """At the largest d Muon's critical batch is more than four times as large as that of gradient
+    descent.
+    """
     gap = (critical(data, "muon") - critical(data, "gd")).isel(d=-1, drop=True)
     return lab.above(gap.rename("log of the ratio"), float(np.log(4)), "a factor of 4")
 
 
 def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
-    logs = {f"{judging.NAMES[name]}, half of the count": critical(data, name) for name in OPTIMIZERS}
-    logs |= {f"{judging.NAMES[name]}, half seen": half_seen(config, name) for name in ("gd", "muon")}
-    counts = {judging.NAMES[name]: data["count"].sel(optimizer=name).dropna("batch") for name in OPTIMIZERS}
+    logs = {
+        f"{judging.NAMES[name]}, half of the count": critical(data, name) for name in OPTIMIZERS
+    }
+    logs |= {
+        f"{judging.NAMES[name]}, half seen": half_seen(config, name) for name in ("gd", "muon")
+    }
+    counts = {
+        judging.NAMES[name]: data["count"].sel(optimizer=name).dropna("batch")
+        for name in OPTIMIZERS
+    }
     return [
         lab.table_by_size(f"Items recovered, α = {config.alpha:g}", counts, "d"),
-        lab.table_by_size("Logarithms of the batch of half the population's count", logs, "d", of_logs=True),
+        lab.table_by_size(
+            "Logarithms of the batch of half the population's count", logs, "d", of_logs=True
+        ),
     ]
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Figure 3: counts against the batch size, with the population's and the number of distinct items."""
+    """Figure 3: counts against the batch size, with the population's and the number of distinct
+    items.
+    """
     counts = data["count"].isel(batch=slice(None, -1))
-    drawn, panels = judging.panels(counts, "batch", "d", "d = {}".format, judging.NAMES, ticks=False)
+    drawn, panels = judging.panels(
+        counts, "batch", "d", "d = {}".format, judging.NAMES, ticks=False
+    )
     for optimizer, axes in panels.items():
         seen = [distinct_items(items(config, optimizer), config.alpha, b) for b in config.batches]
         axes.plot(config.batches, seen, "k--", linewidth=1)
@@ -228,7 +326,9 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
         for line, height in zip(axes.containers, population, strict=True):
             axes.axhline(height, color=line[0].get_color(), linewidth=0.7, linestyle=":")
     of_descent = f"{config.descent_n} for gradient descent"
-    drawn.suptitle(f"N = {config.n}, {of_descent}; dotted: population; dashed: distinct items in a batch")
+    drawn.suptitle(
+        f"N = {config.n}, {of_descent}; dotted: population; dashed: distinct items in a batch"
+    )
     return drawn
 
 
@@ -236,15 +336,26 @@ EXPERIMENT = lab.Experiment(
     "memory-minibatch",
     judging.LEDGER,
     title="Critical batch sizes of one step",
-    summary="Muon stores every item of a small batch; its critical batch grows with d faster than d^(α+1/2), as the capacity does.",
+    summary=(
+        "Muon stores every item of a small batch; its critical batch grows with d faster than"
+        " d^(α+1/2), as the capacity does."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "quick": {"seed": 7},
-        "smoke": {"n": 500, "dims": (24, 48), "batches": (2, 8, 64, 1024), "seeds": 10, "repeats": 20},
-        "paper": {"seed": 1, "n": 100_000, "dims": (32, 64, 128, 256), "seeds": 16}
-        | {"batches": tuple(4**k for k in range(10))},
+        "smoke": {
+            "n": 500,
+            "dims": (24, 48),
+            "batches": (2, 8, 64, 1024),
+            "seeds": 10,
+            "repeats": 20,
+        },
+        "paper": (
+            {"seed": 1, "n": 100_000, "dims": (32, 64, 128, 256), "seeds": 16}
+            | {"batches": tuple(4**k for k in range(10))}
+        ),
     },
     figure=figure,
     tables=tables,

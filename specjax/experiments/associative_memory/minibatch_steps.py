@@ -1,4 +1,6 @@
-"""Figure 5b: several steps of Muon on fresh minibatches; and what a batch of B shows: B^(1/α) items, and a regular Hessian from d^α on."""
+"""Figure 5b: several steps of Muon on fresh minibatches; and what a batch of B shows: B^(1/α)
+items, and a regular Hessian from d^α on.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -14,20 +16,28 @@ from specjax.sizes import AnySize, active, mask
 from specjax.theory.finite_capacity import distinct_items
 
 BEYOND = 16
-"""Items from so many times B^(1/α) on are seldom in the batch: the first of them with the probability 16^-α/ζ(α), 0.6 % at α = 1.5."""
+"""Items from so many times B^(1/α) on are seldom in the batch: the first of them with the
+probability 16^-α/ζ(α), 0.6 % at α = 1.5.
+"""
 
 
 class Config(sweeps.Config):
-    """Items, one dimension d, α, batch sizes and steps; what the smallest batches hold fits without interference."""
+    """Items, one dimension d, α, batch sizes and steps; what the smallest batches hold fits without
+    interference.
+    """
 
     n: int = lab.integer(4000, least=2, help="items N")
     d: int = lab.integer(64, least=4, help="dimension d")
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
-    batches: tuple[int, ...] = lab.sizes(4, 64, 1024, 4096, points=2, most=lab.MOST_COUNT, help="batch sizes")
+    batches: tuple[int, ...] = lab.sizes(
+        4, 64, 1024, 4096, points=2, most=lab.MOST_COUNT, help="batch sizes"
+    )
     steps: int = lab.integer(12, least=4, most=lab.MOST_COUNT, help="steps T")
     rate: float = lab.number(1.0, above=0, help="learning rate over √d")
     seeds: int = lab.seeds(30, least=10, help="draws of embeddings and batches")
-    dims: tuple[int, ...] = lab.sizes(16, 24, 32, 48, 64, least=4, points=2, help="dimensions d of the Hessian")
+    dims: tuple[int, ...] = lab.sizes(
+        16, 24, 32, 48, 64, least=4, points=2, help="dimensions d of the Hessian"
+    )
     hessian_seeds: int = lab.seeds(100, least=10, help="draws of the Hessian at each")
 
     def __post_init__(self) -> None:
@@ -36,12 +46,19 @@ class Config(sweeps.Config):
         batches, steps, (small, large) = self.batches, self.steps, self.batches[-2:]
         if large % small or large // small > steps:
             times = f"a number up to steps={steps}"
-            raise ValueError(f"The largest of batches={batches} must be the one before it times {times}.")
+            raise ValueError(
+                f"The largest of batches={batches} must be the one before it times {times}."
+            )
         if distinct_items(self.n, self.alpha, batches[0] * steps) > self.d / 2:
             room = f"d/2 = {self.d / 2:g} items in steps={steps} steps"
-            raise ValueError(f"The smallest of batches={batches} needs to hold fewer than {room}; take a smaller one.")
+            raise ValueError(
+                f"The smallest of batches={batches} needs to hold fewer than {room}; take a smaller"
+                " one."
+            )
         if not _with_items_beyond(self):
-            raise ValueError(f"n={self.n} must be above {2 * BEYOND} B^(1/α) for one of batches={batches}.")
+            raise ValueError(
+                f"n={self.n} must be above {2 * BEYOND} B^(1/α) for one of batches={batches}."
+            )
 
 
 def _with_items_beyond(config: Config) -> list[int]:
@@ -50,7 +67,9 @@ def _with_items_beyond(config: Config) -> list[int]:
 
 
 def run(config: Config, key: Key[Array, ""]) -> judging.Data:
-    """Counts and items seen after each step, of frequent and of rare items too; smaller batches are the start of larger ones."""
+    """Counts and items seen after each step, of frequent and of rare items too; smaller batches are
+    the start of larger ones.
+    """
     bounds = jnp.asarray(config.batches, float) ** (1 / config.alpha)
 
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
@@ -64,10 +83,15 @@ def run(config: Config, key: Key[Array, ""]) -> judging.Data:
             w = w - rate * spectral.polar(memory.loss_and_gradient(w, u, v, q).gradient)
             seen, stored = seen | (q > 0), memory.recovered(u, v, w)
             groups = {"rare": item > BEYOND * bound, "frequent": item <= bound / BEYOND + 1}
-            shares = {name: jnp.sum(stored & which) / jnp.maximum(jnp.sum(which), 1) for name, which in groups.items()}
+            shares = {
+                name: jnp.sum(stored & which) / jnp.maximum(jnp.sum(which), 1)
+                for name, which in groups.items()
+            }
             return (w, seen), {"count": jnp.sum(stored), "seen": jnp.sum(seen), **shares}
 
-        def step(state: tuple[Array, Array], t: Array) -> tuple[tuple[Array, Array], dict[str, Array]]:
+        def step(
+            state: tuple[Array, Array], t: Array
+        ) -> tuple[tuple[Array, Array], dict[str, Array]]:
             qs = memory.minibatches(jax.random.fold_in(of_batches, t), p, config.batches)
             return jax.lax.map(of_batch, (*state, qs, bounds))
 
@@ -85,13 +109,22 @@ def run(config: Config, key: Key[Array, ""]) -> judging.Data:
             factor = memory.hessian_at_zero(v, v, q).right
             return jnp.linalg.eigvalsh(factor + jnp.diag(jnp.where(mask(d), 0.0, 1.0)))[0]
 
-        found = jax.lax.map(smallest, jnp.concatenate([memory.minibatches(of_batch, p, tried), p[None]]))
+        found = jax.lax.map(
+            smallest, jnp.concatenate([memory.minibatches(of_batch, p, tried), p[None]])
+        )
         return {"draws": jnp.asarray(tried, float)[jnp.argmax(4 * found[:-1] > found[-1])]}
 
     t = range(1, config.steps + 1)
-    of_items, of_hessian = (sizes.stream(key, f"items and batches of {name}") for name in ("figure 5b", "the Hessian"))
-    capacity = sweeps.run(of_seed, (config.d,), config.seeds, of_items, t=t, batch=config.batches).isel(d=0)
-    return {"capacity": capacity, "hessian": sweeps.run(hessian, config.dims, config.hessian_seeds, of_hessian)}
+    of_items, of_hessian = (
+        sizes.stream(key, f"items and batches of {name}") for name in ("figure 5b", "the Hessian")
+    )
+    capacity = sweeps.run(
+        of_seed, (config.d,), config.seeds, of_items, t=t, batch=config.batches
+    ).isel(d=0)
+    return {
+        "capacity": capacity,
+        "hessian": sweeps.run(hessian, config.dims, config.hessian_seeds, of_hessian),
+    }
 
 
 states = lab.Statements()
@@ -103,69 +136,114 @@ SAMPLES = {
     "a number that does not grow": lab.replacing("count", 3, of="capacity"),
 }
 BY_FINITE_D = (
-    "It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a fresh seed."
+    "It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a"
+    " fresh seed."
 )
 OFF = judging.exponents_off(0.5, "hessian", "draws", "the exponent {:+}")
 
 
 @states("figure-5b", controls=NOTHING | {"the batches exchanged": EXCHANGED})
 def small_batches_are_stored(config: Config, data: judging.Data) -> lab.Relation:
-    """In the smallest batches Muon stores more than four fifths of the items seen so far, after every step."""
-    one = data["capacity"].isel(batch=0, drop=True)  # the information-theoretic limit is what has been observed
-    return lab.above((one["count"] / one["seen"]).rename("stored / seen"), 0.8, "0.8 of the items seen")
+    """In the smallest batches Muon stores more than four fifths of the items seen so far, after
+    every step.
+    """
+    one = data["capacity"].isel(
+        batch=0, drop=True
+    )  # the information-theoretic limit is what has been observed
+    return lab.above(
+        (one["count"] / one["seen"]).rename("stored / seen"), 0.8, "0.8 of the items seen"
+    )
 
 
 @states("figure-5b", controls=NOTHING | SAMPLES, post_hoc=BY_FINITE_D)
 def small_batches_rate(config: Config, data: judging.Data) -> lab.Relation:
-    """In the smallest batches the capacity grows with the number of samples as that of distinct items does, to half of 1 - 1/α."""
-    # That number is (B T)^(1/α) for many samples of many more items, up to a factor; the number of samples has the exponent 1.
+    """In the smallest batches the capacity grows with the number of samples as that of distinct
+    items does, to half of 1 - 1/α.
+    """
+    # That number is (B T)^(1/α) for many samples of many more items, up to a factor; the number of
+    # samples has the exponent 1.
     slope = judging.pseudo_slopes(data["capacity"]["count"].isel(batch=0, drop=True), "t")
     samples = [float(t * config.batches[0]) for t in data["capacity"].t.values]
-    expected = np.polyfit(np.log(samples), np.log([distinct_items(config.n, config.alpha, m) for m in samples]), 1)[0]
+    expected = np.polyfit(
+        np.log(samples), np.log([distinct_items(config.n, config.alpha, m) for m in samples]), 1
+    )[0]
     return lab.near(slope, float(expected), (1 - 1 / config.alpha) / 2, "half of 1 - 1/α")
 
 
-@states("figure-5b", controls=ALL_STORED | {"the smallest batches in the place of the largest": EXCHANGED})
+@states(
+    "figure-5b",
+    controls=ALL_STORED | {"the smallest batches in the place of the largest": EXCHANGED},
+)
 def large_batches_saturate(config: Config, data: judging.Data) -> lab.Relation:
-    """Larger batches saturate: in the end the share stored of the items seen is in the largest less than half of that in the smallest."""
+    """Larger batches saturate: in the end the share stored of the items seen is in the largest less
+    than half of that in the smallest.
+    """
     share = (data["capacity"]["count"] / data["capacity"]["seen"]).isel(t=-1, drop=True)
     small, large = (share.isel(batch=place, drop=True) for place in (0, -1))
-    return lab.ahead(small.rename("half the share in the smallest") / 2, large.rename("largest"), least=0)
+    return lab.ahead(
+        small.rename("half the share in the smallest") / 2, large.rename("largest"), least=0
+    )
 
 
 @states("figure-5b", controls=NOTHING | ALL_STORED)
 def sample_efficiency_worsens(config: Config, data: judging.Data) -> lab.Relation:
-    """Their sample efficiency is worse: of equally many samples one step with all stores less than several with the batch before."""
+    """Their sample efficiency is worse: of equally many samples one step with all stores less than
+    several with the batch before.
+    """
     # Paired by draw; batches are the start of one another.
-    count, factor = data["capacity"]["count"].astype(float), config.batches[-1] // config.batches[-2]
-    several, one = count.isel(batch=-2, drop=True).sel(t=factor, drop=True), count.isel(batch=-1, t=0, drop=True)
+    count, factor = (
+        data["capacity"]["count"].astype(float),
+        config.batches[-1] // config.batches[-2],
+    )
+    several, one = (
+        count.isel(batch=-2, drop=True).sel(t=factor, drop=True),
+        count.isel(batch=-1, t=0, drop=True),
+    )
     return lab.ahead(several.rename("several steps"), one.rename("one step"), least=0)
 
 
-@states("section-3-tightness", controls={"items below B^(1/α)/16": lab.replacing("rare", "frequent", of="capacity")})
+@states(
+    "section-3-tightness",
+    controls={"items below B^(1/α)/16": lab.replacing("rare", "frequent", of="capacity")},
+)
 def rare_items_are_sporadic(config: Config, data: judging.Data) -> lab.Relation:
-    """Of the items beyond 16 B^(1/α) fewer than a fiftieth are recovered by a step on a batch of B."""
-    # At every B with at least as many items again; a fiftieth is several times the probability to be in the batch.
+    """Of the items beyond 16 B^(1/α) fewer than a fiftieth are recovered by a step on a batch
+    of B.
+    """
+    # At every B with at least as many items again; a fiftieth is several times the probability to
+    # be in the batch.
     rare = data["capacity"]["rare"].isel(t=0, drop=True).sel(batch=_with_items_beyond(config))
     return lab.below(rare.rename("share recovered"), 0.02, "0.02 of them")
 
 
 @states("appendix-b-1-batch", controls=OFF | judging.sizes_exchanged("hessian", "draws"))
 def batch_of_the_hessian(config: Config, data: judging.Data) -> lab.Relation:
-    """The batch from which on the Hessian at W = 0 has the population's smallest eigenvalue, to a factor of 4, grows as d^α, to 1/4."""
-    # With fewer draws the Hessian is singular; 1/4 is half of what is between d^α and Muon's critical batch d^(α+1/2).
+    """The batch from which on the Hessian at W = 0 has the population's smallest eigenvalue, to a
+    factor of 4, grows as d^α, to 1/4.
+    """
+    # With fewer draws the Hessian is singular; 1/4 is half of what is between d^α and Muon's
+    # critical batch d^(α+1/2).
     return lab.near(judging.straight(data["hessian"]["draws"]), config.alpha, 0.25, "1/4")
 
 
 def figure(config: Config, data: judging.Data) -> Figure:
-    """Figure 5b: items stored against samples seen, one curve per batch size, with the number of distinct items."""
+    """Figure 5b: items stored against samples seen, one curve per batch size, with the number of
+    distinct items.
+    """
     drawn = Figure(figsize=(6.5, 4.2), layout="constrained")
     axes = drawn.subplots()
     draw_curves(axes, data["capacity"]["count"], "t", "batch", "B = {}".format, per_curve=True)
     samples = np.geomspace(config.batches[0], config.batches[-1] * config.steps, 60)
-    axes.plot(samples, [distinct_items(config.n, config.alpha, m) for m in samples], "k--", label="distinct items")
+    axes.plot(
+        samples,
+        [distinct_items(config.n, config.alpha, m) for m in samples],
+        "k--",
+        label="distinct items",
+    )
     axes.set(xscale="log", yscale="log", xlabel="samples B t", ylabel=f"items stored of {config.n}")
-    axes.set_title(f"Muon on fresh minibatches, d = {config.d} (± 2 standard errors)", fontsize="medium")
+    axes.set_title(
+        f"Muon on fresh minibatches, d = {config.d} (± 2 standard errors)", fontsize="medium"
+    )
     axes.legend(fontsize="small")
     return drawn
 
@@ -174,14 +252,31 @@ EXPERIMENT = lab.Experiment(
     "memory-minibatch-steps",
     judging.LEDGER,
     title="Capacity after several steps of Muon on fresh minibatches",
-    summary="Muon stores nearly all of few items seen; batches that show more than a step can store are wasted in part.",
+    summary=(
+        "Muon stores nearly all of few items seen; batches that show more than a step can store are"
+        " wasted in part."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "quick": {"seed": 1},
-        "smoke": {"n": 1000, "d": 32, "batches": (4, 256, 1024), "steps": 4, "dims": (16, 24, 32), "hessian_seeds": 20},
-        "paper": {"seed": 3, "n": 40_000, "d": 128, "batches": (8, 128, 2048, 8192, 32_768), "steps": 20, "seeds": 48},
+        "smoke": {
+            "n": 1000,
+            "d": 32,
+            "batches": (4, 256, 1024),
+            "steps": 4,
+            "dims": (16, 24, 32),
+            "hessian_seeds": 20,
+        },
+        "paper": {
+            "seed": 3,
+            "n": 40_000,
+            "d": 128,
+            "batches": (8, 128, 2048, 8192, 32_768),
+            "steps": 20,
+            "seeds": 48,
+        },
     },
     figure=figure,
 )

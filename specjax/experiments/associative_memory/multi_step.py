@@ -1,7 +1,9 @@
-"""Figures 4 and 5a and Conjecture H.2: several steps of Muon, of gradient descent and of Newton's method on the true population loss.
+"""Figures 4 and 5a and Conjecture H.2: several steps of Muon, of gradient descent and of Newton's
+method on the true population loss.
 
-Theorems 4.1 and 4.2 are about the gradient of eq. 5, and judged in memory-thresholded; here it is how near eq. 5 is to the true gradient,
-and what the figures say of the true one. Their N of 250,000 and 100,000 is far larger.
+Theorems 4.1 and 4.2 are about the gradient of eq. 5, and judged in memory-thresholded; here it is
+how near eq. 5 is to the true gradient, and what the figures say of the true one. Their N of 250,000
+and 100,000 is far larger.
 """
 
 from functools import partial
@@ -25,24 +27,35 @@ from specjax.theory.closed_forms import in_float64
 
 STEPS = 4
 RUNS = ("muon", "short", "gd")
-"""Muon with the learning rate 2√d of Figure 4, with √d, and gradient descent with growing rates, as in Figure 5a."""
-UNSTABLE_ALPHAS = (1.25, 3.0)  # A small and a large α, for what is unstable in particular for large α.
+"""Muon with the learning rate 2√d of Figure 4, with √d, and gradient descent with growing rates, as
+in Figure 5a.
+"""
+UNSTABLE_ALPHAS = (
+    1.25,
+    3.0,
+)  # A small and a large α, for what is unstable in particular for large α.
 
 
 class Config(sweeps.Config):
-    """Items, dimensions, α and numbers of steps, of three runs: few steps, many steps, and Newton's method."""
+    """Items, dimensions, α and numbers of steps, of three runs: few steps, many steps, and Newton's
+    method.
+    """
 
     n: int = lab.integer(1000, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(24, 64, least=4, points=2, help="dimensions d")
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
-    others: tuple[float, ...] = lab.numbers(1.25, 2.0, above=1, help="those of further runs of Muon, as in figure 4")
+    others: tuple[float, ...] = lab.numbers(
+        1.25, 2.0, above=1, help="those of further runs of Muon, as in figure 4"
+    )
     seeds: int = lab.seeds(32, least=10, help="draws of the embeddings")
     many_n: int = lab.integer(500, least=2, help="items N of many steps")
     many_dims: tuple[int, ...] = lab.sizes(16, 48, least=4, points=2, help="dimensions d of these")
     many_steps: int = lab.integer(20, least=10, most=lab.MOST_COUNT, help="their number")
     many_seeds: int = lab.seeds(80, least=10, help="their draws, and those of diverging runs")
     newton_n: int = lab.integer(300, least=2, help="items N of Newton's method")
-    newton_dims: tuple[int, ...] = lab.sizes(12, 24, least=4, points=2, help="dimensions d of these")
+    newton_dims: tuple[int, ...] = lab.sizes(
+        12, 24, least=4, points=2, help="dimensions d of these"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,19 +72,29 @@ def growing(d: AnySize, alpha: float, steps: int) -> Array:
     """η_t ∝ d_{t+1}^α of Theorem 4.2, from 0.01 √d on, as in Figure 5a."""
     exponents = np.asarray(capacity.multi_step_exponents("gd", alpha, steps)[1:])
     size = jnp.asarray(active(d), jnp.float32)
-    return 0.01 * jnp.sqrt(size) * size ** jnp.asarray(alpha * (exponents - exponents[0]), jnp.float32)
+    return (
+        0.01 * jnp.sqrt(size) * size ** jnp.asarray(alpha * (exponents - exponents[0]), jnp.float32)
+    )
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def swept(measure: Any, of: str, dims: tuple[int, ...], seeds: int, **axes: Any) -> xr.Dataset:
-        return sweeps.run(partial(measure, config), dims, seeds, sizes.stream(key, f"items of {of}"), **axes)
+        return sweeps.run(
+            partial(measure, config), dims, seeds, sizes.stream(key, f"items of {of}"), **axes
+        )
 
     t, many_t = range(1, STEPS + 1), range(1, config.many_steps + 1)
     of_few = swept(few, "a few steps", config.dims, config.seeds)
     of_few = sweep.labelled(of_few, "after", outputs=("error",), after=range(STEPS))
     of_many = {"t": many_t, "optimizer": ("muon", "gd")}
     of_newton = {"t": t, "optimizer": ("newton", "muon")}
-    diverging = swept(unstable, "runs that diverge", config.newton_dims[-1:], config.many_seeds, alpha=UNSTABLE_ALPHAS)
+    diverging = swept(
+        unstable,
+        "runs that diverge",
+        config.newton_dims[-1:],
+        config.many_seeds,
+        alpha=UNSTABLE_ALPHAS,
+    )
     return {
         "few": sweep.labelled(of_few, "t", "run", t=t, run=[*RUNS, *map(further, config.others)]),
         "many": swept(many, "many steps of both", config.many_dims, config.many_seeds, **of_many),
@@ -81,7 +104,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 
 def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    """Counts after few steps; how far the gradient before each of Muon is from eq. 5; and signals of rare items."""
+    """Counts after few steps; how far the gradient before each of Muon is from eq. 5; and signals
+    of rare items.
+    """
     u, v, q = sweeps.draw(key, config.n, d, config.alpha)
     size = jnp.asarray(active(d), u.dtype)
     root = jnp.sqrt(size)
@@ -105,7 +130,9 @@ def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 
     ws = jax.lax.map(of_run, (qs, jnp.arange(len(qs)) == RUNS.index("gd"), rates))
     item = jnp.arange(1, config.n + 1, dtype=u.dtype)
-    rare = item > size ** capacity.one_step_exponent("muon", config.alpha)  # i* without its logarithms
+    rare = item > size ** capacity.one_step_exponent(
+        "muon", config.alpha
+    )  # i* without its logarithms
     signal = jnp.sum(u * (v @ ws[0, 0].T), axis=1) / rates[0, 0] * root
     found = {"rare": jnp.mean(signal, where=rare), "frequent": jnp.mean(signal, where=item <= 4)}
     found["error"] = jax.lax.map(error, jnp.concatenate([0 * ws[0, :1], ws[0, :-1]]))
@@ -126,17 +153,26 @@ def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 
 
 def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    """Log of the last loss over that at the start, with growing rates and with constant ones, at both α."""
+    """Log of the last loss over that at the start, with growing rates and with constant ones, at
+    both α.
+    """
     u, v, _ = sweeps.draw(key, config.newton_n, d, config.alpha)  # once, outside the loop over α
 
     def last(alpha: Array, rates: Array) -> Array:
         q = memory.power_law(config.newton_n, alpha)
-        w = descent.path(memory.init(u), rates, lambda w: memory.loss_and_gradient(w, u, v, q).gradient)[-1]
+        w = descent.path(
+            memory.init(u), rates, lambda w: memory.loss_and_gradient(w, u, v, q).gradient
+        )[-1]
         return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
 
-    rates = jnp.stack([growing(d, alpha, 12) for alpha in UNSTABLE_ALPHAS])  # the last few are near the largest
+    rates = jnp.stack(
+        [growing(d, alpha, 12) for alpha in UNSTABLE_ALPHAS]
+    )  # the last few are near the largest
     kinds = {"growing": rates, "constant": 0 * rates + rates[:, :1]}
-    return {kind: jax.lax.map(lambda at: last(*at), (jnp.asarray(UNSTABLE_ALPHAS), of)) for kind, of in kinds.items()}
+    return {
+        kind: jax.lax.map(lambda at: last(*at), (jnp.asarray(UNSTABLE_ALPHAS), of))
+        for kind, of in kinds.items()
+    }
 
 
 def newton(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
@@ -148,15 +184,21 @@ def newton(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 @in_float64
 @jax.jit
 def newton_and_muon(u: Array, v: Array, q: Array, length: Array) -> Array:
-    """W after each of four steps of both on the same items, (4, 2, d, d), with learning rates that give both first steps one length."""
+    """W after each of four steps of both on the same items, (4, 2, d, d), with learning rates that
+    give both first steps one length.
+    """
     u, v, q, length = (x.astype(jnp.float64) for x in (u, v, q, length))
 
     def directions(ws: Array) -> Array:
         newton = -memory.newton_direction(ws[0], u, v, q, 1e-8)  # the ridge of Figure 6
-        return jnp.stack([newton, spectral.polar(memory.loss_and_gradient(ws[1], u, v, q).gradient)])
+        return jnp.stack(
+            [newton, spectral.polar(memory.loss_and_gradient(ws[1], u, v, q).gradient)]
+        )
 
     rates = length / jnp.linalg.norm(directions(memory.init(u, 2)), axis=(1, 2))
-    return descent.path(memory.init(u, 2), jnp.stack([rates] * STEPS), directions).astype(jnp.float32)
+    return descent.path(memory.init(u, 2), jnp.stack([rates] * STEPS), directions).astype(
+        jnp.float32
+    )
 
 
 def counts(data: judging.Data, run: str = "muon") -> xr.DataArray:
@@ -166,18 +208,28 @@ def counts(data: judging.Data, run: str = "muon") -> xr.DataArray:
 def by_alpha(config: Config, data: judging.Data) -> xr.DataArray:
     """Counts of Muon with η = 2√d at every α."""
     count = data["few"]["count"].sel(run=["muon", *map(further, config.others)]).astype(float)
-    return count.rename(run="alpha").assign_coords(alpha=[config.alpha, *config.others]).sortby("alpha")
+    return (
+        count.rename(run="alpha")
+        .assign_coords(alpha=[config.alpha, *config.others])
+        .sortby("alpha")
+    )
 
 
 def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Relation:
-    """From the first to the last step; the bend of both by finite d and N, much the same (memory-one-step), drops out."""
+    """From the first to the last step; the bend of both by finite d and N, much the same
+    (memory-one-step), drops out.
+    """
     slope = judging.pseudo_slopes(count)
-    difference = (slope.isel(t=-1, drop=True) - slope.isel(t=0, drop=True)).rename("gain of the exponent")
+    difference = (slope.isel(t=-1, drop=True) - slope.isel(t=0, drop=True)).rename(
+        "gain of the exponent"
+    )
     return lab.near(difference, gain, gain / 2, "half of the gain")
 
 
 def gaining(of: str) -> dict[str, judging.Control]:
-    larger = judging.changed(lambda count: count * (count.d / count.d[0]) ** (0.5 * (count.t > 1)), of)
+    larger = judging.changed(
+        lambda count: count * (count.d / count.d[0]) ** (0.5 * (count.t > 1)), of
+    )
     return {"one step": judging.changed(at_first, of), "a gain that is larger by 1/2": larger}
 
 
@@ -189,66 +241,110 @@ GROWING = {"counts that grow": judging.changed(lambda count: at_first(count) * c
 of_descent = partial(judging.only_at, "optimizer", "gd", of="many")
 AT_FIRST = {"its first step": of_descent(at_first), "W = 0 for it": of_descent(lambda _: 0)}
 SHORT = {
-    "gradient descent in Muon's place": judging.changed(lambda c: lab.at_labels(c, "run", {"short": "gd"}), "few"),
+    "gradient descent in Muon's place": judging.changed(
+        lambda c: lab.at_labels(c, "run", {"short": "gd"}), "few"
+    ),
     "W = 0": judging.only_at("run", "short", lambda _: 0, "few"),
 }
-BEFORE = {"before the first step": judging.changed(lambda error: lab.at_places(error, "after", 0), "few", "error")}
-SECOND_CONTROL = "The control is not the first that was tried; the threshold is. Judged on a fresh seed."
-BY_NUMBER = "It asked for d²/ln N items, of which there are a few hundredths; the figure is about the order. Judged on fresh draws."
-BY_CHANGES = "It was about a change of the first step, whose growth falls where the loss diverges; on fresh draws."
+BEFORE = {
+    "before the first step": judging.changed(
+        lambda error: lab.at_places(error, "after", 0), "few", "error"
+    )
+}
+SECOND_CONTROL = (
+    "The control is not the first that was tried; the threshold is. Judged on a fresh seed."
+)
+BY_NUMBER = (
+    "It asked for d²/ln N items, of which there are a few hundredths; the figure is about the"
+    " order. Judged on fresh draws."
+)
+BY_CHANGES = (
+    "It was about a change of the first step, whose growth falls where the loss diverges; on fresh"
+    " draws."
+)
 HALF = judging.only_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
 STABLE = {
     "constant rates": lab.replacing("growing", "constant", of="unstable"),
-    "the two α exchanged": judging.changed(partial(lab.reverse, dim="alpha"), "unstable", "growing"),
+    "the two α exchanged": judging.changed(
+        partial(lab.reverse, dim="alpha"), "unstable", "growing"
+    ),
 }
 
 
 @states("figure-4a-4b-4c", controls=NOTHING | ONE_STEP)
 def steps_gain(config: Config, data: judging.Data) -> lab.Relation:
-    """With η = 2√d the capacity of Muon after T = 2, 3 and 4 steps is larger than after one, at the largest d."""
+    """With η = 2√d the capacity of Muon after T = 2, 3 and 4 steps is larger than after one, at the
+    largest d.
+    """
     count = counts(data).isel(d=-1, drop=True)
     later = slice(1, None)
-    return lab.ahead(count.isel(t=later).rename("later"), at_first(count).isel(t=later).rename("first step"), least=0)
+    return lab.ahead(
+        count.isel(t=later).rename("later"),
+        at_first(count).isel(t=later).rename("first step"),
+        least=0,
+    )
 
 
 @states("figure-4a-4b-4c", holds=None, along="d", controls=NOTHING | GROWING)
 def every_step_gains(config: Config, data: judging.Data) -> lab.Relation:
-    """With η = 2√d every one of the steps 2, 3 and 4 of Muon recovers more items than the one before, at every d."""
+    """With η = 2√d every one of the steps 2, 3 and 4 of Muon recovers more items than the one
+    before, at every d.
+    """
     return lab.above(counts(data).diff("t").rename("gain of a step"), 0.0, "no gain")
 
 
 @states(("figure-4e", "conjecture-h-2"), holds=None, controls=gaining("few"))
 def exponents_gain(config: Config, data: judging.Data) -> lab.Relation:
-    """At every α the exponent of straight lines gains from one step of Muon to four what Theorem 4.1 says, to half of it."""
+    """At every α the exponent of straight lines gains from one step of Muon to four what Theorem
+    4.1 says, to half of it.
+    """
     count = by_alpha(config, data)
-    theorem = (capacity.multi_step_exponents("muon", alpha, STEPS) for alpha in count.alpha.values.tolist())
+    theorem = (
+        capacity.multi_step_exponents("muon", alpha, STEPS) for alpha in count.alpha.values.tolist()
+    )
     gains = [last - first for _, first, *_, last in theorem]
     return gain_of_exponent(count, xr.DataArray(gains, {"alpha": count.alpha}, "alpha"))
 
 
 @states("eq-5", holds=False, controls=BEFORE, post_hoc=SECOND_CONTROL)
 def gradient_is_thresholded(config: Config, data: judging.Data) -> lab.Relation:
-    """At the largest d, after one to three steps of Muon, the gradient of items not recovered is within half its length of the true one."""
-    error = data["few"]["error"].isel(d=-1, after=slice(1, None), drop=True)  # of the items themselves, not of a prefix
+    """At the largest d, after one to three steps of Muon, the gradient of items not recovered is
+    within half its length of the true one.
+    """
+    error = data["few"]["error"].isel(
+        d=-1, after=slice(1, None), drop=True
+    )  # of the items themselves, not of a prefix
     return lab.below(error, 0.5, "half")
 
 
-@states("section-3-tightness", controls={"the first four items": lab.replacing("rare", "frequent", of="few")})
+@states(
+    "section-3-tightness",
+    controls={"the first four items": lab.replacing("rare", "frequent", of="few")},
+)
 def rare_signals_are_as_interactions(config: Config, data: judging.Data) -> lab.Relation:
-    """After one step of Muon the mean signal of the items beyond d^(1+1/(2α)) is below the standard deviation of their interactions."""
-    # W/η is orthogonal, so that interactions have the standard deviation 1/√d; the largest of N is √(2 ln N) times as large.
+    """After one step of Muon the mean signal of the items beyond d^(1+1/(2α)) is below the standard
+    deviation of their interactions.
+    """
+    # W/η is orthogonal, so that interactions have the standard deviation 1/√d; the largest of N is
+    # √(2 ln N) times as large.
     return lab.below(data["few"]["rare"].rename("signal times √d"), 1.0, "one standard deviation")
 
 
 @states("figure-4d", holds=None, controls=gaining("many"), post_hoc=BY_NUMBER)
 def order_of_many_steps(config: Config, data: judging.Data) -> lab.Relation:
-    """After many steps of Muon the exponent of straight lines is 1 - 1/(2α), to half of it, above that of one, as d² to d^(1+1/(2α))."""
-    return gain_of_exponent(data["many"]["count"].sel(optimizer="muon", drop=True), 1 - 1 / (2 * config.alpha))
+    """After many steps of Muon the exponent of straight lines is 1 - 1/(2α), to half of it, above
+    that of one, as d² to d^(1+1/(2α)).
+    """
+    return gain_of_exponent(
+        data["many"]["count"].sel(optimizer="muon", drop=True), 1 - 1 / (2 * config.alpha)
+    )
 
 
 @states("figure-5a", controls=AT_FIRST)
 def descent_catches_up(config: Config, data: judging.Data) -> lab.Relation:
-    """After many steps gradient descent with growing rates has stored more than half as many items as Muon, at every d."""
+    """After many steps gradient descent with growing rates has stored more than half as many items
+    as Muon, at every d.
+    """
     count = data["many"]["count"].isel(t=-1, drop=True)
     muon, gd = (count.sel(optimizer=name, drop=True) for name in ("muon", "gd"))
     return lab.ahead(gd.rename("gradient descent"), (muon / 2).rename("half of Muon"), least=0)
@@ -256,14 +352,18 @@ def descent_catches_up(config: Config, data: judging.Data) -> lab.Relation:
 
 @states(("figure-5a", "section-4-early"), controls=SHORT)
 def muon_is_ahead_early(config: Config, data: judging.Data) -> lab.Relation:
-    """At the largest d Muon with η = √d has over four times the items of gradient descent with growing rates, after each of three steps."""
+    """At the largest d Muon with η = √d has over four times the items of gradient descent with
+    growing rates, after each of three steps.
+    """
     muon, gd = (counts(data, run).isel(d=-1, t=slice(0, 3), drop=True) for run in ("short", "gd"))
     return lab.ahead(muon.rename("Muon"), (4.0 * gd).rename("4 GD"), least=0)
 
 
 @states("appendix-d-1-instability", controls=STABLE, post_hoc=BY_CHANGES)
 def growing_rates_are_unstable(config: Config, data: judging.Data) -> lab.Relation:
-    """With growing rates the loss after twelve steps is larger than at the start at α = 3, and smaller at α = 1.25."""
+    """With growing rates the loss after twelve steps is larger than at the start at α = 3, and
+    smaller at α = 1.25.
+    """
     growing = data["unstable"]["growing"]
     sign = xr.where(growing.alpha == UNSTABLE_ALPHAS[0], -1.0, 1.0)
     return lab.above((sign * growing).rename("±log of the loss over ln N"), 0.0, "no change")
@@ -271,18 +371,24 @@ def growing_rates_are_unstable(config: Config, data: judging.Data) -> lab.Relati
 
 @states("conjecture-h-2", holds=None, controls={"half of Muon's first step": HALF})
 def muon_matches_newton(config: Config, data: judging.Data) -> lab.Relation:
-    """After each of four steps, at every d, Muon and Newton's method recover numbers of items within a factor of 2 of each other."""
+    """After each of four steps, at every d, Muon and Newton's method recover numbers of items
+    within a factor of 2 of each other.
+    """
     logs = fits.jackknife(data["newton"]["count"], judging.log)
     muon, newton = (logs.sel(optimizer=name, drop=True) for name in ("muon", "newton"))
     return judging.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 
 
 def figure(config: Config, data: judging.Data) -> Figure:
-    """Figures 4a to 4c, counts over d after T steps at every α, with the theorem's slopes; 4d; 4e, the exponents; and 5a."""
+    """Figures 4a to 4c, counts over d after T steps at every α, with the theorem's slopes; 4d; 4e,
+    the exponents; and 5a.
+    """
     drawn = Figure(figsize=(12, 7), layout="constrained")
     *of_steps, of_many, of_exponents, of_both = np.ravel(drawn.subplots(2, 3))
     few, many = by_alpha(config, data), data["many"]["count"].astype(float)
-    theorem = [capacity.multi_step_exponents("muon", alpha, STEPS) for alpha in few.alpha.values.tolist()]
+    theorem = [
+        capacity.multi_step_exponents("muon", alpha, STEPS) for alpha in few.alpha.values.tolist()
+    ]
     for steps, axes in enumerate(of_steps, 2):
         draw_curves(axes, few.sel(t=steps), "d", "alpha", "α = {:g}".format)
         draw_slopes(axes, few.sel(t=steps), "d", "alpha", [after[steps] for after in theorem])
@@ -296,9 +402,19 @@ def figure(config: Config, data: judging.Data) -> Figure:
     draw_curves(of_exponents, judging.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
     for after, color in zip(theorem, COLORS, strict=False):
         of_exponents.plot(few.t, after[1:], "--", color=color)
-    of_exponents.set(title="4e: exponents, theory dashed", xlabel="steps T", ylabel="slope in d", xticks=few.t.values)
+    of_exponents.set(
+        title="4e: exponents, theory dashed",
+        xlabel="steps T",
+        ylabel="slope in d",
+        xticks=few.t.values,
+    )
     draw_curves(of_both, many.isel(d=-1), "t", "optimizer", judging.NAMES.__getitem__)
-    of_both.set(title=f"5a: d = {config.many_dims[-1]}", xlabel="steps T", ylabel="items recovered", yscale="log")
+    of_both.set(
+        title=f"5a: d = {config.many_dims[-1]}",
+        xlabel="steps T",
+        ylabel="items recovered",
+        yscale="log",
+    )
     for axes in (of_steps[0], of_many, of_exponents, of_both):
         axes.legend(fontsize="small")
     return drawn
@@ -307,16 +423,35 @@ def figure(config: Config, data: judging.Data) -> Figure:
 EXPERIMENT = lab.Experiment(
     "memory-multi-step",
     judging.LEDGER,
-    title="Capacity after several steps of Muon, gradient descent and Newton's method on the true loss",
-    summary="Muon gains for a few steps and stops; gradient descent with growing rates passes it; eq. 5 is far from the gradient.",
+    title=(
+        "Capacity after several steps of Muon, gradient descent and Newton's method on the true"
+        " loss"
+    ),
+    summary=(
+        "Muon gains for a few steps and stops; gradient descent with growing rates passes it; eq. 5"
+        " is far from the gradient."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "quick": {"seed": 1},
-        "smoke": {"n": 400, "dims": (16, 32), "seeds": 10, "many_n": 200, "many_dims": (8, 16), "many_seeds": 10}
+        "smoke": {
+            "n": 400,
+            "dims": (16, 32),
+            "seeds": 10,
+            "many_n": 200,
+            "many_dims": (8, 16),
+            "many_seeds": 10,
+        }
         | {"newton_n": 100, "newton_dims": (8, 12)},
-        "paper": {"seed": 3, "n": 8000, "dims": (12, 24, 48, 128), "newton_n": 600, "newton_dims": (12, 16, 24, 32)}
+        "paper": {
+            "seed": 3,
+            "n": 8000,
+            "dims": (12, 24, 48, 128),
+            "newton_n": 600,
+            "newton_dims": (12, 16, 24, 32),
+        }
         | {"many_n": 2000, "many_dims": (16, 32, 64), "many_steps": 100, "many_seeds": 120},
     },
     figure=figure,

@@ -1,7 +1,9 @@
-"""Figures 1a and 2: how many items one population step of gradient descent, Muon and Newton's method recovers.
+"""Figures 1a and 2: how many items one population step of gradient descent, Muon and Newton's
+method recovers.
 
-The theorems are powers of d as d and N grow without end. Nothing is divided by a power that is under test: counts, and their exponents, are
-those of a formula without a fitted number (`specjax.theory.finite_capacity`), and far out its local exponents are those of the theorems.
+The theorems are powers of d as d and N grow without end. Nothing is divided by a power that is
+under test: counts, and their exponents, are those of a formula without a fitted number
+(`specjax.theory.finite_capacity`), and far out its local exponents are those of the theorems.
 """
 
 import numpy as np
@@ -20,27 +22,41 @@ OPTIMIZERS = capacity.OPTIMIZERS
 SPECTRAL = ["muon", "newton"]
 SLOPE = 0.05  # How far an exponent may be off: the whole interval is to lie within.
 FAR = {"gd": (2.0**36, 2.0**40), "muon": (2.0**18, 2.0**20), "newton": (2.0**18, 2.0**20)}
-"""Where the formula's local exponents are taken: gradient descent has terms √(log N)/√d, Muon and Newton logarithms."""
-GROUP = 25  # Draws of gradient descent in one mean: single counts of a few items have no useful logarithm.
+"""Where the formula's local exponents are taken: gradient descent has terms √(log N)/√d, Muon and
+Newton logarithms.
+"""
+# Draws of gradient descent in one mean: single counts of a few items have no useful logarithm.
+GROUP = 25
 
 
 class Config(sweeps.Config):
     """Items, dimensions and exponents; what is judged uses the dimensions from `fit_from` on."""
 
     n: int = lab.integer(10_000, least=2, help="items N")
-    dims: tuple[int, ...] = lab.sizes(16, 32, 64, 96, 128, 192, least=4, points=2, help="dimensions d")
+    dims: tuple[int, ...] = lab.sizes(
+        16, 32, 64, 96, 128, 192, least=4, points=2, help="dimensions d"
+    )
     fit_from: int = lab.integer(64, help="smallest d that is judged")
-    alphas: tuple[float, ...] = lab.numbers(1.25, 1.5, 3.0, above=1, help="exponents of the frequencies")
+    alphas: tuple[float, ...] = lab.numbers(
+        1.25, 1.5, 3.0, above=1, help="exponents of the frequencies"
+    )
     seeds: int = lab.seeds(30, least=10, help="draws of the embeddings")
     descent_n: int = lab.integer(150, least=2, help="items N of the many draws of gradient descent")
-    descent_dims: tuple[int, ...] = lab.sizes(48, 96, least=4, points=2, help="dimensions d of these")
+    descent_dims: tuple[int, ...] = lab.sizes(
+        48, 96, least=4, points=2, help="dimensions d of these"
+    )
     descent_seeds: int = lab.seeds(10_000, least=2 * GROUP, help="their number")
-    far_seeds: int = lab.seeds(2, help="dimensions far out at which the formula's exponent is taken")
+    far_seeds: int = lab.seeds(
+        2, help="dimensions far out at which the formula's exponent is taken"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(fitted := [d for d in self.dims if d >= self.fit_from]) < 2:
-            raise ValueError(f"dims from fit_from={self.fit_from} on need to be 2 or more, for a slope, got {fitted}.")
+            raise ValueError(
+                f"dims from fit_from={self.fit_from} on need to be 2 or more, for a slope, got"
+                f" {fitted}."
+            )
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
@@ -52,18 +68,29 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         u, v, q = sweeps.draw(key, config.descent_n, d, alpha)
         return {"count": memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, q))}
 
-    of_items, of_descent, of_far = (sizes.stream(key, name) for name in ("items", "items of gradient descent", "far"))
-    of_seed, of_many = sweeps.at_alphas(steps, config.alphas), sweeps.at_alphas(descent, config.alphas, anew=True)
-    many = sweeps.run(of_many, config.descent_dims, config.descent_seeds, of_descent, alpha=config.alphas)
+    of_items, of_descent, of_far = (
+        sizes.stream(key, name) for name in ("items", "items of gradient descent", "far")
+    )
+    of_seed, of_many = (
+        sweeps.at_alphas(steps, config.alphas),
+        sweeps.at_alphas(descent, config.alphas, anew=True),
+    )
+    many = sweeps.run(
+        of_many, config.descent_dims, config.descent_seeds, of_descent, alpha=config.alphas
+    )
     count, theorem = finite_capacity.expected_count, capacity.one_step_exponent
     return {
-        "capacity": sweeps.run(of_seed, config.dims, config.seeds, of_items, alpha=config.alphas, optimizer=OPTIMIZERS),
+        "capacity": sweeps.run(
+            of_seed, config.dims, config.seeds, of_items, alpha=config.alphas, optimizer=OPTIMIZERS
+        ),
         "descent": many.assign_coords(optimizer="gd"),
         "far": judging.far_out(FAR, config.alphas, config.far_seeds, of_far, count, theorem),
     }
 
 
-def judged(config: Config, data: judging.Data, optimizer: str | list[str] = SPECTRAL) -> xr.DataArray:
+def judged(
+    config: Config, data: judging.Data, optimizer: str | list[str] = SPECTRAL
+) -> xr.DataArray:
     of_dims = data["capacity"]["count"].sel(d=slice(config.fit_from, None))
     return of_dims.sel(optimizer=optimizer, drop=True).astype(float)
 
@@ -83,65 +110,101 @@ def exact_power(of: str) -> dict[str, judging.Control]:
 
 states = lab.Statements()
 EXCHANGED = judging.in_place({"muon": "gd", "newton": "gd", "gd": "muon"}, "capacity")
-DESCENT_FOR_MUON = {"gradient descent's data in Muon's place": judging.in_place({"muon": "gd"}, "capacity")}
+DESCENT_FOR_MUON = {
+    "gradient descent's data in Muon's place": judging.in_place({"muon": "gd"}, "capacity")
+}
 NOTHING, SIZES_EXCHANGED = judging.nothing("capacity"), judging.sizes_exchanged("capacity")
-CONTROLS = NOTHING | SIZES_EXCHANGED | {"gradient descent's data in Muon's and Newton's place": EXCHANGED}
+CONTROLS = (
+    NOTHING | SIZES_EXCHANGED | {"gradient descent's data in Muon's and Newton's place": EXCHANGED}
+)
 OFF = judging.exponents_off(0.05, "capacity")
 OTHER_THEOREMS = {
     "d": judging.theorem(lambda e: 1 + 0 * e),
     "d^(1/α)": judging.theorem(lambda e: 1 / e.alpha + 0 * e),
     "d^(1/(2α)) for all": judging.theorem(lambda e: 1 / (2 * e.alpha) + 0 * e),
 }
-NOISY = "It asked for 0.025{}, more than half of which is noise in these draws; judged on a fresh seed."
+NOISY = (
+    "It asked for 0.025{}, more than half of which is noise in these draws; judged on a fresh seed."
+)
 DESCENT_CONTROLS = judging.nothing("descent") | judging.sizes_exchanged("descent")
 
 
 @states(("theorem-3-1", "theorem-b-1"), controls=CONTROLS)
 def counts_by_formula(config: Config, data: judging.Data) -> lab.Relation:
-    """The mean counts of Muon and of Newton are those of the finite-size formula, to 5 % in the mean over d, at every α."""
-    count = judged(config, data)  # the formula is of leading order in 1/d: 5 % is 3/d at the smallest d judged
+    """The mean counts of Muon and of Newton are those of the finite-size formula, to 5 % in the
+    mean over d, at every α.
+    """
+    count = judged(
+        config, data
+    )  # the formula is of leading order in 1/d: 5 % is 3/d at the smallest d judged
     return judging.counts_by_formula(count, judging.formula(count, config.n), "d", 0.05)
 
 
-@states(("theorem-3-1", "theorem-b-1"), controls=CONTROLS | OFF, post_hoc=NOISY.format(" at every α"))
+@states(
+    ("theorem-3-1", "theorem-b-1"), controls=CONTROLS | OFF, post_hoc=NOISY.format(" at every α")
+)
 def exponents_by_formula(config: Config, data: judging.Data) -> lab.Relation:
-    """The counts of Muon and of Newton grow with d by the formula's exponents, to 0.05 in the mean over α."""
+    """The counts of Muon and of Newton grow with d by the formula's exponents, to 0.05 in the mean
+    over α.
+    """
     count = judged(config, data)
-    return judging.exponents_by_formula(judging.straight(count), judging.formula(count, config.n), SLOPE, ["alpha"])
+    return judging.exponents_by_formula(
+        judging.straight(count), judging.formula(count, config.n), SLOPE, ["alpha"]
+    )
 
 
 @states("theorem-3-3", controls=judging.nothing("descent") | judging.times("descent", 0.98, 1.02))
 def descent_by_formula(config: Config, data: judging.Data) -> lab.Relation:
-    """The mean counts of gradient descent are those of the finite-size formula, to 1 % in the mean over α and d."""
+    """The mean counts of gradient descent are those of the finite-size formula, to 1 % in the mean
+    over α and d.
+    """
     count = data["descent"]["count"].astype(float)
-    return judging.counts_by_formula(count, judging.formula(count, config.descent_n), ["d", "alpha"], 0.01)
+    return judging.counts_by_formula(
+        count, judging.formula(count, config.descent_n), ["d", "alpha"], 0.01
+    )
 
 
-@states("theorem-3-3", controls=DESCENT_CONTROLS | judging.exponents_off(0.05, "descent"), post_hoc=NOISY.format(""))
+@states(
+    "theorem-3-3",
+    controls=DESCENT_CONTROLS | judging.exponents_off(0.05, "descent"),
+    post_hoc=NOISY.format(""),
+)
 def descent_exponents_by_formula(config: Config, data: judging.Data) -> lab.Relation:
-    """The counts of gradient descent grow with d by the formula's exponents, to 0.05, at every α."""
+    """The counts of gradient descent grow with d by the formula's exponents, to 0.05, at every
+    α.
+    """
     formula = judging.formula(data["descent"]["count"], config.descent_n)
     return judging.exponents_by_formula(judging.straight(of_groups(data)), formula, SLOPE)
 
 
-@states(("theorem-3-1", "theorem-3-3", "theorem-b-1"), controls=judging.FAR_CONTROLS | OTHER_THEOREMS)
+@states(
+    ("theorem-3-1", "theorem-3-3", "theorem-b-1"), controls=judging.FAR_CONTROLS | OTHER_THEOREMS
+)
 def exponents_far_out(config: Config, data: judging.Data) -> lab.Relation:
-    """Far out, where N = d^(2α+2), the formula's local exponents are the theorems', for Muon and Newton less 1/(2α ln d)."""
+    """Far out, where N = d^(2α+2), the formula's local exponents are the theorems', for Muon and
+    Newton less 1/(2α ln d).
+    """
     # What log log N leaves is less than 0.005; 1/(2α ln d) is 0.013 and more.
     return judging.exponents_far_out(data["far"], data["far"].optimizer == "gd", 0.005)
 
 
 @states(("figure-2b", "figure-2-fit"), holds=None, controls=exact_power("capacity") | CONTROLS)
 def straight_lines(config: Config, data: judging.Data) -> lab.Relation:
-    """Straight lines through the counts of Muon, d from `fit_from` on, have the exponent 1 + 1/(2α) to 0.05 in the mean over α."""
+    """Straight lines through the counts of Muon, d from `fit_from` on, have the exponent 1 + 1/(2α)
+    to 0.05 in the mean over α.
+    """
     slope = judging.straight(judged(config, data, "muon"))
     excess = (slope - 1 - 1 / (2 * slope.alpha)).mean("alpha").rename("slope less the theorem's")
     return lab.near(excess, 0.0, SLOPE, f"{SLOPE}, as a figure shows it")
 
 
-@states(("figure-2a", "figure-2-fit"), holds=False, controls=exact_power("descent") | DESCENT_CONTROLS)
+@states(
+    ("figure-2a", "figure-2-fit"), holds=False, controls=exact_power("descent") | DESCENT_CONTROLS
+)
 def straight_lines_of_descent(config: Config, data: judging.Data) -> lab.Relation:
-    """Straight lines through the counts of gradient descent have the exponent 1/(2α) to 0.05, at every α."""
+    """Straight lines through the counts of gradient descent have the exponent 1/(2α) to 0.05, at
+    every α.
+    """
     slope = judging.straight(of_groups(data))
     return lab.near(slope, 1 / (2 * slope.alpha), SLOPE, f"{SLOPE}, as a figure shows it")
 
@@ -149,13 +212,17 @@ def straight_lines_of_descent(config: Config, data: judging.Data) -> lab.Relatio
 @states(("theorem-b-1", "section-3-newton"), controls=DESCENT_FOR_MUON)
 def muon_matches_newton(config: Config, data: judging.Data) -> lab.Relation:
     """Muon recovers between half and twice as many items as Newton, at every α and d."""
-    muon, newton = (judging.log(judged(config, data, name)) for name in SPECTRAL)  # up to logarithms: a factor of 2
+    muon, newton = (
+        judging.log(judged(config, data, name)) for name in SPECTRAL
+    )  # up to logarithms: a factor of 2
     return judging.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 
 
 @states("section-3-muon-above-sgd", controls=NOTHING | {"the two exchanged": EXCHANGED})
 def muon_above_descent(config: Config, data: judging.Data) -> lab.Relation:
-    """At the largest d one step of Muon recovers more than four times as many items as one of gradient descent, at every α."""
+    """At the largest d one step of Muon recovers more than four times as many items as one of
+    gradient descent, at every α.
+    """
     muon, gd = (judged(config, data, name).isel(d=-1, drop=True) for name in ("muon", "gd"))
     return lab.ahead(muon.rename("Muon"), (4 * gd).rename("4 GD"), least=0.0)
 
@@ -163,7 +230,9 @@ def muon_above_descent(config: Config, data: judging.Data) -> lab.Relation:
 @states("section-1-superposition", controls=NOTHING | SIZES_EXCHANGED | DESCENT_FOR_MUON)
 def superposition(config: Config, data: judging.Data) -> lab.Relation:
     """At the largest d and the smallest α one population step of Muon stores more than d items."""
-    count = judged(config, data, "muon").sel(alpha=min(config.alphas), drop=True).isel(d=-1, drop=True)
+    count = (
+        judged(config, data, "muon").sel(alpha=min(config.alphas), drop=True).isel(d=-1, drop=True)
+    )
     return lab.above(count, float(config.dims[-1]), "d, the most that orthogonal embeddings allow")
 
 
@@ -173,8 +242,12 @@ def tables(config: Config, data: judging.Data) -> list[lab.Table]:
     shown = {"count": data["capacity"]["count"], "formula": judging.formula(counts, config.n)}
     of_descent = {"count": descent, "formula": judging.formula(descent, config.descent_n)}
     return [
-        lab.table_by_size(f"Items recovered, N = {config.n}", shown | {"prefix / count": prefixes / counts}, "d"),
-        lab.table_by_size(f"Items that gradient descent recovers, N = {config.descent_n}", of_descent, "d"),
+        lab.table_by_size(
+            f"Items recovered, N = {config.n}", shown | {"prefix / count": prefixes / counts}, "d"
+        ),
+        lab.table_by_size(
+            f"Items that gradient descent recovers, N = {config.descent_n}", of_descent, "d"
+        ),
     ]
 
 
@@ -187,7 +260,9 @@ def figure(config: Config, data: judging.Data) -> Figure:
         slopes = [capacity.one_step_exponent(optimizer, alpha) for alpha in config.alphas]
         draw_slopes(axes, count.sel(optimizer=optimizer), "d", "alpha", slopes)
         for alpha, color in zip(config.alphas, COLORS * 2, strict=False):
-            axes.plot(count.d, formula.sel(alpha=alpha, optimizer=optimizer), color=color, linewidth=1)
+            axes.plot(
+                count.d, formula.sel(alpha=alpha, optimizer=optimizer), color=color, linewidth=1
+            )
     drawn.suptitle(f"N = {config.n}; lines: formula at finite d and N; dashed: the theorem's slope")
     return drawn
 
@@ -196,15 +271,31 @@ EXPERIMENT = lab.Experiment(
     "memory-one-step",
     judging.LEDGER,
     title="Capacity after one step of gradient descent, Muon and Newton",
-    summary="Counts are those of a formula without a fitted number, which has the theorems' exponents far out, as 1/(2α ln d) falls.",
+    summary=(
+        "Counts are those of a formula without a fitted number, which has the theorems' exponents"
+        " far out, as 1/(2α ln d) falls."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "quick": {"seed": 2},
-        "smoke": {"seed": 1, "n": 1000, "dims": (32, 64), "fit_from": 32, "alphas": (1.5, 2.0), "seeds": 10}
+        "smoke": {
+            "seed": 1,
+            "n": 1000,
+            "dims": (32, 64),
+            "fit_from": 32,
+            "alphas": (1.5, 2.0),
+            "seeds": 10,
+        }
         | {"descent_n": 300, "descent_dims": (16, 32), "descent_seeds": 100},
-        "paper": {"seed": 1, "n": 100_000, "dims": (32, 64, 128, 256, 512, 1024), "fit_from": 128, "seeds": 16},
+        "paper": {
+            "seed": 1,
+            "n": 100_000,
+            "dims": (32, 64, 128, 256, 512, 1024),
+            "fit_from": 128,
+            "seeds": 16,
+        },
     },
     figure=figure,
     tables=tables,

@@ -1,9 +1,11 @@
-"""Does Muon learn in-context recall where AdamW and SGD do not? Accuracy by dimension, batch and exponents (Figures 7, 8 and 9).
+"""Does Muon learn in-context recall where AdamW and SGD do not? Accuracy by dimension, batch and
+exponents (Figures 7, 8 and 9).
 
-Three optimizers train two-layer transformers from the same weights on the same batches. The paper chooses the learning rate of the highest
-accuracy in each cell of dimension, distribution and batch, and shows that accuracy, the largest of several noisy means: here the first
-draws choose, and the others judge. A run whose loss is not finite stops there, and has the accuracy that it had. Sizes, grids and
-thresholds were settled in trial runs of other draws than those judged here.
+Three optimizers train two-layer transformers from the same weights on the same batches. The paper
+chooses the learning rate of the highest accuracy in each cell of dimension, distribution and batch,
+and shows that accuracy, the largest of several noisy means: here the first draws choose, and the
+others judge. A run whose loss is not finite stops there, and has the accuracy that it had. Sizes,
+grids and thresholds were settled in trial runs of other draws than those judged here.
 """
 
 from collections.abc import Callable
@@ -22,14 +24,22 @@ from specjax.experiments.associative_memory import judging
 from specjax.lab.drawing import draw_curves
 from specjax.models import recall, transformer
 from specjax.sizes import AnySize, Size
-from specjax.training.in_context import OPTIMIZERS, RECORDED, moved_on, paper_optimizers, train_to_recall
+from specjax.training.in_context import (
+    OPTIMIZERS,
+    RECORDED,
+    moved_on,
+    paper_optimizers,
+    train_to_recall,
+)
 
 CLEAR = 0.1  # The smallest lead that counts; accuracies that differ by less are alike.
 LEAST = "a tenth, the smallest lead that counts"
 
 
 class Config(lab.Config):
-    """Sizes and grids. The paper gives T, K, M, the batch, the iterations and α_o = 1.5 of Figure 8; the rest is not in its text."""
+    """Sizes and grids. The paper gives T, K, M, the batch, the iterations and α_o = 1.5 of Figure
+    8; the rest is not in its text.
+    """
 
     items: int = lab.integer(16, least=2, help="N, tokens of each vocabulary")
     length: int = lab.integer(10, help="T, tokens of a sequence")
@@ -39,7 +49,11 @@ class Config(lab.Config):
     output_exponent: float = lab.number(1.5, above=0, help="α_o where outputs are skewed")
     trigger_exponent: float = lab.number(1.5, above=0, help="α_t where triggers are skewed")
     batches: tuple[int, ...] = lab.sizes(
-        16, 32, points=2, most=lab.MOST_COUNT, help="sequences of a step, the last for all figures but 8"
+        16,
+        32,
+        points=2,
+        most=lab.MOST_COUNT,
+        help="sequences of a step, the last for all figures but 8",
     )
     iterations: tuple[int, ...] = lab.sizes(
         128, 256, points=2, most=lab.MOST_COUNT, help="steps after which to evaluate"
@@ -49,13 +63,17 @@ class Config(lab.Config):
     sgd_rates: tuple[float, ...] = lab.numbers(0.1, above=0, help="of SGD, as many")
     evaluation: int = lab.integer(128, most=lab.MOST_COUNT, help="sequences of each evaluation")
     seeds: int = lab.seeds(16, help="draws of weights and batches that judge")
-    choosing: int = lab.integer(1, most=lab.MOST_COUNT, help="further draws, which choose the learning rates")
+    choosing: int = lab.integer(
+        1, most=lab.MOST_COUNT, help="further draws, which choose the learning rates"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         recall.Recall(self.items, self.length, self.triggers, self.repeats)
         if len({len(of) for of in self.rates}) > 1:
-            raise ValueError(f"The three optimizers need as many learning rates each, got {self.rates}.")
+            raise ValueError(
+                f"The three optimizers need as many learning rates each, got {self.rates}."
+            )
 
     @property
     def rates(self) -> tuple[tuple[float, ...], ...]:
@@ -67,7 +85,9 @@ class Config(lab.Config):
         """(α_t, α_o, batch) of all that is trained."""
         largest = self.batches[-1]
         laws = {"uniform": (0.0, 0.0, largest), "triggers": (self.trigger_exponent, 0.0, largest)}
-        return laws | {f"batch {batch}": (0.0, self.output_exponent, batch) for batch in self.batches}
+        return laws | {
+            f"batch {batch}": (0.0, self.output_exponent, batch) for batch in self.batches
+        }
 
     @property
     def skewed(self) -> str:
@@ -79,37 +99,61 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     task = recall.Recall(config.items, config.length, config.triggers, config.repeats)
 
     def measure(
-        key: Array, d: AnySize, trigger: Array, output: Array, sequences: Array, muon: Array, adamw: Array, sgd: Array
+        key: Array,
+        d: AnySize,
+        trigger: Array,
+        output: Array,
+        sequences: Array,
+        muon: Array,
+        adamw: Array,
+        sgd: Array,
     ) -> dict[str, Array]:
-        architecture = transformer.Architecture(task.vocabulary, d, config.length, activation=None, project=False)
+        architecture = transformer.Architecture(
+            task.vocabulary, d, config.length, activation=None, project=False
+        )
         batch, lengths = Size(config.batches[-1], sequences), (config.iterations, config.evaluation)
         optimizers = paper_optimizers(jnp.stack([muon, adamw, sgd]), d)
-        return train_to_recall(key, task, architecture, optimizers, batch, (trigger, output), *lengths)
+        return train_to_recall(
+            key, task, architecture, optimizers, batch, (trigger, output), *lengths
+        )
 
     # One axis for all, since batched products of more than eight axes fail on a CPU (jaxlib 0.10).
     points = list(product(config.dims, config.settings.values(), zip(*config.rates, strict=True)))
     dims, settings, rates = zip(*points, strict=True)
     columns = (*zip(*settings, strict=True), *zip(*rates, strict=True))
     swept = dict(zip(("trigger", "output", "sequences", *OPTIMIZERS), columns, strict=True))
-    cell = sweep.zipped(d=sweep.widths(*dims), **{name: sweep.values(*values) for name, values in swept.items()})
+    cell = sweep.zipped(
+        d=sweep.widths(*dims), **{name: sweep.values(*values) for name, values in swept.items()}
+    )
     seeds, of_trainings = config.choosing + config.seeds, sizes.stream(key, "trainings")
     # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
     found = sweep.run(measure, {"cell": cell}, seeds=seeds, key=of_trainings, check_padding=False)
-    return {"runs": judged(config, labelled(config, found)), "head": _head(config, task, sizes.stream(key, "head"))}
+    return {
+        "runs": judged(config, labelled(config, found)),
+        "head": _head(config, task, sizes.stream(key, "head")),
+    }
 
 
 def labelled(config: Config, found: xr.Dataset) -> xr.Dataset:
     """The sweep with its cells taken apart, and everything named."""
-    cells = {"d": list(config.dims), "setting": list(config.settings), "rate": list(range(len(config.muon_rates)))}
+    cells = {
+        "d": list(config.dims),
+        "setting": list(config.settings),
+        "rate": list(range(len(config.muon_rates))),
+    }
     coords: dict[str, Any] = {**cells, "seed": found["seed"].values}
     coords |= {"iteration": [0, *config.iterations], "optimizer": list(OPTIMIZERS)}
     shape = [len(values) for values in coords.values()]
-    arrays = {name: found[name].transpose("cell", "seed", ...).values.reshape(shape) for name in RECORDED}
+    arrays = {
+        name: found[name].transpose("cell", "seed", ...).values.reshape(shape) for name in RECORDED
+    }
     return xr.Dataset({name: (list(coords), array) for name, array in arrays.items()}, coords)
 
 
 def judged(config: Config, runs: xr.Dataset) -> xr.Dataset:
-    """Runs at the learning rate of the highest OOD accuracy in the first draws of each cell and length, in the other draws."""
+    """Runs at the learning rate of the highest OOD accuracy in the first draws of each cell and
+    length, in the other draws.
+    """
     best = runs["outside"].isel(seed=slice(config.choosing)).mean("seed").argmax("rate")
     chosen = runs.isel(seed=slice(config.choosing, None)).isel(rate=best)
     return chosen.drop_vars("rate").assign(rate=best)
@@ -124,7 +168,9 @@ def _head(config: Config, task: recall.Recall, key: Key[Array, ""]) -> xr.Datase
         models = {"error": head, "error_shuffled": moved_on(head, task)}
         return {name: 1 - transformer.accuracy(model, tokens) for name, model in models.items()}
 
-    triggers, outputs = zip(*dict.fromkeys(setting[:2] for setting in config.settings.values()), strict=True)
+    triggers, outputs = zip(
+        *dict.fromkeys(setting[:2] for setting in config.settings.values()), strict=True
+    )
     law = sweep.zipped(trigger=sweep.values(*triggers), output=sweep.values(*outputs))
     return sweep.run(measure, {"law": law}, seeds=config.seeds, key=key)
 
@@ -134,8 +180,12 @@ def after_start(data: judging.Data, quantity: str) -> xr.DataArray:
 
 
 def lead(values: xr.DataArray) -> xr.DataArray:
-    """By how much Muon is ahead of each other optimizer, in every draw: all have the same start and the same batches."""
-    ahead = values.sel(optimizer="muon", drop=True) - values.sel(optimizer=["adamw", "sgd"]).rename(optimizer="over")
+    """By how much Muon is ahead of each other optimizer, in every draw: all have the same start and
+    the same batches.
+    """
+    ahead = values.sel(optimizer="muon", drop=True) - values.sel(optimizer=["adamw", "sgd"]).rename(
+        optimizer="over"
+    )
     return ahead.rename(f"Muon's lead, {values.name}")
 
 
@@ -152,35 +202,79 @@ with_runs = partial(lab.changing, of="runs")
 at_start = partial(lab.at_places, dim="iteration", places=0)
 Choice = Callable[[Config, xr.DataArray], xr.DataArray]
 states = lab.Statements()
-EXCHANGED = with_runs(lambda runs: lab.at_labels(runs, "optimizer", {"muon": "adamw", "adamw": "muon"}))
+EXCHANGED = with_runs(
+    lambda runs: lab.at_labels(runs, "optimizer", {"muon": "adamw", "adamw": "muon"})
+)
 CONTROLS = {"Muon and AdamW exchanged": EXCHANGED, "W at its start": with_runs(at_start)}
 SHUFFLED = {"the items shuffled": lab.replacing("recalled", "shuffled", of="runs")}
 
 
-@states("appendix-d-2-task", controls={"the items shuffled": lab.replacing("error", "error_shuffled", of="head")})
+@states(
+    "appendix-d-2-task",
+    controls={"the items shuffled": lab.replacing("error", "error_shuffled", of="head")},
+)
 def task_is_solvable(config: Config, data: judging.Data) -> lab.Relation:
-    """A transformer with an induction head, made of associative memories, is right in every sequence, whatever the exponents."""
-    return lab.identity(data["head"]["error"], tolerance=1e-6)  # its weights are in `models.recall.induction_head`
+    """A transformer with an induction head, made of associative memories, is right in every
+    sequence, whatever the exponents.
+    """
+    return lab.identity(
+        data["head"]["error"], tolerance=1e-6
+    )  # its weights are in `models.recall.induction_head`
 
 
-def ahead(name: str, cites: str, what: str, quantity: str, along: Choice, controls: dict[str, Any]) -> None:
+def ahead(
+    name: str, cites: str, what: str, quantity: str, along: Choice, controls: dict[str, Any]
+) -> None:
     says = what.format("is above AdamW's and SGD's by more than a tenth at every")
 
-    @states(cites, says, name=name, holds=None, controls={**CONTROLS, **controls}, along="iteration")
+    @states(
+        cites, says, name=name, holds=None, controls={**CONTROLS, **controls}, along="iteration"
+    )
     def leads(config: Config, data: judging.Data) -> lab.Relation:
         return lab.above(lead(along(config, after_start(data, quantity))), CLEAR, LEAST)
 
 
-ahead("ahead-outside", "figure-7", "Muon's OOD accuracy {} d, outputs skewed.", "outside", by_dimension, {})
-ahead("ahead-inside", "figure-7", "Muon's ID accuracy {} d, outputs skewed.", "inside", by_dimension, {})
-ahead("ahead-by-batch", "figure-8a", "At the largest d Muon's OOD accuracy {} batch size.", "outside", by_batch, {})
-ahead("recalls-more", "figure-8b", "At the largest d Muon's R(W_V) {} batch size.", "recalled", by_batch, SHUFFLED)
+ahead(
+    "ahead-outside",
+    "figure-7",
+    "Muon's OOD accuracy {} d, outputs skewed.",
+    "outside",
+    by_dimension,
+    {},
+)
+ahead(
+    "ahead-inside",
+    "figure-7",
+    "Muon's ID accuracy {} d, outputs skewed.",
+    "inside",
+    by_dimension,
+    {},
+)
+ahead(
+    "ahead-by-batch",
+    "figure-8a",
+    "At the largest d Muon's OOD accuracy {} batch size.",
+    "outside",
+    by_batch,
+    {},
+)
+ahead(
+    "recalls-more",
+    "figure-8b",
+    "At the largest d Muon's R(W_V) {} batch size.",
+    "recalled",
+    by_batch,
+    SHUFFLED,
+)
 
 
 @states("figure-8a", holds=None, controls=CONTROLS, along="iteration")
 def smaller_batches_do(config: Config, data: judging.Data) -> lab.Relation:
-    """At the largest d Muon's OOD accuracy at each batch size is above AdamW's and SGD's at the next larger one, by more than a tenth."""
-    # In place of the batch from which on accuracy is near perfect, which no small run has for all three.
+    """At the largest d Muon's OOD accuracy at each batch size is above AdamW's and SGD's at the
+    next larger one, by more than a tenth.
+    """
+    # In place of the batch from which on accuracy is near perfect, which no small run has for all
+    # three.
     accuracy = by_batch(config, after_start(data, "outside"))
     smaller = accuracy.isel(batch=slice(None, -1))
     following = accuracy.isel(batch=slice(1, None)).assign_coords(batch=smaller["batch"])
@@ -189,13 +283,20 @@ def smaller_batches_do(config: Config, data: judging.Data) -> lab.Relation:
 
 
 def robust(what: str, cites: str, setting: Callable[[Config], str]) -> None:
-    says = f"Skewed {what} cost AdamW more of its OOD accuracy than Muon, by more than a tenth, at the largest d."
+    says = (
+        f"Skewed {what} cost AdamW more of its OOD accuracy than Muon, by more than a tenth, at the"
+        " largest d."
+    )
 
     @states(cites, says, name=f"robust-to-{what}", holds=None, controls=CONTROLS, along="iteration")
     def costs(config: Config, data: judging.Data) -> lab.Relation:
         accuracy = after_start(data, "outside").isel(d=-1, drop=True)
-        kept = accuracy.sel(setting=setting(config), drop=True) - accuracy.sel(setting="uniform", drop=True)
-        return lab.above(lead(kept.rename("OOD accuracy less that of uniform")).sel(over="adamw"), CLEAR, LEAST)
+        kept = accuracy.sel(setting=setting(config), drop=True) - accuracy.sel(
+            setting="uniform", drop=True
+        )
+        return lab.above(
+            lead(kept.rename("OOD accuracy less that of uniform")).sel(over="adamw"), CLEAR, LEAST
+        )
 
 
 robust("outputs", "figure-9a", lambda config: config.skewed)
@@ -203,10 +304,17 @@ robust("triggers", "figure-9b", lambda config: "triggers")
 UNTRAINED = with_runs(lambda runs: runs.where(runs["optimizer"] != "adamw", at_start(runs)))
 
 
-@states("figure-9-uniform", holds=None, controls={"AdamW's W at its start": UNTRAINED}, along="iteration")
+@states(
+    "figure-9-uniform",
+    holds=None,
+    controls={"AdamW's W at its start": UNTRAINED},
+    along="iteration",
+)
 def alike_when_uniform(config: Config, data: judging.Data) -> lab.Relation:
     """With uniform tokens Muon's and AdamW's accuracies are less than a tenth apart at every d."""
-    gap = lead(after_start(data, "outside").sel(setting="uniform", drop=True))  # training and OOD have one distribution
+    gap = lead(
+        after_start(data, "outside").sel(setting="uniform", drop=True)
+    )  # training and OOD have one distribution
     return lab.near(gap.sel(over="adamw", drop=True), 0.0, CLEAR, LEAST)
 
 
@@ -214,7 +322,9 @@ def figure(config: Config, data: judging.Data) -> Figure:
     """A curve for each optimizer, with bars of two standard errors."""
     trained, last = data["runs"].isel(iteration=slice(1, None)), data["runs"].isel(iteration=-1)
     shown = {
-        f"7: {name}, after {length} iterations": [by_dimension(config, trained[quantity].sel(iteration=length))]
+        f"7: {name}, after {length} iterations": [
+            by_dimension(config, trained[quantity].sel(iteration=length))
+        ]
         for length in (config.iterations[0], config.iterations[-1])
         for name, quantity in (("ID", "inside"), ("OOD", "outside"))
     }
@@ -244,16 +354,47 @@ EXPERIMENT = lab.Experiment(
     "recall-transformer",
     judging.LEDGER,
     title="In-context recall: two-layer transformers trained by Muon, AdamW and SGD",
-    summary="Small transformers recall under Muon after fewer iterations and at smaller batches than under AdamW and SGD.",
+    summary=(
+        "Small transformers recall under Muon after fewer iterations and at smaller batches than"
+        " under AdamW and SGD."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "quick": {"seed": 1},
-        "smoke": {"items": 8, "length": 8, "dims": (8, 12), "batches": (2, 4), "iterations": (8, 24), "evaluation": 16}
-        | {"muon_rates": (0.1,), "adamw_rates": (0.03,), "sgd_rates": (0.3,), "seeds": 6, "choosing": 1},
-        "paper": {"length": 24, "batches": (16, 64), "iterations": (128, 512, 1024), "evaluation": 256, "seeds": 32}
-        | {"muon_rates": (0.01, 0.03), "adamw_rates": (0.005, 0.02), "sgd_rates": (0.1, 0.3), "choosing": 2},
+        "smoke": (
+            {
+                "items": 8,
+                "length": 8,
+                "dims": (8, 12),
+                "batches": (2, 4),
+                "iterations": (8, 24),
+                "evaluation": 16,
+            }
+            | {
+                "muon_rates": (0.1,),
+                "adamw_rates": (0.03,),
+                "sgd_rates": (0.3,),
+                "seeds": 6,
+                "choosing": 1,
+            }
+        ),
+        "paper": (
+            {
+                "length": 24,
+                "batches": (16, 64),
+                "iterations": (128, 512, 1024),
+                "evaluation": 256,
+                "seeds": 32,
+            }
+            | {
+                "muon_rates": (0.01, 0.03),
+                "adamw_rates": (0.005, 0.02),
+                "sgd_rates": (0.1, 0.3),
+                "choosing": 2,
+            }
+        ),
     },
     figure=figure,
 )

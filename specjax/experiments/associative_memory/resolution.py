@@ -1,4 +1,6 @@
-"""Appendix C: what the resolution λ does to the capacity, the spectrum that explains it, and the cubic iteration."""
+"""Appendix C: what the resolution λ does to the capacity, the spectrum that explains it, and the
+cubic iteration.
+"""
 
 from functools import partial
 
@@ -16,7 +18,10 @@ from specjax.theory import capacity
 
 HALF = 0.25  # Half of 1/2: exponents that are off by 1/2 are farther than this from the right ones.
 SHARP = 0.01  # λ over d^(-α-1), the order of the smallest singular value, that is far below it.
-ITERATES = {"cubic": spectral.CUBIC, "quintic": spectral.MUON}  # Of Lemma C.4, and Muon's, which do not converge.
+ITERATES = {
+    "cubic": spectral.CUBIC,
+    "quintic": spectral.MUON,
+}  # Of Lemma C.4, and Muon's, which do not converge.
 ITERATIONS = (1, 2, 4, 8, 64)
 
 
@@ -26,10 +31,14 @@ class Config(sweeps.Config):
     n: int = lab.integer(4000, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(32, 48, 64, 96, least=4, points=2, help="dimensions d")
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
-    factors: tuple[float, ...] = lab.ascending(0, 0.1, 0.3, 1, 3, 100, least=0, first=0, help="λ over d^-α")
+    factors: tuple[float, ...] = lab.ascending(
+        0, 0.1, 0.3, 1, 3, 100, least=0, first=0, help="λ over d^-α"
+    )
     seeds: int = lab.seeds(30, least=10, help="draws of the embeddings")
     spectrum_n: int = lab.integer(1000, least=2, help="items N of the many draws of the spectrum")
-    spectrum_seeds: int = lab.seeds(2500, least=10, help="their number: the smallest singular value varies by factors")
+    spectrum_seeds: int = lab.seeds(
+        2500, least=10, help="their number: the smallest singular value varies by factors"
+    )
     points: int = lab.seeds(1000, help="points at which the iterations are compared")
 
     def __post_init__(self) -> None:
@@ -43,9 +52,13 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         u, v, q = sweeps.draw(key, config.n, d, config.alpha)
         size = jnp.asarray(active(d), u.dtype)
         # λ = 0 is the polar factor.
-        lambdas = jnp.append(jnp.asarray(config.factors, u.dtype), SHARP / size) * size**-config.alpha
+        lambdas = (
+            jnp.append(jnp.asarray(config.factors, u.dtype), SHARP / size) * size**-config.alpha
+        )
         maps = memory.stabilized_steps(u, v, q, lambdas)
-        found = sweeps.capacities(u, v, jnp.concatenate([maps, -memory.gradient_at_zero(u, v, q)[None]]))["count"]
+        found = sweeps.capacities(
+            u, v, jnp.concatenate([maps, -memory.gradient_at_zero(u, v, q)[None]])
+        )["count"]
         return {"count": found[:-2], "sharp": found[-2], "gd": found[-1]}
 
     def spectrum(key: Array, d: AnySize) -> dict[str, Array]:
@@ -70,13 +83,22 @@ def iterate(name: str, z: Float[np.ndarray, "..."], steps: int) -> Float[np.ndar
 
 
 def _iterations(uniform: Float[np.ndarray, " points"]) -> xr.Dataset:
-    """h(z)/z at points of (0, √3) and at points that are larger by up to 5 %, and h(z), after each number of steps."""
+    """h(z)/z at points of (0, √3) and at points that are larger by up to 5 %, and h(z), after each
+    number of steps.
+    """
     z = 0.01 + (np.sqrt(3) - 0.02) * uniform
     larger = np.minimum(1.05 * z, np.sqrt(3) - 0.01)
     values = {
-        f"{name}_{which}": (("steps", "seed"), np.stack([iterate(name, at, k) / over for k in ITERATIONS]))
+        f"{name}_{which}": (
+            ("steps", "seed"),
+            np.stack([iterate(name, at, k) / over for k in ITERATIONS]),
+        )
         for name in ITERATES
-        for which, at, over in (("quotient", z, z), ("quotient_larger", larger, larger), ("value", z, 1.0))
+        for which, at, over in (
+            ("quotient", z, z),
+            ("quotient_larger", larger, larger),
+            ("value", z, 1.0),
+        )
     }
     return xr.Dataset(values, coords={"steps": list(ITERATIONS)})
 
@@ -92,35 +114,56 @@ def over_polar(counts: xr.DataArray, data: judging.Data) -> xr.DataArray:
 states = lab.Statements()
 at_one = partial(judging.only_at, "factor", 1.0, of="capacity")
 COARSE = {"the coarsest λ": at_one(lambda count: count.isel(factor=-1, drop=True))}
-OF_GD = lab.replacing("count", lambda data: data["count"].where(data.factor != 1.0, data["gd"]), of="capacity")
+OF_GD = lab.replacing(
+    "count", lambda data: data["count"].where(data.factor != 1.0, data["gd"]), of="capacity"
+)
 DESCENT = {"gradient descent": OF_GD}
-FINER = judging.changed(lambda count: lab.at_labels(count, "factor", {count.factor.values[-1]: 1.0}), "capacity")
+FINER = judging.changed(
+    lambda count: lab.at_labels(count, "factor", {count.factor.values[-1]: 1.0}), "capacity"
+)
 MORE = {"√d times as many": at_one(lambda count: count * count.d**0.5)}
-LARGER_SUM = {"√d times it": judging.changed(lambda values: values * values.d**0.5, "spectrum", "inverse_sum")}
-BY_EXPONENT = "It asked for the exponent α + 1 to 1/4, where the lemma has a bound with (log d)²; on fresh draws."
+LARGER_SUM = {
+    "√d times it": judging.changed(lambda values: values * values.d**0.5, "spectrum", "inverse_sum")
+}
+BY_EXPONENT = (
+    "It asked for the exponent α + 1 to 1/4, where the lemma has a bound with (log d)²; on fresh"
+    " draws."
+)
 SHARP_CONTROLS = {
-    "λ = d^-α": lab.replacing("sharp", lambda data: data["count"].sel(factor=1.0, drop=True), of="capacity"),
+    "λ = d^-α": lab.replacing(
+        "sharp", lambda data: data["count"].sel(factor=1.0, drop=True), of="capacity"
+    ),
     "gradient descent": lab.replacing("sharp", "gd", of="capacity"),
 }
 QUINTICS = {f"cubic_{of}": f"quintic_{of}" for of in ("quotient", "quotient_larger", "value")}
-QUINTIC = lab.changing(lambda data: data.assign({to: data[of] for to, of in QUINTICS.items()}), of="iterations")
+QUINTIC = lab.changing(
+    lambda data: data.assign({to: data[of] for to, of in QUINTICS.items()}), of="iterations"
+)
 
 
 @states("appendix-c-polar", controls=COARSE | DESCENT)
 def resolution_as_polar(config: Config, data: judging.Data) -> lab.Relation:
-    """λ = d^-α and the exact polar factor recover the same number of items up to a factor of 2, at every d."""
-    return judging.within_a_factor_of_2(judging.log(over_polar(at(data, 1.0), data)))  # up to logarithms
+    """λ = d^-α and the exact polar factor recover the same number of items up to a factor of 2, at
+    every d.
+    """
+    return judging.within_a_factor_of_2(
+        judging.log(over_polar(at(data, 1.0), data))
+    )  # up to logarithms
 
 
 @states("appendix-c-polar", controls=DESCENT, post_hoc=judging.SETTLES)
 def resolution_has_the_rate_of_polar(config: Config, data: judging.Data) -> lab.Relation:
-    """λ = d^-α has the recovery rate of the exact polar factor: the ratio of the counts is d^0, to 1/4."""
+    """λ = d^-α has the recovery rate of the exact polar factor: the ratio of the counts is d^0, to
+    1/4.
+    """
     return judging.has_exponent(over_polar(at(data, 1.0), data), 0.0, HALF)
 
 
 @states("appendix-c-polar", controls=SHARP_CONTROLS)
 def sharp_resolution_is_polar(config: Config, data: judging.Data) -> lab.Relation:
-    """λ a hundred times below d^(-α-1) recovers what the exact polar factor does, to 2 %, at every d."""
+    """λ a hundred times below d^(-α-1) recovers what the exact polar factor does, to 2 %, at every
+    d.
+    """
     # No singular value is that small, but for the smallest one now and then.
     return lab.near(over_polar(data["capacity"]["sharp"], data), 1.0, 0.02, "2 %")
 
@@ -133,22 +176,32 @@ def coarse_resolution_loses(config: Config, data: judging.Data) -> lab.Relation:
 
 @states("appendix-c-optimality", controls=MORE, post_hoc=judging.SETTLES)
 def no_resolution_has_a_better_rate(config: Config, data: judging.Data) -> lab.Relation:
-    """The best λ, chosen in every draw, recovers d^0 times as many items as the polar factor does, to 1/4."""
+    """The best λ, chosen in every draw, recovers d^0 times as many items as the polar factor does,
+    to 1/4.
+    """
     # Of the separable maps of Assumption C.2 those with a λ.
-    return judging.has_exponent(over_polar(data["capacity"]["count"].max("factor"), data), 0.0, HALF)
+    return judging.has_exponent(
+        over_polar(data["capacity"]["count"].max("factor"), data), 0.0, HALF
+    )
 
 
 @states("lemma-c-4", controls={"Muon's quintic polynomial": QUINTIC})
 def quotient_does_not_increase(config: Config, data: judging.Data) -> lab.Relation:
-    """For the iterates of 3z/2 - z³/2 the quotient h(z)/z does not increase in z on (0, √3), after any number of steps."""
+    """For the iterates of 3z/2 - z³/2 the quotient h(z)/z does not increase in z on (0, √3), after
+    any number of steps.
+    """
     found = data["iterations"]  # at pairs of points that differ by up to 5 %
-    return lab.always(found["cubic_quotient_larger"], found["cubic_quotient"], slack=0.02, rounding=1e-12)
+    return lab.always(
+        found["cubic_quotient_larger"], found["cubic_quotient"], slack=0.02, rounding=1e-12
+    )
 
 
 @states("lemma-c-4", controls={"Muon's quintic polynomial": QUINTIC})
 def iterates_tend_to_one(config: Config, data: judging.Data) -> lab.Relation:
     """The iterates of 3z/2 - z³/2 tend to 1 for every z in (0, √3)."""
-    last = data["iterations"]["cubic_value"].isel(steps=-1, drop=True)  # from z between 0.01 and √3 - 0.01
+    last = data["iterations"]["cubic_value"].isel(
+        steps=-1, drop=True
+    )  # from z between 0.01 and √3 - 0.01
     return lab.identity(abs(last - 1).rename("|h(z) - 1|"), tolerance=1e-12)
 
 
@@ -163,11 +216,23 @@ def scale(name: str, key: str, cites: str, says: str) -> None:
     def exponent(config: Config, data: judging.Data) -> lab.Relation:
         expected = capacity.singular_value_exponents(config.alpha)[key]
         slope = fits.slopes(xr.ufuncs.log(data["spectrum"][name].astype(float)), "d")
-        return lab.near(slope, expected, HALF, "1/4, half of the 1/2 by which a wrong exponent is off")
+        return lab.near(
+            slope, expected, HALF, "1/4, half of the 1/2 by which a wrong exponent is off"
+        )
 
 
-scale("s_bulk", "bulk", "appendix-b-2-bulk", "The bulk singular value s_(d/2) of the gradient falls as d^-α.")
-scale("s_min", "smallest", "lemma-c-3", "The smallest singular value of the gradient falls as d^(-α-1).")
+scale(
+    "s_bulk",
+    "bulk",
+    "appendix-b-2-bulk",
+    "The bulk singular value s_(d/2) of the gradient falls as d^-α.",
+)
+scale(
+    "s_min",
+    "smallest",
+    "lemma-c-3",
+    "The smallest singular value of the gradient falls as d^(-α-1).",
+)
 
 
 @states("lemma-c-3", controls=LARGER_SUM, post_hoc=BY_EXPONENT)
@@ -183,15 +248,22 @@ EXPERIMENT = lab.Experiment(
     "memory-lambda",
     judging.LEDGER,
     title="The resolution λ and the spectrum of the gradient",
-    summary="λ at the scale d^-α of the bulk recovers four fifths of what the polar factor does, at the same rate; no λ has a better one.",
+    summary=(
+        "λ at the scale d^-α of the bulk recovers four fifths of what the polar factor does, at the"
+        " same rate; no λ has a better one."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "quick": {"seed": 2},
-        "smoke": {"seed": 1, "n": 500, "dims": (16, 24, 32), "factors": (0.0, 1.0, 100.0), "seeds": 10}
-        | {"spectrum_n": 300, "spectrum_seeds": 40, "points": 100},
-        "paper": {"seed": 1, "n": 100_000, "dims": (64, 128, 256, 512), "seeds": 16}
-        | {"spectrum_n": 10_000, "spectrum_seeds": 400},
+        "smoke": (
+            {"seed": 1, "n": 500, "dims": (16, 24, 32), "factors": (0.0, 1.0, 100.0), "seeds": 10}
+            | {"spectrum_n": 300, "spectrum_seeds": 40, "points": 100}
+        ),
+        "paper": (
+            {"seed": 1, "n": 100_000, "dims": (64, 128, 256, 512), "seeds": 16}
+            | {"spectrum_n": 10_000, "spectrum_seeds": 400}
+        ),
     },
 )

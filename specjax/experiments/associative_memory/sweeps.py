@@ -1,4 +1,6 @@
-"""How these experiments run: draws of the items, one step on them, counts of what it recovers, and a sweep over d."""
+"""How these experiments run: draws of the items, one step on them, counts of what it recovers, and
+a sweep over d.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +18,9 @@ Measure = Callable[..., dict[str, Array]]
 
 
 class Config(lab.Config):
-    """A configuration whose items `n`, and `of_n` of another run, must be more than its `dims`, or `of_dims`."""
+    """A configuration whose items `n`, and `of_n` of another run, must be more than its `dims`, or
+    `of_dims`.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -28,13 +32,18 @@ class Config(lab.Config):
 def draw(
     key: Key[Array, ""], n: int, d: AnySize, alpha: float | Float[Array, ""]
 ) -> tuple[Float[Array, "n d"], Float[Array, "n d"], Float[Array, " n"]]:
-    """Isotropic unembeddings and embeddings, of which a smaller d has columns of those of a larger, up to the factor; frequencies."""
+    """Isotropic unembeddings and embeddings, of which a smaller d has columns of those of a larger,
+    up to the factor; frequencies.
+    """
     of_u, of_v = jax.random.split(key)
     return memory.isotropic(of_u, n, d), memory.isotropic(of_v, n, d), memory.power_law(n, alpha)
 
 
-def at_alphas(of_alpha: Measure, alphas: Sequence[float], *more: Array, anew: bool = False) -> Measure:
-    """What measures `of_alpha(key, d, α, …)` at every α, each with draws of its own, so that means over α have little noise.
+def at_alphas(
+    of_alpha: Measure, alphas: Sequence[float], *more: Array, anew: bool = False
+) -> Measure:
+    """What measures `of_alpha(key, d, α, …)` at every α, each with draws of its own, so that means
+    over α have little noise.
 
     With `anew` every d has draws of its own too, for means over d.
     """
@@ -47,14 +56,20 @@ def at_alphas(of_alpha: Measure, alphas: Sequence[float], *more: Array, anew: bo
     return of_seed
 
 
-def capacities(u: Float[Array, "n d"], v: Float[Array, "n d"], ws: Float[Array, "*many d d"]) -> dict[str, Array]:
+def capacities(
+    u: Float[Array, "n d"], v: Float[Array, "n d"], ws: Float[Array, "*many d d"]
+) -> dict[str, Array]:
     """`count` and `prefix` of the items that each W recovers."""
     mask = memory.recovered(u, v, ws)
     return {"count": memory.count(mask), "prefix": memory.prefix(mask)}
 
 
-def run(of_seed: Measure, dims: Sequence[int], seeds: int, key: Key[Array, ""], **axes: Sequence[Any]) -> xr.Dataset:
-    """A sweep over d; `axes` are the axes that outputs have by themselves, of which an output of fewer has the first."""
+def run(
+    of_seed: Measure, dims: Sequence[int], seeds: int, key: Key[Array, ""], **axes: Sequence[Any]
+) -> xr.Dataset:
+    """A sweep over d; `axes` are the axes that outputs have by themselves, of which an output of
+    fewer has the first.
+    """
     data = sweep.run(of_seed, {"d": sweep.widths(*dims)}, seeds=seeds, key=key)
     return sweep.labelled(data, *axes, **{name: list(values) for name, values in axes.items()})
 
@@ -62,4 +77,6 @@ def run(of_seed: Measure, dims: Sequence[int], seeds: int, key: Key[Array, ""], 
 def check_items(n: int, dims: Sequence[int]) -> None:
     """Raises ValueError for too few items: no more than d, when the Hessian has no inverse."""
     if n <= max(dims):
-        raise ValueError(f"n must exceed the largest of dims={dims}, since the Hessian needs full rank, got {n}.")
+        raise ValueError(
+            f"n must exceed the largest of dims={dims}, since the Hessian needs full rank, got {n}."
+        )

@@ -1,7 +1,9 @@
-"""Theorems 4.1 and 4.2: several steps on the gradient of eq. 5, which the items up to d_t have left before step t + 1.
+"""Theorems 4.1 and 4.2: several steps on the gradient of eq. 5, which the items up to d_t have left
+before step t + 1.
 
-They are judged as those of memory-one-step, by a formula, `specjax.theory.thresholded_capacity`. Far out the last item that is recovered is
-(2 log N)^(-1/(2α)) of a power of d, N being the number of competitors, whence a local exponent that is lower by 1/(2α ln d).
+They are judged as those of memory-one-step, by a formula, `specjax.theory.thresholded_capacity`.
+Far out the last item that is recovered is (2 log N)^(-1/(2α)) of a power of d, N being the number
+of competitors, whence a local exponent that is lower by 1/(2α ln d).
 """
 
 from functools import lru_cache
@@ -20,10 +22,17 @@ from specjax.theory import capacity, thresholded_capacity
 
 STEPS = 4
 SHARES = {"muon": 1 / 8, "gd": 1.0}
-"""d_t over d^(e_t). The constant of Theorem 4.1 is (log d)^-14; with an eighth about half of the items up to d_t are recovered by then."""
-SLOPE = 0.1  # How far an exponent may be off: the theorem's exponents are so far apart up to its last step.
-OTHER = 4.0  # By what factor other learning rates are larger or smaller, at most, at each step by itself.
-FAR = {"muon": (2.0**31, 2.0**32), "gd": (2.0**34, 2.0**36)}  # Dimensions at which the formula is taken.
+"""d_t over d^(e_t). The constant of Theorem 4.1 is (log d)^-14; with an eighth about half of the
+items up to d_t are recovered by then.
+"""
+# How far an exponent may be off: the theorem's exponents are so far apart up to its last step.
+SLOPE = 0.1
+# By what factor other learning rates are larger or smaller, at most, at each step by itself.
+OTHER = 4.0
+FAR = {
+    "muon": (2.0**31, 2.0**32),
+    "gd": (2.0**34, 2.0**36),
+}  # Dimensions at which the formula is taken.
 
 
 class Config(sweeps.Config):
@@ -31,19 +40,33 @@ class Config(sweeps.Config):
 
     n: int = lab.integer(2500, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(96, 192, least=4, points=2, help="dimensions d")
-    alphas: tuple[float, ...] = lab.numbers(1.25, 1.5, 2.0, above=1, help="exponents of the frequencies")
+    alphas: tuple[float, ...] = lab.numbers(
+        1.25, 1.5, 2.0, above=1, help="exponents of the frequencies"
+    )
     seeds: int = lab.seeds(24, least=10, help="draws of the embeddings")
     descent_n: int = lab.integer(700, least=2, help="items N of the draws of gradient descent")
-    descent_dims: tuple[int, ...] = lab.sizes(32, 128, least=4, points=2, help="dimensions d of these")
+    descent_dims: tuple[int, ...] = lab.sizes(
+        32, 128, least=4, points=2, help="dimensions d of these"
+    )
     descent_seeds: int = lab.seeds(80, least=10, help="their number")
-    far_seeds: int = lab.seeds(2, help="dimensions far out at which the formula's exponents are taken")
+    far_seeds: int = lab.seeds(
+        2, help="dimensions far out at which the formula's exponents are taken"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, field, d in (("muon", "n", self.dims[-1]), ("gd", "descent_n", self.descent_dims[-1])):
-            n, needed = getattr(self, field), d + max(thresholds(name, float(d), alpha)[-1] for alpha in self.alphas)
+        for name, field, d in (
+            ("muon", "n", self.dims[-1]),
+            ("gd", "descent_n", self.descent_dims[-1]),
+        ):
+            n, needed = (
+                getattr(self, field),
+                d + max(thresholds(name, float(d), alpha)[-1] for alpha in self.alphas),
+            )
             if not needed < n:
-                raise ValueError(f"{field} must exceed {needed:.0f}, the last threshold and d = {d}, got {n}.")
+                raise ValueError(
+                    f"{field} must exceed {needed:.0f}, the last threshold and d = {d}, got {n}."
+                )
 
 
 def thresholds(name: str, d: float, alpha: float) -> list[float]:
@@ -51,7 +74,10 @@ def thresholds(name: str, d: float, alpha: float) -> list[float]:
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    powers_of = {name: jnp.asarray([[0.0, *theorem(name, alpha)] for alpha in config.alphas]) for name in SHARES}
+    powers_of = {
+        name: jnp.asarray([[0.0, *theorem(name, alpha)] for alpha in config.alphas])
+        for name in SHARES
+    }
 
     def powers(d: AnySize, exponent: Array) -> Array:
         return jnp.asarray(sizes.active(d), jnp.float32) ** exponent
@@ -76,14 +102,20 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
         return {"count": counts(rates), "other": counts(others)}
 
-    of_muon, of_descent, of_far = (sizes.stream(key, of) for of in ("thresholded Muon", "thresholded descent", "far"))
+    of_muon, of_descent, of_far = (
+        sizes.stream(key, of) for of in ("thresholded Muon", "thresholded descent", "far")
+    )
     axes = {"alpha": config.alphas, "t": range(1, STEPS + 1)}
     of_steps = sweeps.at_alphas(muon, config.alphas, powers_of["muon"])
     of_descents = sweeps.at_alphas(descent, config.alphas, powers_of["gd"], anew=True)
     return {
         "muon": sweeps.run(of_steps, config.dims, config.seeds, of_muon, **axes),
-        "gd": sweeps.run(of_descents, config.descent_dims, config.descent_seeds, of_descent, **axes),
-        "far": judging.far_out(FAR, config.alphas, config.far_seeds, of_far, far_capacities, theorem),
+        "gd": sweeps.run(
+            of_descents, config.descent_dims, config.descent_seeds, of_descent, **axes
+        ),
+        "far": judging.far_out(
+            FAR, config.alphas, config.far_seeds, of_far, far_capacities, theorem
+        ),
     }
 
 
@@ -92,32 +124,47 @@ def theorem(name: str, alpha: float) -> list[float]:
 
 
 def far_capacities(name: str, d: float, n: float, alpha: float) -> np.ndarray:
-    """The last item that Muon recovers, whose earlier items are the smaller part by a small power of d only, or the count of descent."""
+    """The last item that Muon recovers, whose earlier items are the smaller part by a small power
+    of d only, or the count of descent.
+    """
     if name == "gd":
         return expected(name, d, n, alpha)
     after = thresholds(name, float(d), alpha)
-    return np.array([thresholded_capacity.last_item(d, n, alpha, after[:t]) for t in range(1, STEPS + 1)])
+    return np.array(
+        [thresholded_capacity.last_item(d, n, alpha, after[:t]) for t in range(1, STEPS + 1)]
+    )
 
 
 @lru_cache(maxsize=256)
 def expected(name: str, d: int | float, n: int | float, alpha: float) -> np.ndarray:
     etas = thresholded_capacity.rates(d, alpha, STEPS) if name == "gd" else None
-    return thresholded_capacity.expected_counts(name, d, n, alpha, thresholds(name, float(d), alpha), etas)
+    return thresholded_capacity.expected_counts(
+        name, d, n, alpha, thresholds(name, float(d), alpha), etas
+    )
 
 
 def formula(config: Config, data: judging.Data, name: str) -> xr.DataArray:
     count, n = data[name]["count"], config.n if name == "muon" else config.descent_n
-    values = [[expected(name, d, n, alpha) for alpha in count.alpha.values] for d in count.d.values.tolist()]
-    return xr.DataArray(values, {dim: count[dim] for dim in ("d", "alpha", "t")}, ("d", "alpha", "t"), "formula")
+    values = [
+        [expected(name, d, n, alpha) for alpha in count.alpha.values]
+        for d in count.d.values.tolist()
+    ]
+    return xr.DataArray(
+        values, {dim: count[dim] for dim in ("d", "alpha", "t")}, ("d", "alpha", "t"), "formula"
+    )
 
 
 states = lab.Statements()
 OTHER_THEOREMS = {
     "the first step's exponents": judging.theorem(lambda e: lab.at_places(e, "t", 0)),
     "each other's exponents": judging.theorem(lambda e: lab.reverse(e, "optimizer")),
-    "gradient descent in one regime": judging.theorem(lambda e: e.where(e.optimizer != "gd", e.t / (2 * e.alpha))),
+    "gradient descent in one regime": judging.theorem(
+        lambda e: e.where(e.optimizer != "gd", e.t / (2 * e.alpha))
+    ),
 }
-A_STEP_MORE = judging.changed(lambda other: other * other.d ** (1 / (2 * other.alpha)), "gd", "other")
+A_STEP_MORE = judging.changed(
+    lambda other: other * other.d ** (1 / (2 * other.alpha)), "gd", "other"
+)
 
 
 def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None:
@@ -125,24 +172,41 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
 
     def of_other(count: xr.DataArray) -> xr.DataArray:
         mine, others = (
-            xr.DataArray([theorem(which, alpha) for alpha in count.alpha.values], dims=("alpha", "t"))
+            xr.DataArray(
+                [theorem(which, alpha) for alpha in count.alpha.values], dims=("alpha", "t")
+            )
             for which in (name, other)
         )
         return count * (count.d / count.d[0]) ** (others - mine)
 
     controls: dict[str, judging.Control] = {
-        "one step in the place of several": judging.changed(lambda count: lab.at_places(count, "t", 0), name),
+        "one step in the place of several": judging.changed(
+            lambda count: lab.at_places(count, "t", 0), name
+        ),
         "the other theorem's exponents": judging.changed(of_other, name),
     }
     controls |= judging.nothing(name) | judging.sizes_exchanged(name)
-    of_counts = f"The mean counts after each step of {says} are those of the finite-size formula, to 10 % in the mean over d, at every α."
-    of_slopes = f"The counts of {says} grow with d by the formula's exponents at each step, to 0.1 in the mean over α."
+    of_counts = (
+        f"The mean counts after each step of {says} are those of the finite-size formula, to 10 %"
+        " in the mean over d, at every α."
+    )
+    of_slopes = (
+        f"The counts of {says} grow with d by the formula's exponents at each step, to 0.1 in the"
+        " mean over α."
+    )
     off = judging.exponents_off(SLOPE, name)
 
-    @states(cites, of_counts, name=f"{name}-counts-by-formula", controls=controls | judging.times(name, 0.8, 1.2))
+    @states(
+        cites,
+        of_counts,
+        name=f"{name}-counts-by-formula",
+        controls=controls | judging.times(name, 0.8, 1.2),
+    )
     def counts(config: Config, data: judging.Data) -> lab.Relation:
         steps = slice(start, None)  # the formula is of leading order in 1/d at every step
-        count, predicted = (of.sel(t=steps) for of in (data[name]["count"], formula(config, data, name)))
+        count, predicted = (
+            of.sel(t=steps) for of in (data[name]["count"], formula(config, data, name))
+        )
         return judging.counts_by_formula(count, predicted, "d", 0.1)
 
     @states(cites, of_slopes, name=f"{name}-exponents-by-formula", controls=controls | off)
@@ -153,36 +217,56 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
 
 by_formula("muon", "gd", "theorem-4-1", "thresholded Muon", 1)
 # One step of gradient descent is judged in memory-one-step, with more draws.
-by_formula("gd", "muon", "theorem-4-2", "thresholded gradient descent with growing learning rates", 2)
+by_formula(
+    "gd", "muon", "theorem-4-2", "thresholded gradient descent with growing learning rates", 2
+)
 
 
-@states(("theorem-4-1", "theorem-4-2", "section-4-early"), controls=judging.FAR_CONTROLS | OTHER_THEOREMS)
+@states(
+    ("theorem-4-1", "theorem-4-2", "section-4-early"),
+    controls=judging.FAR_CONTROLS | OTHER_THEOREMS,
+)
 def exponents_far_out(config: Config, data: judging.Data) -> lab.Relation:
-    """Far out, N = d^(2α+2), the formula's local exponents are the theorems', less 1/(2α ln d) but for gradient descent's first step."""
+    """Far out, N = d^(2α+2), the formula's local exponents are the theorems', less 1/(2α ln d) but
+    for gradient descent's first step.
+    """
     far = data["far"]  # 0.015 is what logarithms leave, half of 1/(2α ln d) at α = 1.25 and less
     return judging.exponents_far_out(far, (far.optimizer == "gd") & (far.t == 1), 0.015)
 
 
 @states("theorem-4-2", controls={"items of a step more": A_STEP_MORE})
 def no_better_rates(config: Config, data: judging.Data) -> lab.Relation:
-    """Learning rates that are up to 4 times larger or smaller, each by itself, recover no more than 1.5 times as many items."""
-    ratio = data["gd"]["other"] / data["gd"]["count"].mean("seed")  # a better order would be a power of d
-    return lab.below(ratio.rename("other rates / growing rates").isel(t=slice(1, None)), 1.5, "1.5 times")
+    """Learning rates that are up to 4 times larger or smaller, each by itself, recover no more than
+    1.5 times as many items.
+    """
+    ratio = data["gd"]["other"] / data["gd"]["count"].mean(
+        "seed"
+    )  # a better order would be a power of d
+    return lab.below(
+        ratio.rename("other rates / growing rates").isel(t=slice(1, None)), 1.5, "1.5 times"
+    )
 
 
 EXPERIMENT = lab.Experiment(
     "memory-thresholded",
     judging.LEDGER,
     title="Capacity after several thresholded steps of Muon and of gradient descent",
-    summary="Counts after each of four steps are those of a formula without a fitted number, which has the theorems' exponents far out.",
+    summary=(
+        "Counts after each of four steps are those of a formula without a fitted number, which has"
+        " the theorems' exponents far out."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "quick": {"seed": 1},
-        "smoke": {"n": 1000, "dims": (48, 96), "alphas": (1.25, 2.0), "seeds": 10}
-        | {"descent_n": 400, "descent_dims": (16, 64), "descent_seeds": 20},
-        "paper": {"n": 20_000, "dims": (64, 96, 128, 192, 256), "seeds": 30}
-        | {"descent_dims": (32, 64, 128), "descent_seeds": 1000},
+        "smoke": (
+            {"n": 1000, "dims": (48, 96), "alphas": (1.25, 2.0), "seeds": 10}
+            | {"descent_n": 400, "descent_dims": (16, 64), "descent_seeds": 20}
+        ),
+        "paper": (
+            {"n": 20_000, "dims": (64, 96, 128, 192, 256), "seeds": 30}
+            | {"descent_dims": (32, 64, 128), "descent_seeds": 1000}
+        ),
     },
 )

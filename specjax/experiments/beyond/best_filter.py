@@ -1,7 +1,9 @@
-"""The polar factor is not the best filter: which spectral map of the gradient stores most items in one step, and how many more.
+"""The polar factor is not the best filter: which spectral map of the gradient stores most items in
+one step, and how many more.
 
-The associative-memory paper holds that no separable map has a better exponent than the polar factor (Appendix C). Among maps of one
-exponent the best is known, and so is what it gains (`specjax.theory.best_filter`; docs/beyond/best-filter.md).
+The associative-memory paper holds that no separable map has a better exponent than the polar factor
+(Appendix C). Among maps of one exponent the best is known, and so is what it gains
+(`specjax.theory.best_filter`; docs/beyond/best-filter.md).
 """
 
 import jax
@@ -19,18 +21,25 @@ from specjax.sizes import AnySize
 from specjax.theory import best_filter as theory
 
 FILTERS = ["polar", "best", "ridge", "ridge, ℓ × 4", "ridge, ℓ / 4"]
-"""1; the Hilbert transform of the spectrum; s/(s² + ℓ²) with the ℓ that theory has for α; and with others."""
+"""1; the Hilbert transform of the spectrum; s/(s² + ℓ²) with the ℓ that theory has for α; and with
+others.
+"""
 NODES = np.geomspace(1e-6, 1e6, 4000)
 """Singular values over their median at which the best filter is tabulated."""
 
 
 LEDGER = lab.Ledger.of(
     "best-filter",
-    gain="The spectral map that stores most items is the Hilbert transform of the spectrum, with a tenth more than the polar factor.",
+    gain=(
+        "The spectral map that stores most items is the Hilbert transform of the spectrum, with a"
+        " tenth more than the polar factor."
+    ),
     ridge="s/(s² + ℓ²), which needs no decomposition, is as good to half a per cent.",
     later_steps="What is best for one step from W = 0 is not best for several.",
-    recall_training="A transformer that learns recall from skewed outputs recalls more under Muon with s/(s² + ℓ²), since that forgets the "
-    "largest singular values.",
+    recall_training=(
+        "A transformer that learns recall from skewed outputs recalls more under Muon with s/(s² +"
+        " ℓ²), since that forgets the largest singular values."
+    ),
     gpt_training="In a small GPT s/(s² + ℓ²) changes little.",
     gpt_gain="In a small GPT too s/(s² + ℓ²) is ahead of the polar factor, by a little.",
 )
@@ -46,7 +55,9 @@ class Config(lab.Config):
     seed: int = lab.root_seed(3, help="root of all randomness, a fresh one for what was changed")
     n: int = lab.integer(10_000, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(128, 256, least=4, points=2, help="dimensions d")
-    alphas: tuple[float, ...] = lab.numbers(1.25, 1.5, 2.0, above=1, help="exponents of the frequencies")
+    alphas: tuple[float, ...] = lab.numbers(
+        1.25, 1.5, 2.0, above=1, help="exponents of the frequencies"
+    )
     seeds: int = lab.seeds(36, help="draws of the embeddings")
     few_n: int = lab.integer(1500, least=2, help="items for several steps, at α = 1.5")
     few_d: int = lab.integer(48, least=4, help="the dimension there")
@@ -58,19 +69,27 @@ class Config(lab.Config):
         sweeps.check_items(self.few_n, (self.few_d,))
 
 
-def maps(x: Float[Array, " d"], best: Float[Array, " nodes"], share: Float[Array, ""]) -> Float[Array, "filters d"]:
+def maps(
+    x: Float[Array, " d"], best: Float[Array, " nodes"], share: Float[Array, ""]
+) -> Float[Array, "filters d"]:
     """The new singular values by all filters, from those over their median."""
     best, share = best.astype(x.dtype), share.astype(x.dtype)
     tabulated = jnp.interp(jnp.log(x), jnp.log(jnp.asarray(NODES, x.dtype)), best)
-    return jnp.stack([jnp.ones_like(x), tabulated, *(x / (x**2 + (by * share) ** 2) for by in (1.0, 4.0, 0.25))])
+    return jnp.stack(
+        [jnp.ones_like(x), tabulated, *(x / (x**2 + (by * share) ** 2) for by in (1.0, 4.0, 0.25))]
+    )
 
 
 def one_step(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Counts after one population step by every filter; the filters are those of the theory, in float64."""
+    """Counts after one population step by every filter; the filters are those of the theory, in
+    float64.
+    """
     tables = np.stack([theory.best_filter(NODES, alpha) for alpha in config.alphas])
     shares = np.array([theory.best_share(alpha) for alpha in config.alphas])
 
-    def of_alpha(key: Array, d: AnySize, alpha: Array, best: Array, share: Array) -> dict[str, Array]:
+    def of_alpha(
+        key: Array, d: AnySize, alpha: Array, best: Array, share: Array
+    ) -> dict[str, Array]:
         u, v, q = sweeps.draw(key, config.n, d, alpha)
         steps = memory.mapped_steps(u, v, q, jnp.asarray(sizes.active(d)), maps, best, share)
         return {"count": sweeps.capacities(u, v, steps)["count"]}
@@ -80,7 +99,9 @@ def one_step(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Counts after each of several steps on the cross-entropy, of the population and of fresh batches, at every rate."""
+    """Counts after each of several steps on the cross-entropy, of the population and of fresh
+    batches, at every rate.
+    """
     methods = {"polar": spectral.SVD(), "ridge": spectral.Tikhonov(theory.best_share(FEW_ALPHA))}
 
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
@@ -89,7 +110,9 @@ def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             jax.random.split(sizes.stream(key, "batches"), STEPS)
         )
 
-        def counts(method: spectral.SVD | spectral.Tikhonov, rate: Array, frequencies: Array) -> Array:
+        def counts(
+            method: spectral.SVD | spectral.Tikhonov, rate: Array, frequencies: Array
+        ) -> Array:
             def step(w: Array, q: Array) -> tuple[Array, Array]:
                 down = -memory.loss_and_gradient(w, u, v, q)[1]
                 w = w + rate * spectral.polar(down, method)
@@ -106,7 +129,12 @@ def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         ]
         return {"count": jnp.stack([jnp.stack(of) for of in found])}
 
-    labels = {"filter": list(methods), "batch": ["population", str(BATCH)], "rate": RATES, "step": range(1, STEPS + 1)}
+    labels = {
+        "filter": list(methods),
+        "batch": ["population", str(BATCH)],
+        "rate": RATES,
+        "step": range(1, STEPS + 1),
+    }
     return sweeps.run(of_seed, (config.few_d,), config.few_seeds, key, **labels).isel(d=0)
 
 
@@ -121,12 +149,16 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 def over(data: Data, name: str, other: str = "polar") -> xr.DataArray:
     """The items of one filter over those of another after one step, in every draw."""
     count = data["step"]["count"].astype(float)
-    return (count.sel(filter=name, drop=True) / count.sel(filter=other, drop=True)).rename(f"{name} / {other}")
+    return (count.sel(filter=name, drop=True) / count.sel(filter=other, drop=True)).rename(
+        f"{name} / {other}"
+    )
 
 
 def predicted(config: Config) -> xr.DataArray:
     """The gain of the best filter at every α."""
-    return xr.DataArray([theory.gain(alpha) for alpha in config.alphas], {"alpha": list(config.alphas)}, "alpha")
+    return xr.DataArray(
+        [theory.gain(alpha) for alpha in config.alphas], {"alpha": list(config.alphas)}, "alpha"
+    )
 
 
 def in_place(**other: str) -> judging.Control:
@@ -135,20 +167,25 @@ def in_place(**other: str) -> judging.Control:
 
 
 states = lab.Statements()
-POST_HOC = "d = 64 was judged too, by 20 draws, whose noise decided nothing; judged by more draws of a fresh seed."
+POST_HOC = (
+    "d = 64 was judged too, by 20 draws, whose noise decided nothing; judged by more draws of a"
+    " fresh seed."
+)
 NO_GAIN = {"the polar factor in its place": in_place(best="polar", ridge="polar")}
 
 
 @states(
     "gain",
-    "In the mean over d the best filter recovers as many times more items than the polar factor as the theory has it, 1.104 to 1.107 "
-    "in the limit, to 0.04 at every α.",
+    "In the mean over d the best filter recovers as many times more items than the polar factor as"
+    " the theory has it, 1.104 to 1.107 in the limit, to 0.04 at every α.",
     rivals={"no gain": 1.0, "√d for 1/d": lambda config, data: predicted(config) ** 2},
     controls=NO_GAIN,
     post_hoc=POST_HOC,
 )
 def gain_as_predicted(config: Config, data: Data) -> lab.Relation:
-    """Terms of order ln N/d, which are 6 to 9 % of the polar factor's count, differ between filters."""
+    """Terms of order ln N/d, which are 6 to 9 % of the polar factor's count, differ between
+    filters.
+    """
     return lab.near(over(data, "best").mean("d"), predicted(config), 0.04, "0.04")
 
 
@@ -164,9 +201,13 @@ def gain_everywhere(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "ridge",
-    "s/(s² + ℓ²) with the ℓ that the theory has for α recovers as many items as the best filter, to 2 %, in the mean over α, at every d.",
+    "s/(s² + ℓ²) with the ℓ that the theory has for α recovers as many items as the best filter, to"
+    " 2 %, in the mean over α, at every d.",
     controls={"the polar factor in its place": in_place(ridge="polar")}
-    | {f"{by} the best ℓ": in_place(ridge=name) for by, name in (("4 ×", FILTERS[3]), ("1/4 of", FILTERS[4]))},
+    | {
+        f"{by} the best ℓ": in_place(ridge=name)
+        for by, name in (("4 ×", FILTERS[3]), ("1/4 of", FILTERS[4]))
+    },
     post_hoc=POST_HOC,
 )
 def ridge_is_as_good(config: Config, data: Data) -> lab.Relation:
@@ -176,29 +217,45 @@ def ridge_is_as_good(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "ridge",
-    "With four times that ℓ, or a quarter of it, s/(s² + ℓ²) recovers fewer items, at the largest d and every α.",
-    controls={"the other way round": in_place(**{"ridge": FILTERS[3], FILTERS[3]: "ridge", FILTERS[4]: "ridge"})},
+    "With four times that ℓ, or a quarter of it, s/(s² + ℓ²) recovers fewer items, at the largest d"
+    " and every α.",
+    controls={
+        "the other way round": in_place(
+            **{"ridge": FILTERS[3], FILTERS[3]: "ridge", FILTERS[4]: "ridge"}
+        )
+    },
 )
 def ridge_has_a_best_share(config: Config, data: Data) -> lab.Relation:
     less = [over(data, name, "ridge").isel(d=-1, drop=True) for name in FILTERS[3:]]
     both = xr.concat(
-        less, xr.DataArray(["4 ℓ", "ℓ/4"], dims="share", name="share"), coords="minimal", compat="override"
+        less,
+        xr.DataArray(["4 ℓ", "ℓ/4"], dims="share", name="share"),
+        coords="minimal",
+        compat="override",
     )
     return lab.below(both.rename("items over those of ridge"), 1.0, "no loss")
 
 
 @states(
     "later-steps",
-    "From the second step on the polar factor has recovered at least 5 % more items than s/(s² + ℓ²) with the ℓ of the first step, each at "
-    "its best rate, on the population and on fresh batches.",
-    controls={"the two exchanged": lab.changing(lambda data: lab.at_places(data, "filter", [1, 0]), of="steps")},
+    "From the second step on the polar factor has recovered at least 5 % more items than s/(s² +"
+    " ℓ²) with the ℓ of the first step, each at its best rate, on the population and on fresh"
+    " batches.",
+    controls={
+        "the two exchanged": lab.changing(
+            lambda data: lab.at_places(data, "filter", [1, 0]), of="steps"
+        )
+    },
     post_hoc="Twelve draws left one step of fourteen undecided; judged by twenty of a fresh seed.",
 )
 def polar_is_ahead_later(config: Config, data: Data) -> lab.Relation:
     count = data["steps"]["count"].astype(float).sel(step=slice(2, None))
     # The rate that is best in the mean over draws, of each filter at each step.
     place = count.mean("seed").argmax("rate")
-    polar, ridge = (count.isel(rate=place).sel(filter=name, drop=True).drop_vars("rate") for name in ("polar", "ridge"))
+    polar, ridge = (
+        count.isel(rate=place).sel(filter=name, drop=True).drop_vars("rate")
+        for name in ("polar", "ridge")
+    )
     lead = lab.above((polar / ridge).rename("polar / ridge"), 1.05, "5 % more")
     return lab.within_grid(lead, place, len(RATES))
 
@@ -214,15 +271,21 @@ def figure(config: Config, data: Data) -> Figure:
         approximate = theory.ridge(x, theory.best_share(alpha))
         shapes.plot(x, approximate / approximate.max(), ":", color=color)
     shapes.set(
-        xscale="log", xlabel="singular value / median", ylabel="h / largest", title="filters (dotted: s/(s² + ℓ²))"
+        xscale="log",
+        xlabel="singular value / median",
+        ylabel="h / largest",
+        title="filters (dotted: s/(s² + ℓ²))",
     )
     shapes.legend(fontsize="small")
     for axes, alpha in zip(panels, config.alphas, strict=True):
         gains = xr.concat(
-            [over(data, name) for name in FILTERS[1:]], xr.DataArray(FILTERS[1:], dims="filter", name="filter")
+            [over(data, name) for name in FILTERS[1:]],
+            xr.DataArray(FILTERS[1:], dims="filter", name="filter"),
         )
         draw_curves(axes, gains.sel(alpha=alpha), "d", "filter", str)
-        axes.axhline(theory.gain(alpha), color="black", linewidth=0.8, linestyle="--", label="best, limit")
+        axes.axhline(
+            theory.gain(alpha), color="black", linewidth=0.8, linestyle="--", label="best, limit"
+        )
         axes.axhline(1, color="gray", linewidth=0.8)
         log_axes(axes, gains.d.values)
         axes.set(
@@ -239,15 +302,25 @@ EXPERIMENT = lab.Experiment(
     "best-filter",
     LEDGER,
     title="The polar factor is not the best filter",
-    summary="Which spectral map of the gradient stores most items in one step is known: the Hilbert transform of the spectrum. It forgets "
-    "the largest and the smallest singular values alike, and recovers a tenth more items than the polar factor, at every α and d. Over "
-    "several steps the polar factor is ahead.",
+    summary=(
+        "Which spectral map of the gradient stores most items in one step is known: the Hilbert"
+        " transform of the spectrum. It forgets the largest and the smallest singular values alike,"
+        " and recovers a tenth more items than the polar factor, at every α and d. Over several"
+        " steps the polar factor is ahead."
+    ),
     config=Config,
     measure=run,
     statements=states,
     # The theory was set beside five draws with other keys, from which the thresholds are.
     scales={
-        "smoke": {"n": 1000, "dims": (32, 64), "seeds": 6, "few_n": 300, "few_d": 16, "few_seeds": 4},
+        "smoke": {
+            "n": 1000,
+            "dims": (32, 64),
+            "seeds": 6,
+            "few_n": 300,
+            "few_d": 16,
+            "few_seeds": 4,
+        },
         # Twelve draws of the other seed left three statements open.
         "paper": {"seed": 4, "n": 100_000, "dims": (128, 256, 512), "seeds": 40},
     },

@@ -1,7 +1,9 @@
-"""The constants of capacity: how many items one step of Muon and of Newton's method recovers, not up to a factor.
+"""The constants of capacity: how many items one step of Muon and of Newton's method recovers, not
+up to a factor.
 
-The associative-memory paper has d^(1 + 1/(2α)) for both, up to logarithms. `specjax.theory.sharp_capacity` has the constants and the
-power of log N, none of them fitted; docs/beyond/capacity-constants.md derives them.
+The associative-memory paper has d^(1 + 1/(2α)) for both, up to logarithms.
+`specjax.theory.sharp_capacity` has the constants and the power of log N, none of them fitted;
+docs/beyond/capacity-constants.md derives them.
 """
 
 from collections.abc import Sequence
@@ -26,14 +28,24 @@ EARLY, TURNING, LATE = 1.2, 1.4, 2.0
 
 
 class Config(lab.Config):
-    """Items, dimensions and draws; the exponents are those at which the ratio of the two was predicted."""
+    """Items, dimensions and draws; the exponents are those at which the ratio of the two was
+    predicted.
+    """
 
-    seed: int = lab.root_seed(2, help="root of all randomness, a fresh one for the size that was changed")
+    seed: int = lab.root_seed(
+        2, help="root of all randomness, a fresh one for the size that was changed"
+    )
     n: int = lab.integer(10_000, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(64, 128, 256, least=4, points=2, help="dimensions d")
     seeds: int = lab.seeds(24, help="draws of the embeddings")
     more: tuple[int, ...] = lab.sizes(
-        1250, 5000, 20_000, least=2, points=2, most=lab.MOST_COUNT, help="numbers of items, for the logarithm"
+        1250,
+        5000,
+        20_000,
+        least=2,
+        points=2,
+        most=lab.MOST_COUNT,
+        help="numbers of items, for the logarithm",
     )
     d: int = lab.integer(96, least=4, help="the dimension there")
     more_seeds: int = lab.seeds(40, help="draws there")
@@ -44,36 +56,55 @@ class Config(lab.Config):
         sweeps.check_items(min(self.more), (self.d,))
 
 
-def counts(n: int, dims: Sequence[int], seeds: int, optimizers: tuple[str, ...], key: Key[Array, ""]) -> xr.Dataset:
-    """Items recovered after one step on N items, at every dimension, exponent and for each optimizer."""
+def counts(
+    n: int, dims: Sequence[int], seeds: int, optimizers: tuple[str, ...], key: Key[Array, ""]
+) -> xr.Dataset:
+    """Items recovered after one step on N items, at every dimension, exponent and for each
+    optimizer.
+    """
     alphas = (EARLY, TURNING, 1.6, LATE)
 
     def of_alpha(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
         u, v, q = sweeps.draw(key, n, d, alpha)
         return sweeps.capacities(u, v, memory.one_step(u, v, q, optimizers))
 
-    return sweeps.run(sweeps.at_alphas(of_alpha, alphas), dims, seeds, key, alpha=alphas, optimizer=optimizers)
+    return sweeps.run(
+        sweeps.at_alphas(of_alpha, alphas), dims, seeds, key, alpha=alphas, optimizer=optimizers
+    )
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Counts of Muon and Newton over d, and of Muon over N."""
     of_more = sizes.stream(key, "more items")
-    more = [counts(n, (config.d,), config.more_seeds, ("muon",), jax.random.fold_in(of_more, n)) for n in config.more]
+    more = [
+        counts(n, (config.d,), config.more_seeds, ("muon",), jax.random.fold_in(of_more, n))
+        for n in config.more
+    ]
     return {
-        "dimensions": counts(config.n, config.dims, config.seeds, SPECTRAL, sizes.stream(key, "items")),
-        "items": xr.concat(more, xr.DataArray(list(config.more), dims="n", name="n")).isel(d=0, optimizer=0),
+        "dimensions": counts(
+            config.n, config.dims, config.seeds, SPECTRAL, sizes.stream(key, "items")
+        ),
+        "items": (
+            xr.concat(more, xr.DataArray(list(config.more), dims="n", name="n")).isel(
+                d=0, optimizer=0
+            )
+        ),
     }
 
 
 def sharp(d: xr.DataArray | int, n: xr.DataArray | int, alpha: xr.DataArray) -> xr.DataArray:
     """Muon's count by `sharp_capacity`, at every combination of the coordinates."""
-    return lab.closed_form(np.vectorize(lambda *at: sharp_capacity.sharp_count("muon", *at)), d, n, alpha)
+    return lab.closed_form(
+        np.vectorize(lambda *at: sharp_capacity.sharp_count("muon", *at)), d, n, alpha
+    )
 
 
 def ratio(data: Data) -> xr.DataArray:
     """Muon's count over that of Newton's method, in every draw."""
     count = data["dimensions"]["count"].astype(float)
-    return (count.sel(optimizer="muon", drop=True) / count.sel(optimizer="newton", drop=True)).rename("Muon / Newton")
+    return (
+        count.sel(optimizer="muon", drop=True) / count.sel(optimizer="newton", drop=True)
+    ).rename("Muon / Newton")
 
 
 def by_formula(data: Data, n: int) -> xr.DataArray:
@@ -90,7 +121,9 @@ def limit(alpha: xr.DataArray) -> xr.DataArray:
 def of_logarithm(counts: xr.DataArray) -> xr.DataArray:
     """The slope of the logarithm of counts over log log N."""
     logs = judging.log(counts)
-    return fits.slopes(logs.assign_coords(n=np.log(logs.n.astype(float))), "n").rename("slope over log log N")
+    return fits.slopes(logs.assign_coords(n=np.log(logs.n.astype(float))), "n").rename(
+        "slope over log log N"
+    )
 
 
 def factor(of: str, change: judging.Change) -> judging.Control:
@@ -100,24 +133,32 @@ def factor(of: str, change: judging.Change) -> judging.Control:
 
 states = lab.Statements()
 OF_BOTH = {
-    "Muon's counts for Newton's": judging.changed(lambda count: lab.at_places(count, "optimizer", 0), "dimensions"),
-    "the two exchanged": judging.changed(lambda count: lab.reverse(count, "optimizer"), "dimensions"),
+    "Muon's counts for Newton's": judging.changed(
+        lambda count: lab.at_places(count, "optimizer", 0), "dimensions"
+    ),
+    "the two exchanged": judging.changed(
+        lambda count: lab.reverse(count, "optimizer"), "dimensions"
+    ),
 }
 
 
 @states(
     "muon-constant",
-    "At the largest d the mean counts of Muon are those of the sharp asymptotics to 4 %, in the mean over α.",
+    "At the largest d the mean counts of Muon are those of the sharp asymptotics to 4 %, in the"
+    " mean over α.",
     controls=judging.nothing("dimensions")
     | {
         "without 4/(π(α + 1))": factor(
             "dimensions", lambda count: (np.pi * (count.alpha + 1) / 4) ** (1 / count.alpha)
         ),
         "without c_M": factor(
-            "dimensions", lambda count: np.pi / (2 * count.alpha * np.sin(np.pi / (2 * count.alpha)))
+            "dimensions",
+            lambda count: np.pi / (2 * count.alpha * np.sin(np.pi / (2 * count.alpha))),
         ),
         "with log N, not 2 log N": factor("dimensions", lambda count: 2 ** (1 / (2 * count.alpha))),
-        "d 1.1 times as large": factor("dimensions", lambda count: 1.1 ** (1 + 1 / (2 * count.alpha))),
+        "d 1.1 times as large": factor(
+            "dimensions", lambda count: 1.1 ** (1 + 1 / (2 * count.alpha))
+        ),
     },
 )
 def muon_constant(config: Config, data: Data) -> lab.Relation:
@@ -129,7 +170,8 @@ def muon_constant(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "logarithm",
-    "Muon's counts fall with the number of items as the sharp asymptotics do: slopes over log log N to 0.2, in the mean over α.",
+    "Muon's counts fall with the number of items as the sharp asymptotics do: slopes over log log N"
+    " to 0.2, in the mean over α.",
     controls={
         "no logarithm": judging.changed(lambda count: lab.at_places(count, "n", 0), "items"),
         "its power 1/α": factor("items", lambda count: np.log(count.n) ** (-1 / (2 * count.alpha))),
@@ -145,12 +187,14 @@ def power_of_the_logarithm(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "ratio",
-    "Muon's counts over Newton's are those of the finite-size formula, to 4 %, at every α in the mean over the two largest d.",
+    "Muon's counts over Newton's are those of the finite-size formula, to 4 %, at every α in the"
+    " mean over the two largest d.",
     controls=OF_BOTH
     | {
         "the limit's ratio at finite size": judging.changed(
             lambda count: count.where(
-                count.optimizer == "newton", count.sel(optimizer="newton", drop=True) * limit(count.alpha)
+                count.optimizer == "newton",
+                count.sel(optimizer="newton", drop=True) * limit(count.alpha),
             ),
             "dimensions",
         )
@@ -161,16 +205,25 @@ def ratio_by_formula(config: Config, data: Data) -> lab.Relation:
     return lab.near(share.rename("ratio / formula"), 1.0, 0.04, "4 % of the formula")
 
 
-@states("ratio", "At α = 1.2 and the largest d Muon recovers at least 5 % more items than Newton.", controls=OF_BOTH)
+@states(
+    "ratio",
+    "At α = 1.2 and the largest d Muon recovers at least 5 % more items than Newton.",
+    controls=OF_BOTH,
+)
 def muon_ahead(config: Config, data: Data) -> lab.Relation:
-    return lab.above(ratio(data).sel(alpha=EARLY, drop=True).isel(d=-1, drop=True), 1.05, "5 % more")
+    return lab.above(
+        ratio(data).sel(alpha=EARLY, drop=True).isel(d=-1, drop=True), 1.05, "5 % more"
+    )
 
 
 @states(
     "ratio",
     "At α = 2 Newton recovers more items than Muon, at every d.",
     controls=OF_BOTH,
-    post_hoc="It was at least 5 % more, of which 24 draws left d = 512 undecided; judged there on a fresh seed.",
+    post_hoc=(
+        "It was at least 5 % more, of which 24 draws left d = 512 undecided; judged there on a"
+        " fresh seed."
+    ),
 )
 def newton_ahead(config: Config, data: Data) -> lab.Relation:
     return lab.below(ratio(data).sel(alpha=LATE, drop=True), 1.0, "as many")
@@ -178,18 +231,28 @@ def newton_ahead(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "crossing",
-    "At α = 1.4 Newton recovers more items than Muon at the smallest d, and Muon more than Newton at the largest.",
+    "At α = 1.4 Newton recovers more items than Muon at the smallest d, and Muon more than Newton"
+    " at the largest.",
     controls=OF_BOTH | judging.sizes_exchanged("dimensions"),
-    post_hoc="The largest d was 192, where the lead was not decided by these draws; judged at 256 on a fresh seed.",
+    post_hoc=(
+        "The largest d was 192, where the lead was not decided by these draws; judged at 256 on a"
+        " fresh seed."
+    ),
 )
 def crossing_moves(config: Config, data: Data) -> lab.Relation:
-    """With N fixed the exponent at which both recover equally many grows with d: 1.24, 1.42, 1.53 by the formula at d = 64, 128, 192."""
+    """With N fixed the exponent at which both recover equally many grows with d: 1.24, 1.42, 1.53
+    by the formula at d = 64, 128, 192.
+    """
     found = judging.log(ratio(data)).sel(alpha=TURNING, drop=True).isel(d=[0, -1])
-    return lab.above((xr.DataArray([-1, 1], dims="d") * found).rename("log of the lead"), 0.0, "no lead")
+    return lab.above(
+        (xr.DataArray([-1, 1], dims="d") * found).rename("log of the lead"), 0.0, "no lead"
+    )
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """The ratio of the counts over α, with the formula at each d and the limit; Muon's counts over N, with the sharp asymptotics."""
+    """The ratio of the counts over α, with the formula at each d and the limit; Muon's counts over
+    N, with the sharp asymptotics.
+    """
     drawn = Figure(figsize=(9, 3.8), layout="constrained")
     left, right = drawn.subplots(1, 2)
     found, formula = ratio(data), by_formula(data, config.n)
@@ -199,12 +262,19 @@ def figure(config: Config, data: Data) -> Figure:
     fine = xr.DataArray(np.linspace(EARLY, LATE, 50), dims="alpha")
     left.plot(fine, limit(fine), "k--", linewidth=1, label="limit")
     left.axhline(1, color="gray", linewidth=0.7)
-    left.set(xlabel="α", ylabel="items of Muon / of Newton", title=f"N = {config.n}; lines: formula at this d and N")
+    left.set(
+        xlabel="α",
+        ylabel="items of Muon / of Newton",
+        title=f"N = {config.n}; lines: formula at this d and N",
+    )
     items = data["items"]["count"]
     draw_curves(right, items, "n", "alpha", "α = {:g}".format, fmt="")
     for alpha, color in zip(items.alpha.values, COLORS, strict=False):
         right.plot(
-            items.n, sharp(config.d, items.n, items.alpha.sel(alpha=[alpha])).squeeze("alpha"), color=color, linewidth=1
+            items.n,
+            sharp(config.d, items.n, items.alpha.sel(alpha=[alpha])).squeeze("alpha"),
+            color=color,
+            linewidth=1,
         )
     right.set_xscale("log")
     right.set_xticks(items.n.values, map(str, items.n.values))
@@ -218,10 +288,16 @@ def figure(config: Config, data: Data) -> Figure:
 def tables(config: Config, data: Data) -> list[lab.Table]:
     count = data["dimensions"]["count"]
     muon = count.sel(optimizer="muon", drop=True)
-    shown = {"Muon": muon, "Muon, sharp": sharp(muon.d, config.n, muon.alpha), "Muon / Newton": ratio(data)}
+    shown = {
+        "Muon": muon,
+        "Muon, sharp": sharp(muon.d, config.n, muon.alpha),
+        "Muon / Newton": ratio(data),
+    }
     return [
         lab.table_by_size(
-            f"Items recovered, N = {config.n}", shown | {"Muon / Newton, formula": by_formula(data, config.n)}, "d"
+            f"Items recovered, N = {config.n}",
+            shown | {"Muon / Newton, formula": by_formula(data, config.n)},
+            "d",
         )
     ]
 
@@ -230,20 +306,36 @@ EXPERIMENT = lab.Experiment(
     "capacity-constants",
     lab.Ledger.of(
         "capacity",
-        muon_constant="One step of Muon recovers (2α sin(π/2α)/π) d (4 √d/(π(α + 1)))^(1/α) E (M - z)^(-1/α) items.",
+        muon_constant=(
+            "One step of Muon recovers (2α sin(π/2α)/π) d (4 √d/(π(α + 1)))^(1/α) E (M - z)^(-1/α)"
+            " items."
+        ),
         logarithm="Capacities have the factor (2 ln N)^(-1/(2α)), to leading order.",
         ratio="Muon's count over Newton's tends to sec(π/2α) (4 √(α - 1)/(π(α + 1)))^(1/α).",
-        crossing="Muon and Newton recover equally many items at one α, which tends to 1.537 and moves with d and N.",
+        crossing=(
+            "Muon and Newton recover equally many items at one α, which tends to 1.537 and moves"
+            " with d and N."
+        ),
     ),
     title="The constants of capacity, and who is ahead of whom",
-    summary="What one step of Muon recovers is known with its constant and its logarithm; counts at d = 256 and more are within 4 % of it. "
-    "Muon is ahead of Newton's method for small α and behind for large, and where they are level moves with d.",
+    summary=(
+        "What one step of Muon recovers is known with its constant and its logarithm; counts at d ="
+        " 256 and more are within 4 % of it. Muon is ahead of Newton's method for small α and"
+        " behind for large, and where they are level moves with d."
+    ),
     config=Config,
     measure=run,
     statements=states,
     # Exponents, sizes and thresholds were chosen by a run of six draws with another seed.
     scales={
-        "smoke": {"n": 1000, "dims": (32, 64), "seeds": 6, "more": (500, 2000), "d": 32, "more_seeds": 6},
+        "smoke": {
+            "n": 1000,
+            "dims": (32, 64),
+            "seeds": 6,
+            "more": (500, 2000),
+            "d": 32,
+            "more_seeds": 6,
+        },
         "paper": {
             "seed": 6,
             "n": 100_000,

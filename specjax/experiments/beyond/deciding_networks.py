@@ -1,4 +1,6 @@
-"""The networks of `what-decides`: drawn with scales of every kind, and trained by gradient steps and by spectral ones at every rate."""
+"""The networks of `what-decides`: drawn with scales of every kind, and trained by gradient steps
+and by spectral ones at every rate.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +27,17 @@ INPUTS, OUTPUTS, FEWEST, MOST = 12, 6, 8, 48
 RATES = 2.0 ** np.arange(-10, 3)
 """Step sizes, in units of the guarantee's."""
 SMALL_RATE = 2.0**-4
-"""A step size at which the criterion should be right: see `specjax.theory.one_step.Comparison.ratio_at`."""
+"""A step size at which the criterion should be right: see
+`specjax.theory.one_step.Comparison.ratio_at`.
+"""
 LIMIT = 1e3
 """A loss above this is a run that diverged; the targets have mean square 1."""
 
 
 def draw(key: Key[Array, ""], activation: str, blocks: int, width: int) -> Problem:
-    """A network, its samples and a linear target, of scales that are drawn: see docs/beyond/what-decides.md."""
+    """A network, its samples and a linear target, of scales that are drawn: see
+    docs/beyond/what-decides.md.
+    """
     share = jax.random.uniform(sizes.stream(key, "scales"), (5,))
     n = jnp.floor(FEWEST * (MOST / FEWEST) ** share[0])
     rows = (jnp.arange(float(MOST)) < n)[:, None]
@@ -43,11 +49,15 @@ def draw(key: Key[Array, ""], activation: str, blocks: int, width: int) -> Probl
     # From singular values that are all alike to one that stands alone.
     y = unit(x @ ((u * jnp.arange(1.0, OUTPUTS + 1)[None] ** (-8 * share[2])) @ v), n)
     dims = (INPUTS, *(width,) * (blocks - 1), OUTPUTS)
-    weights = mlp.init(sizes.stream(key, "weights"), dims, "relu" if activation == "linear" else activation)
+    weights = mlp.init(
+        sizes.stream(key, "weights"), dims, "relu" if activation == "linear" else activation
+    )
     # The product of all blocks is 0.03 to 2 times that of the usual weights.
     gain = (0.03 * (2 / 0.03) ** share[3]) ** (1 / blocks)
     problem = Problem(tuple(gain * w for w in weights), x, y, n, activation)
-    return problem._replace(params=warmed(problem, jnp.asarray([0, 0, 4, 16])[jnp.floor(4 * share[4]).astype(int)]))
+    return problem._replace(
+        params=warmed(problem, jnp.asarray([0, 0, 4, 16])[jnp.floor(4 * share[4]).astype(int)])
+    )
 
 
 def unit(values: Float[Array, "rows k"], n: Array) -> Float[Array, "rows k"]:
@@ -67,10 +77,14 @@ def warmed(problem: Problem, steps: Array) -> mlp.Params:
 
 
 def trained(problem: Problem, lengths: tuple[int, ...]) -> Float[Array, "methods rates lengths"]:
-    """log10 of the loss at the start and after each length, by gradient steps and by spectral ones, at every rate."""
+    """log10 of the loss at the start and after each length, by gradient steps and by spectral ones,
+    at every rate.
+    """
 
     def of_rate(rate: Array) -> Array:
-        def one(state: tuple[deciding.Stack, Array], _: None) -> tuple[tuple[deciding.Stack, Array], Array]:
+        def one(
+            state: tuple[deciding.Stack, Array], _: None
+        ) -> tuple[tuple[deciding.Stack, Array], Array]:
             points, alive = state
             points = tuple(jnp.where(alive[:, None, None], w, 0) for w in points)
             slopes = jax.vmap(lambda p: deciding.slope(problem, p))(points)

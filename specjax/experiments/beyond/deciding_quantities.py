@@ -1,8 +1,10 @@
-"""Quantities at the start of a training that may say which steps will be ahead: gradient steps, or spectral ones.
+"""Quantities at the start of a training that may say which steps will be ahead: gradient steps, or
+spectral ones.
 
-Both kinds have the lengths of the guarantees for every block: G_ℓ/L_F and ‖G_ℓ‖_* polar(G_ℓ)/L_op, L_F = 2‖A‖_op²/n and L_op = 2‖A‖_F²/n
-of its inputs A (spectral-criterion, Section 1.2), for the loss ‖Ŷ - Y‖_F²/n. A quantity is the logarithm of a ratio, above 0 where it
-speaks for spectral steps. Tries with other seeds settled the list.
+Both kinds have the lengths of the guarantees for every block: G_ℓ/L_F and ‖G_ℓ‖_* polar(G_ℓ)/L_op,
+L_F = 2‖A‖_op²/n and L_op = 2‖A‖_F²/n of its inputs A (spectral-criterion, Section 1.2), for the
+loss ‖Ŷ - Y‖_F²/n. A quantity is the logarithm of a ratio, above 0 where it speaks for spectral
+steps. Tries with other seeds settled the list.
 """
 
 from typing import NamedTuple
@@ -23,7 +25,10 @@ QUANTITIES = {
     "mean nr/st": "its logarithm in the mean over blocks",
     "guaranteed steps": "ratio of the decreases by steps of the guarantee, (nr/st)(2 - τ)/(2 - ρ)",
     "best steps": "ratio by steps of the best lengths, were blocks apart: (nr/st)(ρ/τ)",
-    "measured curvature": "ratio by steps of the best lengths, with the curvature of the loss by Hessian-vector products",
+    "measured curvature": (
+        "ratio by steps of the best lengths, with the curvature of the loss by Hessian-vector"
+        " products"
+    ),
     "slowness": "curvature for its length along the gradient step over that along the spectral one",
     "path": "measured curvature, summed over the first steps of gradient descent",
     "race": "log L(0)/L(k) after the first k steps of either, each of the best length",
@@ -36,7 +41,9 @@ SHRINKING = 0.5 ** np.arange(-1.0, 7.0)
 
 
 class Problem(NamedTuple):
-    """Weights, inputs and targets with samples in rows, zero rows after the first n; and the activation, "linear" for none."""
+    """Weights, inputs and targets with samples in rows, zero rows after the first n; and the
+    activation, "linear" for none.
+    """
 
     params: mlp.Params
     x: Float[Array, "rows d"]
@@ -86,13 +93,16 @@ def slope(problem: Problem, params: mlp.Params) -> Slope:
 
 def gradient_step(problem: Problem, at: Slope) -> mlp.Params:
     """G_ℓ/L_F of every block."""
-    return tuple(g / (2 * squared_norm(a) / problem.n) for g, a in zip(at.gradient, at.inputs, strict=True))
+    return tuple(
+        g / (2 * squared_norm(a) / problem.n) for g, a in zip(at.gradient, at.inputs, strict=True)
+    )
 
 
 def spectral_step(problem: Problem, at: Slope) -> mlp.Params:
     """‖G_ℓ‖_* polar(G_ℓ)/L_op of every block."""
     return tuple(
-        spectral_direction(g) / (2 * jnp.sum(a**2) / problem.n) for g, a in zip(at.gradient, at.inputs, strict=True)
+        spectral_direction(g) / (2 * jnp.sum(a**2) / problem.n)
+        for g, a in zip(at.gradient, at.inputs, strict=True)
     )
 
 
@@ -102,7 +112,8 @@ def dot(first: mlp.Params, second: mlp.Params) -> Float[Array, ""]:
 
 
 class Along(NamedTuple):
-    """A step D against the loss at a point: ⟨G, D⟩, the Gauss-Newton matrix and the Hessian along it, and by block what own inputs say.
+    """A step D against the loss at a point: ⟨G, D⟩, the Gauss-Newton matrix and the Hessian along
+    it, and by block what own inputs say.
 
     `promised` is ⟨G_ℓ, D_ℓ⟩, `own` is 2‖D_ℓ A‖_F²/n, and `length` is Σ L_F ‖D_ℓ‖_F².
     """
@@ -116,7 +127,9 @@ class Along(NamedTuple):
 
     @property
     def curvature(self) -> Float[Array, ""]:
-        """The Hessian, but no less than a tenth of the Gauss-Newton matrix: a negative curvature has no best length."""
+        """The Hessian, but no less than a tenth of the Gauss-Newton matrix: a negative curvature
+        has no best length.
+        """
         return jnp.maximum(self.hessian, self.gauss_newton / 10)
 
 
@@ -132,7 +145,9 @@ def along(problem: Problem, params: mlp.Params, step: mlp.Params) -> Along:
         dot(step, hessian),
         jnp.stack([jnp.sum(g * d) for g, d, _ in of_blocks]),
         jnp.stack([2 * jnp.sum((a @ d.T) ** 2) / problem.n for _, d, a in of_blocks]),
-        jnp.sum(jnp.stack([2 * squared_norm(a) / problem.n * jnp.sum(d**2) for _, d, a in of_blocks])),
+        jnp.sum(
+            jnp.stack([2 * squared_norm(a) / problem.n * jnp.sum(d**2) for _, d, a in of_blocks])
+        ),
     )
 
 
@@ -151,7 +166,9 @@ def compare(gradient: Along, spectral: Along) -> dict[str, Float[Array, ""]]:
 
     found = {
         name: jnp.log(top / below)
-        for (name, top), below in zip(ratio(spectral).items(), ratio(gradient).values(), strict=True)
+        for (name, top), below in zip(
+            ratio(spectral).items(), ratio(gradient).values(), strict=True
+        )
     }
     return found | {"mean nr/st": jnp.mean(jnp.log(spectral.promised / gradient.promised))}
 
@@ -171,16 +188,22 @@ def quantities(problem: Problem) -> dict[str, Float[Array, ""]]:
         return tuple(jnp.stack(rows) for rows in zip(*points, strict=True))
 
     def one(points: Stack, _: None) -> tuple[Stack, dict[str, Array]]:
-        """Both steps at the point of gradient descent, and a spectral one at that of its own descent."""
+        """Both steps at the point of gradient descent, and a spectral one at that of its own
+        descent.
+        """
         slopes = jax.vmap(lambda p: slope(problem, p))(points)
         descent, spectral = (jax.tree.map(lambda v, row=row: v[row], slopes) for row in range(2))
         here = tuple(w[jnp.asarray([0, 0, 1])] for w in points)
         steps = stacked(
-            gradient_step(problem, descent), spectral_step(problem, descent), spectral_step(problem, spectral)
+            gradient_step(problem, descent),
+            spectral_step(problem, descent),
+            spectral_step(problem, spectral),
         )
         found = jax.vmap(lambda p, d: along(problem, p, d))(here, steps)
         moved = jax.vmap(lambda *of: best_step(problem, *of))(here, steps, found)
-        return tuple(w[::2] for w in moved), compare(*(jax.tree.map(lambda v, i=i: v[i], found) for i in range(2)))
+        return tuple(w[::2] for w in moved), compare(
+            *(jax.tree.map(lambda v, i=i: v[i], found) for i in range(2))
+        )
 
     last, along_path = jax.lax.scan(one, stacked(problem.params, problem.params), length=FIRST)
     fallen = jnp.log(loss(problem, problem.params) / jax.vmap(lambda p: loss(problem, p))(last))

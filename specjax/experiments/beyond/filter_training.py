@@ -1,8 +1,10 @@
-"""Filters of singular values inside Muon, in networks that are trained: a transformer that recalls in context, and a small GPT.
+"""Filters of singular values inside Muon, in networks that are trained: a transformer that recalls
+in context, and a small GPT.
 
-The best filter of docs/beyond/best-filter.md is the best for one step from W = 0 on an associative memory. Here it filters the momentum of
-every step, in the polar factor's place. All filters of a draw have the same weights and batches, and each the learning rate that was best
-in other draws; embedding, positions and head have AdamW at one rate.
+The best filter of docs/beyond/best-filter.md is the best for one step from W = 0 on an associative
+memory. Here it filters the momentum of every step, in the polar factor's place. All filters of a
+draw have the same weights and batches, and each the learning rate that was best in other draws;
+embedding, positions and head have AdamW at one rate.
 """
 
 from collections.abc import Callable
@@ -29,7 +31,9 @@ from specjax.training import text
 
 
 class Filter(NamedTuple):
-    """s (s² + ℓ²)^-p of the singular values over their median, and its learning rates over those of the polar factor."""
+    """s (s² + ℓ²)^-p of the singular values over their median, and its learning rates over those of
+    the polar factor.
+    """
 
     share: float
     power: float
@@ -44,9 +48,13 @@ FILTERS = {
     "small only": Filter(1.0, 0.5, 0.8),
     "gradient": Filter(0.0, 0.0, 0.5),
 }
-"""The polar factor; `spectral.Tikhonov` of three shares; s/√(s² + ℓ²), which forgets small values alone; and none, the limit of large ℓ."""
+"""The polar factor; `spectral.Tikhonov` of three shares; s/√(s² + ℓ²), which forgets small values
+alone; and none, the limit of large ℓ.
+"""
 RIDGES = list(FILTERS)[1:4]
-STRONG = RIDGES[1:]  # With a quarter of the median few draws tell no gain of the larger transformer.
+STRONG = RIDGES[
+    1:
+]  # With a quarter of the median few draws tell no gain of the larger transformer.
 LARGEST = 2 * float(np.log(text.VOCABULARY))
 """Losses count for no more, and those of diverged runs for as much."""
 LITTLE = 0.08
@@ -63,13 +71,21 @@ class Config(lab.Config):
     recall_steps: tuple[int, ...] = lab.sizes(
         108, 144, points=2, most=lab.MOST_COUNT, help="recall: lengths of the trainings"
     )
-    recall_rates: tuple[float, ...] = lab.numbers(0.02, 0.034, 0.058, 0.1, above=0, help="recall: grid of rates")
+    recall_rates: tuple[float, ...] = lab.numbers(
+        0.02, 0.034, 0.058, 0.1, above=0, help="recall: grid of rates"
+    )
     recall_seeds: int = lab.seeds(56, help="recall: draws that judge")
     gpt_width: int = lab.integer(24, help="GPT: residual stream d, of two heads")
-    gpt_steps: tuple[int, ...] = lab.sizes(60, 100, points=2, most=lab.MOST_COUNT, help="GPT: lengths of the trainings")
-    gpt_rates: tuple[float, ...] = lab.numbers(0.008, 0.02, 0.05, 0.125, above=0, help="GPT: grid of rates")
+    gpt_steps: tuple[int, ...] = lab.sizes(
+        60, 100, points=2, most=lab.MOST_COUNT, help="GPT: lengths of the trainings"
+    )
+    gpt_rates: tuple[float, ...] = lab.numbers(
+        0.008, 0.02, 0.05, 0.125, above=0, help="GPT: grid of rates"
+    )
     gpt_seeds: int = lab.seeds(14, help="GPT: draws that judge")
-    choosing: int = lab.integer(3, most=lab.MOST_COUNT, help="other draws of each, which choose the learning rates")
+    choosing: int = lab.integer(
+        3, most=lab.MOST_COUNT, help="other draws of each, which choose the learning rates"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +97,9 @@ class Config(lab.Config):
 
 
 class Task(NamedTuple):
-    """What a transformer is trained on, AdamW's rate for what is no matrix, and sequences that judge it."""
+    """What a transformer is trained on, AdamW's rate for what is no matrix, and sequences that
+    judge it.
+    """
 
     architecture: Architecture
     rate: float
@@ -90,10 +108,14 @@ class Task(NamedTuple):
 
 
 def recalling(config: Config, key: Key[Array, ""]) -> Task:
-    """In-context recall: outputs are skewed in training, i^-1.5, and uniform in judging, where rare ones count as much as frequent ones."""
+    """In-context recall: outputs are skewed in training, i^-1.5, and uniform in judging, where rare
+    ones count as much as frequent ones.
+    """
     task = Recall(config.items, length=10)
     return Task(
-        Architecture(task.vocabulary, config.recall_width, task.length, activation=None, project=False),
+        Architecture(
+            task.vocabulary, config.recall_width, task.length, activation=None, project=False
+        ),
         0.02,
         lambda key: recall.sample(key, task, 32, output_exponent=1.5),
         recall.sample(key, task, 128),
@@ -105,7 +127,14 @@ def predicting(config: Config, key: Key[Array, ""]) -> Task:
     contents, context = text.load(), 32
     train = jnp.asarray(contents.train)
     return Task(
-        Architecture(text.VOCABULARY, config.gpt_width, context, heads=2, activation="relu_squared", expansion=2),
+        Architecture(
+            text.VOCABULARY,
+            config.gpt_width,
+            context,
+            heads=2,
+            activation="relu_squared",
+            expansion=2,
+        ),
         0.01,
         lambda key: Sequences(text.draw(train, key, 8, context)),
         Sequences(jnp.asarray(text.stretches(contents.validation, 128, context))),
@@ -159,28 +188,47 @@ def judged(
     draws: int,
     key: Key[Array, ""],
 ) -> xr.Dataset:
-    """Every filter after every length at the rate of the least mean loss in other draws, and the place of that rate."""
+    """Every filter after every length at the rate of the least mean loss in other draws, and the
+    place of that rate.
+    """
 
-    def measure(key: Key[Array, ""], share: Array, power: Array, by: Array, rate: Array) -> dict[str, Array]:
-        return trained(key, make(config, sizes.stream(key, "held out")), steps, share, power, by * rate)
+    def measure(
+        key: Key[Array, ""], share: Array, power: Array, by: Array, rate: Array
+    ) -> dict[str, Array]:
+        return trained(
+            key, make(config, sizes.stream(key, "held out")), steps, share, power, by * rate
+        )
 
     def runs(cells: list[Cell], draws: int, name: str) -> xr.Dataset:
         points = [(*FILTERS[of], rates[place]) for of, place in cells]
-        columns = dict(zip(("share", "power", "by", "rate"), zip(*points, strict=True), strict=True))
+        columns = dict(
+            zip(("share", "power", "by", "rate"), zip(*points, strict=True), strict=True)
+        )
         axis = sweep.zipped(**{name: sweep.values(*column) for name, column in columns.items()})
         found = lab.swept(key, name, measure, draws, cell=axis)
         return sweep.labelled(found.drop_vars(list(columns)), "step", step=list(steps))
 
     grid = [(of, place) for of in FILTERS for place in range(len(rates))]
-    losses = runs(grid, config.choosing, "choosing")["loss"].mean("seed").transpose("cell", "step").values
+    losses = (
+        runs(grid, config.choosing, "choosing")["loss"]
+        .mean("seed")
+        .transpose("cell", "step")
+        .values
+    )
     best = losses.reshape(len(FILTERS), len(rates), len(steps)).argmin(1)
-    wanted = sorted({(of, int(place)) for of, row in zip(FILTERS, best, strict=True) for place in row})
+    wanted = sorted(
+        {(of, int(place)) for of, row in zip(FILTERS, best, strict=True) for place in row}
+    )
     found = runs(wanted, draws, "judging")
     labels: dict[str, Any] = {"filter": list(FILTERS), "step": list(steps)}
     places = xr.DataArray(best, labels, ["filter", "step"])
-    cells = [[wanted.index((of, int(place))) for place in row] for of, row in zip(FILTERS, best, strict=True)]
+    cells = [
+        [wanted.index((of, int(place))) for place in row]
+        for of, row in zip(FILTERS, best, strict=True)
+    ]
     at_best = found[["loss", "accuracy"]].isel(
-        cell=xr.DataArray(cells, dims=["filter", "step"]), step=xr.DataArray(range(len(steps)), dims="step")
+        cell=xr.DataArray(cells, dims=["filter", "step"]),
+        step=xr.DataArray(range(len(steps)), dims="step"),
     )
     return at_best.reset_coords(drop=True).assign_coords(labels).assign(place=places)
 
@@ -197,19 +245,28 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             sizes.stream(key, "recall"),
         ),
         "gpt": judged(
-            predicting, config, config.gpt_steps, config.gpt_rates, config.gpt_seeds, sizes.stream(key, "gpt")
+            predicting,
+            config,
+            config.gpt_steps,
+            config.gpt_rates,
+            config.gpt_seeds,
+            sizes.stream(key, "gpt"),
         ),
     }
 
 
 def lead(quantity: xr.DataArray, *filters: str) -> xr.DataArray:
-    """By how much filters are above the polar factor, in every draw: all have the same weights and batches."""
+    """By how much filters are above the polar factor, in every draw: all have the same weights and
+    batches.
+    """
     over = quantity.sel(filter=list(filters)) - quantity.sel(filter="polar", drop=True)
     return over.rename(f"{quantity.name} less that of the polar factor")
 
 
 def inside(relation: lab.Relation, data: xr.Dataset, count: int, *filters: str) -> lab.Relation:
-    """The relation, unless the best rate of the polar factor or of one of the filters is an end of its grid."""
+    """The relation, unless the best rate of the polar factor or of one of the filters is an end of
+    its grid.
+    """
     return lab.within_grid(relation, data["place"].sel(filter=["polar", *filters]), count)
 
 
@@ -223,16 +280,21 @@ states = lab.Statements()
 
 @states(
     "recall-training",
-    "Of uniform outputs s/(s² + ℓ²) recalls more than the polar factor, with ℓ a half and all of the median singular value, at every "
-    "length.",
+    "Of uniform outputs s/(s² + ℓ²) recalls more than the polar factor, with ℓ a half and all of"
+    " the median singular value, at every length.",
     along="step",
     controls={
         "the gradient in its place": in_place("recall", dict.fromkeys(STRONG, "gradient")),
         "what forgets small values alone": in_place("recall", dict.fromkeys(STRONG, "small only")),
-        "the other way round": in_place("recall", {"polar": "ℓ = 1"} | dict.fromkeys(STRONG, "polar")),
+        "the other way round": in_place(
+            "recall", {"polar": "ℓ = 1"} | dict.fromkeys(STRONG, "polar")
+        ),
     },
-    post_hoc="32 draws left one length undecided; judged by 56 of a fresh seed. At paper scale nearly all was recalled after 256 steps; "
-    "judged there after 96 and 128, as eight draws of another seed suggested, without a quarter of the median, on a fresh seed.",
+    post_hoc=(
+        "32 draws left one length undecided; judged by 56 of a fresh seed. At paper scale nearly"
+        " all was recalled after 256 steps; judged there after 96 and 128, as eight draws of"
+        " another seed suggested, without a quarter of the median, on a fresh seed."
+    ),
 )
 def recalls_more(config: Config, data: Data) -> lab.Relation:
     relation = lab.above(lead(data["recall"]["accuracy"], *STRONG), 0.0, "no gain")
@@ -241,7 +303,8 @@ def recalls_more(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "recall-training",
-    "s/√(s² + ℓ²), which forgets small singular values and not the large ones, recalls fewer than the polar factor, at every length.",
+    "s/√(s² + ℓ²), which forgets small singular values and not the large ones, recalls fewer than"
+    " the polar factor, at every length.",
     along="step",
     controls={
         "s/(s² + ℓ²) with the same ℓ": in_place("recall", {"small only": "ℓ = 1"}),
@@ -255,12 +318,15 @@ def large_values_are_forgotten(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "gpt-training",
-    "In the GPT s/(s² + ℓ²) changes the polar factor's validation loss by less than 0.08 nats, about half of what the gradient costs "
-    "there, with every ℓ, at every length.",
+    "In the GPT s/(s² + ℓ²) changes the polar factor's validation loss by less than 0.08 nats,"
+    " about half of what the gradient costs there, with every ℓ, at every length.",
     along="step",
     holds=None,
     controls={"the gradient in its place": in_place("gpt", dict.fromkeys(RIDGES, "gradient"))},
-    post_hoc="The bound was half of what the gradient cost in the same draws, which left it undecided; judged on a fresh seed.",
+    post_hoc=(
+        "The bound was half of what the gradient cost in the same draws, which left it undecided;"
+        " judged on a fresh seed."
+    ),
 )
 def changes_little(config: Config, data: Data) -> lab.Relation:
     relation = lab.near(lead(data["gpt"]["loss"], *RIDGES), 0.0, LITTLE, f"{LITTLE} nats")
@@ -269,7 +335,8 @@ def changes_little(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "gpt-gain",
-    "In the GPT s/(s² + ℓ²) with ℓ half the median comes to a lower validation loss than the polar factor, at every length.",
+    "In the GPT s/(s² + ℓ²) with ℓ half the median comes to a lower validation loss than the polar"
+    " factor, at every length.",
     along="step",
     holds=None,
     controls={
@@ -283,7 +350,9 @@ def gains_a_little(config: Config, data: Data) -> lab.Relation:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """The filters, and by how much each is ahead of the polar factor, with bars of four standard errors."""
+    """The filters, and by how much each is ahead of the polar factor, with bars of four standard
+    errors.
+    """
     drawn = Figure(figsize=(13, 3.8), layout="constrained")
     shapes, *panels = drawn.subplots(1, 3)
     s = np.geomspace(0.05, 20, 300)
@@ -291,7 +360,11 @@ def figure(config: Config, data: Data) -> Figure:
         h = s * (s**2 + share**2) ** -power
         shapes.plot(s, h / np.interp(1.0, s, h), color=color, label=name)
     shapes.set(
-        xscale="log", ylim=(0, 3), xlabel="singular value / median", ylabel="h / h at the median", title="filters"
+        xscale="log",
+        ylim=(0, 3),
+        xlabel="singular value / median",
+        ylabel="h / h at the median",
+        title="filters",
     )
     shapes.legend(fontsize="x-small")
     others = list(FILTERS)[1:]
@@ -300,13 +373,24 @@ def figure(config: Config, data: Data) -> Figure:
         "GPT": -lead(data["gpt"]["loss"], *others),
     }
     for axes, (title, values), label in zip(
-        panels, shown.items(), ("accuracy above the polar factor's", "nats below the polar factor's loss"), strict=True
+        panels,
+        shown.items(),
+        ("accuracy above the polar factor's", "nats below the polar factor's loss"),
+        strict=True,
     ):
         for place, (color, step) in enumerate(zip(COLORS, values["step"].values, strict=False)):
             found = estimate(values.sel(step=step))
             at = np.arange(len(others)) + 0.2 * (place - 0.5)
             bars = np.stack([found.value - found.low, found.high - found.value])
-            axes.errorbar(at, found.value, yerr=bars, fmt="o", color=color, markersize=4, label=f"after {step} steps")
+            axes.errorbar(
+                at,
+                found.value,
+                yerr=bars,
+                fmt="o",
+                color=color,
+                markersize=4,
+                label=f"after {step} steps",
+            )
         axes.axhline(0, color="gray", linewidth=0.8)
         axes.set_xticks(range(len(others)), others, fontsize="small")
         axes.set(ylabel=label, title=title)
@@ -318,30 +402,48 @@ EXPERIMENT = lab.Experiment(
     "best-filter-training",
     LEDGER,
     title="What is left of the best filter in training",
-    summary="A transformer that learns recall from skewed outputs recalls rare ones earlier if Muon forgets the largest singular values of "
-    "its momentum, as the best filter does. A small GPT gains a hundredth of a nat, if anything.",
+    summary=(
+        "A transformer that learns recall from skewed outputs recalls rare ones earlier if Muon"
+        " forgets the largest singular values of its momentum, as the best filter does. A small GPT"
+        " gains a hundredth of a nat, if anything."
+    ),
     config=Config,
     measure=run,
     statements=states,
     # Sizes, grids and what is claimed were settled in tries with other keys.
     scales={
-        "smoke": {
-            "items": 8,
-            "recall_width": 8,
-            "recall_steps": (8, 16),
-            "recall_rates": (0.01, 0.03, 0.1),
-            "recall_seeds": 4,
-        }
-        | {"gpt_width": 8, "gpt_steps": (4, 8), "gpt_rates": (0.01, 0.03, 0.1), "gpt_seeds": 4, "choosing": 2},
-        "paper": {
-            "seed": 8,
-            "items": 32,
-            "recall_width": 32,
-            "recall_steps": (96, 128),
-            "recall_seeds": 200,
-            "recall_rates": (0.012, 0.02, 0.034, 0.058, 0.1),
-        }
-        | {"gpt_width": 48, "gpt_steps": (200, 400), "gpt_rates": (0.003, 0.008, 0.02, 0.05, 0.125), "gpt_seeds": 36},
+        "smoke": (
+            {
+                "items": 8,
+                "recall_width": 8,
+                "recall_steps": (8, 16),
+                "recall_rates": (0.01, 0.03, 0.1),
+                "recall_seeds": 4,
+            }
+            | {
+                "gpt_width": 8,
+                "gpt_steps": (4, 8),
+                "gpt_rates": (0.01, 0.03, 0.1),
+                "gpt_seeds": 4,
+                "choosing": 2,
+            }
+        ),
+        "paper": (
+            {
+                "seed": 8,
+                "items": 32,
+                "recall_width": 32,
+                "recall_steps": (96, 128),
+                "recall_seeds": 200,
+                "recall_rates": (0.012, 0.02, 0.034, 0.058, 0.1),
+            }
+            | {
+                "gpt_width": 48,
+                "gpt_steps": (200, 400),
+                "gpt_rates": (0.003, 0.008, 0.02, 0.05, 0.125),
+                "gpt_seeds": 36,
+            }
+        ),
     },
     figure=figure,
 )

@@ -1,7 +1,9 @@
-"""Muon's first steps on a matrix factorization do not know the target: until a step that is known beforehand, at which one direction turns.
+"""Muon's first steps on a matrix factorization do not know the target: until a step that is known
+beforehand, at which one direction turns.
 
-The experiment `target` has the orders: at large widths the part of the first normalized step that is due to M falls as k^(-3/2) for Muon,
-as 1/k for gradient descent. Here is what decides, at every width: whether U Uᵀ - M is positive definite (`specjax.theory.target_erasure`;
+The experiment `target` has the orders: at large widths the part of the first normalized step that
+is due to M falls as k^(-3/2) for Muon, as 1/k for gradient descent. Here is what decides, at every
+width: whether U Uᵀ - M is positive definite (`specjax.theory.target_erasure`;
 docs/beyond/target-erasure.md).
 """
 
@@ -38,7 +40,9 @@ class Config(lab.Config):
     seeds: int = lab.seeds(6000, help="draws of U for one step")
     path_k: int = lab.integer(64, least=4, help="columns of U for several steps")
     path_seeds: int = lab.seeds(400, help="draws for several steps")
-    hs: tuple[int, ...] = lab.sizes(64, 128, 256, 512, 1024, points=5, help="hidden units of the networks")
+    hs: tuple[int, ...] = lab.sizes(
+        64, 128, 256, 512, 1024, points=5, help="hidden units of the networks"
+    )
     layer_seeds: int = lab.seeds(200, help="draws of the networks at every width")
 
 
@@ -48,7 +52,9 @@ def spike(mu: Array | float, d: int) -> Float[Array, "d d"]:
 
 
 def first_step(key: Key[Array, ""], k: int, config: Config) -> dict[str, Array]:
-    """What a spike changes of the first step, and whether U Uᵀ - M is indefinite; for a target of full rank and norm 1 the bound."""
+    """What a spike changes of the first step, and whether U Uᵀ - M is indefinite; for a target of
+    full rank and norm 1 the bound.
+    """
     u = matrix_factorization.init(sizes.stream(key, "u"), config.d, k)
     without = spectral.polar(u)
 
@@ -56,7 +62,9 @@ def first_step(key: Key[Array, ""], k: int, config: Config) -> dict[str, Array]:
         step = spectral.polar(matrix_factorization.gradient(u, target))
         return jnp.linalg.norm(step - without), jnp.linalg.eigvalsh(u @ u.T - target)[0] < 0
 
-    part, negative = jax.vmap(lambda share: of_target(spike(share * (k - config.d + 1), config.d)))(jnp.asarray(SHARES))
+    part, negative = jax.vmap(lambda share: of_target(spike(share * (k - config.d + 1), config.d)))(
+        jnp.asarray(SHARES)
+    )
     z = sizes.normal(sizes.stream(key, "target"), (config.d, config.d))
     full = (z + z.T) / spectral.spectral_norm(z + z.T)
     return {
@@ -68,7 +76,9 @@ def first_step(key: Key[Array, ""], k: int, config: Config) -> dict[str, Array]:
 
 
 def path(key: Key[Array, ""], k: int, config: Config) -> dict[str, Array]:
-    """The step at which a target of eigenvalue k/4 is seen, as known before, and as it is without and with momentum."""
+    """The step at which a target of eigenvalue k/4 is seen, as known before, and as it is without
+    and with momentum.
+    """
     u, mu, rate = matrix_factorization.init(key, config.d, k), k / 4, RATE * k**0.5
 
     def steps(target: Array, momentum: float) -> Array:
@@ -96,7 +106,9 @@ def path(key: Key[Array, ""], k: int, config: Config) -> dict[str, Array]:
 
 
 def layers(key: Key[Array, ""], h: int, config: Config, phi: Array) -> dict[str, Array]:
-    """What Φ changes of the first normalized step, of both optimizers, in both layers of a linear and of a ReLU network."""
+    """What Φ changes of the first normalized step, of both optimizers, in both layers of a linear
+    and of a ReLU network.
+    """
 
     def parts(gradient: Array, without: Array) -> Array:
         descent = gradient / jnp.linalg.norm(gradient) - without / jnp.linalg.norm(without)
@@ -113,7 +125,9 @@ def layers(key: Key[Array, ""], h: int, config: Config, phi: Array) -> dict[str,
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """One step at a fixed width, several steps, and one step of two-layer networks over their width; in float64."""
+    """One step at a fixed width, several steps, and one step of two-layer networks over their
+    width; in float64.
+    """
     with jax.enable_x64(True):
         phi = sign_target(sizes.stream(key, "target"), config.d, config.d, 3.0)
 
@@ -121,9 +135,15 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             over = {name: sweep.widths(*values) for name, values in points.items()}
             return lab.swept(key, stream, measure, seeds, **over)
 
-        one = swept(lambda key, k: first_step(key, k, config), "first step", config.seeds, k=(config.k,))
-        several = swept(lambda key, k: path(key, k, config), "steps", config.path_seeds, k=(config.path_k,))
-        of_layers = swept(lambda key, h: layers(key, h, config, phi), "networks", config.layer_seeds, h=config.hs)
+        one = swept(
+            lambda key, k: first_step(key, k, config), "first step", config.seeds, k=(config.k,)
+        )
+        several = swept(
+            lambda key, k: path(key, k, config), "steps", config.path_seeds, k=(config.path_k,)
+        )
+        of_layers = swept(
+            lambda key, h: layers(key, h, config, phi), "networks", config.layer_seeds, h=config.hs
+        )
     names: dict[str, Any] = {"network": list(NETWORKS), "layer": [1, 2], "optimizer": OPTIMIZERS}
     return {
         "step": sweep.labelled(one, "share", share=list(SHARES)).isel(k=0),
@@ -136,7 +156,9 @@ states = lab.Statements()
 
 
 def probability(less: int = 0, of_k: bool = False) -> Any:
-    """The share of draws that are reversed by the closed form, or by one of fewer degrees of freedom, or by μ compared with k."""
+    """The share of draws that are reversed by the closed form, or by one of fewer degrees of
+    freedom, or by μ compared with k.
+    """
 
     def form(config: Config, data: Data) -> xr.DataArray:
         mu = data["step"].share * (config.k - config.d + 1)
@@ -148,8 +170,13 @@ def probability(less: int = 0, of_k: bool = False) -> Any:
 
 @states(
     "transition",
-    "A target μ v vᵀ makes U Uᵀ - M indefinite in a share of draws that is the chi-squared law of k - d + 1 degrees of freedom at μ.",
-    rivals={"k degrees": probability(of_k=True), "k - d degrees": probability(1), "k - d + 2 degrees": probability(-1)},
+    "A target μ v vᵀ makes U Uᵀ - M indefinite in a share of draws that is the chi-squared law of k"
+    " - d + 1 degrees of freedom at μ.",
+    rivals={
+        "k degrees": probability(of_k=True),
+        "k - d degrees": probability(1),
+        "k - d + 2 degrees": probability(-1),
+    },
 )
 def transition(config: Config, data: Data) -> lab.Relation:
     return lab.equals(data["step"]["negative"].astype(float), probability()(config, data))
@@ -162,8 +189,8 @@ def rolled(name: str, of: str) -> Any:
 
 @states(
     "transition",
-    "Where U Uᵀ - μ v vᵀ is indefinite the target turns Muon's first step over along one direction, ‖change‖_F = 2 to 1 %, and else it "
-    "changes it by less than 1, in more than 99 % of draws.",
+    "Where U Uᵀ - μ v vᵀ is indefinite the target turns Muon's first step over along one direction,"
+    " ‖change‖_F = 2 to 1 %, and else it changes it by less than 1, in more than 99 % of draws.",
     controls={"the signs of other draws": rolled("negative", "step")},
 )
 def turns_one_direction(config: Config, data: Data) -> lab.Relation:
@@ -174,11 +201,15 @@ def turns_one_direction(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "bound",
-    "A target M of norm 1 changes Muon's first step by at most ‖[P, M]‖_F/2λ, P = (U Uᵀ)^(1/2), λ the least eigenvalue of the symmetric "
-    "part of (U Uᵀ - M) P.",
+    "A target M of norm 1 changes Muon's first step by at most ‖[P, M]‖_F/2λ, P = (U Uᵀ)^(1/2), λ"
+    " the least eigenvalue of the symmetric part of (U Uᵀ - M) P.",
     controls={
-        "a third of the commutator": lab.replacing("bound", lambda data: data["bound"] / 3, of="step"),
-        "a large target": lab.replacing("small", lambda data: data["part"].isel(share=-1, drop=True), of="step"),
+        "a third of the commutator": lab.replacing(
+            "bound", lambda data: data["bound"] / 3, of="step"
+        ),
+        "a large target": lab.replacing(
+            "small", lambda data: data["part"].isel(share=-1, drop=True), of="step"
+        ),
     },
 )
 def bound(config: Config, data: Data) -> lab.Relation:
@@ -187,8 +218,9 @@ def bound(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "later-steps",
-    "Of a target of eigenvalue k/4 nothing is seen in Muon's steps until U has shrunk so far that U Uᵀ - M is indefinite: the step at "
-    "which it is seen is predicted from U at the start to one step, in more than 95 % of draws.",
+    "Of a target of eigenvalue k/4 nothing is seen in Muon's steps until U has shrunk so far that U"
+    " Uᵀ - M is indefinite: the step at which it is seen is predicted from U at the start to one"
+    " step, in more than 95 % of draws.",
     controls={
         "predictions of other draws": rolled("predicted", "path"),
         "when U is used up": lab.replacing("predicted", "used_up", of="path"),
@@ -196,7 +228,9 @@ def bound(config: Config, data: Data) -> lab.Relation:
 )
 def seen_when_predicted(config: Config, data: Data) -> lab.Relation:
     found = data["path"]
-    return lab.happens((abs(found["seen"] - found["predicted"]) <= 1).rename("as predicted"), more_than=0.95)
+    return lab.happens(
+        (abs(found["seen"] - found["predicted"]) <= 1).rename("as predicted"), more_than=0.95
+    )
 
 
 @states(
@@ -211,22 +245,27 @@ def momentum_delays(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "layers",
-    "In both layers of two-layer linear and ReLU networks the part of the first normalized step that is due to Φ falls as h^(-1/2), to "
-    "0.15 in the exponent, for gradient descent and for Muon.",
+    "In both layers of two-layer linear and ReLU networks the part of the first normalized step"
+    " that is due to Φ falls as h^(-1/2), to 0.15 in the exponent, for gradient descent and for"
+    " Muon.",
     rivals={"1/h": -1, "h^(-1/4)": -0.25, "h^(-3/2)": -1.5},
 )
 def same_order_in_layers(config: Config, data: Data) -> lab.Relation:
-    # Slopes of logarithms: the least singular value of W₂ W₁ - Φ gives the parts of Muon a heavy tail.
+    # Slopes of logarithms: the least singular value of W₂ W₁ - Φ gives the parts of Muon a heavy
+    #     tail.
     slope = fits.slopes(xr.ufuncs.log(data["layers"]["part"]), "h").rename("exponent in h")
     return lab.near(slope, -0.5, within=0.15, called="0.15")
 
 
 @states(
     "layers",
-    "In the output layer of both networks Muon's first step owes more to Φ than that of gradient descent, at every width.",
+    "In the output layer of both networks Muon's first step owes more to Φ than that of gradient"
+    " descent, at every width.",
     controls={
         "the two exchanged": lab.replacing(
-            "part", lambda data: data["part"].isel(optimizer=[1, 0]).assign_coords(optimizer=OPTIMIZERS), of="layers"
+            "part",
+            lambda data: data["part"].isel(optimizer=[1, 0]).assign_coords(optimizer=OPTIMIZERS),
+            of="layers",
         )
     },
 )
@@ -237,7 +276,9 @@ def more_in_layers(config: Config, data: Data) -> lab.Relation:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Which draws see the target in the first step; when later steps do; and what the layers of networks owe to it."""
+    """Which draws see the target in the first step; when later steps do; and what the layers of
+    networks owe to it.
+    """
     drawn = Figure(figsize=(13, 3.8), layout="constrained")
     first, later, widths = drawn.subplots(1, 3)
     degrees = config.k - config.d + 1
@@ -256,8 +297,17 @@ def figure(config: Config, data: Data) -> Figure:
         title=f"first step, d = {config.d}, k = {config.k}",
     )
     jitter = np.random.default_rng(0).uniform(-0.3, 0.3, config.path_seeds)
-    for name, label, color in zip(("seen", "with_momentum"), ("β = 0", f"β = {MOMENTUM}"), COLORS, strict=False):
-        later.plot(data["path"]["predicted"] + jitter, data["path"][name], ".", markersize=3, color=color, label=label)
+    for name, label, color in zip(
+        ("seen", "with_momentum"), ("β = 0", f"β = {MOMENTUM}"), COLORS, strict=False
+    ):
+        later.plot(
+            data["path"]["predicted"] + jitter,
+            data["path"][name],
+            ".",
+            markersize=3,
+            color=color,
+            label=label,
+        )
     later.axline((10, 10), slope=1, color="black", linewidth=0.7)
     later.set(
         xlabel="step predicted from U at the start",
@@ -268,7 +318,14 @@ def figure(config: Config, data: Data) -> Figure:
     for color, network in zip(COLORS, NETWORKS, strict=False):
         for line, optimizer in zip(("--", "-"), OPTIMIZERS, strict=True):
             values = median.sel(network=network, optimizer=optimizer)
-            widths.plot(values.h, values, "o" + line, color=color, markersize=4, label=f"{network}, {optimizer}")
+            widths.plot(
+                values.h,
+                values,
+                "o" + line,
+                color=color,
+                markersize=4,
+                label=f"{network}, {optimizer}",
+            )
     widths.set(
         xlabel="hidden units",
         ylabel="part of the first step due to Φ",
@@ -288,20 +345,40 @@ EXPERIMENT = lab.Experiment(
     "target-erasure",
     lab.Ledger.of(
         "target-erasure",
-        transition="A target is seen by Muon's first step where it makes U Uᵀ - M indefinite; of a spike the probability is known.",
-        bound="While U Uᵀ - M is positive definite, a target changes polar(G) by no more than its commutator with (U Uᵀ)^(1/2) allows.",
-        later_steps="Later steps of Muon do not see the target either, up to one that can be predicted; momentum makes it later still.",
-        layers="In linear and ReLU layers the target is not erased faster by Muon than by gradient descent.",
+        transition=(
+            "A target is seen by Muon's first step where it makes U Uᵀ - M indefinite; of a spike"
+            " the probability is known."
+        ),
+        bound=(
+            "While U Uᵀ - M is positive definite, a target changes polar(G) by no more than its"
+            " commutator with (U Uᵀ)^(1/2) allows."
+        ),
+        later_steps=(
+            "Later steps of Muon do not see the target either, up to one that can be predicted;"
+            " momentum makes it later still."
+        ),
+        layers=(
+            "In linear and ReLU layers the target is not erased faster by Muon than by gradient"
+            " descent."
+        ),
     ),
     title="Muon's first steps do not know the target of a factorization",
-    summary="While U Uᵀ - M is positive definite Muon steps towards zero, whatever the target: a spike is seen with the probability of a "
-    "chi-squared law, at a step that is known beforehand, and momentum makes it later. In linear and ReLU layers it is not so.",
+    summary=(
+        "While U Uᵀ - M is positive definite Muon steps towards zero, whatever the target: a spike"
+        " is seen with the probability of a chi-squared law, at a step that is known beforehand,"
+        " and momentum makes it later. In linear and ReLU layers it is not so."
+    ),
     config=Config,
     measure=run,
     statements=states,
     figure=figure,
     scales={
         "smoke": {"seeds": 300, "path_seeds": 60, "hs": (24, 48, 96, 192, 384), "layer_seeds": 30},
-        "paper": {"seeds": 60_000, "path_seeds": 4000, "hs": (64, 128, 256, 512, 1024, 2048), "layer_seeds": 2000},
+        "paper": {
+            "seeds": 60_000,
+            "path_seeds": 4000,
+            "hs": (64, 128, 256, 512, 1024, 2048),
+            "layer_seeds": 2000,
+        },
     },
 )

@@ -1,8 +1,10 @@
-"""The criterion is not what decides: which quantity at the start of a training tells how much faster spectral steps will be.
+"""The criterion is not what decides: which quantity at the start of a training tells how much
+faster spectral steps will be.
 
-The spectral-criterion paper compares the decreases that are guaranteed to one step, nr(G)/st(A). Here whole trainings are compared,
-each method with its best step size, and the quantities of `deciding_quantities` are judged by how well they predict the outcome in
-hundreds of small networks that chose nothing (docs/beyond/what-decides.md).
+The spectral-criterion paper compares the decreases that are guaranteed to one step, nr(G)/st(A).
+Here whole trainings are compared, each method with its best step size, and the quantities of
+`deciding_quantities` are judged by how well they predict the outcome in hundreds of small networks
+that chose nothing (docs/beyond/what-decides.md).
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,14 @@ from matplotlib.ticker import NullLocator
 
 from specjax import lab, sweep
 from specjax.experiments.beyond.deciding_networks import NETWORKS, RATES, SMALL_RATE, draw, trained
-from specjax.experiments.beyond.deciding_outcomes import brier, concordance, falls, pooled, speed, value
+from specjax.experiments.beyond.deciding_outcomes import (
+    brier,
+    concordance,
+    falls,
+    pooled,
+    speed,
+    value,
+)
 from specjax.experiments.beyond.deciding_quantities import QUANTITIES, quantities
 from specjax.lab.drawing import COLORS
 from specjax.lab.estimates import estimate
@@ -29,9 +38,13 @@ CLAIMED, RIVALS = "race", ("nr/st", "mean nr/st")
 class Config(lab.Config):
     """Draws and lengths of the trainings."""
 
-    seed: int = lab.root_seed(1, help="root of all randomness; another one's draws chose what is claimed")
+    seed: int = lab.root_seed(
+        1, help="root of all randomness; another one's draws chose what is claimed"
+    )
     seeds: int = lab.seeds(100, least=20, help="networks of each class")
-    classes: int = lab.integer(len(NETWORKS), least=1, help="classes of networks, from the first on")
+    classes: int = lab.integer(
+        len(NETWORKS), least=1, help="classes of networks, from the first on"
+    )
     lengths: tuple[int, ...] = lab.sizes(
         10, 30, 100, points=2, most=lab.MOST_COUNT, help="steps K after which the two are compared"
     )
@@ -43,13 +56,17 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """The quantities at the start and the losses of both methods at every rate, in every network."""
+    """The quantities at the start and the losses of both methods at every rate, in every
+    network.
+    """
     found: list[xr.Dataset] = []
     names = list(NETWORKS)[: config.classes]
     for name in names:
         activation, blocks, width = NETWORKS[name]
 
-        def measure(key: Array, width: int, activation: str = activation, blocks: int = blocks) -> dict[str, Array]:
+        def measure(
+            key: Array, width: int, activation: str = activation, blocks: int = blocks
+        ) -> dict[str, Array]:
             problem = draw(key, activation, blocks, width)
             at_start = quantities(problem)
             return {
@@ -60,7 +77,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         over = {"width": sweep.widths(width)}
         swept = lab.swept(key, name, measure, config.seeds, **over)
         found.append(swept.isel(width=0, drop=True))
-    together = xr.concat(found, xr.DataArray(names, dims="network", name="network"), combine_attrs="override")
+    together = xr.concat(
+        found, xr.DataArray(names, dims="network", name="network"), combine_attrs="override"
+    )
     together = sweep.labelled(together, "quantity", outputs=["value"], quantity=list(QUANTITIES))
     named: dict[str, Any] = {"optimizer": METHODS, "rate": RATES, "length": [0, *config.lengths]}
     return sweep.labelled(together, *named, outputs=["left"], **named)
@@ -74,7 +93,9 @@ def each(of: Any, data: xr.Dataset, quantities: Sequence[str], length: int) -> x
 
 
 def of_claimed(of: Any, data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
-    """What is said of the claimed quantity and of the criterion, in both forms, after the fewest steps."""
+    """What is said of the claimed quantity and of the criterion, in both forms, after the fewest
+    steps.
+    """
     rivals = each(of, data, RIVALS, 0)
     claimed = each(of, data, [CLAIMED] * len(RIVALS), 0).assign_coords(quantity=rivals["quantity"])
     return claimed.rename(CLAIMED), rivals.rename("nr/st")
@@ -82,7 +103,9 @@ def of_claimed(of: Any, data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
 
 def in_place(*pairs: tuple[str, str]) -> Any:
     """A control: other quantities under the names of some."""
-    return lab.replacing("value", lambda data: lab.at_labels(data["value"], "quantity", dict(pairs)))
+    return lab.replacing(
+        "value", lambda data: lab.at_labels(data["value"], "quantity", dict(pairs))
+    )
 
 
 def at_best(data: xr.Dataset) -> xr.DataArray:
@@ -92,7 +115,9 @@ def at_best(data: xr.Dataset) -> xr.DataArray:
 
 
 def small_everywhere(data: xr.Dataset) -> xr.DataArray:
-    """Losses with the gain of spectral steps over gradient steps at the small step size in the place of that at the best."""
+    """Losses with the gain of spectral steps over gradient steps at the small step size in the
+    place of that at the best.
+    """
     left = data["left"]
     gain = left.sel(rate=SMALL_RATE, drop=True)
     gain = gain.sel(optimizer="spectral", drop=True) - gain.sel(optimizer="gradient", drop=True)
@@ -109,8 +134,8 @@ EXCHANGED = {
 
 @states(
     "small-steps",
-    "With one sixteenth of the step sizes of the guarantee, nr/st tells which method is ahead in more than 70 % "
-    "of networks, at every length.",
+    "With one sixteenth of the step sizes of the guarantee, nr/st tells which method is ahead in"
+    " more than 70 % of networks, at every length.",
     controls={"with the best step sizes": lab.replacing("left", at_best)},
 )
 def right_for_small_steps(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -124,18 +149,21 @@ def right_for_small_steps(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "threshold",
-    "With the best step sizes spectral steps are ahead in more than two thirds of the networks in which nr is below st, at every length.",
+    "With the best step sizes spectral steps are ahead in more than two thirds of the networks in"
+    " which nr is below st, at every length.",
     controls={"with small step sizes": lab.replacing("left", small_everywhere)},
 )
 def ahead_below_the_threshold(config: Config, data: xr.Dataset) -> lab.Relation:
     below = value(data, "nr/st") < 0
-    return lab.happens((speed(data) > 0).isel(seed=below.values).rename("spectral steps ahead"), more_than=2 / 3)
+    return lab.happens(
+        (speed(data) > 0).isel(seed=below.values).rename("spectral steps ahead"), more_than=2 / 3
+    )
 
 
 @states(
     "ten-steps",
-    "A race of two steps orders networks by how much faster spectral steps are over ten better than nr/st does, "
-    "in either form, by Kendall's τ.",
+    "A race of two steps orders networks by how much faster spectral steps are over ten better than"
+    " nr/st does, in either form, by Kendall's τ.",
     controls=EXCHANGED,
     holds=None,
 )
@@ -145,12 +173,15 @@ def race_orders(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "ten-steps",
-    "It gives the probability that they are 1.5 times as fast over ten steps with a smaller error than nr/st, "
-    "in networks that were not fitted.",
+    "It gives the probability that they are 1.5 times as fast over ten steps with a smaller error"
+    " than nr/st, in networks that were not fitted.",
     controls=EXCHANGED,
     holds=None,
-    post_hoc="First one half was judged alone, and which half a network was in followed from how many were left out before it, so that one "
-    "more took a sixth from the lead; judged on a fresh seed.",
+    post_hoc=(
+        "First one half was judged alone, and which half a network was in followed from how many"
+        " were left out before it, so that one more took a sixth from the lead; judged on a fresh"
+        " seed."
+    ),
 )
 def race_is_calibrated(config: Config, data: xr.Dataset) -> lab.Relation:
     claimed, rivals = of_claimed(brier, data)
@@ -159,9 +190,13 @@ def race_is_calibrated(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "hundred-steps",
-    "None of the quantities, nor how much faster spectral steps were over ten steps, has a Kendall's τ above 0.4 with how much "
-    "faster they are over a hundred.",
-    controls={"what happened at the end": lab.replacing("value", lambda data: data["value"] * 0 + final(data))},
+    "None of the quantities, nor how much faster spectral steps were over ten steps, has a"
+    " Kendall's τ above 0.4 with how much faster they are over a hundred.",
+    controls={
+        "what happened at the end": lab.replacing(
+            "value", lambda data: data["value"] * 0 + final(data)
+        )
+    },
 )
 def nothing_foretells(config: Config, data: xr.Dataset) -> lab.Relation:
     early, late = (speed(data).isel(length=place, drop=True) for place in (0, -1))
@@ -171,21 +206,29 @@ def nothing_foretells(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def final(data: xr.Dataset) -> xr.DataArray:
-    """How much faster spectral steps are at the end, of all networks; 0 where that has no logarithm."""
+    """How much faster spectral steps are at the end, of all networks; 0 where that has no
+    logarithm.
+    """
     fallen = falls(data["left"]).max("rate").isel(length=-1, drop=True)
-    ratio = fallen.sel(optimizer="spectral", drop=True) / fallen.sel(optimizer="gradient", drop=True)
+    ratio = fallen.sel(optimizer="spectral", drop=True) / fallen.sel(
+        optimizer="gradient", drop=True
+    )
     return xr.ufuncs.log(ratio.where(ratio > 0, 1.0)).fillna(0.0)
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """How well every quantity orders networks; who is ahead by nr/st; and the claimed quantity against what it should foretell."""
+    """How well every quantity orders networks; who is ahead by nr/st; and the claimed quantity
+    against what it should foretell.
+    """
     drawn = Figure(figsize=(14, 4.6), layout="constrained")
     taus, ahead, points = drawn.subplots(1, 3)
     for place, (color, k) in enumerate(zip(COLORS, config.lengths, strict=False)):
         tau = estimate(each(concordance, data, list(QUANTITIES), place))
         at = np.arange(len(QUANTITIES)) + 0.2 * (place - 1)
         bars = np.stack([tau.value - tau.low, tau.high - tau.value])
-        taus.errorbar(tau.value, at, xerr=bars, fmt="o", color=color, markersize=4, label=f"K = {k}")
+        taus.errorbar(
+            tau.value, at, xerr=bars, fmt="o", color=color, markersize=4, label=f"K = {k}"
+        )
     taus.set_yticks(range(len(QUANTITIES)), list(QUANTITIES))
     taus.invert_yaxis()
     taus.axvline(0, color="gray", linewidth=0.8)
@@ -193,25 +236,40 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     criterion, fallen = value(data, "nr/st"), pooled(data, falls(data["left"]))
     edges = np.quantile(criterion, np.linspace(0, 1, 9))
     middles = np.exp((edges[1:] + edges[:-1]) / 2)
-    lead = {"best step sizes": fallen.max("rate"), "1/16 of the guarantee's": fallen.sel(rate=SMALL_RATE)}
+    lead = {
+        "best step sizes": fallen.max("rate"),
+        "1/16 of the guarantee's": fallen.sel(rate=SMALL_RATE),
+    }
     for line, (name, of) in zip(("-", "--"), lead.items(), strict=True):
         wins = (of.sel(optimizer="spectral") > of.sel(optimizer="gradient")).values
         places = np.clip(np.searchsorted(edges, criterion.values, "right") - 1, 0, 7)
         for color, column, k in zip(COLORS, wins.T, config.lengths, strict=False):
             share = [column[places == i].mean() for i in range(8)]
-            ahead.plot(middles, share, "o" + line, color=color, markersize=3, label=f"K = {k}, {name}")
+            ahead.plot(
+                middles, share, "o" + line, color=color, markersize=3, label=f"K = {k}, {name}"
+            )
     ahead.axvline(1, color="gray", linewidth=0.8)
-    ahead.set(xscale="log", xlabel="nr(G)/st(A)", ylabel="networks with spectral steps ahead", ylim=(0, 1.03))
+    ahead.set(
+        xscale="log",
+        xlabel="nr(G)/st(A)",
+        ylabel="networks with spectral steps ahead",
+        ylim=(0, 1.03),
+    )
     x, y = value(data, CLAIMED), speed(data).isel(length=0)
     for color, name in zip(COLORS, data["network"].values, strict=False):
         of = (x["network"] == name).values
         points.plot(np.exp(x[of]), np.exp(y[of]), ".", color=color, markersize=4, label=str(name))
     points.axline((1, 1), (2, 2), color="black", linewidth=0.7)
     points.set(
-        xscale="log", yscale="log", xlabel="race of two steps", ylabel=f"times faster over {config.lengths[0]} steps"
+        xscale="log",
+        yscale="log",
+        xlabel="race of two steps",
+        ylabel=f"times faster over {config.lengths[0]} steps",
     )
     for axes, columns in ((taus, 3), (ahead, 2), (points, 3)):
-        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
+        axes.legend(
+            fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns
+        )
     for axes in (ahead, points):
         axes.set_xticks([0.3, 0.6, 1, 2], ["0.3", "0.6", "1", "2"])
         axes.xaxis.set_minor_locator(NullLocator())
@@ -222,15 +280,25 @@ EXPERIMENT = lab.Experiment(
     "what-decides",
     lab.Ledger.of(
         "what-decides",
-        small_steps="nr(G)/st(A) is the ratio of the two speeds for short steps, and says there which method is ahead.",
+        small_steps=(
+            "nr(G)/st(A) is the ratio of the two speeds for short steps, and says there which"
+            " method is ahead."
+        ),
         threshold="With the best step sizes spectral steps are ahead below nr(G) = st(A) too.",
-        ten_steps="A race of two steps foretells more of ten steps than the criterion does, by a little.",
-        hundred_steps="Over a hundred steps nothing that was measured at the start foretells much, the criterion or another quantity.",
+        ten_steps=(
+            "A race of two steps foretells more of ten steps than the criterion does, by a little."
+        ),
+        hundred_steps=(
+            "Over a hundred steps nothing that was measured at the start foretells much, the"
+            " criterion or another quantity."
+        ),
     ),
     title="The criterion is not what decides",
-    summary="nr(G)/st(A) says which method is ahead while steps are short. With the best step sizes spectral steps are ahead in most "
-    "networks on either side of it. How much faster they are over a hundred steps "
-    "nothing that is measured at the start foretells well.",
+    summary=(
+        "nr(G)/st(A) says which method is ahead while steps are short. With the best step sizes"
+        " spectral steps are ahead in most networks on either side of it. How much faster they are"
+        " over a hundred steps nothing that is measured at the start foretells well."
+    ),
     config=Config,
     measure=run,
     statements=states,

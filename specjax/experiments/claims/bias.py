@@ -1,4 +1,6 @@
-"""Claim 9: the bias of Ortho of a sum, its decay and its coefficient, next to the other ways of averaging."""
+"""Claim 9: the bias of Ortho of a sum, its decay and its coefficient, next to the other ways of
+averaging.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -31,7 +33,9 @@ MOST, FEWEST, GROUPS = 16, 4, 4
 class Config(lab.Config):
     """How many draws make a mean."""
 
-    gradients: int = lab.seeds(10_000, least=500, help="draws of a mean of polar factors at each number k of gradients")
+    gradients: int = lab.seeds(
+        10_000, least=500, help="draws of a mean of polar factors at each number k of gradients"
+    )
 
 
 class Problem(NamedTuple):
@@ -48,7 +52,9 @@ def problem(seed: int, smallest: float = SMALLEST[0]) -> Problem:
 
     @jax.jit
     def derived(values: Array) -> tuple[Array, Array, Array]:
-        mu = spectra(sizes.stream(jax.random.key(seed), "mean"), {"mu": (M, N)}, {"mu": values})["mu"]
+        mu = spectra(sizes.stream(jax.random.key(seed), "mean"), {"mu": (M, N)}, {"mu": values})[
+            "mu"
+        ]
         factor = jnp.diag(jnp.asarray(DEVIATIONS).ravel()).reshape(M, N, M * N)
         return mu, spectral.polar(mu), averages.second_order_bias(mu, factor)
 
@@ -57,7 +63,9 @@ def problem(seed: int, smallest: float = SMALLEST[0]) -> Problem:
 
 
 class Estimator(NamedTuple):
-    """A way to average `gradients` gradients: its name in a table, the polar factors it takes, and the function."""
+    """A way to average `gradients` gradients: its name in a table, the polar factors it takes, and
+    the function.
+    """
 
     label: str
     gradients: int
@@ -71,22 +79,29 @@ ESTIMATORS = {
     "ortho_of_mean_few": Estimator("Ortho of mean", FEWEST, 1, averages.polar_of_mean),
     "ortho_of_mean": Estimator("Ortho of mean", MOST, 1, averages.polar_of_mean),
     "jackknife": Estimator("Ortho of mean, jackknife", MOST, MOST + 1, averages.jackknifed_polar),
-    "group_jackknife": Estimator(f"Ortho of mean, jackknife with {GROUPS} groups", MOST, GROUPS + 1, IN_GROUPS),
-    "microbatched": Estimator(f"mean of Ortho of {GROUPS} microbatches", MOST, GROUPS, MICROBATCHED),
+    "group_jackknife": Estimator(
+        f"Ortho of mean, jackknife with {GROUPS} groups", MOST, GROUPS + 1, IN_GROUPS
+    ),
+    "microbatched": Estimator(
+        f"mean of Ortho of {GROUPS} microbatches", MOST, GROUPS, MICROBATCHED
+    ),
     "mean_of_ortho": Estimator("mean of Ortho", MOST, MOST, averages.mean_of_polar),
     "mean_of_ortho_few": Estimator("mean of Ortho", FEWEST, FEWEST, averages.mean_of_polar),
 }
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Biases of Ortho of a mean of k gradients at both means, and of five ways to average 4 or 16 gradients.
+    """Biases of Ortho of a mean of k gradients at both means, and of five ways to average 4 or 16
+    gradients.
 
-    Every draw is used with both signs of its noise: the first-order term of the expansion cancels, which no k removes from the
-    variance otherwise, and the mean stays what it is.
+    Every draw is used with both signs of its noise: the first-order term of the expansion cancels,
+    which no k removes from the variance otherwise, and the mean stays what it is.
     """
     given = [problem(config.seed, smallest) for smallest in SMALLEST]
     with jax.enable_x64(True):
-        mus, factors, coefficients = (jnp.stack([jnp.asarray(p[place]) for p in given]) for place in range(3))
+        mus, factors, coefficients = (
+            jnp.stack([jnp.asarray(p[place]) for p in given]) for place in range(3)
+        )
         norms = jnp.linalg.norm(coefficients, axis=(1, 2))
         directions = coefficients / norms[:, None, None]
         deviations, vector = jnp.asarray(DEVIATIONS), VECTOR_NORM * jnp.eye(D, 1)
@@ -122,7 +137,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             return {
                 "mean": mean,
                 "single": {name: x[0] for name, x in found.items()},
-                "along": {name: jnp.sum((x - factors[0]) * directions[0]) for name, x in mean.items()},
+                "along": {
+                    name: jnp.sum((x - factors[0]) * directions[0]) for name, x in mean.items()
+                },
                 "change": mean["mean_of_ortho"] - mean["mean_of_ortho_few"],
                 "change_control": mean["mean_of_ortho"] - mean["ortho_of_mean_few"],
                 "rank_one": relative(averages.mean_of_rank_one_polar(left, right), factor),
@@ -137,12 +154,16 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 
 def coefficient(times: float = 1.0, of: str = "coefficient") -> Callable[[Any, Any], xr.DataArray]:
-    """½ D²Ortho(μ)[Σ] times a number, or in the direction of another matrix of the problem, with the same norm."""
+    """½ D²Ortho(μ)[Σ] times a number, or in the direction of another matrix of the problem, with
+    the same norm.
+    """
 
     def form(config: Config, data: Any) -> xr.DataArray:
         given = problem(config.seed)
         direction = getattr(given, of) / np.linalg.norm(getattr(given, of))
-        return xr.DataArray(times * np.linalg.norm(given.coefficient) * direction, dims=("row", "column"))
+        return xr.DataArray(
+            times * np.linalg.norm(given.coefficient) * direction, dims=("row", "column")
+        )
 
     return form
 
@@ -173,39 +194,64 @@ DECAY.power("k", -1, "decay-of-bias", "claim-9", "along", rivals=OTHER_POWERS, c
 
 # The text expands at k μ with the derivative at μ; D²Ortho(k μ) is k⁻² D²Ortho(μ).
 OTHERS = {"D²Ortho(μ)[Σ]": coefficient(2.0), "along μ's factor": coefficient(-1.0, of="factor")}
-DECAY.mean(coefficient(), "bias-coefficient", BOTH, "scaled", at={"k": -1}, rivals=OTHERS, corrected=True)(
-    "Each entry of k · bias is that of ½ D²Ortho(μ)[Σ] at the largest k."
-)
+DECAY.mean(
+    coefficient(), "bias-coefficient", BOTH, "scaled", at={"k": -1}, rivals=OTHERS, corrected=True
+)("Each entry of k · bias is that of ½ D²Ortho(μ)[Σ] at the largest k.")
 
-WRONG = {"d for d - 1": shrinkage(D), "without the 2": 2 * shrinkage(), "σ/‖μ‖ for its square": shrinkage(power=1)}
-DECAY.mean(shrinkage(), "vector-coefficient", "claim-9", "scaled_vector", at={"k": -1}, rivals=WRONG, corrected=True)(
-    "For a vector of d entries k · bias along μ is -(d - 1) σ²/(2 ‖μ‖²) at the largest k."
-)
+WRONG = {
+    "d for d - 1": shrinkage(D),
+    "without the 2": 2 * shrinkage(),
+    "σ/‖μ‖ for its square": shrinkage(power=1),
+}
+DECAY.mean(
+    shrinkage(),
+    "vector-coefficient",
+    "claim-9",
+    "scaled_vector",
+    at={"k": -1},
+    rivals=WRONG,
+    corrected=True,
+)("For a vector of d entries k · bias along μ is -(d - 1) σ²/(2 ‖μ‖²) at the largest k.")
 
-# σ²/s_min² is 25 there, and 0.25 at s_min = 1: the bias is bounded by 2√n, which the second-order term exceeds.
+# σ²/s_min² is 25 there, and 0.25 at s_min = 1: the bias is bounded by 2√n, which the second-order
+# term exceeds.
 HALF, WELL_CONDITIONED = "half of the second-order bias", {"s_min = 1": "share"}
-DECAY.below(0.5, HALF, "onset", "claim-9", "share_small", WELL_CONDITIONED, at={"k": 0}, corrected=True)(
-    "The 1/k is for k far above σ²/s_min² only: with a small s_min the bias at few gradients is less than half of the second-order one."
+DECAY.below(
+    0.5, HALF, "onset", "claim-9", "share_small", WELL_CONDITIONED, at={"k": 0}, corrected=True
+)(
+    "The 1/k is for k far above σ²/s_min² only: with a small s_min the bias at few gradients is"
+    " less than half of the second-order one."
 )
 DECAY.agree("homogeneous", "claim-9", "sum", {"without Ortho": "sum_control"}, corrected=True)(
-    "Ortho of the sum is Ortho of the mean, since Ortho ignores scale: the noise that matters shrinks."
+    "Ortho of the sum is Ortho of the mean, since Ortho ignores scale: the noise that matters"
+    " shrinks."
 )
 
 OF_MEAN = "the second-order bias of Ortho of their mean"
 JACKKNIFE = {"Ortho of the mean, jackknifed": "along.jackknife"}
-AVERAGING.above(size(1 / MOST), OF_MEAN, "sum-of-ortho", "claim-9", "along.mean_of_ortho", JACKKNIFE, corrected=True)(
-    "What no k removes is the distance of E[Ortho(G)] to Ortho(μ)."
-)
+AVERAGING.above(
+    size(1 / MOST),
+    OF_MEAN,
+    "sum-of-ortho",
+    "claim-9",
+    "along.mean_of_ortho",
+    JACKKNIFE,
+    corrected=True,
+)("What no k removes is the distance of E[Ortho(G)] to Ortho(μ).")
 
 AS_OF_MEAN = {"a bias in 1/k, as Ortho of the mean has": coefficient(1 / MOST - 1 / FEWEST)}
 OF_FEW = {"Ortho of the mean of few": "change_control"}
 AVERAGING.mean(0.0, "unbiased", "preamble-estimation", "change", OF_FEW, rivals=AS_OF_MEAN)(
-    "E[Ortho(G_x)] can be estimated: the mean of Ortho(G_i) has the same expectation for few and many gradients."
+    "E[Ortho(G_x)] can be estimated: the mean of Ortho(G_i) has the same expectation for few and"
+    " many gradients."
 )
 
 PRODUCTS = {"products that are not normalized": "rank_one_control"}
-AVERAGING.agree("without-decomposition", "preamble-estimation", "rank_one", PRODUCTS, corrected=True)(
-    "Efficiently so: where a sample's gradient is a product of two vectors, the mean of normalized products is the mean of the factors."
+AVERAGING.agree(
+    "without-decomposition", "preamble-estimation", "rank_one", PRODUCTS, corrected=True
+)(
+    "Efficiently so: where a sample's gradient is a product of two vectors, the mean of normalized"
+    " products is the mean of the factors."
 )
 
 
@@ -217,7 +263,8 @@ def of_either_sign(left: xr.DataArray, *given: Any) -> lab.Relation:
 
 PLAIN = {"Ortho of the mean": "along.ortho_of_mean"}
 AVERAGING.on(of_either_sign, "jackknife", "claim-9", "along.jackknife", PLAIN, corrected=True)(
-    "The jackknife removes the 1/k term from Ortho of the mean: less than a quarter of it is left, of either sign."
+    "The jackknife removes the 1/k term from Ortho of the mean: less than a quarter of it is left,"
+    " of either sign."
 )
 
 
@@ -229,19 +276,40 @@ def estimators(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table
     for name, estimator in ESTIMATORS.items():
         mean, stderr = (a.values for a in sweep.mean_and_stderr(averaging[f"mean.{name}"]))
         spread = np.sqrt(np.sum(np.var(averaging[f"single.{name}"].values, axis=0, ddof=1)))
-        known = "0 (its mean is the target)" if name == "mean_of_ortho" else f"{np.linalg.norm(mean - target):.3f}"
+        known = (
+            "0 (its mean is the target)"
+            if name == "mean_of_ortho"
+            else f"{np.linalg.norm(mean - target):.3f}"
+        )
         numbers = (np.linalg.norm(mean - factor), known, np.linalg.norm(stderr), spread)
         cells = (number if isinstance(number, str) else f"{number:.3f}" for number in numbers)
-        rows.append((estimator.label, str(estimator.gradients), str(estimator.polar_factors), *cells))
-    header = ("estimator", "gradients", "polar factors", "bias to Ortho(μ)", "bias to E[Ortho(G)]", "SE of the biases")
-    return [lab.Table("Claim 9: ways to average, Frobenius norms", (*header, "spread"), tuple(rows))]
+        rows.append(
+            (estimator.label, str(estimator.gradients), str(estimator.polar_factors), *cells)
+        )
+    header = (
+        "estimator",
+        "gradients",
+        "polar factors",
+        "bias to Ortho(μ)",
+        "bias to E[Ortho(G)]",
+        "SE of the biases",
+    )
+    return [
+        lab.Table("Claim 9: ways to average, Frobenius norms", (*header, "spread"), tuple(rows))
+    ]
 
 
 EXPERIMENT = lab.Experiment(
     "claims-bias",
     ledger("claims"),
-    title="The bias of Ortho of a sum falls as 1/k; what does not shrink is the distance of E[Ortho(G)] to Ortho(μ)",
-    summary="Ortho of a sum is Ortho of a mean: its bias is ½ D²Ortho(μ)[Σ]/k once k is far above σ²/s_min², not of order k.",
+    title=(
+        "The bias of Ortho of a sum falls as 1/k; what does not shrink is the distance of"
+        " E[Ortho(G)] to Ortho(μ)"
+    ),
+    summary=(
+        "Ortho of a sum is Ortho of a mean: its bias is ½ D²Ortho(μ)[Σ]/k once k is far above"
+        " σ²/s_min², not of order k."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,4 +1,6 @@
-"""Claim 10: the dispersion of positive definite matrices about their arithmetic mean, about their Karcher mean, and along a path."""
+"""Claim 10: the dispersion of positive definite matrices about their arithmetic mean, about their
+Karcher mean, and along a path.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +23,9 @@ ROUNDING = 1e-8
 
 
 def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
-    """Both dispersions of random matrices exp(A_i / tightness), of their congruent images and of their inverses; and steps of paths."""
+    """Both dispersions of random matrices exp(A_i / tightness), of their congruent images and of
+    their inverses; and steps of paths.
+    """
 
     def measure(key: Key[Array, ""], tightness: Array) -> dict[str, Array]:
         def exponentials(x: Array) -> Array:
@@ -32,7 +36,9 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
         h = exponentials(exponents)
         # Congruence with I + a/4, and inversion, all in one batch of problems.
         change = jnp.eye(SIZE) + a / 4
-        families = jnp.stack([h, change @ h @ change.T, jnp.linalg.inv(h), jnp.broadcast_to(h[0], h.shape)])
+        families = jnp.stack(
+            [h, change @ h @ change.T, jnp.linalg.inv(h), jnp.broadcast_to(h[0], h.shape)]
+        )
         arithmetic = jax.vmap(_about_mean)(families)
         karcher = jax.vmap(lambda x: dispersion(x, karcher_mean(x)))(families[:3])
         centre = jnp.mean(h, axis=0)
@@ -70,17 +76,25 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
 
 
 def one_indefinite(h: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
-    """The same symmetric matrices, the first of them moved by a multiple of I until its least eigenvalue alone is negative."""
+    """The same symmetric matrices, the first of them moved by a multiple of I until its least
+    eigenvalue alone is negative.
+    """
     least, next_one = jnp.linalg.eigvalsh(h[0])[:2]
     return h.at[0].add(-(least + next_one) / 2 * jnp.eye(h.shape[-1]))
 
 
 def _downhill(h: Array, centre: Array) -> Array:
-    """The dispersion about the centre after one step down its slope, the mean of log(C^(-1/2) H_i C^(-1/2)) in the frame of C."""
+    """The dispersion about the centre after one step down its slope, the mean of log(C^(-1/2) H_i
+    C^(-1/2)) in the frame of C.
+    """
     values, vectors = jnp.linalg.eigh(centre)
-    root, inverse = ((vectors * v[None, :]) @ vectors.T for v in (jnp.sqrt(values), 1 / jnp.sqrt(values)))
+    root, inverse = (
+        (vectors * v[None, :]) @ vectors.T for v in (jnp.sqrt(values), 1 / jnp.sqrt(values))
+    )
     values, vectors = jnp.linalg.eigh(inverse @ h @ inverse)
-    slope = jnp.mean((vectors * jnp.log(values)[:, None, :]) @ jnp.swapaxes(vectors, -1, -2), axis=0)
+    slope = jnp.mean(
+        (vectors * jnp.log(values)[:, None, :]) @ jnp.swapaxes(vectors, -1, -2), axis=0
+    )
     values, vectors = jnp.linalg.eigh(slope)
     return dispersion(h, root @ (vectors * jnp.exp(values)[None, :]) @ vectors.T @ root)
 
@@ -107,16 +121,35 @@ ERRORS.agree("invariant", "claim-10", "congruence", {"the Euclidean dispersion":
 ERRORS.agree("zero", "claim-10", "equal", {"matrices that are not": "arithmetic"})(
     "σ_R² is 0 where all matrices are equal."
 )
-ERRORS.differ("positive", "claim-10", "arithmetic", {"equal matrices": "equal"})("σ_R² is positive where they are not.")
-CASES.agree("definite", "claim-10", "indefinite_finite", {"definite ones": "definite_finite"}, corrected=True)(
-    "It needs positive definite matrices: with one indefinite matrix of six it is not finite, which has no real logarithm."
+ERRORS.differ("positive", "claim-10", "arithmetic", {"equal matrices": "equal"})(
+    "σ_R² is positive where they are not."
 )
-ERRORS.agree("variance", "claim-10-variance", "fall", {"the Karcher mean as centre": "karcher_fall"}, holds=False)(
-    "σ_R² is the variance of the affine-invariant metric, the least mean squared distance to a centre: a step of the centre down its "
-    "slope does not change it."
+CASES.agree(
+    "definite",
+    "claim-10",
+    "indefinite_finite",
+    {"definite ones": "definite_finite"},
+    corrected=True,
+)(
+    "It needs positive definite matrices: with one indefinite matrix of six it is not finite, which"
+    " has no real logarithm."
+)
+ERRORS.agree(
+    "variance",
+    "claim-10-variance",
+    "fall",
+    {"the Karcher mean as centre": "karcher_fall"},
+    holds=False,
+)(
+    "σ_R² is the variance of the affine-invariant metric, the least mean squared distance to a"
+    " centre: a step of the centre down its slope does not change it."
 )
 
-EXCHANGED = {"the two exchanged": lab.changing(lambda x: x.assign(arithmetic=x.karcher, karcher=x.arithmetic))}
+EXCHANGED = {
+    "the two exchanged": lab.changing(
+        lambda x: x.assign(arithmetic=x.karcher, karcher=x.arithmetic)
+    )
+}
 EVERY_OTHER = {"σ_R² of every other matrix": lab.replacing("dispersions", "every_other")}
 
 
@@ -136,32 +169,48 @@ ERRORS.agree("inversion", "claim-10-variance", BOTH, CHANGED, corrected=True)(
 )
 
 SPREADS = {"the spread itself": -1.0, "its cube": -3.0}
-ERRORS.power("tightness", -2, "tight", "claim-10-variance", "excess", rivals=SPREADS, corrected=True)(
-    "The relative excess of σ_R² falls with the square of the spread of log H_i, so in a tight cloud σ_R² serves as well."
+ERRORS.power(
+    "tightness", -2, "tight", "claim-10-variance", "excess", rivals=SPREADS, corrected=True
+)(
+    "The relative excess of σ_R² falls with the square of the spread of log H_i, so in a tight"
+    " cloud σ_R² serves as well."
 )
 
 
 @states("claim-10-drift", controls=EVERY_OTHER)
 def small_means_slow(config: Matrices, data: xr.Dataset) -> lab.Relation:
-    """Small values of σ_R² indicate slow change: the mean squared step from one of k matrices to the next is at most 4 k/(k - 1) σ_R²."""
-    # By the triangle inequality through the centre; with four times the squared distance where two matrices alternate.
-    return lab.always(data["steps"], 4 * COUNT / (COUNT - 1) * data["dispersions"], slack=0.25, rounding=ROUNDING)
+    """Small values of σ_R² indicate slow change: the mean squared step from one of k matrices to
+    the next is at most 4 k/(k - 1) σ_R².
+    """
+    # By the triangle inequality through the centre; with four times the squared distance where two
+    # matrices alternate.
+    return lab.always(
+        data["steps"], 4 * COUNT / (COUNT - 1) * data["dispersions"], slack=0.25, rounding=ROUNDING
+    )
 
 
 # A large σ_R² may be a slow change that lasts; a geodesic of six has a seventh of the steps.
 QUARTER = "a quarter of the steps of the same matrices in another order"
 ORDERS = {"the two orders exchanged": "no_slowness"}
-ERRORS.below(0.25, QUARTER, "slow-is-not-small", "claim-10-drift", "slowness", ORDERS, corrected=True)(
-    "The converse fails, σ_R² being blind to order: along a drift the mean squared step is less than a quarter of that of the same "
-    "matrices in another order."
+ERRORS.below(
+    0.25, QUARTER, "slow-is-not-small", "claim-10-drift", "slowness", ORDERS, corrected=True
+)(
+    "The converse fails, σ_R² being blind to order: along a drift the mean squared step is less"
+    " than a quarter of that of the same matrices in another order."
 )
 
 
 EXPERIMENT = lab.Experiment(
     "claims-curvature",
     ledger("claims"),
-    title="σ_R² is a dispersion, not the variance of its metric; small values do bound the steps from one matrix to the next",
-    summary="The variance of the affine-invariant metric is centred at the Karcher mean and smaller; σ_R² is blind to order.",
+    title=(
+        "σ_R² is a dispersion, not the variance of its metric; small values do bound the steps from"
+        " one matrix to the next"
+    ),
+    summary=(
+        "The variance of the affine-invariant metric is centred at the Karcher mean and smaller;"
+        " σ_R² is blind to order."
+    ),
     config=Matrices,
     measure=run,
     statements=states,

@@ -1,7 +1,8 @@
-"""Claims 4 and 13: whether Ortho is a gradient field. It is, of the nuclear norm; Newton–Schulz steps are not.
+"""Claims 4 and 13: whether Ortho is a gradient field. It is, of the nuclear norm; Newton–Schulz
+steps are not.
 
-Two tests of a field F on m×n matrices that do not share a computation: the symmetry of its Jacobian, and the integral of ⟨F, dG⟩
-around closed loops.
+Two tests of a field F on m×n matrices that do not share a computation: the symmetry of its
+Jacobian, and the integral of ⟨F, dG⟩ around closed loops.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,9 @@ Field = Callable[[Array], Array]
 SHAPES = ((3, 2), (4, 4))
 LOOP_SHAPE = (3, 2)
 ROUNDING, DIFFERENCES = 1e-8, 1e-7
-"""Errors are below 1e-12 for the matrices used, below 1e-9 by central differences; a field that is no gradient is off by about 0.1."""
+"""Errors are below 1e-12 for the matrices used, below 1e-9 by central differences; a field that is
+no gradient is off by about 0.1.
+"""
 
 
 def _fixed_scale(scale: Array) -> Field:
@@ -48,10 +51,15 @@ def _reversed(g: Array) -> Array:
 
 
 def _mixed(name: str, field: Field) -> dict[str, Array]:
-    """Errors of ⟨dG_b, dF[dG_a]⟩ and ⟨dG_a, dF[dG_b]⟩ at G = I, for dG_a = E_12 and dG_b = E_21, against ours and as printed."""
+    """Errors of ⟨dG_b, dF[dG_a]⟩ and ⟨dG_a, dF[dG_b]⟩ at G = I, for dG_a = E_12 and dG_b = E_21,
+    against ours and as printed.
+    """
     jacobian = jax.jacfwd(field)(jnp.eye(2))
     found = jnp.stack([jacobian[1, 0, 0, 1], jacobian[0, 1, 1, 0]])
-    return {name: jnp.abs(found + 0.5), f"{name}_as_printed": jnp.abs(found - jnp.asarray([0.5, -0.5]))}
+    return {
+        name: jnp.abs(found + 0.5),
+        f"{name}_as_printed": jnp.abs(found - jnp.asarray([0.5, -0.5])),
+    }
 
 
 def _jacobian(field: Field, g: Array) -> Array:
@@ -64,7 +72,9 @@ def _asymmetry(j: Array) -> Array:
 
 
 def _concavity(j: Array) -> Array:
-    """The most negative eigenvalue of the symmetric part, as a positive number; 0 where there is none."""
+    """The most negative eigenvalue of the symmetric part, as a positive number; 0 where there is
+    none.
+    """
     return jnp.maximum(-jnp.linalg.eigvalsh((j + j.T) / 2)[0], 0)
 
 
@@ -73,8 +83,12 @@ def _swirl(g: Array) -> Array:
     return g @ jnp.asarray([[0.0, 1.0], [-1.0, 0.0]])
 
 
-def _circulation(field: Field, centre: Float[Array, "m n"], plane: Float[Array, "2 m n"]) -> Float[Array, ""]:
-    """∮ ⟨F, dG⟩ around centre + ½ (cos t · plane[0] + sin t · plane[1]), by the trapezoid rule, which is spectrally accurate here."""
+def _circulation(
+    field: Field, centre: Float[Array, "m n"], plane: Float[Array, "2 m n"]
+) -> Float[Array, ""]:
+    """∮ ⟨F, dG⟩ around centre + ½ (cos t · plane[0] + sin t · plane[1]), by the trapezoid rule,
+    which is spectrally accurate here.
+    """
 
     def integrand(t: Array) -> Array:
         point = centre + 0.5 * (jnp.cos(t) * plane[0] + jnp.sin(t) * plane[1])
@@ -86,21 +100,27 @@ def _circulation(field: Field, centre: Float[Array, "m n"], plane: Float[Array, 
 
 
 def _well_conditioned(x: Array, spread: Array) -> Array:
-    """For m >= n: orthonormal columns times a positive definite matrix, eigenvalues 1 to `spread`: derivatives are of order 1."""
+    """For m >= n: orthonormal columns times a positive definite matrix, eigenvalues 1 to `spread`:
+    derivatives are of order 1.
+    """
     n = x.shape[1]
     eigenvalues = jnp.diag(jnp.linspace(1.0, 0.0, n)) * (spread - 1) + jnp.eye(n)
     return orthonormal(x) @ eigenvalues @ orthonormal(x[:n] + x[-n:]).T
 
 
 def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Jacobians of Ortho, at random matrices and at I, and of Newton–Schulz steps; circulations of both; gradients of the norms."""
+    """Jacobians of Ortho, at random matrices and at I, and of Newton–Schulz steps; circulations of
+    both; gradients of the norms.
+    """
 
     def jacobians(key: Key[Array, ""], spread: Array) -> dict[str, Array]:
         *starts, along = normals(key, *SHAPES, LOOP_SHAPE)
         factors = [_jacobian(spectral.polar, _well_conditioned(x, spread)) for x in starts]
         g = _well_conditioned(starts[0], spread)
         step = 1e-5
-        slope = (spectral.nuclear_norm(g + step * along) - spectral.nuclear_norm(g - step * along)) / (2 * step)
+        slope = (
+            spectral.nuclear_norm(g + step * along) - spectral.nuclear_norm(g - step * along)
+        ) / (2 * step)
         newton_schulz = _jacobian(_newton_schulz, g)
         return {
             **_mixed("mixed", spectral.polar),
@@ -117,17 +137,30 @@ def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def loops(key: Key[Array, ""], radius: Array) -> dict[str, Array]:
         start, first, second, left, right = normals(key, *[LOOP_SHAPE] * 3, (4, 1), (3, 1))
         g = _well_conditioned(start, jnp.asarray(2.0))
-        basis = orthonormal(jnp.stack([first.ravel(), second.ravel()], axis=1)).T.reshape(2, *LOOP_SHAPE)
-        fields: dict[str, Field] = {"ortho": spectral.polar, "newton_schulz": _newton_schulz, "swirl": _swirl}
-        found = {name: jnp.abs(_circulation(field, g, radius * basis)) for name, field in fields.items()}
+        basis = orthonormal(jnp.stack([first.ravel(), second.ravel()], axis=1)).T.reshape(
+            2, *LOOP_SHAPE
+        )
+        fields: dict[str, Field] = {
+            "ortho": spectral.polar,
+            "newton_schulz": _newton_schulz,
+            "swirl": _swirl,
+        }
+        found = {
+            name: jnp.abs(_circulation(field, g, radius * basis)) for name, field in fields.items()
+        }
         matrices = {"rank_one": left @ right.T, "higher_rank": g}
-        return found | {name: relative(spectral.polar(x), jax.grad(jnp.linalg.norm)(x)) for name, x in matrices.items()}
+        return found | {
+            name: relative(spectral.polar(x), jax.grad(jnp.linalg.norm)(x))
+            for name, x in matrices.items()
+        }
 
     spreads, radii = {"spread": sweep.values(1.5, 4.0)}, {"radius": sweep.values(0.4, 0.8)}
     with jax.enable_x64(True):
         found = lab.swept(key, "matrices", jacobians, config.matrices, **spreads)
         around = lab.swept(key, "loops", loops, config.matrices, **radii)
-    found = sweep.labelled(found, "shape", outputs=("asymmetry", "concavity"), shape=[f"{m}×{n}" for m, n in SHAPES])
+    found = sweep.labelled(
+        found, "shape", outputs=("asymmetry", "concavity"), shape=[f"{m}×{n}" for m, n in SHAPES]
+    )
     return {"jacobian": sweep.labelled(found, "product", product=["ab", "ba"]), "loops": around}
 
 
@@ -138,17 +171,21 @@ REVERSED = "½ Gᵀ diag(1, -1), which has the products as printed"
 NEWTON_SCHULZ = "five Newton–Schulz steps from G/‖G‖_F"
 
 PRINTED = {REVERSED: "reversed_as_printed"}
-JACOBIAN.agree("mixed-products-as-printed", "claim-4-example", "mixed_as_printed", PRINTED, holds=False)(
-    "At G = I the mixed inner products of the derivatives along E_ab and E_ba are +1/2 and -1/2."
-)
-JACOBIAN.agree("mixed-products", "claim-4-example", "mixed", {REVERSED: "reversed"}, corrected=True)("Both are -1/2.")
+JACOBIAN.agree(
+    "mixed-products-as-printed", "claim-4-example", "mixed_as_printed", PRINTED, holds=False
+)("At G = I the mixed inner products of the derivatives along E_ab and E_ba are +1/2 and -1/2.")
+JACOBIAN.agree(
+    "mixed-products", "claim-4-example", "mixed", {REVERSED: "reversed"}, corrected=True
+)("Both are -1/2.")
 JACOBIAN.differ("skew-part", "claim-4", "asymmetry", {NEWTON_SCHULZ: "newton_schulz"}, holds=False)(
-    "For matrices with two or more columns the Jacobian J of Ortho has a skew part, ‖J - Jᵀ‖/‖J‖ > 0."
+    "For matrices with two or more columns the Jacobian J of Ortho has a skew part, ‖J - Jᵀ‖/‖J‖"
+    " > 0."
 )
 
 BOTH = {"asymmetry": "newton_schulz", "concavity": "newton_schulz_concavity"}
 JACOBIAN.agree("symmetric", "claim-4", tuple(BOTH), {NEWTON_SCHULZ: BOTH}, corrected=True)(
-    "At every G of full rank the Jacobian of Ortho is symmetric and positive semidefinite: Ortho is the gradient of a convex function."
+    "At every G of full rank the Jacobian of Ortho is symmetric and positive semidefinite: Ortho is"
+    " the gradient of a convex function."
 )
 SLOPES.agree("potential", "claim-4", "potential", {"⟨G, dG⟩": "not_potential"}, corrected=True)(
     "The function is the nuclear norm: its finite differences are ⟨Ortho(G), dG⟩."
@@ -158,20 +195,24 @@ CONSTANT = {"a scale that does not depend on G": "fixed_scale"}
 JACOBIAN.differ("newton-schulz", "claim-4", "newton_schulz", CONSTANT, corrected=True)(
     "Muon's five Newton–Schulz steps from G/‖G‖_F are another field, which is not conservative."
 )
-JACOBIAN.agree("normalizer", "claim-4", "fixed_scale", {"with ‖G‖_F": "newton_schulz"}, corrected=True)(
-    "That is due to ‖G‖_F alone: with a scale that does not depend on G the steps are conservative."
-)
+JACOBIAN.agree(
+    "normalizer", "claim-4", "fixed_scale", {"with ‖G‖_F": "newton_schulz"}, corrected=True
+)("That is due to ‖G‖_F alone: with a scale that does not depend on G the steps are conservative.")
 
 ROTATION = {"G times a rotation": "swirl"}
 LOOPS.differ("curl", "claim-13-curl", "ortho", ROTATION, holds=False)(
     "For two or more columns the curl is not zero: Ortho has a circulation around closed loops."
 )
-LOOPS.agree("no-circulation", "claim-13-curl", "ortho", ROTATION | {NEWTON_SCHULZ: "newton_schulz"}, corrected=True)(
-    "Around closed loops through matrices of full rank the circulation of Ortho is zero."
-)
-LOOPS.differ("newton-schulz-circulates", "claim-13-curl", "newton_schulz", {"Ortho": "ortho"}, corrected=True)(
-    "Newton–Schulz steps from G/‖G‖_F do have a circulation."
-)
+LOOPS.agree(
+    "no-circulation",
+    "claim-13-curl",
+    "ortho",
+    ROTATION | {NEWTON_SCHULZ: "newton_schulz"},
+    corrected=True,
+)("Around closed loops through matrices of full rank the circulation of Ortho is zero.")
+LOOPS.differ(
+    "newton-schulz-circulates", "claim-13-curl", "newton_schulz", {"Ortho": "ortho"}, corrected=True
+)("Newton–Schulz steps from G/‖G‖_F do have a circulation.")
 LOOPS.agree("rank-one", "claim-13-only", "rank_one", {"a higher rank": "higher_rank"})(
     "As a statement on the Frobenius norm the title is right: at rank 1 Ortho(G) = ∇‖G‖_F."
 )
@@ -184,7 +225,10 @@ EXPERIMENT = lab.Experiment(
     "claims-integrability",
     ledger("claims"),
     title="Ortho is a gradient field, of the nuclear norm; what Muon computes is none",
-    summary="The text's counterexample has a wrong sign; five Newton–Schulz steps from G/‖G‖_F are no gradient field, due to ‖G‖_F.",
+    summary=(
+        "The text's counterexample has a wrong sign; five Newton–Schulz steps from G/‖G‖_F are no"
+        " gradient field, due to ‖G‖_F."
+    ),
     config=Matrices,
     measure=run,
     statements=states,

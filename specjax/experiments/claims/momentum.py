@@ -1,4 +1,6 @@
-"""Claims 5 and 6: the error of an exponential moving average, and the step from which on it beats the newest sample."""
+"""Claims 5 and 6: the error of an exponential moving average, and the step from which on it beats
+the newest sample.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,10 +37,11 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Squared errors of the average, started at 0 and elsewhere, bias-corrected, and of one with the same noise in all steps.
+    """Squared errors of the average, started at 0 and elsewhere, bias-corrected, and of one with
+    the same noise in all steps.
 
-    For random γ and s also the first step in which the average beats the newest sample, and the last in which it does not, by running
-    bias and variance step by step.
+    For random γ and s also the first step in which the average beats the newest sample, and the
+    last in which it does not, by running bias and variance step by step.
     """
     times = jnp.asarray(TIMES)
 
@@ -71,14 +74,22 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         _, gains = jax.lax.scan(advance, (jnp.sqrt(snr), jnp.zeros_like(snr)), length=SEARCHED)
         first = jnp.argmax(gains) + 1
         last = jnp.max(jnp.where(gains, 0, jnp.arange(1, SEARCHED + 1)))
-        return {"gamma": gamma, "snr": snr, "first": first.astype(gamma.dtype), "last": last.astype(gamma.dtype)}
+        return {
+            "gamma": gamma,
+            "snr": snr,
+            "first": first.astype(gamma.dtype),
+            "last": last.astype(gamma.dtype),
+        }
 
     over = {"gamma": sweep.values(*GAMMAS), "mu": sweep.values(*MUS)}
     measured = lab.swept(key, "noise", errors, config.samples, **over)
     snrs = {"largest": sweep.values(100.0)}
     with jax.enable_x64(True):
         found = lab.swept(key, "searches", search, config.searches, **snrs)
-    return {"errors": sweep.labelled(measured, "t", t=np.asarray(TIMES, float)), "search": found.isel(largest=0)}
+    return {
+        "errors": sweep.labelled(measured, "t", t=np.asarray(TIMES, float)),
+        "search": found.isel(largest=0),
+    }
 
 
 def at_points(form: Callable[..., Any]) -> Callable[[Any, Mapping[str, xr.Dataset]], xr.DataArray]:
@@ -95,8 +106,12 @@ def first_step(search: xr.Dataset, condition: Condition) -> xr.DataArray:
     """The first step in which a condition on s, γ and t holds, at the s and γ of each draw."""
     steps = np.arange(1.0, SEARCHED + 1)
     with jax.enable_x64(True):
-        holds = np.asarray(condition(search.snr.values[:, None], search.gamma.values[:, None], steps[None, :]))
-    return xr.DataArray(np.where(holds.any(axis=1), holds.argmax(axis=1) + 1.0, SEARCHED + 1.0), search.snr.coords)
+        holds = np.asarray(
+            condition(search.snr.values[:, None], search.gamma.values[:, None], steps[None, :])
+        )
+    return xr.DataArray(
+        np.where(holds.any(axis=1), holds.argmax(axis=1) + 1.0, SEARCHED + 1.0), search.snr.coords
+    )
 
 
 def searched_by(condition: Condition) -> Callable[[Any, Any], Any]:
@@ -134,10 +149,15 @@ WRONG = {
     "no bias": at_points(lambda m, s, g, t: theory.ema_mse(0 * m, s, g, t)),
     "no variance": at_points(lambda m, s, g, t: theory.ema_mse(m, 0 * s, g, t)),
     "γ^t for γ^(2t)": at_points(lambda m, s, g, t: theory.ema_mse(m, s, g, t / 2)),
-    "the variance at its limit": at_points(lambda m, s, g, t: m**2 * g ** (2 * t) + s**2 * limit(g)),
+    "the variance at its limit": at_points(
+        lambda m, s, g, t: m**2 * g ** (2 * t) + s**2 * limit(g)
+    ),
 }
-ERRORS.mean(mse, "mse", "claim-5", "plain", {"the same noise in every step": "dependent"}, rivals=WRONG)(
-    "For m_0 = 0 and independent noise the mean squared error is μ² γ^(2t) + σ² (1 - γ)/(1 + γ) (1 - γ^(2t))."
+ERRORS.mean(
+    mse, "mse", "claim-5", "plain", {"the same noise in every step": "dependent"}, rivals=WRONG
+)(
+    "For m_0 = 0 and independent noise the mean squared error is μ² γ^(2t) + σ² (1 - γ)/(1 + γ) (1"
+    " - γ^(2t))."
 )
 
 started = at_points(lambda m, s, g, t: theory.ema_mse(m, s, g, t, START))
@@ -154,17 +174,39 @@ ERRORS.mean(debiased, "debiased", "claim-5", "debiased", rivals=INSTEAD, correct
     "m_t / (1 - γ^t) has no bias and the variance σ² (1 - γ)(1 + γ^t) / ((1 + γ)(1 - γ^t))."
 )
 
-# On the draws: on the closed form it would be algebra, since (1 - γ)(1 + γ^t) < (1 + γ)(1 - γ^t) for t > 1.
-NEWEST, LATER, PLAIN = "σ², the error of the newest sample", {"t": slice(1, None)}, {"without the correction": "plain"}
-ERRORS.below(SIGMA**2, NEWEST, "debiased-gains", "claim-6-threshold", "debiased", PLAIN, at=LATER, corrected=True)(
-    "With bias correction the average beats the newest sample from the second step on, whatever μ is."
+# On the draws: on the closed form it would be algebra, since (1 - γ)(1 + γ^t) < (1 + γ)(1 - γ^t)
+#     for t > 1.
+NEWEST, LATER, PLAIN = (
+    "σ², the error of the newest sample",
+    {"t": slice(1, None)},
+    {"without the correction": "plain"},
+)
+ERRORS.below(
+    SIGMA**2,
+    NEWEST,
+    "debiased-gains",
+    "claim-6-threshold",
+    "debiased",
+    PLAIN,
+    at=LATER,
+    corrected=True,
+)(
+    "With bias correction the average beats the newest sample from the second step on, whatever"
+    " μ is."
 )
 
 
 def gains(
-    condition: Condition, name: str, cites: str, controls: Mapping[str, Any], among: Draws = any_draw, **options: bool
+    condition: Condition,
+    name: str,
+    cites: str,
+    controls: Mapping[str, Any],
+    among: Draws = any_draw,
+    **options: bool,
 ) -> Callable[[str], lab.Statement]:
-    """Among these draws the steps that gain are exactly those from the first in which a condition holds."""
+    """Among these draws the steps that gain are exactly those from the first in which a condition
+    holds.
+    """
 
     def relation(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
         search = data["search"].where(among(data["search"]), drop=True)
@@ -178,22 +220,36 @@ def gains(
 
 OTHER_CONSTANTS = {
     "without the 2 of 2 ln γ": searched_by(lambda s, g, t: t > 2 * theory.improvement_time(s, g)),
-    "γ for 2γ": searched_by(lambda s, g, t: t > theory.improvement_time(s, g) - np.log(2) / (2 * np.log(g))),
+    "γ for 2γ": searched_by(
+        lambda s, g, t: t > theory.improvement_time(s, g) - np.log(2) / (2 * np.log(g))
+    ),
     "s and 1 exchanged": searched_by(
-        lambda s, g, t: t > np.log(2 * g / np.maximum((1 - g) - (1 + g) * s, 1e-300)) / (2 * np.log(g))
+        lambda s, g, t: (
+            t > np.log(2 * g / np.maximum((1 - g) - (1 + g) * s, 1e-300)) / (2 * np.log(g))
+        )
     ),
 }
-gains(lambda s, g, t: t > theory.improvement_time(s, g), "threshold", "claim-6-threshold", OTHER_CONSTANTS, above_v)(
-    "For s = μ²/σ² > v = (1 - γ)/(1 + γ) the average gains exactly in the steps t > T*."
-)
+gains(
+    lambda s, g, t: t > theory.improvement_time(s, g),
+    "threshold",
+    "claim-6-threshold",
+    OTHER_CONSTANTS,
+    above_v,
+)("For s = μ²/σ² > v = (1 - γ)/(1 + γ) the average gains exactly in the steps t > T*.")
 
-LARGER = {"s > v": lab.changing(lambda x: x.where(above_v(x), drop=True).assign(snr=0.0 * x.snr), of="search")}
-gains(lambda s, g, t: s + g + t > 0, "sufficient", "claim-6", LARGER, lambda search: ~above_v(search))(
-    "For s <= v the average gains from the first step on."
-)
+LARGER = {
+    "s > v": lab.changing(
+        lambda x: x.where(above_v(x), drop=True).assign(snr=0.0 * x.snr), of="search"
+    )
+}
+gains(
+    lambda s, g, t: s + g + t > 0, "sufficient", "claim-6", LARGER, lambda search: ~above_v(search)
+)("For s <= v the average gains from the first step on.")
 
 LATE_ONLY = {"only where T* >= 1": lab.changing(lambda x: x.where(late(x), drop=True), of="search")}
-V_FOR_BOUND = {"if and only if s <= v": lab.replacing("first", lambda x: 1.0 + above_v(x), of="search")}
+V_FOR_BOUND = {
+    "if and only if s <= v": lab.replacing("first", lambda x: 1.0 + above_v(x), of="search")
+}
 
 
 @states("claim-6-otherwise", holds=False, controls=LATE_ONLY)
@@ -213,9 +269,13 @@ def first_step_gains(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Rela
 
 PRINTED = searched_by(theory.improves_as_printed)
 AS_PRINTED = {"a search that does as printed": PRINTED}
-gains(theory.improves_as_printed, "inequality-as-printed", "claim-6-inequality", AS_PRINTED, holds=False)(
-    "The average gains if and only if s γ^(2t) < (1 - γ^(2t))/(1 + γ)."
-)
+gains(
+    theory.improves_as_printed,
+    "inequality-as-printed",
+    "claim-6-inequality",
+    AS_PRINTED,
+    holds=False,
+)("The average gains if and only if s γ^(2t) < (1 - γ^(2t))/(1 + γ).")
 
 WITHOUT_V = searched_by(lambda s, g, t: s * g ** (2 * t) < 2 * g / (1 + g))
 MISPRINTS = {"the printed inequality": PRINTED, "s for s - v": WITHOUT_V}
@@ -227,10 +287,18 @@ gains(theory.improves, "inequality", "claim-6-inequality", MISPRINTS, corrected=
 EXPERIMENT = lab.Experiment(
     "claims-momentum",
     ledger("claims"),
-    title="The error of momentum is as printed; it beats the newest sample sooner than the text says",
-    summary="T* is below 1 for all s < (2 + γ - γ²)/(γ (1 + γ)): there the first step gains; the inequality before T* is misprinted.",
+    title=(
+        "The error of momentum is as printed; it beats the newest sample sooner than the text says"
+    ),
+    summary=(
+        "T* is below 1 for all s < (2 + γ - γ²)/(γ (1 + γ)): there the first step gains; the"
+        " inequality before T* is misprinted."
+    ),
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"samples": 5000, "searches": 2000}, "paper": {"samples": 1_000_000, "searches": 100_000}},
+    scales={
+        "smoke": {"samples": 5000, "searches": 2000},
+        "paper": {"samples": 1_000_000, "searches": 100_000},
+    },
 )

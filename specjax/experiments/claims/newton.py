@@ -1,4 +1,6 @@
-"""Claim 11: Newton's iteration for the polar factor, in the displayed form and in one that never squares the condition number."""
+"""Claim 11: Newton's iteration for the polar factor, in the displayed form and in one that never
+squares the condition number.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,16 +21,25 @@ from specjax.theory.polar_newton import newton_steps
 CONDITIONS = (1e1, 1e2, 1e4, 1e6)
 STEPS = 40
 CONVERGED = 1e-2
-"""Error at which a run is counted as converged: above the rounding of every iteration compared, and within the quadratic regime."""
+"""Error at which a run is counted as converged: above the rounding of every iteration compared, and
+within the quadratic regime.
+"""
 WHOLE = 0.5
-LOW_PRECISIONS: dict[str, tuple[DTypeLike, float]] = {"float16": (jnp.float16, 1e2), "float32": (jnp.float32, 1e4)}
-"""Each with a condition number κ for which κ < 1/ε < κ²: a form that squares it loses all digits, and one that does not keeps some."""
+LOW_PRECISIONS: dict[str, tuple[DTypeLike, float]] = {
+    "float16": (jnp.float16, 1e2),
+    "float32": (jnp.float32, 1e4),
+}
+"""Each with a condition number κ for which κ < 1/ε < κ²: a form that squares it loses all digits,
+and one that does not keeps some.
+"""
 
 
 def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
-    """Errors of both forms of the iteration in float64 step by step, and final ones in lower precision, on 5×3 matrices.
+    """Errors of both forms of the iteration in float64 step by step, and final ones in lower
+    precision, on 5×3 matrices.
 
-    Low precision rounds the result of every product, sum and inverse, and the factor is that of the rounded matrix.
+    Low precision rounds the result of every product, sum and inverse, and the factor is that of the
+    rounded matrix.
     """
 
     def inverse_form(x: Array, rounded: Callable[[Array], Array] = lambda y: y) -> Array:
@@ -41,7 +52,9 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
         return rounded(0.5 * rounded(x + rounded(x @ inverse)))
 
     def cubic(x: Array) -> Array:
-        """Newton and Schulz's: 3/2 of the error squared is left, and far from U it grows x by half."""
+        """Newton and Schulz's: 3/2 of the error squared is left, and far from U it grows x by
+        half.
+        """
         return 1.5 * x - 0.5 * x @ (x.T @ x)
 
     def errors(step: Callable[[Array], Array], start: Array, factor: Array) -> Array:
@@ -81,7 +94,9 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
     conditions = {"condition": sweep.values(*CONDITIONS)}
     with jax.enable_x64(True):
         found = lab.swept(key, "matrices", measure, config.matrices, **conditions)
-    return sweep.labelled(found.assign({form: _low(found, form) for form in ("low_gram", "low_inverse")}), "step")
+    return sweep.labelled(
+        found.assign({form: _low(found, form) for form in ("low_gram", "low_inverse")}), "step"
+    )
 
 
 def _rounded(dtype: DTypeLike, x: Array) -> Array:
@@ -89,22 +104,36 @@ def _rounded(dtype: DTypeLike, x: Array) -> Array:
 
 
 def _low(found: xr.Dataset, form: str) -> xr.DataArray:
-    """Final errors in each low precision at its condition number, over the square root of its epsilon."""
+    """Final errors in each low precision at its condition number, over the square root of its
+    epsilon.
+    """
     over = [
-        found[f"{form}.{name}"].sel(condition=condition, drop=True) / float(jnp.finfo(dtype).eps) ** 0.5
+        found[f"{form}.{name}"].sel(condition=condition, drop=True)
+        / float(jnp.finfo(dtype).eps) ** 0.5
         for name, (dtype, condition) in LOW_PRECISIONS.items()
     ]
     return xr.concat(over, xr.Variable("precision", list(LOW_PRECISIONS))).rename("error / √eps")
 
 
-def worst(data: xr.Dataset, ratio: Callable[[xr.DataArray, xr.DataArray], xr.DataArray]) -> xr.DataArray:
-    """The largest `ratio` of the errors before and after a step in each run, over the steps after the first.
+def worst(
+    data: xr.Dataset, ratio: Callable[[xr.DataArray, xr.DataArray], xr.DataArray]
+) -> xr.DataArray:
+    """The largest `ratio` of the errors before and after a step in each run, over the steps after
+    the first.
 
-    Steps in which the error is one of rounding, or so large that its square is beyond what rounding leaves, are left out. The draw is
-    the run, of which all steps follow from the first.
+    Steps in which the error is one of rounding, or so large that its square is beyond what rounding
+    leaves, are left out. The draw is the run, of which all steps follow from the first.
     """
-    before, after = data["inverse"].isel(step=slice(1, -1)), data["inverse"].isel(step=slice(2, None))
-    return ratio(before, after).where((before > CONVERGED) & (before < 1e3)).max("step").rename("ratio")
+    before, after = (
+        data["inverse"].isel(step=slice(1, -1)),
+        data["inverse"].isel(step=slice(2, None)),
+    )
+    return (
+        ratio(before, after)
+        .where((before > CONVERGED) & (before < 1e3))
+        .max("step")
+        .rename("ratio")
+    )
 
 
 def steps_off(data: xr.Dataset, form: str) -> xr.DataArray:
@@ -129,22 +158,34 @@ def quadratic(config: Matrices, data: xr.Dataset) -> lab.Relation:
 
 @states("claim-11", corrected=True, controls=CUBIC)
 def recursion(config: Matrices, data: xr.Dataset) -> lab.Relation:
-    """From the second step on the error follows e ← e²/(2 (1 + e)): a halving while it is large, from any G of full rank."""
+    """From the second step on the error follows e ← e²/(2 (1 + e)): a halving while it is large,
+    from any G of full rank.
+    """
     missed = worst(data, lambda before, after: abs(after / (before**2 / (2 * (1 + before))) - 1))
     return lab.identity(missed, tolerance=1e-4)
 
 
 @states(
-    "claim-11", corrected=True, controls={"division by ‖G‖_F in both": lab.replacing("balanced", "inverse"), **CUBIC}
+    "claim-11",
+    corrected=True,
+    controls={"division by ‖G‖_F in both": lab.replacing("balanced", "inverse"), **CUBIC},
 )
 def steps(config: Matrices, data: xr.Dataset) -> lab.Relation:
-    """The steps are those of the recursion for s_1 and s_n: log2 κ and a few after division by ‖G‖_F, half by √(s_1 s_n)."""
+    """The steps are those of the recursion for s_1 and s_n: log2 κ and a few after division by
+    ‖G‖_F, half by √(s_1 s_n).
+    """
     both = [steps_off(data, form) for form in ("inverse", "balanced")]
-    return lab.identity(xr.concat(both, xr.Variable("scaled by", ["‖G‖_F", "√(s_1 s_n)"])), tolerance=WHOLE)
+    return lab.identity(
+        xr.concat(both, xr.Variable("scaled by", ["‖G‖_F", "√(s_1 s_n)"])), tolerance=WHOLE
+    )
 
 
 Measured(states, rounding=WHOLE).agree(
-    "full-rank", "claim-11", "deficient_finite", {"full column rank": "full_rank_finite"}, corrected=True
+    "full-rank",
+    "claim-11",
+    "deficient_finite",
+    {"full column rank": "full_rank_finite"},
+    corrected=True,
 )("It needs linearly independent columns: with a zero column the first step is not finite.")
 
 
@@ -169,28 +210,50 @@ def half_right(errors: xr.DataArray, *_: object) -> lab.Relation:
 FINAL = Measured(states)
 INVERSE, DISPLAYED = "the form (X + X⁻ᵀ)/2", "the displayed form"
 
-FINAL.on(to_rounding, "displayed-form", "claim-11-exact", "gram", {INVERSE: "inverse"}, holds=False)(
-    "The displayed form X (I + (XᵀX)⁻¹)/2 finds U as exactly as its condition κ allows: to 16 κ roundings."
+FINAL.on(
+    to_rounding, "displayed-form", "claim-11-exact", "gram", {INVERSE: "inverse"}, holds=False
+)(
+    "The displayed form X (I + (XᵀX)⁻¹)/2 finds U as exactly as its condition κ allows: to 16 κ"
+    " roundings."
 )
-FINAL.on(to_rounding, "inverse-form", "claim-11-exact", "inverse", {DISPLAYED: "gram"}, corrected=True)(
-    "The form (X + X⁻ᵀ)/2, the same map, which never squares κ, does find U to 16 κ roundings."
-)
+FINAL.on(
+    to_rounding, "inverse-form", "claim-11-exact", "inverse", {DISPLAYED: "gram"}, corrected=True
+)("The form (X + X⁻ᵀ)/2, the same map, which never squares κ, does find U to 16 κ roundings.")
 
-# At 10⁴ neither form works in float16: each precision has a condition number at which the other form does.
+# At 10⁴ neither form works in float16: each precision has a condition number at which the other
+#     form does.
 LOW = "claim-11-precision"
-FINAL.on(half_right, "displayed-form-in-low-precision", LOW, "low_gram", {INVERSE: "low_inverse"}, holds=False)(
-    "The displayed form works in float16 and float32: half of the digits of U are right, at κ = 10² and 10⁴."
+FINAL.on(
+    half_right,
+    "displayed-form-in-low-precision",
+    LOW,
+    "low_gram",
+    {INVERSE: "low_inverse"},
+    holds=False,
+)(
+    "The displayed form works in float16 and float32: half of the digits of U are right, at κ = 10²"
+    " and 10⁴."
 )
-FINAL.on(half_right, "inverse-form-in-low-precision", LOW, "low_inverse", {DISPLAYED: "low_gram"}, corrected=True)(
-    "The form (X + X⁻ᵀ)/2 does work there."
-)
+FINAL.on(
+    half_right,
+    "inverse-form-in-low-precision",
+    LOW,
+    "low_inverse",
+    {DISPLAYED: "low_gram"},
+    corrected=True,
+)("The form (X + X⁻ᵀ)/2 does work there.")
 
 
 EXPERIMENT = lab.Experiment(
     "claims-newton",
     ledger("claims"),
-    title="Higham's iteration converges from everywhere; as displayed it squares the condition number",
-    summary="The error is halved for about log2 κ steps, and squared at the end only; (X + X⁻ᵀ)/2 keeps the digits that XᵀX loses.",
+    title=(
+        "Higham's iteration converges from everywhere; as displayed it squares the condition number"
+    ),
+    summary=(
+        "The error is halved for about log2 κ steps, and squared at the end only; (X + X⁻ᵀ)/2 keeps"
+        " the digits that XᵀX loses."
+    ),
     config=Matrices,
     measure=run,
     statements=states,

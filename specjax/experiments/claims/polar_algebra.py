@@ -1,4 +1,6 @@
-"""Claims 2 and 3, and the formulas of the preamble: the polar factor as a half-whitening, for vectors too."""
+"""Claims 2 and 3, and the formulas of the preamble: the polar factor as a half-whitening, for
+vectors too.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -14,13 +16,17 @@ from specjax.experiments.ledgers import ledger
 from specjax.theory.second_moment import left_direction, symmetric_power
 
 ROUNDING = 1e-10
-"""Far above the error of float64 with the condition numbers used here (1e-13), and far below that of any wrong formula (1e-2)."""
+"""Far above the error of float64 with the condition numbers used here (1e-13), and far below that
+of any wrong formula (1e-2).
+"""
 SHAPES = {"wide": (3, 5), "tall": (5, 3), "square": (3, 3), "deficient": (5, 4)}
 RANKS = {"wide": 3, "tall": 3, "square": 3, "deficient": 2}
 
 
 def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Distances between U Vᵀ and the whitened forms, for four shapes; a vector's normalization against M^(-1/2) μ under noise."""
+    """Distances between U Vᵀ and the whitened forms, for four shapes; a vector's normalization
+    against M^(-1/2) μ under noise.
+    """
 
     def forms(key: Key[Array, ""], condition: Array) -> dict[str, Array]:
         values = {name: condition ** -jnp.linspace(0.0, 1.0, rank) for name, rank in RANKS.items()}
@@ -33,8 +39,12 @@ def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {
             "left": errors(lambda g: symmetric_power(g @ g.T, -0.5) @ g),
             "right": errors(lambda g: g @ symmetric_power(g.T @ g, -0.5)),
-            "rescaled": errors(lambda g: g * (jnp.linalg.norm(spectral.polar(g)) / jnp.linalg.norm(g))),
-            "smallest": jnp.stack([jnp.stack([_smallest(g @ g.T), _smallest(g.T @ g)]) for g in matrices.values()]),
+            "rescaled": errors(
+                lambda g: g * (jnp.linalg.norm(spectral.polar(g)) / jnp.linalg.norm(g))
+            ),
+            "smallest": jnp.stack(
+                [jnp.stack([_smallest(g @ g.T), _smallest(g.T @ g)]) for g in matrices.values()]
+            ),
             "thin": relative(u @ vt, spectral.polar(matrices["deficient"])),
         }
 
@@ -52,7 +62,10 @@ def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             "unnormalized": relative(g, unit),
         }
 
-    conditions, noises = {"condition": sweep.values(2.0, 10.0)}, {"noise": sweep.values(0.01, 0.1, 1.0)}
+    conditions, noises = (
+        {"condition": sweep.values(2.0, 10.0)},
+        {"noise": sweep.values(0.01, 0.1, 1.0)},
+    )
     with jax.enable_x64(True):
         found = lab.swept(key, "matrices", forms, config.matrices, **conditions)
         return {
@@ -82,39 +95,59 @@ SQUARE = {"square G only": lab.changing(lambda forms: forms.sel(shape=["square"]
 
 @states(("claim-2", "preamble-forms"), holds=False, controls=SQUARE)
 def inverses_exist(config: Matrices, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """The inverses exist at every shape and rank: the smallest eigenvalues of G Gᵀ and GᵀG are not zero."""
+    """The inverses exist at every shape and rank: the smallest eigenvalues of G Gᵀ and GᵀG are not
+    zero.
+    """
     return lab.above(data["forms"]["smallest"], FORMS.counts, "what is not rounding")
 
 
 FORMS.agree(
-    "thin", "claim-2", "thin", {"the compact one": lambda forms: forms["left"].sel(shape="deficient")}, holds=False
+    "thin",
+    "claim-2",
+    "thin",
+    {"the compact one": lambda forms: forms["left"].sel(shape="deficient")},
+    holds=False,
 )("U Vᵀ may be taken from the thin decomposition, zero singular values included.")
 
 OTHERS = {"G, only rescaled": "rescaled", "the thin decomposition": "thin"}
-FORMS.agree("pseudo-inverse", ("claim-2", "preamble-forms"), ("left", "right"), OTHERS, corrected=True)(
-    "With pseudo-inverses and the compact decomposition both forms are U Vᵀ at every shape and rank."
-)
-VECTORS.agree("normalization", ("claim-3", "claim-13"), ("polar", "gradient"), {"g itself": "unnormalized"})(
-    "For one column Ortho(g) = g/‖g‖ = ∇‖g‖."
-)
-VECTORS.agree("preconditioner", "claim-3-preconditioner", "expectation", {"no noise": "no_noise"}, holds=False)(
-    "For one column Muon's preconditioner is M^(-1/2) with M = E[g gᵀ]: M^(-1/2) μ = Ortho(μ)."
-)
+FORMS.agree(
+    "pseudo-inverse", ("claim-2", "preamble-forms"), ("left", "right"), OTHERS, corrected=True
+)("With pseudo-inverses and the compact decomposition both forms are U Vᵀ at every shape and rank.")
+VECTORS.agree(
+    "normalization", ("claim-3", "claim-13"), ("polar", "gradient"), {"g itself": "unnormalized"}
+)("For one column Ortho(g) = g/‖g‖ = ∇‖g‖.")
+VECTORS.agree(
+    "preconditioner", "claim-3-preconditioner", "expectation", {"no noise": "no_noise"}, holds=False
+)("For one column Muon's preconditioner is M^(-1/2) with M = E[g gᵀ]: M^(-1/2) μ = Ortho(μ).")
 
 OF_SAMPLE = ("per_sample", "no_noise")
-VECTORS.agree("per-sample", "claim-3-preconditioner", OF_SAMPLE, {"an expectation": "expectation"}, corrected=True)(
-    "It is the half-whitening by the sample's own g gᵀ, singular, with the pseudo-inverse."
-)
-VECTORS.differ("other-direction", "claim-3-preconditioner", "misaligned", {"no noise": "no_noise"}, corrected=True)(
-    "Under an expectation the direction is another too."
-)
+VECTORS.agree(
+    "per-sample",
+    "claim-3-preconditioner",
+    OF_SAMPLE,
+    {"an expectation": "expectation"},
+    corrected=True,
+)("It is the half-whitening by the sample's own g gᵀ, singular, with the pseudo-inverse.")
+VECTORS.differ(
+    "other-direction",
+    "claim-3-preconditioner",
+    "misaligned",
+    {"no noise": "no_noise"},
+    corrected=True,
+)("Under an expectation the direction is another too.")
 
 
 EXPERIMENT = lab.Experiment(
     "claims-polar",
     ledger("claims"),
-    title="Ortho(G) = (G Gᵀ)^(-1/2) G with pseudo-inverses, and M^(-1/2) μ only for the sample's own second moment",
-    summary="The inverses of the text exist both only for square G of full rank, and for one column M is g's own g gᵀ, no expectation.",
+    title=(
+        "Ortho(G) = (G Gᵀ)^(-1/2) G with pseudo-inverses, and M^(-1/2) μ only for the sample's own"
+        " second moment"
+    ),
+    summary=(
+        "The inverses of the text exist both only for square G of full rank, and for one column M"
+        " is g's own g gᵀ, no expectation."
+    ),
     config=Matrices,
     measure=run,
     statements=states,

@@ -1,4 +1,6 @@
-"""Claim 12 and the natural gradient of the preamble: gradients and steps in whitened coordinates φ = M^p θ."""
+"""Claim 12 and the natural gradient of the preamble: gradients and steps in whitened coordinates φ
+= M^p θ.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +21,19 @@ PAST = 32
 class Config(lab.Config):
     """On how many problems an identity is tried, and how many gradients are whitened."""
 
-    columns: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=SIZE, points=5, help="columns of a gradient")
+    columns: tuple[int, ...] = lab.sizes(
+        16, 32, 64, 128, 256, least=SIZE, points=5, help="columns of a gradient"
+    )
     matrices: int = lab.seeds(200, least=20, help="random problems")
-    gradients: int = lab.seeds(2000, least=100, help="gradients that are whitened at each number of columns")
+    gradients: int = lab.seeds(
+        2000, least=100, help="gradients that are whitened at each number of columns"
+    )
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Errors of the possible powers of M for gradients and steps; what Muon changes of a whitened gradient; the natural gradient."""
+    """Errors of the possible powers of M for gradients and steps; what Muon changes of a whitened
+    gradient; the natural gradient.
+    """
 
     def steps(key: Key[Array, ""], spread: Array) -> dict[str, Array]:
         theta, target, slopes, exponent = normals(key, (SIZE,), (SIZE,), (SIZE, SIZE), (SIZE, SIZE))
@@ -66,22 +74,31 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
         return {
             "residual": changed(whitened),
-            "unwhitened": changed(gradient * (jnp.linalg.norm(whitened) / jnp.linalg.norm(gradient))),
+            "unwhitened": changed(
+                gradient * (jnp.linalg.norm(whitened) / jnp.linalg.norm(gradient))
+            ),
         }
 
     def natural(key: Key[Array, ""], spread: Array) -> dict[str, Array]:
-        theta, target, features, exponent = normals(key, (SIZE,), (OBSERVATIONS,), (OBSERVATIONS, SIZE), (SIZE, SIZE))
+        theta, target, features, exponent = normals(
+            key, (SIZE,), (OBSERVATIONS,), (OBSERVATIONS, SIZE), (SIZE, SIZE)
+        )
         coordinates = symmetric_exponential(exponent, spread / 2)
 
         def directions(change: Array) -> dict[str, Array]:
-            """Steps of θ = change · φ in a normal regression of unit variance, for steps of φ by two rules."""
+            """Steps of θ = change · φ in a normal regression of unit variance, for steps of φ by
+            two rules.
+            """
             at = jnp.linalg.solve(change, theta)
 
             def divergence(moved: Array) -> Array:
                 return 0.5 * jnp.sum((features @ change @ (moved - at)) ** 2)
 
-            gradient = jax.grad(lambda phi: 0.5 * jnp.sum((features @ change @ phi - target) ** 2))(at)
-            # The scores at unit noise, of which M is the second moment: one column for each observation.
+            gradient = jax.grad(lambda phi: 0.5 * jnp.sum((features @ change @ phi - target) ** 2))(
+                at
+            )
+            # The scores at unit noise, of which M is the second moment: one column for each
+            # observation.
             scores = (features @ change).T
             m = scores @ scores.T
             return {
@@ -92,11 +109,19 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
         here, there = directions(jnp.eye(SIZE)), directions(coordinates)
         return {
-            **{f"{rule}_misaligned": jnp.abs(1 - cosine(here[rule], here["steepest"])) for rule in ("inverse", "root")},
-            **{f"{rule}_depends": relative(there[rule], here[rule]) for rule in ("inverse", "root")},
+            **{
+                f"{rule}_misaligned": jnp.abs(1 - cosine(here[rule], here["steepest"]))
+                for rule in ("inverse", "root")
+            },
+            **{
+                f"{rule}_depends": relative(there[rule], here[rule]) for rule in ("inverse", "root")
+            },
         }
 
-    spreads, columns = {"spread": sweep.values(0.3, 1.0)}, {"columns": sweep.widths(*config.columns)}
+    spreads, columns = (
+        {"spread": sweep.values(0.3, 1.0)},
+        {"columns": sweep.widths(*config.columns)},
+    )
     with jax.enable_x64(True):
         wide = lab.swept(key, "whitening", whitening, config.gradients, **columns)
         return {
@@ -107,16 +132,29 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 
 states = lab.Statements()
-STEPS, NATURAL = Measured(states, "steps", rounding=1e-9), Measured(states, "natural", rounding=1e-9)
+STEPS, NATURAL = (
+    Measured(states, "steps", rounding=1e-9),
+    Measured(states, "natural", rounding=1e-9),
+)
 GRADIENT, HALF = "claim-12", "claim-12-half-whitening"
 
-INVERSE, ROOT = {"M⁻¹ ∇L": "inverse_misaligned"}, {f"inverse_{x}": f"root_{x}" for x in ("misaligned", "depends")}
-NATURAL.agree("inverse-root-is-natural", "preamble-natural-gradient", "root_misaligned", INVERSE, holds=False)(
-    "M^(-1/2) ∇L, with M the second moment of the scores, is the direction of steepest descent in Kullback–Leibler divergence."
+INVERSE, ROOT = (
+    {"M⁻¹ ∇L": "inverse_misaligned"},
+    {f"inverse_{x}": f"root_{x}" for x in ("misaligned", "depends")},
 )
-NATURAL.agree("inverse-is-natural", "preamble-natural-gradient", tuple(ROOT), {"M^(-1/2) ∇L": ROOT}, corrected=True)(
-    "M⁻¹ ∇L = F⁻¹ ∇L is that direction, and it moves the model alike in all coordinates."
+NATURAL.agree(
+    "inverse-root-is-natural", "preamble-natural-gradient", "root_misaligned", INVERSE, holds=False
+)(
+    "M^(-1/2) ∇L, with M the second moment of the scores, is the direction of steepest descent in"
+    " Kullback–Leibler divergence."
 )
+NATURAL.agree(
+    "inverse-is-natural",
+    "preamble-natural-gradient",
+    tuple(ROOT),
+    {"M^(-1/2) ∇L": ROOT},
+    corrected=True,
+)("M⁻¹ ∇L = F⁻¹ ∇L is that direction, and it moves the model alike in all coordinates.")
 STEPS.agree("chain-rule", GRADIENT, "chain_rule", {"as printed": "as_printed"})(
     "For φ = M^(1/2) θ the chain rule gives ∇_φ ℓ = M^(-1/2) ∇_θ ℓ, as the justification begins."
 )
@@ -139,9 +177,11 @@ STEPS.agree("quarter-power", HALF, "quarter_step", {"φ = M^(1/2) θ": "half_ste
 # Small where a gradient has many columns: the covariance is any, and estimated.
 WHITENING, FALLS = Measured(states, "whitening"), {"it does not fall": 0.0, "1/n": -1.0}
 CONTROL = {"without whitening": "unwhitened"}
-WHITENING.power("columns", -0.5, "residual", "claim-12-residual", "residual", CONTROL, rivals=FALLS)(
-    "Of a gradient of mean 0 that is whitened by the second moment of other gradients, Muon changes a share that falls as n^(-1/2) with "
-    "its columns n."
+WHITENING.power(
+    "columns", -0.5, "residual", "claim-12-residual", "residual", CONTROL, rivals=FALLS
+)(
+    "Of a gradient of mean 0 that is whitened by the second moment of other gradients, Muon changes"
+    " a share that falls as n^(-1/2) with its columns n."
 )
 
 
@@ -149,9 +189,15 @@ EXPERIMENT = lab.Experiment(
     "claims-reparametrization",
     ledger("claims"),
     title="A step in the coordinates M^(1/2) θ whitens fully; the natural gradient is F⁻¹ ∇L",
-    summary="∇_θ ℓ = M^(+1/2) ∇_φ ℓ for φ = M^(1/2) θ, so a step in φ is M⁻¹ ∇_θ ℓ; half-whitening is φ = M^(1/4) θ.",
+    summary=(
+        "∇_θ ℓ = M^(+1/2) ∇_φ ℓ for φ = M^(1/2) θ, so a step in φ is M⁻¹ ∇_θ ℓ; half-whitening is φ"
+        " = M^(1/4) θ."
+    ),
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"matrices": 20, "gradients": 200}, "paper": {"matrices": 1000, "gradients": 20_000}},
+    scales={
+        "smoke": {"matrices": 20, "gradients": 200},
+        "paper": {"matrices": 1000, "gradients": 20_000},
+    },
 )

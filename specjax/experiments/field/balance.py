@@ -1,6 +1,7 @@
 """Rhee, Simon and Karkada 2026, arXiv 2606.30509: what Muon conserves in a matrix factorization.
 
-The full text has ½‖M - P Qᵀ‖_F², as here. The abstract as listed has Pᵀ Q, where PᵀP is the Gram matrix of the other side.
+The full text has ½‖M - P Qᵀ‖_F², as here. The abstract as listed has Pᵀ Q, where PᵀP is the Gram
+matrix of the other side.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,13 @@ from specjax.models.factorization_spectra import orthonormal
 LEAST, TIME = 0.2, 0.5
 """The smallest mode, of which the largest is 1, and the sum of all steps."""
 ROUNDING = 1e-9
-DRIFTS = ["√PᵀP - √QᵀQ", "of the other side", "not aligned", "PᵀP - QᵀQ", "PᵀP - QᵀQ, gradient descent"]
+DRIFTS = [
+    "√PᵀP - √QᵀQ",
+    "of the other side",
+    "not aligned",
+    "PᵀP - QᵀQ",
+    "PᵀP - QᵀQ, gradient descent",
+]
 
 
 class Config(lab.Config):
@@ -32,15 +39,22 @@ class Config(lab.Config):
         20, 60, 180, points=2, most=lab.MOST_COUNT, help="steps that one length of time is cut into"
     )
     seeds: int = lab.seeds(200, help="draws of the start")
-    seed: int = lab.root_seed(1, help="root of all randomness; other draws showed where rounding is amplified")
+    seed: int = lab.root_seed(
+        1, help="root of all randomness; other draws showed where rounding is amplified"
+    )
 
 
 def drifts(key: Key[Array, ""], steps: int) -> dict[str, Array]:
-    """How far differences of Gram matrices come from where they start, relative to that, from a common frame and from none."""
+    """How far differences of Gram matrices come from where they start, relative to that, from a
+    common frame and from none.
+    """
     modes, rates = spectrum(LEAST), jnp.full(steps, TIME / steps)
     frame, rotation = (orthonormal(sizes.stream(key, name), N, N) for name in ("frame", "side"))
     # In the basis of the target P = diag(p) Fᵀ and Q = diag(q) Fᵀ; W₂ = P and W₁ = Qᵀ.
-    p, q = (0.1 + 0.3 * jax.random.uniform(sizes.stream(key, name), (N, 1), modes.dtype) for name in ("p", "q"))
+    p, q = (
+        0.1 + 0.3 * jax.random.uniform(sizes.stream(key, name), (N, 1), modes.dtype)
+        for name in ("p", "q")
+    )
     aligned, other = ((q * frame.T).T, p * frame.T), gaussian(sizes.stream(key, "start"), 2, 0.3)
 
     def inner(weights: Params, power: int) -> Array:
@@ -89,10 +103,14 @@ def instead(place: int) -> Callable[[Any, Any], Any]:
 
 @states(
     "conserved",
-    "From weights with one common frame and the target's Muon conserves √PᵀP - √QᵀQ to rounding, however long its steps are, in more "
-    "than nine draws of ten: where a mode meets its target to many digits, the polar factor amplifies rounding.",
+    "From weights with one common frame and the target's Muon conserves √PᵀP - √QᵀQ to rounding,"
+    " however long its steps are, in more than nine draws of ten: where a mode meets its target to"
+    " many digits, the polar factor amplifies rounding.",
     controls={name: instead(place) for place, name in enumerate(DRIFTS) if place},
-    post_hoc="First of all draws, of which six in five thousand have a mode within 1e-6 of its target; judged on fresh draws.",
+    post_hoc=(
+        "First of all draws, of which six in five thousand have a mode within 1e-6 of its target;"
+        " judged on fresh draws."
+    ),
 )
 def conserved(config: Config, data: xr.Dataset) -> lab.Relation:
     """Both P and Q move by the sign of what is left of a mode, in the same frame."""
@@ -101,19 +119,24 @@ def conserved(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "conserved-by-descent",
-    "Gradient descent conserves PᵀP - QᵀQ in the limit of short steps alone: its drift falls as their length, to 0.1 in the exponent.",
+    "Gradient descent conserves PᵀP - QᵀQ in the limit of short steps alone: its drift falls as"
+    " their length, to 0.1 in the exponent.",
     rivals={"its square": -2.0, "none": 0.0},
     controls={"of Muon": instead(4)},
 )
 def descent_drifts(config: Config, data: xr.Dataset) -> lab.Relation:
     drift = data["drift"].sel(of=DRIFTS[-1], drop=True)
     # Rounding, the drift of another quantity, has a logarithm too.
-    slope = fits.slopes(xr.ufuncs.log(drift + 1e-16), "steps").rename("exponent in the number of steps")
+    slope = fits.slopes(xr.ufuncs.log(drift + 1e-16), "steps").rename(
+        "exponent in the number of steps"
+    )
     return lab.near(slope, -1.0, 0.1, "0.1")
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Medians of all drifts over the number of steps with bars from one draw in ten to nine in ten, and what is taken for rounding."""
+    """Medians of all drifts over the number of steps with bars from one draw in ten to nine in ten,
+    and what is taken for rounding.
+    """
     drawn = Figure(figsize=(6.4, 5), layout="constrained")
     axes = drawn.subplots()
     # A mean would be that of the few draws in which the polar factor amplifies rounding.
@@ -121,7 +144,16 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     for name, color, marker in zip(DRIFTS, COLORS, MARKERS, strict=False):
         low, middle, high = spread.sel(of=name).values
         bars = [middle - low, high - middle]
-        axes.errorbar(config.steps, middle, bars, fmt=marker + "-", color=color, label=name, capsize=2, markersize=4)
+        axes.errorbar(
+            config.steps,
+            middle,
+            bars,
+            fmt=marker + "-",
+            color=color,
+            label=name,
+            capsize=2,
+            markersize=4,
+        )
     above = float((data["drift"].sel(of=DRIFTS[0]) >= ROUNDING).mean())
     label = f"limit of rounding: {above:.2%} of draws of {DRIFTS[0]} above"
     axes.axhline(ROUNDING, color="black", linewidth=1, linestyle="--", label=label)
@@ -135,11 +167,17 @@ EXPERIMENT = lab.Experiment(
     "field-balance",
     ledger("field"),
     title="Muon conserves √PᵀP - √QᵀQ of aligned weights, at steps of any length",
-    summary="Matrix factorization P Qᵀ. From aligned weights the difference is conserved to rounding, not in the limit of a flow alone; "
-    "the Gram matrices of the other side, their squares, and weights that are not aligned have no such law.",
+    summary=(
+        "Matrix factorization P Qᵀ. From aligned weights the difference is conserved to rounding,"
+        " not in the limit of a flow alone; the Gram matrices of the other side, their squares, and"
+        " weights that are not aligned have no such law."
+    ),
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"steps": (20, 40), "seeds": 6}, "paper": {"steps": (20, 40, 80, 160, 320), "seeds": 1000}},
+    scales={
+        "smoke": {"steps": (20, 40), "seeds": 6},
+        "paper": {"steps": (20, 40, 80, 160, 320), "seeds": 1000},
+    },
     figure=figure,
 )

@@ -1,4 +1,6 @@
-"""Paquette et al. 2026, arXiv 2605.09552 (“Phases of Muon”): which preconditioner Muon is, by the size of the batch."""
+"""Paquette et al. 2026, arXiv 2605.09552 (“Phases of Muon”): which preconditioner Muon is, by the
+size of the batch.
+"""
 
 from itertools import accumulate, pairwise
 
@@ -9,7 +11,16 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.field.bilinear import MUON, SGD, SIGN, SIGN_DIAGONAL, SVD, direction, gradient, power_law
+from specjax.experiments.field.bilinear import (
+    MUON,
+    SGD,
+    SIGN,
+    SIGN_DIAGONAL,
+    SVD,
+    direction,
+    gradient,
+    power_law,
+)
 from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.mode_exponents import edges, exponents
 from specjax.experiments.ledgers import ledger
@@ -22,15 +33,25 @@ SAMPLED = {"n/8": (0.125, 64), "n": (1, 8), "4n": (4, 4), "16n": (16, 2)}
 """Batches, per n, and how many of them are averaged: the smaller the batch, the more noise."""
 SMALL, LARGE, ALL = "n/8", "4n", "all data"
 BATCHES = [*SAMPLED, ALL]
-EIGHTH, QUARTER = (1 / 8, "half way to the next quarter power"), (1 / 4, "half way to the square root")
+EIGHTH, QUARTER = (
+    (1 / 8, "half way to the next quarter power"),
+    (
+        1 / 4,
+        "half way to the square root",
+    ),
+)
 
 
 class Config(lab.Config):
     """Sizes, exponents and draws."""
 
     seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
-    widths: tuple[int, ...] = lab.sizes(32, 48, 64, least=16, points=2, help="rows and columns of W, multiples of 16")
-    alphas: tuple[float, ...] = lab.numbers(0.75, 1.5, above=0, help="exponents of the eigenvalues of the covariance")
+    widths: tuple[int, ...] = lab.sizes(
+        32, 48, 64, least=16, points=2, help="rows and columns of W, multiples of 16"
+    )
+    alphas: tuple[float, ...] = lab.numbers(
+        0.75, 1.5, above=0, help="exponents of the eigenvalues of the covariance"
+    )
     seeds: int = lab.seeds(32, help="draws of the target")
 
     def __post_init__(self) -> None:
@@ -40,18 +61,29 @@ class Config(lab.Config):
 
 
 def response(key: Key[Array, ""], width: int, alpha: Array) -> dict[str, Array]:
-    """The mean of each optimizer's step along the error, per norm of the error, in each part of the modes; for every batch."""
-    eigenvalues, basis = power_law(width, alpha), orthonormal(sizes.stream(key, "basis"), width, width)
+    """The mean of each optimizer's step along the error, per norm of the error, in each part of the
+    modes; for every batch.
+    """
+    eigenvalues, basis = (
+        power_law(width, alpha),
+        orthonormal(sizes.stream(key, "basis"), width, width),
+    )
     error = jax.random.normal(sizes.stream(key, "target"), (width, width))
 
     def along(g: Float[Array, "n n"]) -> Float[Array, "optimizers parts"]:
-        inner = jnp.stack([jnp.sum(direction(g, name, basis) * error, axis=0) for name in OPTIMIZERS])
+        inner = jnp.stack(
+            [jnp.sum(direction(g, name, basis) * error, axis=0) for name in OPTIMIZERS]
+        )
         norms, parts = jnp.sum(error**2, axis=0), [slice(*cut) for cut in pairwise(edges(width))]
-        return jnp.stack([jnp.sum(inner[:, part], axis=1) / jnp.sum(norms[part]) for part in parts], axis=1)
+        return jnp.stack(
+            [jnp.sum(inner[:, part], axis=1) / jnp.sum(norms[part]) for part in parts], axis=1
+        )
 
     def sampled(name: str, ratio: float | int, draws: int) -> Float[Array, "draws n n"]:
         keys = jax.random.split(sizes.stream(key, name), draws)
-        return jax.lax.map(lambda key: gradient(key, error, eigenvalues, round(ratio * width)), keys)
+        return jax.lax.map(
+            lambda key: gradient(key, error, eigenvalues, round(ratio * width)), keys
+        )
 
     gradients = [sampled(name, *of) for name, of in SAMPLED.items()]
     gradients.append((error * eigenvalues[None, :])[None])
@@ -73,14 +105,20 @@ states = lab.Statements()
 
 ROOTS = {"the inverse": 0.0, "its power 3/4": 0.25, "its power 1/4": 0.75, "none": 1.0}
 """Other preconditioners than the square root, by their q."""
-SMALLER = {"a batch of n/8": lab.changing(lambda data: lab.at_labels(data, "batch", {LARGE: SMALL}))}
+SMALLER = {
+    "a batch of n/8": lab.changing(lambda data: lab.at_labels(data, "batch", {LARGE: SMALL}))
+}
 
 
 @states(
-    "square-root", rivals=ROOTS, controls=SMALLER | exchanged("optimizer", SVD, SGD) | exchanged("optimizer", SVD, SIGN)
+    "square-root",
+    rivals=ROOTS,
+    controls=SMALLER | exchanged("optimizer", SVD, SGD) | exchanged("optimizer", SVD, SIGN),
 )
 def square_root(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With batches of 4n the mean step of SignSVD is the error times K^q with q = 1/2, to 1/8, at every width and exponent."""
+    """With batches of 4n the mean step of SignSVD is the error times K^q with q = 1/2, to 1/8, at
+    every width and exponent.
+    """
     return lab.near(exponents(data, SVD, LARGE), 0.5, *EIGHTH)
 
 
@@ -92,22 +130,34 @@ def square_root_of_muon(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states("small-batch", rivals={"the square root": -0.5}, controls=exchanged("batch", SMALL, LARGE))
 def as_descent(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With batches of n/8 its q is that of SGD on the same batches, to 1/4, in the modes beyond half of the batch's size."""
+    """With batches of n/8 its q is that of SGD on the same batches, to 1/4, in the modes beyond
+    half of the batch's size.
+    """
     beyond = slice(1, None)
     less = exponents(data, SVD, SMALL, beyond) - exponents(data, SGD, SMALL, beyond)
     return lab.near(less.rename("q of SignSVD less that of SGD"), 0.0, *QUARTER)
 
 
-@states("no-preconditioning", rivals={"the square root": 0.5}, controls=exchanged("optimizer", SIGN, SVD))
+@states(
+    "no-preconditioning",
+    rivals={"the square root": 0.5},
+    controls=exchanged("optimizer", SIGN, SVD),
+)
 def none_by_signs(config: Config, data: xr.Dataset) -> lab.Relation:
-    """SignSGD in a generic basis has q = 1, to 1/4, at every batch: it performs no preconditioning and has no transition."""
+    """SignSGD in a generic basis has q = 1, to 1/4, at every batch: it performs no preconditioning
+    and has no transition.
+    """
     return lab.near(exponents(data, SIGN, BATCHES), 1.0, *QUARTER)
 
 
 @states("diagonal-covariance", controls=exchanged("optimizer", SIGN, SIGN_DIAGONAL))
 def signs_in_the_eigenbasis(config: Config, data: xr.Dataset) -> lab.Relation:
-    """In the eigenbasis of the covariance SignSGD does precondition: with batches of 4n q is below 3/4."""
-    return lab.below(exponents(data, SIGN_DIAGONAL, LARGE), 0.75, "half way from none to the square root")
+    """In the eigenbasis of the covariance SignSGD does precondition: with batches of 4n q is below
+    3/4.
+    """
+    return lab.below(
+        exponents(data, SIGN_DIAGONAL, LARGE), 0.75, "half way from none to the square root"
+    )
 
 
 @states(
@@ -116,7 +166,9 @@ def signs_in_the_eigenbasis(config: Config, data: xr.Dataset) -> lab.Relation:
     controls=exchanged("batch", ALL, LARGE) | exchanged("optimizer", SVD, SGD),
 )
 def inverse(config: Config, data: xr.Dataset) -> lab.Relation:
-    """On the exact gradient SignSVD has q = 0, to 1/4: beyond the window of the square root it is the inverse preconditioner."""
+    """On the exact gradient SignSVD has q = 0, to 1/4: beyond the window of the square root it is
+    the inverse preconditioner.
+    """
     return lab.near(exponents(data, SVD, ALL), 0.0, *QUARTER)
 
 
@@ -129,7 +181,16 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
         for width, marker in zip(config.widths, MARKERS, strict=False):
             mean, stderr = sweep.mean_and_stderr(found.sel(width=width))
             label = f"{name}, n = {width}"
-            axes.errorbar(BATCHES, mean, 2 * stderr, fmt=marker + "-", color=color, linewidth=1, capsize=2, label=label)
+            axes.errorbar(
+                BATCHES,
+                mean,
+                2 * stderr,
+                fmt=marker + "-",
+                color=color,
+                linewidth=1,
+                capsize=2,
+                label=label,
+            )
     for q, text in ((0.0, "inverse"), (0.5, "square root"), (1.0, "none")):
         axes.axhline(q, color="black", linewidth=0.8, linestyle=":")
         axes.text(len(BATCHES) - 0.85, q, text, va="bottom", fontsize="small")
@@ -137,7 +198,10 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
         xlabel="batch, in units of the width n",
         ylabel="q: the mean step is error · $K^q$",
         xlim=(-0.3, len(BATCHES) - 0.1),
-        title=f"SignSVD preconditions by the square root near batches of 4 n (α = {max(config.alphas):g})",
+        title=(
+            "SignSVD preconditions by the square root near batches of 4 n (α ="
+            f" {max(config.alphas):g})"
+        ),
     )
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return drawn
@@ -146,13 +210,23 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 EXPERIMENT = lab.Experiment(
     "field-batch",
     ledger("field"),
-    title="Muon is a square-root preconditioner with batches near four times the width, gradient descent below and the inverse above",
-    summary="Least squares with a power law in the covariance. With batches of a few times the width the mean step of SignSVD and of Muon "
-    "is that of gradient descent with the square root of the covariance; smaller batches leave the small modes to plain gradient "
-    "descent, and exact gradients give the inverse. SignSGD preconditions only in the eigenbasis of the covariance.",
+    title=(
+        "Muon is a square-root preconditioner with batches near four times the width, gradient"
+        " descent below and the inverse above"
+    ),
+    summary=(
+        "Least squares with a power law in the covariance. With batches of a few times the width"
+        " the mean step of SignSVD and of Muon is that of gradient descent with the square root of"
+        " the covariance; smaller batches leave the small modes to plain gradient descent, and"
+        " exact gradients give the inverse. SignSGD preconditions only in the eigenbasis of the"
+        " covariance."
+    ),
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"widths": (16, 32), "seeds": 6}, "paper": {"widths": (32, 64, 128, 256), "seeds": 64}},
+    scales={
+        "smoke": {"widths": (16, 32), "seeds": 6},
+        "paper": {"widths": (32, 64, 128, 256), "seeds": 64},
+    },
     figure=figure,
 )

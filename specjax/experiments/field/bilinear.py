@@ -1,7 +1,9 @@
-"""Matrix-valued least squares y = zᵀ W x with a power law in the covariance of x, after a script of authors of arXiv 2605.09552.
+"""Matrix-valued least squares y = zᵀ W x with a power law in the covariance of x, after a script of
+authors of arXiv 2605.09552.
 
-x ~ N(0, K) with eigenvalues j^-α of K, and z ~ N(0, I); everything is in the eigenbasis of K. Entries, and so their signs, are those in
-a basis in which K has no zeros, the generic case of the paper, or in the eigenbasis.
+x ~ N(0, K) with eigenvalues j^-α of K, and z ~ N(0, I); everything is in the eigenbasis of K.
+Entries, and so their signs, are those in a basis in which K has no zeros, the generic case of the
+paper, or in the eigenbasis.
 """
 
 import jax
@@ -10,7 +12,13 @@ from jaxtyping import Array, Float, Key
 
 from specjax import sizes, spectral
 
-SVD, MUON, SIGN, SIGN_DIAGONAL, SGD = "SignSVD", "Muon's 5 steps", "SignSGD", "SignSGD, K diagonal", "SGD"
+SVD, MUON, SIGN, SIGN_DIAGONAL, SGD = (
+    "SignSVD",
+    "Muon's 5 steps",
+    "SignSGD",
+    "SignSGD, K diagonal",
+    "SGD",
+)
 MUONS = spectral.NewtonSchulz()
 
 
@@ -22,15 +30,23 @@ def power_law(n: int, exponent: Array | float) -> Float[Array, " n"]:
 def gradient(
     key: Key[Array, ""], error: Float[Array, "n n"], eigenvalues: Float[Array, " n"], batch: int
 ) -> Float[Array, "n n"]:
-    """The gradient of ½ mean (zᵀ (W - W*) x)² over a fresh batch, with error = W - W*; its mean is error · K."""
-    x, z = (jax.random.normal(sizes.stream(key, side), (batch, error.shape[0])) for side in ("x", "z"))
+    """The gradient of ½ mean (zᵀ (W - W*) x)² over a fresh batch, with error = W - W*; its mean is
+    error · K.
+    """
+    x, z = (
+        jax.random.normal(sizes.stream(key, side), (batch, error.shape[0])) for side in ("x", "z")
+    )
     x = x * jnp.sqrt(eigenvalues)[None, :]
     residuals = jnp.sum((z @ error) * x, axis=1)
     return (z * residuals[:, None]).T @ x / batch
 
 
-def direction(g: Float[Array, "n n"], optimizer: str, basis: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The step of an optimizer along a gradient; `basis` is the orthogonal matrix of the basis in which SignSGD sees entries."""
+def direction(
+    g: Float[Array, "n n"], optimizer: str, basis: Float[Array, "n n"]
+) -> Float[Array, "n n"]:
+    """The step of an optimizer along a gradient; `basis` is the orthogonal matrix of the basis in
+    which SignSGD sees entries.
+    """
     if optimizer in (SVD, MUON):
         return spectral.polar(g) if optimizer == SVD else spectral.polar(g, MUONS)
     if optimizer == SIGN:

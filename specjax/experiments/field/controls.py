@@ -6,8 +6,12 @@ from typing import Any
 from specjax import lab
 
 
-def exchanged(dim: str, first: Any, second: Any, *, of: str | None = None) -> dict[str, Callable[[Any, Any], Any]]:
-    """A control: what is at two coordinates of `dim` exchanged, everywhere in the data, or in the dataset `of`."""
+def exchanged(
+    dim: str, first: Any, second: Any, *, of: str | None = None
+) -> dict[str, Callable[[Any, Any], Any]]:
+    """A control: what is at two coordinates of `dim` exchanged, everywhere in the data, or in the
+    dataset `of`.
+    """
     other = {first: second, second: first}
     control = lab.changing(lambda data: lab.at_labels(data, dim, other), of=of)
     return {f"{first} and {second} exchanged": control}

@@ -1,4 +1,6 @@
-"""Linear networks that learn a diagonal matrix, in plain steps along gradients or their polar factors."""
+"""Linear networks that learn a diagonal matrix, in plain steps along gradients or their polar
+factors.
+"""
 
 from collections.abc import Callable
 
@@ -12,7 +14,10 @@ from specjax.models.deep_linear import Params
 
 N = 6
 Path = tuple[Float[Array, "steps _ _"], ...]
-OPTIMIZERS: dict[str, Callable[[Array], Array]] = {"Muon": spectral.polar, "gradient descent": lambda x: x}
+OPTIMIZERS: dict[str, Callable[[Array], Array]] = {
+    "Muon": spectral.polar,
+    "gradient descent": lambda x: x,
+}
 """The step along a gradient; "Muon" is without momentum, as in both papers."""
 
 
@@ -26,7 +31,9 @@ def gaussian(key: Key[Array, ""], layers: int, scale: float) -> Params:
     return tuple(scale / N**0.5 * weight for weight in deep_linear.init(key, (N,) * (layers + 1)))
 
 
-def descend(start: Params, modes: Float[Array, " n"], rates: Float[Array, " steps"], optimizer: str) -> Path:
+def descend(
+    start: Params, modes: Float[Array, " n"], rates: Float[Array, " steps"], optimizer: str
+) -> Path:
     """The weights after every step; with two layers the product W₂ W₁ is P Qᵀ."""
     direction = OPTIMIZERS[optimizer]
 
@@ -53,6 +60,8 @@ def values(path: Path) -> Float[Array, "steps n"]:
 
 
 def first_above(path: Float[Array, "steps n"], levels: Float[Array, " n"]) -> Array:
-    """The step after which each value first is above its level; the number of steps where it never is."""
+    """The step after which each value first is above its level; the number of steps where it never
+    is.
+    """
     above = path > levels[None]
     return jnp.where(jnp.any(above, axis=0), jnp.argmax(above, axis=0) + 1, path.shape[0])

@@ -1,4 +1,6 @@
-"""Ramani and Jain 2026, arXiv 2605.29387, with Muon's exact polar factor: the exponent of the loss in the number of features."""
+"""Ramani and Jain 2026, arXiv 2605.29387, with Muon's exact polar factor: the exponent of the loss
+in the number of features.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,15 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.field.controls import exchanged
-from specjax.experiments.field.power_law import DESCENT, INPUTS, NATURAL, exponent, lead, swapped, variances
+from specjax.experiments.field.power_law import (
+    DESCENT,
+    INPUTS,
+    NATURAL,
+    exponent,
+    lead,
+    swapped,
+    variances,
+)
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
 from specjax.linalg import eigh
@@ -17,21 +27,31 @@ from specjax.sweep.axes import Over
 STEPS, SPECTRA = 10, (1.5, 2.0)
 MUON, ONE = "Muon", "Muon, one output"
 SHARES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.5, 7.0, 10.0)
-"""Lengths of all of Muon's steps together, over the spectral norm of the solution; they fall linearly to zero."""
+"""Lengths of all of Muon's steps together, over the spectral norm of the solution; they fall
+linearly to zero.
+"""
 COUNTS, MOST = 0.05, 0.75
-"""The smallest lead in the exponent that counts, and what most of the natural gradient's lead is."""
+"""The smallest lead in the exponent that counts, and what most of the natural gradient's lead
+is.
+"""
 
 
 class Config(lab.Config):
     """Sizes and draws."""
 
-    seed: int = lab.root_seed(2, help="root of all randomness; bounds and lengths were set on other draws")
+    seed: int = lab.root_seed(
+        2, help="root of all randomness; bounds and lengths were set on other draws"
+    )
     widths: tuple[int, ...] = lab.sizes(8, 16, 32, 64, least=4, points=4, help="features")
     seeds: int = lab.seeds(24, least=8, help="draws; the first quarter chooses the step lengths")
 
 
-def descend(solution: Float[Array, "m n"], curvatures: Float[Array, " n"], share: Array) -> Float[Array, "m n"]:
-    """The error of Muon from W = 0, along the eigenvectors of H, where the gradient is the error times the curvatures."""
+def descend(
+    solution: Float[Array, "m n"], curvatures: Float[Array, " n"], share: Array
+) -> Float[Array, "m n"]:
+    """The error of Muon from W = 0, along the eigenvectors of H, where the gradient is the error
+    times the curvatures.
+    """
     length = share * spectral.spectral_norm(solution)
 
     def step(error: Array, k: Array) -> tuple[Array, None]:
@@ -42,7 +62,9 @@ def descend(solution: Float[Array, "m n"], curvatures: Float[Array, " n"], share
 
 
 def losses(key: Key[Array, ""], n: int, outputs: int, s: Array) -> tuple[Array, Array]:
-    """Losses over that of W = 0 of gradient descent and of the natural gradient, and of Muon at every length."""
+    """Losses over that of W = 0 of gradient descent and of the natural gradient, and of Muon at
+    every length.
+    """
     spread = variances(s, INPUTS, INPUTS)
     features = sizes.normal(sizes.stream(key, "features"), (n, INPUTS))
     target = sizes.normal(sizes.stream(key, "target"), (outputs, INPUTS))
@@ -68,12 +90,20 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     with jax.enable_x64(True):
         over: Over = {"width": sweep.widths(*config.widths), "s": sweep.values(*SPECTRA)}
-        found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "draws"), plan="exact")
+        found = sweep.run(
+            measure, over, seeds=config.seeds, key=sizes.stream(key, "draws"), plan="exact"
+        )
     found = sweep.labelled(found, "optimizer", outputs=("solved",), optimizer=[DESCENT, NATURAL])
-    muon = found["muon"].rename(muon_dim_0="optimizer", muon_dim_1="share").assign_coords(optimizer=[MUON, ONE])
+    muon = (
+        found["muon"]
+        .rename(muon_dim_0="optimizer", muon_dim_1="share")
+        .assign_coords(optimizer=[MUON, ONE])
+    )
     first = config.seeds // 4
     place = muon.isel(seed=slice(first)).mean("seed").argmin("share")
-    loss = xr.concat([found["solved"], muon.isel(share=place)], "optimizer").isel(seed=slice(first, None))
+    loss = xr.concat([found["solved"], muon.isel(share=place)], "optimizer").isel(
+        seed=slice(first, None)
+    )
     return xr.Dataset({"loss": loss, "place": place.rename(optimizer="tuned")})
 
 
@@ -87,12 +117,13 @@ def tuned(relation: lab.Relation, data: xr.Dataset, optimizer: str) -> lab.Relat
 
 @states("exponent-muon", controls=swapped(MUON))
 def muon_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With N outputs Muon's exponent after 10 steps is larger than gradient descent's by more than 0.05, at s = 3/2 and 2, over all
-    widths and over the three largest.
+    """With N outputs Muon's exponent after 10 steps is larger than gradient descent's by more than
+    0.05, at s = 3/2 and 2, over all widths and over the three largest.
     """
     loss = data["loss"]
     parts = xr.concat(
-        [exponent(loss), exponent(loss, slice(-3, None))], xr.Variable("part", ["all", "the three largest"])
+        [exponent(loss), exponent(loss, slice(-3, None))],
+        xr.Variable("part", ["all", "the three largest"]),
     )
     return tuned(lab.above(lead(parts, MUON), COUNTS, "0.05"), data, MUON)
 
@@ -123,7 +154,9 @@ def with_one_output(config: Config, data: xr.Dataset) -> lab.Relation:
 def figure(config: Config, data: xr.Dataset) -> Figure:
     """The losses over the features, for every s."""
     drawn = Figure(figsize=(9.5, 4.2), layout="constrained")
-    drawn.suptitle("with N outputs Muon goes with the natural gradient, with one output as gradient descent")
+    drawn.suptitle(
+        "with N outputs Muon goes with the natural gradient, with one output as gradient descent"
+    )
     for axes, s in zip(drawn.subplots(1, len(SPECTRA)), SPECTRA, strict=True):
         draw_curves(axes, data["loss"].sel(s=s, drop=True), "width", "optimizer", str)
         log_axes(axes, data.width.values)
@@ -136,9 +169,14 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 EXPERIMENT = lab.Experiment(
     "field-exponent-muon",
     ledger("field"),
-    title="With as many outputs as features Muon has the natural gradient's exponent after ten steps",
-    summary="Muon with the exact polar factor learns all eigenvectors of H at one rate. Of N outputs it keeps most of the natural "
-    "gradient's lead in the exponent over gradient descent; of one output it is gradient descent with other step lengths.",
+    title=(
+        "With as many outputs as features Muon has the natural gradient's exponent after ten steps"
+    ),
+    summary=(
+        "Muon with the exact polar factor learns all eigenvectors of H at one rate. Of N outputs it"
+        " keeps most of the natural gradient's lead in the exponent over gradient descent; of one"
+        " output it is gradient descent with other step lengths."
+    ),
     config=Config,
     measure=run,
     statements=states,

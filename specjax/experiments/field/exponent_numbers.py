@@ -1,4 +1,6 @@
-"""Ramani and Jain 2026, arXiv 2605.29387: the exponents 0.31 and 0.12, and where the lead of the natural gradient is largest."""
+"""Ramani and Jain 2026, arXiv 2605.29387: the exponents 0.31 and 0.12, and where the lead of the
+natural gradient is largest.
+"""
 
 from functools import partial
 
@@ -8,7 +10,16 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.field.controls import exchanged
-from specjax.experiments.field.power_law import DAMPED, DESCENT, NATURAL, Config, exponent, lead, losses, swept
+from specjax.experiments.field.power_law import (
+    DAMPED,
+    DESCENT,
+    NATURAL,
+    Config,
+    exponent,
+    lead,
+    losses,
+    swept,
+)
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, draw_curves
 
@@ -25,7 +36,9 @@ Data = dict[str, xr.Dataset]
 def run(config: Config, key: Key[Array, ""]) -> Data:
     """Losses over that of W = 0 after 5 and 100 steps, over s, and at s = 1 over the inputs."""
 
-    def measure(key: Key[Array, ""], width: int, s: Array, inputs: Array, most: int) -> dict[str, Array]:
+    def measure(
+        key: Key[Array, ""], width: int, s: Array, inputs: Array, most: int
+    ) -> dict[str, Array]:
         return {"loss": losses(key, width, s, STEPS, inputs, most)}
 
     def over(key: Key[Array, ""], spectra: tuple[float, ...], many: tuple[int, ...]) -> xr.Dataset:
@@ -47,7 +60,11 @@ def after(steps: int, loss: xr.DataArray) -> xr.DataArray:
 @states(
     "exponent-numbers",
     holds=False,
-    controls={"1024 inputs everywhere": lab.changing(lambda wide: lab.at_places(wide, "inputs", 0), of="inputs")},
+    controls={
+        "1024 inputs everywhere": lab.changing(
+            lambda wide: lab.at_places(wide, "inputs", 0), of="inputs"
+        )
+    },
 )
 def whatever_the_inputs(config: Config, data: Data) -> lab.Relation:
     """At s = 1 the natural gradient's exponent is 0.31 to 0.03 with 1024 inputs and with 2048."""
@@ -62,7 +79,12 @@ def whatever_the_inputs(config: Config, data: Data) -> lab.Relation:
 )
 def whatever_the_steps(config: Config, data: Data) -> lab.Relation:
     """At s = 1 with 1024 inputs gradient descent's is 0.12 to 0.03 after 5 steps and after 100."""
-    return lab.near(exponent(data["s"]["loss"].sel(s=1.0, optimizer=DESCENT, drop=True)), TOLD[DESCENT], MARGIN, "0.03")
+    return lab.near(
+        exponent(data["s"]["loss"].sel(s=1.0, optimizer=DESCENT, drop=True)),
+        TOLD[DESCENT],
+        MARGIN,
+        "0.03",
+    )
 
 
 def told() -> xr.DataArray:
@@ -74,7 +96,10 @@ def told() -> xr.DataArray:
     "exponent-numbers",
     corrected=True,
     rivals={"the other's": lambda config, data: told().roll(optimizer=1)},
-    post_hoc="These numbers of steps and of inputs were found in a pilot with other draws; judged on fresh ones.",
+    post_hoc=(
+        "These numbers of steps and of inputs were found in a pilot with other draws; judged on"
+        " fresh ones."
+    ),
 )
 def both_numbers(config: Config, data: Data) -> lab.Relation:
     """With 1024 inputs and after 5 steps they are 0.31 and 0.12, to 0.03."""
@@ -83,10 +108,16 @@ def both_numbers(config: Config, data: Data) -> lab.Relation:
 
 
 def peak(data: Data, optimizer: str) -> lab.Relation:
-    """Whether one optimizer's lead on gradient descent after 5 steps is larger at s = 3/2 than at 5/4 and at 2."""
+    """Whether one optimizer's lead on gradient descent after 5 steps is larger at s = 3/2 than at
+    5/4 and at 2.
+    """
     leads = lead(after(STEPS[0], data["s"]["loss"]), optimizer)
     return lab.above(
-        (leads.sel(s=1.5, drop=True) - leads.sel(s=[1.25, 2.0])).rename("lead at 3/2 less that at s"), 0.0, "0"
+        (leads.sel(s=1.5, drop=True) - leads.sel(s=[1.25, 2.0])).rename(
+            "lead at 3/2 less that at s"
+        ),
+        0.0,
+        "0",
     )
 
 
@@ -131,7 +162,9 @@ def figure(config: Config, data: Data) -> Figure:
         ylabel="exponent α after 5 steps",
         title="damped, the natural gradient leads most at s = 3/2",
     )
-    over_inputs.set(xlabel="number of inputs", title="s = 1: α depends on the number of inputs", xscale="log")
+    over_inputs.set(
+        xlabel="number of inputs", title="s = 1: α depends on the number of inputs", xscale="log"
+    )
     over_inputs.set_xticks(MANY, map(str, MANY))
     over_inputs.minorticks_off()
     over_s.legend(fontsize="small")
@@ -142,8 +175,11 @@ EXPERIMENT = lab.Experiment(
     "field-exponent-numbers",
     ledger("field"),
     title="At s = 1 exponents of 0.31 and 0.12 belong to a number of inputs and of steps",
-    summary="The paper's pair is found with 1024 inputs and 5 steps, and other pairs with other numbers: at s = 1 the loss is no power of "
-    "the features. The lead of the natural gradient grows with s; it has its peak at 3/2 where the natural gradient is damped.",
+    summary=(
+        "The paper's pair is found with 1024 inputs and 5 steps, and other pairs with other"
+        " numbers: at s = 1 the loss is no power of the features. The lead of the natural gradient"
+        " grows with s; it has its peak at 3/2 where the natural gradient is damped."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,11 +1,23 @@
-"""Ramani and Jain 2026, arXiv 2605.29387: whether the exponent of the loss in the number of features depends on the optimizer."""
+"""Ramani and Jain 2026, arXiv 2605.29387: whether the exponent of the loss in the number of
+features depends on the optimizer.
+"""
 
 import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sweep
-from specjax.experiments.field.power_law import DESCENT, NATURAL, ROOT, Config, exponent, lead, losses, swapped, swept
+from specjax.experiments.field.power_law import (
+    DESCENT,
+    NATURAL,
+    ROOT,
+    Config,
+    exponent,
+    lead,
+    losses,
+    swapped,
+    swept,
+)
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS, draw_curves, log_axes
 
@@ -15,7 +27,9 @@ STEPS = (10, 100, 1000, 10_000, 100_000)
 FEWER, MORE = slice(None, 3), slice(-3, None)
 """Of the widths the smallest three, and the largest."""
 COUNTS, SAME, STOPPED = 0.05, 0.02, 0.15
-"""The smallest difference of exponents that counts, the largest of equal ones, and an exponent of what has stopped to fall."""
+"""The smallest difference of exponents that counts, the largest of equal ones, and an exponent of
+what has stopped to fall.
+"""
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -38,12 +52,16 @@ def few(data: xr.Dataset) -> xr.DataArray:
 
 def in_halves(loss: xr.DataArray) -> xr.DataArray:
     """The exponents over the smaller widths, and over the larger ones."""
-    return xr.concat([exponent(loss, FEWER), exponent(loss, MORE)], xr.Variable("half", ["smaller", "larger"]))
+    return xr.concat(
+        [exponent(loss, FEWER), exponent(loss, MORE)], xr.Variable("half", ["smaller", "larger"])
+    )
 
 
 @states("exponent-steeper", controls=swapped(NATURAL))
 def natural_gradient_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
-    """After 10 steps at every width the natural gradient has a larger exponent than gradient descent, at every s from 3/4 to 2."""
+    """After 10 steps at every width the natural gradient has a larger exponent than gradient
+    descent, at every s from 3/4 to 2.
+    """
     return lab.above(lead(exponent(few(data))), 0.0, "no lead")
 
 
@@ -55,22 +73,31 @@ def the_root_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states("exponent-steeper", controls=swapped(NATURAL))
 def steeper_in_proportion(config: Config, data: xr.Dataset) -> lab.Relation:
-    """After N/4 steps the natural gradient leads by more than 0.05, at s = 3/2 and 2, over the smaller and over the larger widths."""
+    """After N/4 steps the natural gradient leads by more than 0.05, at s = 3/2 and 2, over the
+    smaller and over the larger widths.
+    """
     return lab.above(lead(in_halves(data["part"].sel(s=[1.5, 2.0]))), COUNTS, "0.05")
 
 
 @states("exponent-steps", holds=None, along="steps", controls=swapped(NATURAL))
 def whatever_the_steps(config: Config, data: xr.Dataset) -> lab.Relation:
-    """At s = 3/2 it leads by more than 0.05 over the larger widths, whatever the number of steps, the same at every width."""
+    """At s = 3/2 it leads by more than 0.05 over the larger widths, whatever the number of steps,
+    the same at every width.
+    """
     return lab.above(lead(exponent(data["fixed"].sel(s=1.5, drop=True), MORE)), COUNTS, "0.05")
 
 
 @states(
     "exponent-steps",
-    controls={"N/4 steps": lab.replacing("enough", "part"), "10 steps": lab.replacing("enough", few)},
+    controls={
+        "N/4 steps": lab.replacing("enough", "part"),
+        "10 steps": lab.replacing("enough", few),
+    },
 )
 def same_after_enough(config: Config, data: xr.Dataset) -> lab.Relation:
-    """After 4 Nˢ steps both have the same exponent to 0.02, at every s, over the smaller and over the larger widths."""
+    """After 4 Nˢ steps both have the same exponent to 0.02, at every s, over the smaller and over
+    the larger widths.
+    """
     return lab.near(lead(in_halves(data["enough"])), 0.0, SAME, "0.02")
 
 
@@ -79,13 +106,15 @@ def descent(data: xr.Dataset, s: list[float]) -> xr.DataArray:
     return few(data).sel(optimizer=DESCENT, drop=True).sel(s=s)
 
 
-ENOUGH = {"4 Nˢ steps": lab.replacing("fixed", lambda data: data["enough"].expand_dims(steps=data.steps))}
+ENOUGH = {
+    "4 Nˢ steps": lab.replacing("fixed", lambda data: data["enough"].expand_dims(steps=data.steps))
+}
 
 
 @states("exponent-compounds", holds=False, controls=ENOUGH)
 def one_power(config: Config, data: xr.Dataset) -> lab.Relation:
-    """After 10 steps gradient descent's exponent is over the larger widths no smaller than over the smaller ones, to 0.05, at s = 5/4 and
-    3/2.
+    """After 10 steps gradient descent's exponent is over the larger widths no smaller than over the
+    smaller ones, to 0.05, at s = 5/4 and 3/2.
     """
     smaller, larger = (exponent(descent(data, [1.25, 1.5]), part) for part in (FEWER, MORE))
     return lab.above((larger - smaller).rename("change of the exponent"), -COUNTS, "-0.05")
@@ -93,7 +122,9 @@ def one_power(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states("exponent-compounds", corrected=True, controls=ENOUGH)
 def it_stops(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Over the larger widths it is below 0.15, at s = 3/2 and 2: the loss has come to what 10 steps can learn."""
+    """Over the larger widths it is below 0.15, at s = 3/2 and 2: the loss has come to what 10 steps
+    can learn.
+    """
     return lab.below(exponent(descent(data, [1.5, 2.0]), MORE), STOPPED, "0.15")
 
 
@@ -104,7 +135,9 @@ def it_stops(config: Config, data: xr.Dataset) -> lab.Relation:
     post_hoc="Stated after draws of the seeds 0 and 1, which showed it; judged on others.",
 )
 def it_has_a_limit(config: Config, data: xr.Dataset) -> lab.Relation:
-    """By the curves that the data allow its loss at s = 2 has a limit above 0: an offset, and not another exponent."""
+    """By the curves that the data allow its loss at s = 2 has a limit above 0: an offset, and not
+    another exponent.
+    """
     return lab.saturates(descent(data, [2.0]).isel(s=0, drop=True), "width")
 
 
@@ -114,7 +147,11 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     loss, leads = drawn.subplots(1, 2)
     fixed = data["fixed"].sel(s=1.5, drop=True)
     draw_curves(
-        loss, fixed.sel(optimizer=DESCENT, drop=True).isel(steps=slice(4)), "width", "steps", "{:,} steps".format
+        loss,
+        fixed.sel(optimizer=DESCENT, drop=True).isel(steps=slice(4)),
+        "width",
+        "steps",
+        "{:,} steps".format,
     )
     floor = few(data).sel(s=1.5, optimizer=NATURAL).mean("seed")
     loss.plot(floor.width, floor, "k--", linewidth=1, label="natural gradient")
@@ -127,11 +164,24 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     for s, color, marker in zip((1.0, 1.5, 2.0), COLORS, MARKERS, strict=False):
         mean, stderr = sweep.mean_and_stderr(lead(exponent(data["fixed"].sel(s=s, drop=True))))
         leads.errorbar(
-            mean.steps, mean, 4 * stderr, fmt=marker + "-", color=color, capsize=2, markersize=5, label=f"s = {s:g}"
+            mean.steps,
+            mean,
+            4 * stderr,
+            fmt=marker + "-",
+            color=color,
+            capsize=2,
+            markersize=5,
+            label=f"s = {s:g}",
         )
     leads.axhline(0, color="black", linewidth=0.7)
-    leads.axhline(0.31 - 0.12, color=COLORS[0], linestyle="--", linewidth=1, label="the paper's, at s = 1")
-    leads.set(xscale="log", xlabel="steps, the same at every N", ylabel="lead of the natural gradient in α")
+    leads.axhline(
+        0.31 - 0.12, color=COLORS[0], linestyle="--", linewidth=1, label="the paper's, at s = 1"
+    )
+    leads.set(
+        xscale="log",
+        xlabel="steps, the same at every N",
+        ylabel="lead of the natural gradient in α",
+    )
     leads.set_title("the natural gradient's lead is a matter of steps")
     for axes in (loss, leads):
         axes.legend(fontsize="small")
@@ -141,9 +191,15 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 EXPERIMENT = lab.Experiment(
     "field-exponents",
     ledger("field"),
-    title="On power-law features the optimizer changes the exponent where the steps do not suffice, and only there",
-    summary="Preconditioned descent has the larger exponent in the number of features where gradient descent has 10 steps, or N/4; after "
-    "4 Nˢ steps the exponents are the same. After a fixed number of steps gradient descent's loss stops, and has no exponent.",
+    title=(
+        "On power-law features the optimizer changes the exponent where the steps do not suffice,"
+        " and only there"
+    ),
+    summary=(
+        "Preconditioned descent has the larger exponent in the number of features where gradient"
+        " descent has 10 steps, or N/4; after 4 Nˢ steps the exponents are the same. After a fixed"
+        " number of steps gradient descent's loss stops, and has no exponent."
+    ),
     config=Config,
     measure=run,
     statements=states,

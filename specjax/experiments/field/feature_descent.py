@@ -1,4 +1,6 @@
-"""Descent on random features, along steps with other singular values than the gradient's, and the best length of each step."""
+"""Descent on random features, along steps with other singular values than the gradient's, and the
+best length of each step.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +16,18 @@ SEARCH = 0.0
 """In the place of a fixed length: the best one of every step."""
 
 
-def descend(key: Key[Array, ""], width: int, kind: Array, rate: Array, steps: int) -> tuple[Array, ...]:
-    """One training with steps as long as the projection of the batch's gradient on them, times `rate` over the mean eigenvalue of B.
+def descend(
+    key: Key[Array, ""], width: int, kind: Array, rate: Array, steps: int
+) -> tuple[Array, ...]:
+    """One training with steps as long as the projection of the batch's gradient on them, times
+    `rate` over the mean eigenvalue of B.
 
     So the gradient is its own step, and Muon's the polar factor times nuclear norm over width.
 
     Returns:
-        After every step the loss over that before the first one; the best length for the loss of all samples, in the unit of `rate`;
-        and the curvature along the step over the mean eigenvalue of B.
+        After every step the loss over that before the first one; the best length for the loss of
+        all samples, in the unit of `rate`; and the curvature along the step over the mean
+        eigenvalue of B.
     """
     v = features.weights(sizes.stream(key, "features"), width, width)
     a = features.relu_features(v, sizes.normal(sizes.stream(key, "samples"), (width, SAMPLES)))
@@ -32,16 +38,24 @@ def descend(key: Key[Array, ""], width: int, kind: Array, rate: Array, steps: in
     b = features.second_moment(a, a)
     mean = jnp.trace(b) / width
 
-    def step(error: Float[Array, "w w"], each: tuple[Array, Array]) -> tuple[Array, tuple[Array, ...]]:
+    def step(
+        error: Float[Array, "w w"], each: tuple[Array, Array]
+    ) -> tuple[Array, tuple[Array, ...]]:
         # The error is W - W*, the gradient that of W - W* with the target 0.
         sample, noise = each
         batch = a[:, sample]
-        direction, dual = replaced(features.gradient(error, batch, jnp.zeros((width, count), a.dtype)), kind, noise)
+        direction, dual = replaced(
+            features.gradient(error, batch, jnp.zeros((width, count), a.dtype)), kind, noise
+        )
         direction = direction * dual / width
         slope, bend = jnp.sum(error @ b * direction), jnp.sum(direction @ b * direction)
         length = jnp.where(rate == SEARCH, slope / bend, rate / mean)
         moved = error - length * direction
-        return moved, (jnp.sum(moved @ b * moved) / 2, mean * slope / bend, bend / jnp.sum(direction**2) / mean)
+        return moved, (
+            jnp.sum(moved @ b * moved) / 2,
+            mean * slope / bend,
+            bend / jnp.sum(direction**2) / mean,
+        )
 
     losses, lengths, curvatures = jax.lax.scan(step, teacher, (batches, random))[1]
     return losses / (jnp.sum(teacher @ b * teacher) / 2), lengths, curvatures

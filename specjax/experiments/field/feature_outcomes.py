@@ -1,4 +1,6 @@
-"""What came of trainings on random features: losses with searched lengths and with the best fixed ones, and how lengths varied."""
+"""What came of trainings on random features: losses with searched lengths and with the best fixed
+ones, and how lengths varied.
+"""
 
 from typing import Any
 
@@ -42,7 +44,9 @@ def shortened(data: xr.Dataset) -> xr.DataArray:
 
 
 def figure(_: Any, data: xr.Dataset) -> Figure:
-    """How much the best length of a step varies, and the losses with it and with the best fixed one, at the largest width."""
+    """How much the best length of a step varies, and the losses with it and with the best fixed
+    one, at the largest width.
+    """
     kinds = data["kind"].values.tolist()
     drawn = Figure(figsize=(9.5, 3.8), layout="constrained")
     panels = drawn.subplots(1, 2)
@@ -51,11 +55,14 @@ def figure(_: Any, data: xr.Dataset) -> Figure:
         "the best length of every step": [searched(last, kind) for kind in kinds],
         "the best fixed length": [fixed(last, kind)[0] for kind in kinds],
     }
-    panels[0].bar(kinds, [float(spread(last, kind).mean()) for kind in kinds], color=COLORS[0], width=0.6)
+    panels[0].bar(
+        kinds, [float(spread(last, kind).mean()) for kind in kinds], color=COLORS[0], width=0.6
+    )
     for (label, losses), color, marker in zip(ends.items(), COLORS, MARKERS, strict=False):
         draw_at(panels[1], kinds, losses, label=label, color=color, marker=marker)
     panels[0].set(
-        ylabel="spread of the log of the best length", title="The best length of a step varies with random spectra"
+        ylabel="spread of the log of the best length",
+        title="The best length of a step varies with random spectra",
     )
     panels[1].set(
         ylabel=f"loss after {int(last.step)} steps, over the first",

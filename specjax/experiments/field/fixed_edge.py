@@ -1,4 +1,6 @@
-"""Islamov, Crawshaw, Cohen and Gower 2026, arXiv 2603.05002: fixed steps along polar factors, Muon without momentum, at the same edge."""
+"""Islamov, Crawshaw, Cohen and Gower 2026, arXiv 2603.05002: fixed steps along polar factors, Muon
+without momentum, at the same edge.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +23,15 @@ LINEAR_MODELS = 8
 class Config(lab.Config):
     """Step sizes, steps and draws."""
 
-    seed: int = lab.root_seed(1, help="root of all randomness; step sizes were chosen on other draws")
-    rates: tuple[float, ...] = lab.ascending(0.012, 0.024, 0.048, least=0.001, points=3, help="lengths of steps")
-    every: int = lab.integer(60, least=2, most=lab.MOST_COUNT, help="steps between two of the 12 records")
+    seed: int = lab.root_seed(
+        1, help="root of all randomness; step sizes were chosen on other draws"
+    )
+    rates: tuple[float, ...] = lab.ascending(
+        0.012, 0.024, 0.048, least=0.001, points=3, help="lengths of steps"
+    )
+    every: int = lab.integer(
+        60, least=2, most=lab.MOST_COUNT, help="steps between two of the 12 records"
+    )
     seeds: int = lab.seeds(12, help="draws of data and weights")
 
 
@@ -31,7 +39,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """η S/2 over ‖∇L‖_* and by itself along the training of a network and of a linear model."""
 
     def ratios(key: Key[Array, ""], dims: tuple[int, ...], rate: Array) -> dict[str, Array]:
-        found = steepest.train(key, dims, steepest.spectral_norm, rate, fixed=True, every=config.every)
+        found = steepest.train(
+            key, dims, steepest.spectral_norm, rate, fixed=True, every=config.every
+        )
         plain = rate * found.sharpness / 2
         return {"plain": plain, "ratio": plain / found.dual}
 
@@ -66,7 +76,8 @@ START = {"the start": everywhere("step", 0)}
 
 @states(
     "edge-fixed",
-    "With fixed steps the sharpness over the nuclear norm of the gradient is 2/η to a fifth, in every quarter but the first.",
+    "With fixed steps the sharpness over the nuclear norm of the gradient is 2/η to a fifth, in"
+    " every quarter but the first.",
     rivals=RIVALS,
     controls=PLAIN | START,
     along="step",
@@ -77,20 +88,28 @@ def over_the_gradient(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states("edge-fixed-plain", holds=False, controls=OVER)
 def sharpness_itself(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With fixed steps the sharpness itself is 2/η to a fifth, in the last quarter of the training."""
+    """With fixed steps the sharpness itself is 2/η to a fifth, in the last quarter of the
+    training.
+    """
     return lab.near(of(data, "network", "plain").isel(step=-1, drop=True), 1.0, NEAR, "a fifth")
 
 
 @states(
     "edge-fixed-quadratic",
-    "In a linear model, whose sharpness cannot change, it is so over the norm of the gradient as well.",
+    "In a linear model, whose sharpness cannot change, it is so over the norm of the gradient as"
+    " well.",
     rivals=RIVALS,
     controls=PLAIN | START,
     along="step",
-    post_hoc="On draws of seed 0 one linear model a draw left it undecided; judged by eight a draw, of a fresh seed.",
+    post_hoc=(
+        "On draws of seed 0 one linear model a draw left it undecided; judged by eight a draw, of a"
+        " fresh seed."
+    ),
 )
 def of_a_constant_hessian(config: Config, data: xr.Dataset) -> lab.Relation:
-    """A step that turns the gradient round changes it by η H d, and so ‖∇L‖_* = ⟨d, ∇L⟩ is η ⟨d, H d⟩/2 there."""
+    """A step that turns the gradient round changes it by η H d, and so ‖∇L‖_* = ⟨d, ∇L⟩ is η ⟨d, H
+    d⟩/2 there.
+    """
     return lab.near(of(data, "linear model", "ratio"), 1.0, NEAR, "a fifth")
 
 
@@ -110,8 +129,11 @@ EXPERIMENT = lab.Experiment(
     "field-edge-fixed",
     ledger("field"),
     title="With fixed steps it is the gradient that comes to the edge, not the sharpness",
-    summary="Fixed steps along polar factors. The sharpness in the spectral norm over the nuclear norm of the gradient settles at "
-    "2/η, in a network and in a linear model of constant Hessian alike; the sharpness itself does not.",
+    summary=(
+        "Fixed steps along polar factors. The sharpness in the spectral norm over the nuclear norm"
+        " of the gradient settles at 2/η, in a network and in a linear model of constant Hessian"
+        " alike; the sharpness itself does not."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,4 +1,6 @@
-"""Gonon, Muşat and Boumal 2026, arXiv 2602.11948: fixed steps along exact polar factors, on ½‖W‖², and along inexact ones."""
+"""Gonon, Muşat and Boumal 2026, arXiv 2602.11948: fixed steps along exact polar factors, on ½‖W‖²,
+and along inexact ones.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,9 @@ METHODS = {
     "5 cubic steps": spectral.NewtonSchulz(coefficients=spectral.CUBIC, gram=False),
 }
 STEPS, LAST, CURVED, CURVATURES = 64, 16, 8, (1.0, 4.0)
-"""Steps in all, those at the end that are averaged, and those on another quadratic, ½ tr(Wᵀ H W) with such eigenvalues of H."""
+"""Steps in all, those at the end that are averaged, and those on another quadratic, ½ tr(Wᵀ H W)
+with such eigenvalues of H.
+"""
 ARRIVED = 0.08
 """Steps of at least this length have reached the minimum before the last ones are averaged."""
 ROUNDING = 1e-9
@@ -37,20 +41,28 @@ class Config(lab.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.rates) < 3 or max(self.rates) < ARRIVED:
-            raise ValueError(f"rates needs 3 or more lengths, the largest at least {ARRIVED:g}, got {self.rates}.")
+            raise ValueError(
+                f"rates needs 3 or more lengths, the largest at least {ARRIVED:g}, got"
+                f" {self.rates}."
+            )
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Distances from the grid of W₀, losses at the end, and their mean over the last steps per η² n, at every step length."""
+    """Distances from the grid of W₀, losses at the end, and their mean over the last steps per η²
+    n, at every step length.
+    """
     n = config.n
 
     def measure(key: Key[Array, ""], rate: Array) -> dict[str, Array]:
         u, s, vt = jnp.linalg.svd(sizes.normal(sizes.stream(key, "start"), (n, n)))
-        # Of norm 1.8 to 2, so that one length brings all of them to zero in time, at any phase of the grid.
+        # Of norm 1.8 to 2, so that one length brings all of them to zero in time, at any phase of
+        # the grid.
         s = s / s[0] * (1.8 + 0.2 * jax.random.uniform(sizes.stream(key, "norm"), dtype=s.dtype))
         start = (u * s[None, :]) @ vt
 
-        def descend(method: spectral.AbstractPolar, h: Float[Array, " n"], length: int) -> tuple[Array, Array, Array]:
+        def descend(
+            method: spectral.AbstractPolar, h: Float[Array, " n"], length: int
+        ) -> tuple[Array, Array, Array]:
             def step(w: Array, _: None) -> tuple[Array, Array]:
                 w = w - rate * spectral.polar(h[:, None] * w, method)
                 return w, w
@@ -60,12 +72,21 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             # On the grid every diagonal entry has moved by whole steps, and the others not at all.
             nearest = jnp.eye(n)[None] * jnp.round(moved)
             loss = jnp.sum(path**2, axis=(1, 2)) / 2
-            return jnp.max(jnp.abs(moved - nearest)), loss[-1], jnp.mean(loss[-LAST:]) / (rate**2 * n)
+            return (
+                jnp.max(jnp.abs(moved - nearest)),
+                loss[-1],
+                jnp.mean(loss[-LAST:]) / (rate**2 * n),
+            )
 
         found = [descend(method, jnp.ones(n), STEPS) for method in METHODS.values()]
         off_grid, last, level = (jnp.stack(part) for part in zip(*found, strict=True))
         other = descend(METHODS["exact"], jnp.linspace(*CURVATURES, n), CURVED)[0]
-        return {"off_grid": off_grid, "last": last, "level": level, "curved": jnp.broadcast_to(other, (len(METHODS),))}
+        return {
+            "off_grid": off_grid,
+            "last": last,
+            "level": level,
+            "curved": jnp.broadcast_to(other, (len(METHODS),)),
+        }
 
     with jax.enable_x64(True):
         over = {"rate": sweep.values(*sorted(config.rates))}
@@ -89,48 +110,67 @@ def of(method: str, quantity: str, data: xr.Dataset) -> xr.DataArray:
     },
 )
 def confined(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With exact polar factors and fixed steps W changes by whole steps along the singular vectors of W₀ on ½‖W‖², and not else."""
+    """With exact polar factors and fixed steps W changes by whole steps along the singular vectors
+    of W₀ on ½‖W‖², and not else.
+    """
     return lab.identity(of("exact", "off_grid", data), tolerance=ROUNDING)
 
 
 @states(
     "grid",
-    "So the loss ends at n η²/6 in the mean over phases of the grid, to 4 %, n the rank of W, however long the training.",
+    "So the loss ends at n η²/6 in the mean over phases of the grid, to 4 %, n the rank of W,"
+    " however long the training.",
     rivals={"the nearest points of the grid": 1 / 24, "n η²/8": 1 / 8},
     controls={"5 cubic steps": lab.replacing("level", lambda data: data["level"].roll(factor=-2))},
 )
 def floor(config: Config, data: xr.Dataset) -> lab.Relation:
-    """A value that is δη above zero goes to (1 - δ)η below it and back; δ is uniform, so that ½ E[δ²] = 1/6 of η² is its mean loss."""
+    """A value that is δη above zero goes to (1 - δ)η below it and back; δ is uniform, so that ½
+    E[δ²] = 1/6 of η² is its mean loss.
+    """
     level = of("exact", "level", data).sel(rate=slice(ARRIVED, None))
     return lab.near(level, 1 / 6, 0.04 / 6, "4 %")
 
 
 @states("reachability", controls=exchanged("factor", "exact", "Muon's 5 steps"))
 def inexact_ends_lower(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Muon's 5 steps and 5 cubic steps in place of the exact factor end at a lower loss, at every fixed step length."""
+    """Muon's 5 steps and 5 cubic steps in place of the exact factor end at a lower loss, at every
+    fixed step length.
+    """
     level = data["level"].sel(rate=slice(ARRIVED, None))
     inexact = level.isel(factor=slice(1, None)).rename("level of an inexact one")
     return lab.ahead(
-        (inexact * 0 + level.sel(factor="exact", drop=True)).rename("level of the exact one"), inexact, least=0
+        (inexact * 0 + level.sel(factor="exact", drop=True)).rename("level of the exact one"),
+        inexact,
+        least=0,
     )
 
 
 def gain(config: Config, data: xr.Dataset, of_method: str, share: float) -> lab.Relation:
-    """A method gains more than a share of what 5 cubic steps do, after the last step, each at the length that is best in the mean."""
+    """A method gains more than a share of what 5 cubic steps do, after the last step, each at the
+    length that is best in the mean.
+    """
     place = data["last"].mean("seed").argmin("rate")
     best = data["last"].isel(rate=place).drop_vars("rate")
-    exact, other, cubic = (best.sel(factor=name, drop=True) for name in ("exact", of_method, "5 cubic steps"))
+    exact, other, cubic = (
+        best.sel(factor=name, drop=True) for name in ("exact", of_method, "5 cubic steps")
+    )
     target = (exact - share * (exact - cubic)).rename(f"loss of {share:g} of the gain")
-    return lab.within_grid(lab.ahead(target, other.rename(of_method), least=0), place, len(config.rates))
+    return lab.within_grid(
+        lab.ahead(target, other.rename(of_method), least=0), place, len(config.rates)
+    )
 
 
 @states("finite-time", controls=exchanged("factor", "exact", "5 cubic steps"))
 def cubic_gains(config: Config, data: xr.Dataset) -> lab.Relation:
-    """After 64 steps, each at its best fixed length, 5 cubic steps have reached a lower loss than the exact polar factor."""
+    """After 64 steps, each at its best fixed length, 5 cubic steps have reached a lower loss than
+    the exact polar factor.
+    """
     return gain(config, data, "5 cubic steps", 0.0)
 
 
-@states("finite-time-muon", holds=False, controls=exchanged("factor", "5 cubic steps", "Muon's 5 steps"))
+@states(
+    "finite-time-muon", holds=False, controls=exchanged("factor", "5 cubic steps", "Muon's 5 steps")
+)
 def muon_gains(config: Config, data: xr.Dataset) -> lab.Relation:
     """Muon's own 5 steps gain at least half as much."""
     return gain(config, data, "Muon's 5 steps", 0.5)
@@ -142,10 +182,17 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     loss, level = drawn.subplots(1, 2)
     draw_curves(loss, data["last"], "rate", "factor", str)
     log_axes(loss, (0.03, 0.06, 0.12))
-    loss.set(xlabel="fixed step length η", ylabel=f"½‖W‖² after {STEPS} steps", title="tuned to a budget")
+    loss.set(
+        xlabel="fixed step length η", ylabel=f"½‖W‖² after {STEPS} steps", title="tuned to a budget"
+    )
     draw_curves(level, data["level"].sel(rate=slice(ARRIVED, None)), "rate", "factor", str)
     level.axhline(1 / 6, color="black", linewidth=1, label="1/6, of the grid")
-    level.set(xlabel="fixed step length η", ylabel="½‖W‖² / (n η²)", title="where it stays", ylim=(0, None))
+    level.set(
+        xlabel="fixed step length η",
+        ylabel="½‖W‖² / (n η²)",
+        title="where it stays",
+        ylim=(0, None),
+    )
     for axes in (loss, level):
         axes.legend(fontsize="small")
     return drawn
@@ -154,10 +201,16 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 EXPERIMENT = lab.Experiment(
     "field-grid",
     ledger("field"),
-    title="Exact polar factors with fixed steps stay on a grid; inexact ones end lower, but Muon's do not gain within a budget",
-    summary="On ½‖W‖² with fixed steps the exact polar factor moves every singular value by whole steps: the loss stays at n η²/6, to and "
-    "fro. Unconverged iterations end lower at every step length. Tuned to a budget of 64 steps, 5 cubic steps reach a lower loss than "
-    "the exact factor, Muon's 5 steps a higher one.",
+    title=(
+        "Exact polar factors with fixed steps stay on a grid; inexact ones end lower, but Muon's do"
+        " not gain within a budget"
+    ),
+    summary=(
+        "On ½‖W‖² with fixed steps the exact polar factor moves every singular value by whole"
+        " steps: the loss stays at n η²/6, to and fro. Unconverged iterations end lower at every"
+        " step length. Tuned to a budget of 64 steps, 5 cubic steps reach a lower loss than the"
+        " exact factor, Muon's 5 steps a higher one."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,4 +1,6 @@
-"""Steps that were tuned on other draws than those that are judged: each half of the draws chooses for the other."""
+"""Steps that were tuned on other draws than those that are judged: each half of the draws chooses
+for the other.
+"""
 
 from collections.abc import Sequence
 
@@ -8,14 +10,16 @@ from matplotlib.axes import Axes
 
 
 def tuned(loss: xr.DataArray, over: Sequence[str] = ("rate",)) -> tuple[xr.DataArray, xr.DataArray]:
-    """Each draw's loss where the mean of the other half of the draws is least, and the places of the rate that were chosen.
+    """Each draw's loss where the mean of the other half of the draws is least, and the places of
+    the rate that were chosen.
 
     Args:
         loss: Dimensions of the points, "seed", and those of `over`.
         over: What is chosen, "rate" and perhaps others.
 
     Returns:
-        The losses without the dimensions of `over`; and places along "rate", with "half" in the place of "seed".
+        The losses without the dimensions of `over`; and places along "rate", with "half" in the
+        place of "seed".
     """
     parts, places = [], []
     for half in (0, 1):
@@ -26,12 +30,29 @@ def tuned(loss: xr.DataArray, over: Sequence[str] = ("rate",)) -> tuple[xr.DataA
 
 
 def draw_at(
-    axes: Axes, names: Sequence[str], logs: Sequence[xr.DataArray], *, label: str, color: str, marker: str
+    axes: Axes,
+    names: Sequence[str],
+    logs: Sequence[xr.DataArray],
+    *,
+    label: str,
+    color: str,
+    marker: str,
 ) -> None:
-    """Geometric means of losses, from the logarithms of draws, with bars of two standard errors, over their names."""
+    """Geometric means of losses, from the logarithms of draws, with bars of two standard errors,
+    over their names.
+    """
     means = np.asarray([float(each.mean()) for each in logs])
     bars = 2 * np.asarray([float(each.std(ddof=1)) / each.size**0.5 for each in logs])
     ends = np.exp(means) - np.exp(means - bars), np.exp(means + bars) - np.exp(means)
-    axes.errorbar(range(len(names)), np.exp(means), ends, fmt=marker, color=color, label=label, markersize=5, capsize=2)
+    axes.errorbar(
+        range(len(names)),
+        np.exp(means),
+        ends,
+        fmt=marker,
+        color=color,
+        label=label,
+        markersize=5,
+        capsize=2,
+    )
     axes.set_xticks(range(len(names)), names, fontsize="small")
     axes.set_yscale("log")

@@ -1,4 +1,6 @@
-"""Small transformers that learn a text with Muon, from one start on the same batches with several polar methods, and their momenta."""
+"""Small transformers that learn a text with Muon, from one start on the same batches with several
+polar methods, and their momenta.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +18,9 @@ from specjax.optim.orthogonal import Method
 from specjax.training import text
 
 KINDS = ("query", "key", "value", "output", "up", "down")
-"""The matrices of a block, which Muon moves; embedding, positions and head have Adam at its own rate."""
+"""The matrices of a block, which Muon moves; embedding, positions and head have Adam at its own
+rate.
+"""
 BLOCKS, CONTEXT, BATCH, DECAY, TABLE_RATE = 4, 32, 8, 0.95, 0.01
 _ADAM = optax.scale_by_adam(b2=0.95)
 _MOMENTUM = optim.momentum(DECAY)
@@ -54,7 +58,8 @@ def train(
         width: d.
         data: Bytes of a text.
         methods: Of the polar factor of the momentum M ← 0.95 M + 0.05 G, without Nesterov's step.
-        rate: The constant learning rate of the matrices, whose steps have the scale √max(1, outputs/inputs).
+        rate: The constant learning rate of the matrices, whose steps have the scale √max(1,
+            outputs/inputs).
         lengths: After how many steps to look, ascending.
         look: Of the models and the momenta by kind, (methods, blocks, outputs, inputs).
 
@@ -62,7 +67,10 @@ def train(
         What `look` has returned, stacked along a first axis of `lengths`.
     """
     batches = sizes.stream(key, "batches")
-    turns = [optim.orthogonalize(each, "sqrt_max_1_out_over_in", dimension_numbers=optim.OUT_IN) for each in methods]
+    turns = [
+        optim.orthogonalize(each, "sqrt_max_1_out_over_in", dimension_numbers=optim.OUT_IN)
+        for each in methods
+    ]
 
     def step(t: Int[Array, ""], state: PyTree) -> PyTree:
         models, adam, momenta = state
@@ -71,7 +79,9 @@ def train(
         tables, adam = jax.vmap(_ADAM.update)(gradients, adam)
         averages, momenta = jax.vmap(_MOMENTUM.update)(matrices(gradients), momenta)
         parts = [jax.tree.map(lambda m, i=i: m[i], averages) for i in range(len(methods))]
-        turned = [turn.update(part, turn.init(part))[0] for turn, part in zip(turns, parts, strict=True)]
+        turned = [
+            turn.update(part, turn.init(part))[0] for turn, part in zip(turns, parts, strict=True)
+        ]
         moves = [rate * jnp.stack([part[kind] for part in turned]) for kind in KINDS]
         updates = jax.tree.map(lambda update: TABLE_RATE * update, tables)
         updates = eqx.tree_at(lambda model: list(matrices(model).values()), updates, moves)

@@ -1,4 +1,6 @@
-"""Shumaylov et al. 2026, arXiv 2605.11181: the best length of each step in a random feature model, and what it is good for."""
+"""Shumaylov et al. 2026, arXiv 2605.11181: the best length of each step in a random feature model,
+and what it is good for.
+"""
 
 from typing import Any
 
@@ -10,33 +12,53 @@ from jaxtyping import Array, Key
 from specjax import lab, sweep
 from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.feature_descent import SEARCH, descend
-from specjax.experiments.field.feature_outcomes import RATES, figure, fixed, in_place, searched, shortened, spread
+from specjax.experiments.field.feature_outcomes import (
+    RATES,
+    figure,
+    fixed,
+    in_place,
+    searched,
+    shortened,
+    spread,
+)
 from specjax.experiments.field.spectrum import SPECTRA
 from specjax.experiments.ledgers import ledger
 
 KINDS, RANDOM = ["gradient", "Muon", "-1/3", "Kaon", "uniform"], ["Kaon", "uniform"]
 FIRST = 5
-"""The part of all steps that is left out where the spread of lengths is measured: the first fifth."""
+"""The part of all steps that is left out where the spread of lengths is measured: the first
+fifth.
+"""
 
 
 class Config(lab.Config):
     """Sizes, lengths and draws."""
 
     seed: int = lab.root_seed(3, help="root of all randomness; bounds were set on other draws")
-    widths: tuple[int, ...] = lab.sizes(12, 24, least=4, points=2, help="features, inputs and outputs")
-    lengths: tuple[int, ...] = lab.sizes(50, 150, least=20, most=lab.MOST_COUNT, help="steps of a training")
-    seeds: int = lab.seeds(56, least=4, help="features, teachers and batches; each half chooses the steps of the other")
+    widths: tuple[int, ...] = lab.sizes(
+        12, 24, least=4, points=2, help="features, inputs and outputs"
+    )
+    lengths: tuple[int, ...] = lab.sizes(
+        50, 150, least=20, most=lab.MOST_COUNT, help="steps of a training"
+    )
+    seeds: int = lab.seeds(
+        56, least=4, help="features, teachers and batches; each half chooses the steps of the other"
+    )
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Losses after every length, and how much the best length of a step and the curvature vary, in float64."""
+    """Losses after every length, and how much the best length of a step and the curvature vary, in
+    float64.
+    """
     places, steps = [list(SPECTRA).index(name) for name in KINDS], config.lengths[-1]
 
     def measure(key: Key[Array, ""], width: int, kind: Array, rate: Array) -> dict[str, Array]:
         losses, lengths, curvatures = descend(key, width, kind, rate, steps)
         late = lengths[steps // FIRST :]
         return {
-            "loss": jnp.log(jnp.clip(jnp.nan_to_num(losses, nan=1e6), 1e-12, 1e6))[jnp.asarray(config.lengths) - 1],
+            "loss": jnp.log(jnp.clip(jnp.nan_to_num(losses, nan=1e6), 1e-12, 1e6))[
+                jnp.asarray(config.lengths) - 1
+            ],
             # Of trainings with a line search alone; fixed lengths may diverge.
             "spread": jnp.where(rate == SEARCH, jnp.std(jnp.log(jnp.abs(late))), 0.0),
             "curvature": jnp.where(rate == SEARCH, jnp.max(jnp.abs(curvatures - 1)), 0.0),
@@ -54,7 +76,8 @@ states = lab.Statements()
 
 @states(
     "optimal-step",
-    "With the best length of every step that of gradient descent varies more than one and a half times as much as Muon's.",
+    "With the best length of every step that of gradient descent varies more than one and a half"
+    " times as much as Muon's.",
     controls=exchanged("kind", "gradient", "Muon"),
     post_hoc="Twice as much was asked before pilots; judged on fresh draws.",
 )
@@ -64,29 +87,46 @@ def constant(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states("optimal-step", controls=exchanged("kind", "Muon", "uniform"))
 def mean_curvature(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The curvature along Muon's step is the mean eigenvalue of B, wherever it is: with full rank ⟨Q, Q B⟩ = tr B."""
+    """The curvature along Muon's step is the mean eigenvalue of B, wherever it is: with full rank
+    ⟨Q, Q B⟩ = tr B.
+    """
     return lab.identity(data["curvature"].sel(kind="Muon", rate=SEARCH, drop=True), tolerance=1e-9)
 
 
 @states(
     "constancy",
-    "With random singular values, Kaon's or uniform ones, it varies at most 1.25 times as much as Muon's.",
+    "With random singular values, Kaon's or uniform ones, it varies at most 1.25 times as much as"
+    " Muon's.",
     holds=False,
     controls={"Muon's in their place": in_place("Muon", "Kaon", "uniform")},
 )
 def random_is_as_constant(config: Config, data: xr.Dataset) -> lab.Relation:
-    others = xr.concat([spread(data, kind) for kind in RANDOM], xr.DataArray(RANDOM, dims="kind", name="kind"))
-    return lab.ahead((1.25 * spread(data, "Muon") + 0 * others).rename("1.25 times Muon's"), others, least=0)
+    others = xr.concat(
+        [spread(data, kind) for kind in RANDOM], xr.DataArray(RANDOM, dims="kind", name="kind")
+    )
+    return lab.ahead(
+        (1.25 * spread(data, "Muon") + 0 * others).rename("1.25 times Muon's"), others, least=0
+    )
 
 
-def falls_as_far(name: str, cites: str, says: str, kinds: list[str], control: Any, **options: Any) -> None:
-    """States that with the best fixed lengths the log losses of some fall by more than four fifths of Muon's fall."""
+def falls_as_far(
+    name: str, cites: str, says: str, kinds: list[str], control: Any, **options: Any
+) -> None:
+    """States that with the best fixed lengths the log losses of some fall by more than four fifths
+    of Muon's fall.
+    """
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         found, at = zip(*(fixed(data, kind) for kind in [*kinds, "Muon"]), strict=True)
-        losses = xr.concat(found[:-1], xr.DataArray(kinds, dims="kind", name="kind")).rename("log loss")
-        said = lab.ahead((0.8 * found[-1] + 0 * losses).rename("0.8 of Muon's"), losses, least=0, by="median")
-        return lab.within_grid(said, xr.concat(at, xr.DataArray([*kinds, "Muon"], dims="of", name="of")), len(RATES))
+        losses = xr.concat(found[:-1], xr.DataArray(kinds, dims="kind", name="kind")).rename(
+            "log loss"
+        )
+        said = lab.ahead(
+            (0.8 * found[-1] + 0 * losses).rename("0.8 of Muon's"), losses, least=0, by="median"
+        )
+        return lab.within_grid(
+            said, xr.concat(at, xr.DataArray([*kinds, "Muon"], dims="of", name="of")), len(RATES)
+        )
 
     states(cites, says, name=name, along="step", controls=control, **options)(relation)
 
@@ -95,11 +135,13 @@ NINE = "Nine tenths were asked before pilots; judged on fresh draws."
 falls_as_far(
     "random-falls-as-far",
     "random-spectra",
-    "On random features too, Kaon and uniform noise with their best fixed lengths have four fifths of Muon's fall of the log loss.",
+    "On random features too, Kaon and uniform noise with their best fixed lengths have four fifths"
+    " of Muon's fall of the log loss.",
     RANDOM,
     {"the power -1/3 in their place": in_place("-1/3", *RANDOM)},
     post_hoc=NINE
-    + " By means of 16 draws, and by medians of 32, it was open; judged by medians of 56 of a fresh seed.",
+    + " By means of 16 draws, and by medians of 32, it was open; judged by medians of 56 of a fresh"
+    " seed.",
 )
 falls_as_far(
     "constant-is-enough",
@@ -138,11 +180,17 @@ def search_helps(config: Config, data: xr.Dataset) -> lab.Relation:
 EXPERIMENT = lab.Experiment(
     "field-line-search",
     ledger("field"),
-    title="Muon's best length of a step is constant, which random spectra do without, and which is not the best to take",
-    summary="In a random feature model the curvature along Muon's step is the mean eigenvalue everywhere, so that its best length varies "
-    "less than gradient descent's. With random singular values it varies more than Muon's, and they reach four fifths of Muon's fall of "
-    "the log loss; with the power -1/3 it varies less, and that ends far above Muon. Muon ends lower with a fixed length than with the "
-    "best one of every step.",
+    title=(
+        "Muon's best length of a step is constant, which random spectra do without, and which is"
+        " not the best to take"
+    ),
+    summary=(
+        "In a random feature model the curvature along Muon's step is the mean eigenvalue"
+        " everywhere, so that its best length varies less than gradient descent's. With random"
+        " singular values it varies more than Muon's, and they reach four fifths of Muon's fall of"
+        " the log loss; with the power -1/3 it varies less, and that ends far above Muon. Muon ends"
+        " lower with a fixed length than with the best one of every step."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,4 +1,6 @@
-"""Fan, Schmidt and Thrampoulidis 2025, arXiv 2502.04664: spectral descent and Muon on separable data of several classes."""
+"""Fan, Schmidt and Thrampoulidis 2025, arXiv 2502.04664: spectral descent and Muon on separable
+data of several classes.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -31,13 +33,17 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """By how much each method's margin is below the least of all bounds from above, relative to it, along the steps."""
+    """By how much each method's margin is below the least of all bounds from above, relative to it,
+    along the steps.
+    """
     records = config.steps // EVERY
 
     def measure(key: Key[Array, ""], per_class: int) -> dict[str, Array]:
         labels = jnp.repeat(jnp.arange(CLASSES), per_class)
         h = sizes.normal(key, (CLASSES * per_class, DIMENSION)) / DIMENSION**0.5
-        found = jnp.stack([descend(method, h, labels, CLASSES, records) for method in METHODS.values()])
+        found = jnp.stack(
+            [descend(method, h, labels, CLASSES, records) for method in METHODS.values()]
+        )
         bound = jnp.min(found[:, 1])
         return {"gap": 1 - found[:, 0] / bound, "bracket": 1 - jnp.max(found[:, 0]) / bound}
 
@@ -50,7 +56,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 states = lab.Statements()
 WORSE, GAP, LATE = "gradient descent", 0.05, 4
-"""A gap that counts, and the part of all steps that is left out where a rate is measured: the first quarter."""
+"""A gap that counts, and the part of all steps that is left out where a rate is measured: the first
+quarter.
+"""
 
 
 def late(data: xr.Dataset, by: str) -> xr.DataArray:
@@ -64,33 +72,60 @@ def converges(name: str, cites: str | tuple[str, ...], by: str) -> None:
     """States that a method ends near the largest margin."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
-        return lab.below(data["gap"].sel(by=by, drop=True).isel(step=-1, drop=True), GAP, "a twentieth of the margin")
+        return lab.below(
+            data["gap"].sel(by=by, drop=True).isel(step=-1, drop=True),
+            GAP,
+            "a twentieth of the margin",
+        )
 
-    says = f"With steps t^-1/2 {by} comes within a twentieth of the largest margin at fixed spectral norm."
+    says = (
+        f"With steps t^-1/2 {by} comes within a twentieth of the largest margin at fixed spectral"
+        " norm."
+    )
     states(cites, says, name=name, controls=exchanged("by", by, WORSE))(relation)
 
 
-def falls(name: str, cites: str, by: str, exponent: float, rivals: dict[str, float], steps: str) -> None:
+def falls(
+    name: str, cites: str, by: str, exponent: float, rivals: dict[str, float], steps: str
+) -> None:
     """States the exponent of a method's gap, to 0.15."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return lab.near(late(data, by), exponent, 0.15, "0.15")
 
-    says = f"With {steps} the margin of {by} comes as t^({exponent:g}) to the largest one, to 0.15 in the exponent."
+    says = (
+        f"With {steps} the margin of {by} comes as t^({exponent:g}) to the largest one, to 0.15 in"
+        " the exponent."
+    )
     states(cites, says, name=name, rivals=rivals, controls=exchanged("by", by, WORSE))(relation)
 
 
 converges("spectral-descent", "margin", "spectral descent")
 converges("muon", ("margin", "margin-homogeneous"), "Muon")
-falls("rate", "margin-rate", "spectral descent", -0.5, {"1/t": -1.0, "t^-1/6": -1 / 6}, "steps t^-1/2")
+falls(
+    "rate", "margin-rate", "spectral descent", -0.5, {"1/t": -1.0, "t^-1/6": -1 / 6}, "steps t^-1/2"
+)
 falls("rate-of-muon", "margin-rate", "Muon", -0.5, {"1/t": -1.0, "t^-1/6": -1 / 6}, "steps t^-1/2")
-falls("rate-of-fixed-steps", "margin-fixed-steps", "fixed steps", -1.0, {"t^-1/2": -0.5}, "steps of one length")
+falls(
+    "rate-of-fixed-steps",
+    "margin-fixed-steps",
+    "fixed steps",
+    -1.0,
+    {"t^-1/2": -0.5},
+    "steps of one length",
+)
 
 
 @states("margin", controls=exchanged("by", WORSE, "Muon"))
 def gradient_descent_does_not(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Gradient descent with the same steps stays more than a twentieth below: its margin is another norm's."""
-    return lab.above(data["gap"].sel(by=WORSE, drop=True).isel(step=-1, drop=True), GAP, "a twentieth of the margin")
+    """Gradient descent with the same steps stays more than a twentieth below: its margin is another
+    norm's.
+    """
+    return lab.above(
+        data["gap"].sel(by=WORSE, drop=True).isel(step=-1, drop=True),
+        GAP,
+        "a twentieth of the margin",
+    )
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
@@ -107,9 +142,15 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 EXPERIMENT = lab.Experiment(
     "field-margin",
     ledger("field"),
-    title="Muon maximizes the spectral-norm margin, as t^-1/2 with steps t^-1/2 and as 1/t with fixed ones",
-    summary="Linear classification with four classes. Spectral descent and Muon approach the largest margin at fixed spectral norm, at "
-    "the rate of the paper's bound; gradient descent stays an eighth below it. Fixed steps are faster.",
+    title=(
+        "Muon maximizes the spectral-norm margin, as t^-1/2 with steps t^-1/2 and as 1/t with fixed"
+        " ones"
+    ),
+    summary=(
+        "Linear classification with four classes. Spectral descent and Muon approach the largest"
+        " margin at fixed spectral norm, at the rate of the paper's bound; gradient descent stays"
+        " an eighth below it. Fixed steps are faster."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,4 +1,6 @@
-"""Dragutinović, Zhang and Ranganath 2026, arXiv 2603.00742: in which order deep linear networks learn modes, by Muon and by descent."""
+"""Dragutinović, Zhang and Ranganath 2026, arXiv 2603.00742: in which order deep linear networks
+learn modes, by Muon and by descent.
+"""
 
 import jax.numpy as jnp
 import xarray as xr
@@ -7,13 +9,25 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sweep
 from specjax.experiments.field.controls import exchanged
-from specjax.experiments.field.dynamics import OPTIMIZERS, descend, first_above, gaussian, product, spectrum, values
+from specjax.experiments.field.dynamics import (
+    OPTIMIZERS,
+    descend,
+    first_above,
+    gaussian,
+    product,
+    spectrum,
+    values,
+)
 from specjax.experiments.field.order import LARGER, SMALLER, in_order
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS, log_axes
 from specjax.sweep.axes import Over
 
-LEAST, RATES, STEPS = 0.2, {"Muon": 0.005, "gradient descent": 0.05}, {"Muon": 300, "gradient descent": 6000}
+LEAST, RATES, STEPS = (
+    0.2,
+    {"Muon": 0.005, "gradient descent": 0.05},
+    {"Muon": 300, "gradient descent": 6000},
+)
 """The smallest of the modes, of which the largest is 1; step lengths; numbers of steps."""
 START, DEPTH, DRAWN = 0.1, 3, 60
 """The start where the depth is swept, the depth where the start is, and points of a drawn curve."""
@@ -37,18 +51,24 @@ class Config(lab.Config):
 
 
 def learning(key: Key[Array, ""], depth: int, start: Array) -> dict[str, Array]:
-    """When modes are half learned, the smallest one's share when the largest is, when half of the loss is gone, and curves."""
+    """When modes are half learned, the smallest one's share when the largest is, when half of the
+    loss is gone, and curves.
+    """
     modes, found = spectrum(LEAST), []
     weights = gaussian(key, depth, 1.0)
     for name in OPTIMIZERS:
-        path = descend(tuple(start * w for w in weights), modes, jnp.full(STEPS[name], RATES[name]), name)
+        path = descend(
+            tuple(start * w for w in weights), modes, jnp.full(STEPS[name], RATES[name]), name
+        )
         share = values(path) / modes[None]
         half = first_above(share, jnp.full_like(modes, 0.5))
         loss = jnp.sum((product(path) - jnp.diag(modes)[None]) ** 2, axis=(1, 2))[:, None]
         escape = first_above(-loss, -jnp.sum(modes**2)[None] / 2)[0]
         found.append((half, share[half[0] - 1, -1], escape, share[:: STEPS[name] // DRAWN]))
     names = ("half", "together", "escape", "curve")
-    return {name: jnp.stack(part) for name, part in zip(names, zip(*found, strict=True), strict=True)}
+    return {
+        name: jnp.stack(part) for name, part in zip(names, zip(*found, strict=True), strict=True)
+    }
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -59,7 +79,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     start = lab.swept(key, "start", learning, config.seeds, **over).isel(depth=0)
 
     def named(data: xr.Dataset) -> xr.Dataset:
-        data = sweep.labelled(data, "optimizer", "mode", outputs=("half",), optimizer=list(OPTIMIZERS))
+        data = sweep.labelled(
+            data, "optimizer", "mode", outputs=("half",), optimizer=list(OPTIMIZERS)
+        )
         data = sweep.labelled(data, "optimizer", outputs=("together", "escape"))
         return sweep.labelled(data, "optimizer", "point", "mode", outputs=("curve",))
 
@@ -79,31 +101,41 @@ EXCHANGED = exchanged("optimizer", *OPTIMIZERS, of="depth")
 
 @states("gradient-descent-bias", controls=EXCHANGED)
 def larger_first(config: Config, data: Data) -> lab.Relation:
-    """Gradient descent half learns every mode before the next smaller one, at every depth; in logarithms of the steps."""
+    """Gradient descent half learns every mode before the next smaller one, at every depth; in
+    logarithms of the steps.
+    """
     return in_order(of(data, "gradient descent", "half"), LARGER, SMALLER)
 
 
 @states("gradient-descent-bias", controls=EXCHANGED)
 def one_at_a_time(config: Config, data: Data) -> lab.Relation:
-    """When gradient descent has half learned the largest mode it has learned less than a tenth of the smallest."""
+    """When gradient descent has half learned the largest mode it has learned less than a tenth of
+    the smallest.
+    """
     return lab.below(of(data, "gradient descent", "together"), 0.1, "a tenth")
 
 
 @states("muon-loses-it", controls=EXCHANGED)
 def all_at_once(config: Config, data: Data) -> lab.Relation:
-    """When Muon has half learned the largest mode it has learned more than nine tenths of the smallest, at every depth."""
+    """When Muon has half learned the largest mode it has learned more than nine tenths of the
+    smallest, at every depth.
+    """
     return lab.above(of(data, "Muon", "together"), 0.9, "nine tenths")
 
 
 def slowed(data: Data, optimizer: str) -> xr.DataArray:
     """The time to half of the loss from the smallest start over that from the largest."""
     escape = of(data, optimizer, "escape", "start")
-    return (escape.isel(start=0, drop=True) / escape.isel(start=-1, drop=True)).rename("time over time")
+    return (escape.isel(start=0, drop=True) / escape.isel(start=-1, drop=True)).rename(
+        "time over time"
+    )
 
 
 @states("saddle", controls=exchanged("optimizer", *OPTIMIZERS, of="start"))
 def muon_avoids_the_saddle(config: Config, data: Data) -> lab.Relation:
-    """From weights a quarter as large Muon needs less than one and a half times as many steps to halve the loss."""
+    """From weights a quarter as large Muon needs less than one and a half times as many steps to
+    halve the loss.
+    """
     return lab.below(slowed(data, "Muon"), 1.5, "one and a half times")
 
 
@@ -114,7 +146,9 @@ def descent_waits(config: Config, data: Data) -> lab.Relation:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """What is learned of every mode along the steps, in the deepest network, and the time to half of the loss over the start."""
+    """What is learned of every mode along the steps, in the deepest network, and the time to half
+    of the loss over the start.
+    """
     drawn = Figure(figsize=(13, 3.8), layout="constrained")
     *panels, escape = drawn.subplots(1, 3)
     curve = data["depth"]["curve"].isel(depth=-1).mean("seed")
@@ -122,14 +156,23 @@ def figure(config: Config, data: Data) -> Figure:
         x = curve.point * (STEPS[name] // DRAWN)
         for mode in curve.mode.values:
             axes.plot(
-                x, curve.sel(optimizer=name, mode=mode), color=str(0.12 * mode), label=f"{LEAST ** (mode / 5):.2f}"
+                x,
+                curve.sel(optimizer=name, mode=mode),
+                color=str(0.12 * mode),
+                label=f"{LEAST ** (mode / 5):.2f}",
             )
-        axes.set(xlabel="step", ylabel="share of the mode", title=f"{name}, {config.depths[-1]} layers")
+        axes.set(
+            xlabel="step", ylabel="share of the mode", title=f"{name}, {config.depths[-1]} layers"
+        )
         mean = of(data, name, "escape", "start").mean("seed")
         escape.plot(mean.start, mean / mean.isel(start=-1), marker + "-", color=color, label=name)
     panels[0].legend(title="mode", fontsize="small")
     log_axes(escape, sorted(config.starts))
-    escape.set(xlabel="scale of the start", ylabel="steps to half of the loss, relative", title="leaving the saddle")
+    escape.set(
+        xlabel="scale of the start",
+        ylabel="steps to half of the loss, relative",
+        title="leaving the saddle",
+    )
     escape.legend(fontsize="small")
     return drawn
 
@@ -137,9 +180,15 @@ def figure(config: Config, data: Data) -> Figure:
 EXPERIMENT = lab.Experiment(
     "field-modes",
     ledger("field"),
-    title="Muon learns all modes of a deep linear network at once, where gradient descent learns the largest first",
-    summary="From a small start gradient descent learns one mode after the other and waits at the saddle the longer the smaller the start "
-    "is; when Muon has half of the largest mode it has all of the smallest, and hardly waits.",
+    title=(
+        "Muon learns all modes of a deep linear network at once, where gradient descent learns the"
+        " largest first"
+    ),
+    summary=(
+        "From a small start gradient descent learns one mode after the other and waits at the"
+        " saddle the longer the smaller the start is; when Muon has half of the largest mode it has"
+        " all of the smallest, and hardly waits."
+    ),
     config=Config,
     measure=run,
     statements=states,

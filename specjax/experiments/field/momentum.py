@@ -1,4 +1,6 @@
-"""Li, Zhang, Liu and Bao 2026, arXiv 2606.03899: momentum before the polar factor against momentum after it, on spiked gradients."""
+"""Li, Zhang, Liu and Bao 2026, arXiv 2606.03899: momentum before the polar factor against momentum
+after it, on spiked gradients.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -21,16 +23,24 @@ ORDERS = ["before", "after", "none", "after and again"]
 class Config(lab.Config):
     """Sizes, strengths of the signal, and draws."""
 
-    widths: tuple[int, ...] = lab.sizes(16, 32, 64, least=4, points=2, help="rows and columns of the gradients")
-    strengths: tuple[float, ...] = lab.numbers(0.5, 1, 2, 4, above=0, help="singular values of the signal")
+    widths: tuple[int, ...] = lab.sizes(
+        16, 32, 64, least=4, points=2, help="rows and columns of the gradients"
+    )
+    strengths: tuple[float, ...] = lab.numbers(
+        0.5, 1, 2, 4, above=0, help="singular values of the signal"
+    )
     seeds: int = lab.seeds(32, help="draws of signal and noise")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """The inner product and the cosine of the step with the signal's polar factor, for every order, width and strength."""
+    """The inner product and the cosine of the step with the signal's polar factor, for every order,
+    width and strength.
+    """
 
     def measure(key: Key[Array, ""], width: int, strength: Array) -> dict[str, Array]:
-        u, v = (spiked.directions(sizes.stream(key, side), width, RANK) for side in ("left", "right"))
+        u, v = (
+            spiked.directions(sizes.stream(key, side), width, RANK) for side in ("left", "right")
+        )
         signal: Float[Array, "n n"] = u @ v.T
         # The noise has entries N(0, 1/n), and so the norm 2 at every width.
         noise = jax.random.normal(sizes.stream(key, "noise"), (STEPS, width, width)) / width**0.5
@@ -44,7 +54,10 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         inner = jnp.sum(steps * signal[None], axis=(1, 2)) / RANK
         return {"inner": inner, "cosine": inner * RANK**0.5 / jnp.linalg.norm(steps, axis=(1, 2))}
 
-    over: Over = {"width": sweep.widths(*config.widths), "strength": sweep.values(*config.strengths)}
+    over: Over = {
+        "width": sweep.widths(*config.widths),
+        "strength": sweep.values(*config.strengths),
+    }
     found = lab.swept(key, "gradients", measure, config.seeds, **over)
     return sweep.labelled(found, "order", order=ORDERS)
 
@@ -59,8 +72,8 @@ def of(order: str, data: xr.Dataset, quantity: str = "inner") -> xr.DataArray:
 
 @states(
     "order",
-    "The step with momentum before the polar factor has a larger inner product with the signal's than the one with momentum after it, at "
-    "every strength and width.",
+    "The step with momentum before the polar factor has a larger inner product with the signal's"
+    " than the one with momentum after it, at every strength and width.",
     controls=exchanged("order", "before", "after"),
 )
 def before_is_ahead(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -84,7 +97,10 @@ def lead(config: Config, data: xr.Dataset) -> xr.DataArray:
 @states(
     "no-momentum",
     "Momentum after the polar factor gains nothing in it over no momentum.",
-    rivals={"as much as before it": lead, "half as much": lambda config, data: lead(config, data) / 2},
+    rivals={
+        "as much as before it": lead,
+        "half as much": lambda config, data: lead(config, data) / 2,
+    },
 )
 def after_gains_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
     """An average with weights of sum 1 has the mean of its terms."""
@@ -93,18 +109,22 @@ def after_gains_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "order-cosine",
-    "The step with momentum before the polar factor has a larger cosine with the signal's, at every strength and width.",
+    "The step with momentum before the polar factor has a larger cosine with the signal's, at every"
+    " strength and width.",
     holds=False,
     controls=exchanged("order", "before", "after"),
 )
 def before_is_ahead_in_cosine(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The polar factor blows what is left of the noise up to singular values of 1; an average of factors lets it fall."""
+    """The polar factor blows what is left of the noise up to singular values of 1; an average of
+    factors lets it fall.
+    """
     return lab.ahead(of("before", data, "cosine"), of("after", data, "cosine"), least=0)
 
 
 @states(
     "order-again",
-    "The polar factor of momentum after the polar factor has at least 4/5 of what momentum before it gains.",
+    "The polar factor of momentum after the polar factor has at least 4/5 of what momentum before"
+    " it gains.",
     controls=exchanged("order", "after and again", "after"),
 )
 def again_is_nearly_as_good(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -116,12 +136,15 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     """Both measures over the strength, at the largest width."""
     drawn = Figure(figsize=(9.5, 3.8), layout="constrained")
     panels = drawn.subplots(1, 2)
-    for axes, quantity, label in zip(panels, ("inner", "cosine"), ("inner product", "cosine"), strict=True):
+    for axes, quantity, label in zip(
+        panels, ("inner", "cosine"), ("inner product", "cosine"), strict=True
+    ):
         for order, color in zip(ORDERS, COLORS, strict=False):
             values = of(order, data, quantity).isel(width=-1)
             draw_sweep(axes, values, "strength", label=order, color=color, line=True)
         axes.set(
-            xlabel="strength of the signal (the noise has norm 2)", ylabel=f"{label} with the signal's polar factor"
+            xlabel="strength of the signal (the noise has norm 2)",
+            ylabel=f"{label} with the signal's polar factor",
         )
     panels[0].set_title("at equal spectral norm: before is better")
     panels[1].set_title("at equal Frobenius norm: after is better")
@@ -132,13 +155,21 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 EXPERIMENT = lab.Experiment(
     "field-momentum",
     ledger("field"),
-    title="Momentum before the polar factor aligns better per spectral norm, worse per Frobenius norm",
-    summary="Spiked gradients in fresh noise. By the inner product with the signal's polar factor momentum helps before the polar factor "
-    "and does nothing after it; by the cosine the order is reversed at every strength and width. A second polar factor makes up for the "
-    "wrong order.",
+    title=(
+        "Momentum before the polar factor aligns better per spectral norm, worse per Frobenius norm"
+    ),
+    summary=(
+        "Spiked gradients in fresh noise. By the inner product with the signal's polar factor"
+        " momentum helps before the polar factor and does nothing after it; by the cosine the order"
+        " is reversed at every strength and width. A second polar factor makes up for the wrong"
+        " order."
+    ),
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"widths": (8, 16), "seeds": 12}, "paper": {"widths": (16, 32, 64, 128), "seeds": 200}},
+    scales={
+        "smoke": {"widths": (8, 16), "seeds": 12},
+        "paper": {"widths": (16, 32, 64, 128), "seeds": 200},
+    },
     figure=figure,
 )

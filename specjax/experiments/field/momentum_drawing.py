@@ -17,7 +17,9 @@ PAPER = {"query": -0.46, "key": -0.38, "value": -0.58, "output": -0.66, "up": -0
 
 
 def figure(widths: Sequence[int], data: xr.Dataset) -> Figure:
-    """Medians over M with the slopes of the claim, and the exponent of every kind in every block beside the paper's."""
+    """Medians over M with the slopes of the claim, and the exponent of every kind in every block
+    beside the paper's.
+    """
     drawn = Figure(figsize=(10.5, 4.2), layout="constrained")
     over, by_kind = drawn.subplots(1, 2)
     last = data.isel(step=-1)
@@ -25,7 +27,11 @@ def figure(widths: Sequence[int], data: xr.Dataset) -> Figure:
     of_blocks |= {f"momentum, block {b}": last["quantile"].sel(block=b) for b in (1, BLOCKS)}
     sizes_of = [language.weights(width) for width in widths]
     for (label, values), color, marker in zip(of_blocks.items(), COLORS, MARKERS, strict=False):
-        values = np.exp(xr.ufuncs.log(values.sel(q=MEDIAN)).mean("kind")).rename(width="M").assign_coords(M=sizes_of)
+        values = (
+            np.exp(xr.ufuncs.log(values.sel(q=MEDIAN)).mean("kind"))
+            .rename(width="M")
+            .assign_coords(M=sizes_of)
+        )
         draw_sweep(over, values, "M", label=label, color=color, marker=marker, line=True)
     start = float(values.isel(M=0).mean()), sizes_of[0]
     for power, style in ((-0.25, ":"), (-0.96, "--")):
@@ -40,12 +46,23 @@ def figure(widths: Sequence[int], data: xr.Dataset) -> Figure:
     for b, color, marker in zip(found["block"].values, COLORS, MARKERS, strict=False):
         mean, stderr = sweep.mean_and_stderr(found.sel(block=b))
         at = np.arange(len(KINDS)) + 0.12 * (b - 2.5)
-        by_kind.errorbar(at, mean, 2 * stderr, fmt=marker, color=color, capsize=2, label=f"block {b}")
+        by_kind.errorbar(
+            at, mean, 2 * stderr, fmt=marker, color=color, capsize=2, label=f"block {b}"
+        )
     by_kind.plot(
-        np.arange(len(KINDS)) + 0.32, [PAPER[kind] for kind in KINDS], "kx", markersize=8, label="paper, last block"
+        np.arange(len(KINDS)) + 0.32,
+        [PAPER[kind] for kind in KINDS],
+        "kx",
+        markersize=8,
+        label="paper, last block",
     )
     by_kind.axhline(-0.25, color="black", linestyle=":", linewidth=1, label="M^-1/4")
-    by_kind.set(xticks=range(len(KINDS)), xticklabels=KINDS, ylabel="exponent in M of the median", ylim=(-1.6, 0))
+    by_kind.set(
+        xticks=range(len(KINDS)),
+        xticklabels=KINDS,
+        ylabel="exponent in M of the median",
+        ylim=(-1.6, 0),
+    )
     by_kind.set_title("by kind of matrix and block")
     over.legend(fontsize="small", loc="lower left")
     by_kind.legend(fontsize="small", loc="lower center", ncols=3)
@@ -53,7 +70,9 @@ def figure(widths: Sequence[int], data: xr.Dataset) -> Figure:
 
 
 def tables(data: xr.Dataset) -> list[lab.Table]:
-    """Exponents of the median by kind and block, and errors of the methods by block at the largest width, after the last step."""
+    """Exponents of the median by kind and block, and errors of the methods by block at the largest
+    width, after the last step.
+    """
     last = data.isel(step=-1)
     slope = fits.slopes(xr.ufuncs.log(last["quantile"].sel(q=MEDIAN)), "width") / 2
     error, rows = last["error"].isel(width=-1).mean("kind"), []
@@ -66,4 +85,6 @@ def tables(data: xr.Dataset) -> list[lab.Table]:
             cells = (f"{m:.3f} ± {e:.3f}" for m, e in zip(mean.values, stderr.values, strict=True))
             rows.append((f"{title}, {label}", *cells))
     header = ("", *(f"block {b}" for b in range(1, BLOCKS + 1)))
-    return [lab.Table("Exponents, and orthogonality errors at the largest width", header, tuple(rows))]
+    return [
+        lab.Table("Exponents, and orthogonality errors at the largest width", header, tuple(rows))
+    ]

@@ -1,4 +1,6 @@
-"""Singular values of the momenta that Muon leaves in small transformers, what polar methods make of them, and losses with three of them."""
+"""Singular values of the momenta that Muon leaves in small transformers, what polar methods make of
+them, and losses with three of them.
+"""
 
 from collections.abc import Sequence
 from math import ceil
@@ -21,8 +23,14 @@ from specjax.training.text import Text
 Methods = dict[str, NewtonSchulz | PolarExpress]
 TEXTBOOK = Quintic(2.0, -1.5, 0.5)
 """Five steps of it grow small singular values 32-fold, five of Muon's 485-fold."""
-TRAINED: Methods = {"exact": PolarExpress(12, 5e-7), "5 steps": NewtonSchulz(), "1 step": NewtonSchulz(1, TEXTBOOK)}
-"""The last, which doubles what is small, stands for five steps in a model so large that they miss the median."""
+TRAINED: Methods = {
+    "exact": PolarExpress(12, 5e-7),
+    "5 steps": NewtonSchulz(),
+    "1 step": NewtonSchulz(1, TEXTBOOK),
+}
+"""The last, which doubles what is small, stands for five steps in a model so large that they miss
+the median.
+"""
 METHODS: Methods = {
     "Muon, 5 steps": NewtonSchulz(),
     "textbook, 5 steps": NewtonSchulz(5, TEXTBOOK),
@@ -60,15 +68,20 @@ def measured(
     """Trains one draw with every method of `TRAINED`.
 
     Returns:
-        After each of the lengths: `quantile` of the momenta under five steps and of Gaussian `noise` of the same shapes,
-        (kinds, blocks, quantiles); of every method of `METHODS` on these momenta the `error`, the root mean square of p(s) - 1, and what
-        it has `reached` with the median, (methods, kinds, blocks); and the `loss` on the validation text, (trained,).
+        After each of the lengths: `quantile` of the momenta under five steps and of Gaussian
+        `noise` of the same shapes, (kinds, blocks, quantiles); of every method of `METHODS` on
+        these momenta the `error`, the root mean square of p(s) - 1, and what it has `reached` with
+        the median, (methods, kinds, blocks); and the `loss` on the validation text, (trained,).
     """
-    held_out = Sequences(jnp.asarray(text.stretches(contents.validation, STRETCHES, language.CONTEXT)))
+    held_out = Sequences(
+        jnp.asarray(text.stretches(contents.validation, STRETCHES, language.CONTEXT))
+    )
     places = np.asarray([place(q, width) for q in QUANTILES])
     shapes = {"up": (4 * width, width), "down": (width, 4 * width)}
     noise = {
-        kind: sizes.normal(sizes.stream(key, f"noise {kind}"), (BLOCKS, *shapes.get(kind, (width, width))))
+        kind: sizes.normal(
+            sizes.stream(key, f"noise {kind}"), (BLOCKS, *shapes.get(kind, (width, width)))
+        )
         for kind in KINDS
     }
 
@@ -89,7 +102,11 @@ def measured(
 
 def logs(data: xr.Dataset, quantity: str = "quantile") -> xr.DataArray:
     """The logarithms of the median, on average over the kinds of matrices."""
-    return xr.ufuncs.log(data[quantity].sel(q=MEDIAN, drop=True)).mean("kind").rename(f"log of the median, {quantity}")
+    return (
+        xr.ufuncs.log(data[quantity].sel(q=MEDIAN, drop=True))
+        .mean("kind")
+        .rename(f"log of the median, {quantity}")
+    )
 
 
 def exponent(values: xr.DataArray) -> xr.DataArray:
@@ -99,7 +116,11 @@ def exponent(values: xr.DataArray) -> xr.DataArray:
 
 def others(values: xr.DataArray) -> xr.DataArray:
     """The mean over all blocks but the last."""
-    return values.sel(block=slice(None, BLOCKS - 1)).mean("block").rename(f"{values.name}, other blocks")
+    return (
+        values.sel(block=slice(None, BLOCKS - 1))
+        .mean("block")
+        .rename(f"{values.name}, other blocks")
+    )
 
 
 def last(values: xr.DataArray) -> xr.DataArray:
@@ -110,4 +131,6 @@ def last(values: xr.DataArray) -> xr.DataArray:
 def lost(data: xr.Dataset, trained: str) -> xr.DataArray:
     """The loss with a method over that with exact polar factors."""
     loss = data["loss"]
-    return (loss.sel(trained=trained, drop=True) - loss.sel(trained="exact", drop=True)).rename("nats lost")
+    return (loss.sel(trained=trained, drop=True) - loss.sel(trained="exact", drop=True)).rename(
+        "nats lost"
+    )

@@ -9,7 +9,9 @@ LARGER, SMALLER = slice(None, -1), slice(1, None)
 
 
 def in_order(time: xr.DataArray, first: slice, last: slice) -> lab.Relation:
-    """Of every two modes in a row one is half learned before the other; in logarithms, since times are spread by factors."""
+    """Of every two modes in a row one is half learned before the other; in logarithms, since times
+    are spread by factors.
+    """
     log_time = xr.ufuncs.log(time)
     earlier = log_time.isel(mode=first)
     later = log_time.isel(mode=last).assign_coords(mode=earlier.mode)

@@ -1,4 +1,5 @@
-"""Paquette et al. 2026, arXiv 2605.09552 (“Phases of Muon”): where SignSVD, and where SignSGD, trains faster.
+"""Paquette et al. 2026, arXiv 2605.09552 (“Phases of Muon”): where SignSVD, and where SignSGD,
+trains faster.
 
 The model of `bilinear`, with a target whose column of mode j has entries N(0, j^-β).
 """
@@ -20,11 +21,18 @@ from specjax.models.factorization_spectra import orthonormal
 from specjax.sweep.axes import Over
 
 OPTIMIZERS = [SVD, SIGN]
-POINTS = {"isotropic": (0.0, 0.0), "SignSGD": (0.5, 3.0), "trade-off": (1.25, 1.5), "SignSVD": (2.0, 0.0)}
+POINTS = {
+    "isotropic": (0.0, 0.0),
+    "SignSGD": (0.5, 3.0),
+    "trade-off": (1.25, 1.5),
+    "SignSVD": (2.0, 0.0),
+}
 """Exponents (α, β), by who is expected to be ahead there."""
 BUDGETS = ["early", "middle", "late"]
 LENGTHS = tuple(2.0**-k for k in range(8, -2, -1))
-"""Fixed Frobenius norms of the steps, per that of the target; the best for each budget is found on draws of its own."""
+"""Fixed Frobenius norms of the steps, per that of the target; the best for each budget is found on
+draws of its own.
+"""
 TUNED, PER_WIDTH = 6, 4
 """Draws that lengths are chosen on, and the size of a batch per width."""
 CONSTANT = 1.5
@@ -34,7 +42,8 @@ CONSTANT = 1.5
 def budgets(width: int) -> tuple[int, ...]:
     """Steps at which losses are compared, early, in the middle and late.
 
-    Between the phases the two cross, on other draws, after some 60 steps at width 48 and later than 128 at 96: the last is far behind that.
+    Between the phases the two cross, on other draws, after some 60 steps at width 48 and later than
+    128 at 96: the last is far behind that.
     """
     return 8, 32, width**2 // 18
 
@@ -42,18 +51,32 @@ def budgets(width: int) -> tuple[int, ...]:
 class Config(lab.Config):
     """Sizes and draws."""
 
-    seed: int = lab.root_seed(4, help="root of all randomness; points, lengths and budgets were set on other draws")
+    seed: int = lab.root_seed(
+        4, help="root of all randomness; points, lengths and budgets were set on other draws"
+    )
     widths: tuple[int, ...] = lab.sizes(48, least=24, help="rows and columns of W")
     seeds: int = lab.seeds(
-        18, least=TUNED + 2, help="draws of target and data, of which 6 choose the lengths of the steps"
+        18,
+        least=TUNED + 2,
+        help="draws of target and data, of which 6 choose the lengths of the steps",
     )
 
 
 def train(key: Key[Array, ""], width: int, point: Array) -> dict[str, Array]:
-    """The logarithm of the loss over that of the start, for every optimizer, length of the steps and budget."""
-    alpha, beta = (jnp.array(exponents)[point.astype(int)] for exponents in zip(*POINTS.values(), strict=True))
-    eigenvalues, basis = power_law(width, alpha), orthonormal(sizes.stream(key, "basis"), width, width)
-    target = jax.random.normal(sizes.stream(key, "target"), (width, width)) * jnp.sqrt(power_law(width, beta))[None, :]
+    """The logarithm of the loss over that of the start, for every optimizer, length of the steps
+    and budget.
+    """
+    alpha, beta = (
+        jnp.array(exponents)[point.astype(int)] for exponents in zip(*POINTS.values(), strict=True)
+    )
+    eigenvalues, basis = (
+        power_law(width, alpha),
+        orthonormal(sizes.stream(key, "basis"), width, width),
+    )
+    target = (
+        jax.random.normal(sizes.stream(key, "target"), (width, width))
+        * jnp.sqrt(power_law(width, beta))[None, :]
+    )
     steps = budgets(width)
     keys = jax.random.split(sizes.stream(key, "batches"), steps[-1])
 
@@ -69,17 +92,29 @@ def train(key: Key[Array, ""], width: int, point: Array) -> dict[str, Array]:
         path = jax.lax.scan(step, -target, keys)[1]
         return jnp.log(path[jnp.array(steps) - 1] / loss(target, eigenvalues))
 
-    found = [jax.vmap(lambda length, name=name: losses(name, length))(jnp.array(LENGTHS)) for name in OPTIMIZERS]
+    found = [
+        jax.vmap(lambda length, name=name: losses(name, length))(jnp.array(LENGTHS))
+        for name in OPTIMIZERS
+    ]
     return {"log_loss": jnp.stack(found)}
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """All trainings, from W = 0."""
-    over: Over = {"width": sweep.widths(*config.widths), "point": sweep.values(*map(float, range(len(POINTS))))}
+    over: Over = {
+        "width": sweep.widths(*config.widths),
+        "point": sweep.values(*map(float, range(len(POINTS)))),
+    }
     found = lab.swept(key, "trainings", train, config.seeds, **over)
     found = found.assign_coords(point=list(POINTS))
     return sweep.labelled(
-        found, "optimizer", "length", "budget", optimizer=OPTIMIZERS, length=list(LENGTHS), budget=BUDGETS
+        found,
+        "optimizer",
+        "length",
+        "budget",
+        optimizer=OPTIMIZERS,
+        length=list(LENGTHS),
+        budget=BUDGETS,
     )
 
 
@@ -88,16 +123,23 @@ EXCHANGED = exchanged("optimizer", *OPTIMIZERS)
 
 
 def best(data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
-    """The losses of the last draws at the lengths that are best in the mean over the first, and the places of these."""
+    """The losses of the last draws at the lengths that are best in the mean over the first, and the
+    places of these.
+    """
     log_loss = data["log_loss"]
     places = log_loss.isel(seed=slice(TUNED)).mean("seed").argmin("length")
     return log_loss.isel(seed=slice(TUNED, None)).isel(length=places).drop_vars("length"), places
 
 
 def leads(data: xr.Dataset, first: str, second: str, **where: str) -> lab.Relation:
-    """One optimizer has a lower loss than another, each at its best length, at every remaining width and budget of a point."""
+    """One optimizer has a lower loss than another, each at its best length, at every remaining
+    width and budget of a point.
+    """
     losses, places = (part.sel(where, drop=True) for part in best(data))
-    lower, higher = (losses.sel(optimizer=name, drop=True).rename(f"log loss of {name}") for name in (first, second))
+    lower, higher = (
+        losses.sel(optimizer=name, drop=True).rename(f"log loss of {name}")
+        for name in (first, second)
+    )
     return lab.within_grid(lab.ahead(higher, lower, least=0), places, len(LENGTHS))
 
 
@@ -122,21 +164,35 @@ def signs_ahead_early(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "phase-trade-off",
     controls=EXCHANGED,
-    post_hoc="After 128 steps at every width at first, where at 96 SignSGD was still ahead; judged on fresh draws.",
+    post_hoc=(
+        "After 128 steps at every width at first, where at 96 SignSGD was still ahead; judged on"
+        " fresh draws."
+    ),
 )
 def polar_factors_ahead_late(config: Config, data: xr.Dataset) -> lab.Relation:
-    """There SignSVD has the lower loss after n²/18 steps, at every width n: 128 at 48, 512 at 96."""
+    """There SignSVD has the lower loss after n²/18 steps, at every width n: 128 at 48, 512 at
+    96.
+    """
     return leads(data, SVD, SIGN, point="trade-off", budget="late")
 
 
 @states(
-    "isotropic", controls={"α = 2": lab.changing(lambda data: lab.at_labels(data, "point", {"isotropic": "SignSVD"}))}
+    "isotropic",
+    controls={
+        "α = 2": lab.changing(lambda data: lab.at_labels(data, "point", {"isotropic": "SignSVD"}))
+    },
 )
 def within_a_constant(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With isotropic data the two losses are within a factor of 1.5 of each other, at every width and budget."""
+    """With isotropic data the two losses are within a factor of 1.5 of each other, at every width
+    and budget.
+    """
     losses, places = (part.sel(point="isotropic", drop=True) for part in best(data))
-    ratio = (losses.sel(optimizer=SIGN) - losses.sel(optimizer=SVD)).rename("log ratio of the losses")
-    return lab.within_grid(lab.near(ratio, 0.0, math.log(CONSTANT), f"a factor of {CONSTANT:g}"), places, len(LENGTHS))
+    ratio = (losses.sel(optimizer=SIGN) - losses.sel(optimizer=SVD)).rename(
+        "log ratio of the losses"
+    )
+    return lab.within_grid(
+        lab.near(ratio, 0.0, math.log(CONSTANT), f"a factor of {CONSTANT:g}"), places, len(LENGTHS)
+    )
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
@@ -145,13 +201,22 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     axes = drawn.subplots()
     steps = budgets(config.widths[-1])
     losses = best(data)[0].isel(width=-1).assign_coords(budget=list(steps))
-    ratio = xr.ufuncs.exp(losses.sel(optimizer=SIGN, drop=True) - losses.sel(optimizer=SVD, drop=True))
+    ratio = xr.ufuncs.exp(
+        losses.sel(optimizer=SIGN, drop=True) - losses.sel(optimizer=SVD, drop=True)
+    )
     named = {name: f"α = {alpha:g}, β = {beta:g}" for name, (alpha, beta) in POINTS.items()}
     draw_curves(axes, ratio, "budget", "point", named.__getitem__)
     log_axes(axes, steps)
     axes.axhline(1, color="black", linewidth=0.8)
     for place, text in ((0.97, "SignSVD ahead"), (0.03, "SignSGD ahead")):
-        axes.text(0.02, place, text, transform=axes.transAxes, va="top" if place > 0.5 else "bottom", style="italic")
+        axes.text(
+            0.02,
+            place,
+            text,
+            transform=axes.transAxes,
+            va="top" if place > 0.5 else "bottom",
+            style="italic",
+        )
     axes.set(
         xlabel="budget, in steps",
         ylabel="loss of SignSGD / loss of SignSVD",
@@ -164,9 +229,15 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 EXPERIMENT = lab.Experiment(
     "field-phases",
     ledger("field"),
-    title="SignSGD is ahead with flat data and steep targets, SignSVD with steep data and flat targets; between they cross",
-    summary="Least squares with power laws in the covariance and the target, each optimizer with the best fixed step for each budget. "
-    "All three phases of the paper are found, and the two match with isotropic data.",
+    title=(
+        "SignSGD is ahead with flat data and steep targets, SignSVD with steep data and flat"
+        " targets; between they cross"
+    ),
+    summary=(
+        "Least squares with power laws in the covariance and the target, each optimizer with the"
+        " best fixed step for each budget. All three phases of the paper are found, and the two"
+        " match with isotropic data."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,8 +1,11 @@
-"""Regression on random features of inputs with power-law variances, and what preconditioned descent leaves of its loss, solved.
+"""Regression on random features of inputs with power-law variances, and what preconditioned descent
+leaves of its loss, solved.
 
-Inputs x have independent coordinates of variance i^-s; the student learns W on the N features F x, F Gaussian, for a target W̄ x whose
-coefficients are isotropic, from unlimited data. Its loss E‖W F x - W̄ x‖²/2 is a quadratic in W with the Hessian H = F Λ Fᵀ on every
-output, Λ = diag(i^-s). Along the eigenvectors of H a descent preconditioned by a function of H is known after every number of steps.
+Inputs x have independent coordinates of variance i^-s; the student learns W on the N features F x,
+F Gaussian, for a target W̄ x whose coefficients are isotropic, from unlimited data. Its loss E‖W F
+x - W̄ x‖²/2 is a quadratic in W with the Hessian H = F Λ Fᵀ on every output, Λ = diag(i^-s). Along
+the eigenvectors of H a descent preconditioned by a function of H is known after every number of
+steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +31,10 @@ FACTORS: dict[str, Callable[[Array], Array]] = {
     NATURAL: jnp.zeros_like,
     DAMPED: lambda curvatures: DAMPING / (curvatures + DAMPING),
 }
-"""What a step leaves of the error along an eigenvector of H, by its curvature over the largest. Steps of gradient descent and of H^-1/2
-have the length 1 over the largest eigenvalue that they see; the natural gradient, H^-1, arrives in one."""
+"""What a step leaves of the error along an eigenvector of H, by its curvature over the largest.
+Steps of gradient descent and of H^-1/2 have the length 1 over the largest eigenvalue that they see;
+the natural gradient, H^-1, arrives in one.
+"""
 INPUTS = 1024
 """The number of inputs, where it is not swept."""
 
@@ -37,18 +42,23 @@ INPUTS = 1024
 class Config(lab.Config):
     """Sizes and draws, of the experiments that solve the descent."""
 
-    seed: int = lab.root_seed(2, help="root of all randomness; bounds were set, and statements added, on other draws")
+    seed: int = lab.root_seed(
+        2, help="root of all randomness; bounds were set, and statements added, on other draws"
+    )
     widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=8, points=5, help="features")
     seeds: int = lab.seeds(32, help="draws of the features")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.widths[-1] > INPUTS // 2:
-            raise ValueError(f"widths must be at most {INPUTS // 2}, half of the inputs, got {self.widths[-1]}.")
+            raise ValueError(
+                f"widths must be at most {INPUTS // 2}, half of the inputs, got {self.widths[-1]}."
+            )
 
 
 class Student(NamedTuple):
-    """Eigenvalues of H over the largest one, ascending; the loss along each eigenvector at W = 0, and what no W removes.
+    """Eigenvalues of H over the largest one, ascending; the loss along each eigenvector at W = 0,
+    and what no W removes.
 
     Losses are means over isotropic targets, with sum 1.
     """
@@ -74,7 +84,9 @@ def student(key: Key[Array, ""], n: AnySize, variances: Float[Array, " inputs"])
     weighted = features * variances[None]
     values, vectors = eigh(weighted @ features.T)
     there = sizes.mask(n)[::-1]
-    learnable = jnp.where(there, jnp.sum((vectors.T @ weighted) ** 2, axis=1) / jnp.where(there, values, 1.0), 0.0)
+    learnable = jnp.where(
+        there, jnp.sum((vectors.T @ weighted) ** 2, axis=1) / jnp.where(there, values, 1.0), 0.0
+    )
     return Student(values / values[-1], learnable, jnp.sum(variances) - jnp.sum(learnable))
 
 
@@ -106,7 +118,9 @@ def swept(
     steps: Sequence[int],
     **axes: Axis,
 ) -> xr.Dataset:
-    """A measurement over the widths and other axes, in float64, with the optimizers of `FACTORS` and numbers of steps labelled."""
+    """A measurement over the widths and other axes, in float64, with the optimizers of `FACTORS`
+    and numbers of steps labelled.
+    """
     over: Over = {"width": sweep.widths(*config.widths), **axes}
     with jax.enable_x64(True):
         found = lab.swept(key, "features", measure, config.seeds, **over)
@@ -114,7 +128,9 @@ def swept(
 
 
 def exponent(loss: xr.DataArray, part: slice = slice(None)) -> xr.DataArray:
-    """α in every draw: minus the slope of the logarithm of the loss over that of the number of features."""
+    """α in every draw: minus the slope of the logarithm of the loss over that of the number of
+    features.
+    """
     return (-fits.slopes(xr.ufuncs.log(loss.isel(width=part)), "width")).rename("exponent α")
 
 

@@ -1,7 +1,9 @@
-"""Magakyan, Parrilo and Ozdaglar 2026, arXiv 2606.04058: singular values of Muon's momentum as models grow, and what five steps miss.
+"""Magakyan, Parrilo and Ozdaglar 2026, arXiv 2606.04058: singular values of Muon's momentum as
+models grow, and what five steps miss.
 
-The paper divides the momentum by its Frobenius norm and follows quantiles, the median among them, in six kinds of matrices at four depths
-of GPTs from 77M to 2.8B weights. Here a text is learned by four blocks, whose width alone grows: their weights are M = 48 d².
+The paper divides the momentum by its Frobenius norm and follows quantiles, the median among them,
+in six kinds of matrices at four depths of GPTs from 77M to 2.8B weights. Here a text is learned by
+four blocks, whose width alone grows: their weights are M = 48 d².
 """
 
 import xarray as xr
@@ -22,10 +24,14 @@ NATS, LEAST = 0.05, 0.02
 class Config(lab.Config):
     """Sizes, lengths and draws."""
 
-    seed: int = lab.root_seed(1, help="root of all randomness; the rate and bounds were set on other draws")
+    seed: int = lab.root_seed(
+        1, help="root of all randomness; the rate and bounds were set on other draws"
+    )
     text: str = lab.text("", help="a text file; Python's own help if empty")
     widths: tuple[int, ...] = lab.sizes(8, 16, 32, least=4, points=2, help="d, the residual stream")
-    lengths: tuple[int, ...] = lab.sizes(50, 100, points=2, most=lab.MOST_COUNT, help="steps after which to look")
+    lengths: tuple[int, ...] = lab.sizes(
+        50, 100, points=2, most=lab.MOST_COUNT, help="steps after which to look"
+    )
     rate: float = lab.number(0.02, above=0, help="Muon's constant learning rate")
     seeds: int = lab.seeds(16, help="draws of weights and batches")
 
@@ -42,19 +48,43 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     at = {"kind": list(KINDS), "block": range(1, BLOCKS + 1)}
     of_momenta, of_methods = ("quantile", "noise"), ("error", "reached")
     found = sweep.labelled(
-        found, "step", "kind", "block", "q", outputs=of_momenta, **at, q=list(momentum_spectra.QUANTILES)
+        found,
+        "step",
+        "kind",
+        "block",
+        "q",
+        outputs=of_momenta,
+        **at,
+        q=list(momentum_spectra.QUANTILES),
     )
     found = sweep.labelled(
-        found, "step", "polar", "kind", "block", outputs=of_methods, polar=list(momentum_spectra.METHODS)
+        found,
+        "step",
+        "polar",
+        "kind",
+        "block",
+        outputs=of_methods,
+        polar=list(momentum_spectra.METHODS),
     )
     return sweep.labelled(
-        found, "step", "trained", outputs=["loss"], trained=list(momentum_spectra.TRAINED), step=list(config.lengths)
+        found,
+        "step",
+        "trained",
+        outputs=["loss"],
+        trained=list(momentum_spectra.TRAINED),
+        step=list(config.lengths),
     )
 
 
 states = lab.Statements()
-PILOT = "What it compares was chosen after runs of the seed 0, which decided nothing else; judged on fresh draws."
-TURNS = PILOT + " Held open since a longer training turned it round: true after 100 steps, false after 1600."
+PILOT = (
+    "What it compares was chosen after runs of the seed 0, which decided nothing else; judged on"
+    " fresh draws."
+)
+TURNS = (
+    PILOT
+    + " Held open since a longer training turned it round: true after 100 steps, false after 1600."
+)
 
 NOISE = {"noise in its place": lab.replacing("quantile", "noise")}
 FIRST, ONE_STEP = exchanged("block", 1, BLOCKS), exchanged("trained", "5 steps", "1 step")
@@ -67,22 +97,29 @@ FIRST, ONE_STEP = exchanged("block", 1, BLOCKS), exchanged("trained", "5 steps",
     along="step",
 )
 def noise(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The median of Gaussian noise of the same shapes over its Frobenius norm falls as M^-1/4, to 0.05 in the exponent."""
+    """The median of Gaussian noise of the same shapes over its Frobenius norm falls as M^-1/4, to
+    0.05 in the exponent.
+    """
     return lab.near(exponent(logs(data, "noise")), -0.25, 0.05, "0.05")
 
 
 @states("quantiles-normalization", controls=NOISE, along="step", post_hoc=PILOT)
 def faster_than_noise(config: Config, data: xr.Dataset) -> lab.Relation:
-    """On average over kinds, blocks and quantiles singular values of the momentum fall with a larger power of M than those of noise."""
+    """On average over kinds, blocks and quantiles singular values of the momentum fall with a
+    larger power of M than those of noise.
+    """
     found, of_noise = (
-        exponent(xr.ufuncs.log(data[name]).mean(["kind", "block", "q"])).rename(name) for name in ("quantile", "noise")
+        exponent(xr.ufuncs.log(data[name]).mean(["kind", "block", "q"])).rename(name)
+        for name in ("quantile", "noise")
     )
     return lab.ahead(of_noise, found, least=0)
 
 
 @states("quantiles-mild-here", holds=None, rivals={"M^-1/2": -0.5}, controls=NOISE, along="step")
 def mild(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The median of the momentum falls as M^-1/4 in the blocks before the last, to 0.075 in the exponent."""
+    """The median of the momentum falls as M^-1/4 in the blocks before the last, to 0.075 in the
+    exponent.
+    """
     return lab.near(others(exponent(logs(data))), -0.25, 0.075, "0.075")
 
 
@@ -101,7 +138,9 @@ def last_is_lower(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states("five-steps", controls=exchanged("polar", "Muon, 5 steps", "1 step"), along="step")
 def reaches_the_median(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Muon's five steps take the median of every kind in every block to more than a half, at every width."""
+    """Muon's five steps take the median of every kind in every block to more than a half, at every
+    width.
+    """
     return lab.above(data["reached"].sel(polar="Muon, 5 steps", drop=True), 0.5, "a half")
 
 
@@ -113,37 +152,56 @@ def reaches_the_median(config: Config, data: xr.Dataset) -> lab.Relation:
     post_hoc=TURNS,
 )
 def others_miss_late_blocks(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Five steps of 2, -3/2, 1/2 take the median less far in the last block than in the first by a tenth or more, at the largest width."""
-    reached = data["reached"].sel(polar="textbook, 5 steps", drop=True).isel(width=-1, drop=True).mean("kind")
+    """Five steps of 2, -3/2, 1/2 take the median less far in the last block than in the first by a
+    tenth or more, at the largest width.
+    """
+    reached = (
+        data["reached"]
+        .sel(polar="textbook, 5 steps", drop=True)
+        .isel(width=-1, drop=True)
+        .mean("kind")
+    )
     first = reached.sel(block=1, drop=True).rename("first block")
     return lab.ahead(first, last(reached), least=0.1)
 
 
 @states("five-steps-loss", holds=None, controls=ONE_STEP, along="step")
 def five_lose_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With Muon's five steps the validation loss is within 0.05 nats of that with exact polar factors, at every width."""
+    """With Muon's five steps the validation loss is within 0.05 nats of that with exact polar
+    factors, at every width.
+    """
     return lab.near(lost(data, "5 steps"), 0.0, NATS, "0.05 nats")
 
 
 @states("five-steps-loss", holds=None, controls=ONE_STEP, along="step", post_hoc=TURNS)
 def one_step_loses(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With one step, which only doubles the median, it is more than 0.02 nats above, at the largest width."""
+    """With one step, which only doubles the median, it is more than 0.02 nats above, at the largest
+    width.
+    """
     return lab.above(lost(data, "1 step").isel(width=-1, drop=True), LEAST, "0.02 nats")
 
 
 EXPERIMENT = lab.Experiment(
     "field-quantiles",
     ledger("field"),
-    title="Momenta of wider transformers lie lower, more than noise does, and five steps of Muon still reach their median",
-    summary="Over the Frobenius norm the singular values of noise fall as M^-0.27, and those of momenta in transformers of 3 to 197 "
-    "thousand weights as M^-0.41 to M^-0.47. Which matrices lie lowest changes with the training: the last block after 100 steps, "
-    "queries and keys of the first after 1600, where they fall as M^-0.95 and M^-0.89. Muon's five steps reach the median everywhere.",
+    title=(
+        "Momenta of wider transformers lie lower, more than noise does, and five steps of Muon"
+        " still reach their median"
+    ),
+    summary=(
+        "Over the Frobenius norm the singular values of noise fall as M^-0.27, and those of momenta"
+        " in transformers of 3 to 197 thousand weights as M^-0.41 to M^-0.47. Which matrices lie"
+        " lowest changes with the training: the last block after 100 steps, queries and keys of the"
+        " first after 1600, where they fall as M^-0.95 and M^-0.89. Muon's five steps reach the"
+        " median everywhere."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "smoke": {"widths": (4, 8), "lengths": (2, 4), "seeds": 3},
-        # Four times the steps of a first run and more draws, which are its own: that run left four statements undecided.
+        # Four times the steps of a first run and more draws, which are its own: that run left four
+        # statements undecided.
         "paper": {"seed": 2, "widths": (8, 16, 32, 64), "lengths": (100, 400, 1600), "seeds": 24},
     },
     figure=lambda config, data: momentum_drawing.figure(config.widths, data),

@@ -1,4 +1,6 @@
-"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: at which rate Muon learns the modes of a matrix factorization, and in which order."""
+"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: at which rate Muon learns the modes of a matrix
+factorization, and in which order.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,15 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sweep
 from specjax.experiments.field.controls import exchanged
-from specjax.experiments.field.dynamics import OPTIMIZERS, N, descend, first_above, gaussian, spectrum, values
+from specjax.experiments.field.dynamics import (
+    OPTIMIZERS,
+    N,
+    descend,
+    first_above,
+    gaussian,
+    spectrum,
+    values,
+)
 from specjax.experiments.field.order import LARGER, SMALLER, in_order
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS
@@ -23,20 +33,33 @@ class Config(lab.Config):
     """Starts and draws."""
 
     seed: int = lab.root_seed(1, help="root of all randomness, a fresh one for what was changed")
-    small: float = lab.number(0.03, above=0, below=0.3, help="√n times the scale of the weights at the start")
+    small: float = lab.number(
+        0.03, above=0, below=0.3, help="√n times the scale of the weights at the start"
+    )
     seeds: int = lab.seeds(160, help="draws of the start")
 
 
 def learning(key: Key[Array, ""], start: Array) -> dict[str, Array]:
-    """For every mode the time at which it is half learned, and the growth of the root of its value from a quarter to there."""
+    """For every mode the time at which it is half learned, and the growth of the root of its value
+    from a quarter to there.
+    """
     modes, weights, found = spectrum(LEAST), gaussian(key, 2, 1.0), []
     for name, rate in RATES.items():
-        path = descend(tuple(start * w for w in weights), modes, jnp.full(round(TIMES[name] / rate), rate), name)
+        path = descend(
+            tuple(start * w for w in weights),
+            modes,
+            jnp.full(round(TIMES[name] / rate), rate),
+            name,
+        )
         value = values(path)
         quarter, half = (first_above(value, share * modes) for share in (0.25, 0.5))
-        rise = jnp.sqrt(value[half - 1, jnp.arange(N)]) - jnp.sqrt(value[quarter - 1, jnp.arange(N)])
+        rise = jnp.sqrt(value[half - 1, jnp.arange(N)]) - jnp.sqrt(
+            value[quarter - 1, jnp.arange(N)]
+        )
         # Of a mode that never is half learned both are the last step.
-        half, between = (count.astype(modes.dtype) for count in (half, jnp.maximum(half - quarter, 1)))
+        half, between = (
+            count.astype(modes.dtype) for count in (half, jnp.maximum(half - quarter, 1))
+        )
         found.append((half * rate, rise / (between * rate)))
     time, speed = map(jnp.stack, zip(*found, strict=True))
     return {"time": time, "speed": speed}
@@ -61,16 +84,24 @@ def modes_of(data: xr.Dataset) -> xr.DataArray:
 
 @states(
     "one-rate",
-    "Between a quarter and a half of its value the root of every mode grows by the length of the steps, to 2 % in the median draw.",
+    "Between a quarter and a half of its value the root of every mode grows by the length of the"
+    " steps, to 2 % in the median draw.",
     rivals={"gradient descent's, the mode": lambda config, data: modes_of(data)},
     controls=EXCHANGED,
-    post_hoc="By the mean over draws a few whose smallest mode aligns late left that mode open; judged by the median of fresh draws.",
+    post_hoc=(
+        "By the mean over draws a few whose smallest mode aligns late left that mode open; judged"
+        " by the median of fresh draws."
+    ),
 )
 def one_rate(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(data["speed"].sel(optimizer="Muon", drop=True), 1.0, 0.02, "2 %", by="median")
 
 
-@states("one-rate", "Muon half learns every smaller mode before the next larger one.", controls=EXCHANGED)
+@states(
+    "one-rate",
+    "Muon half learns every smaller mode before the next larger one.",
+    controls=EXCHANGED,
+)
 def smaller_first(config: Config, data: xr.Dataset) -> lab.Relation:
     return in_order(data["time"].sel(optimizer="Muon", drop=True), SMALLER, LARGER)
 
@@ -100,8 +131,11 @@ EXPERIMENT = lab.Experiment(
     "field-rate",
     ledger("field"),
     title="Muon learns all modes of a factorization at one rate, the smaller ones first",
-    summary="From a small start the root of every mode grows by the length of Muon's steps, so that small modes are learned first; under "
-    "gradient descent it grows as the mode itself, and large ones are.",
+    summary=(
+        "From a small start the root of every mode grows by the length of Muon's steps, so that"
+        " small modes are learned first; under gradient descent it grows as the mode itself, and"
+        " large ones are."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -13,13 +13,17 @@ QUARTERS, NEAR = 4, 0.2
 
 
 def quarters(values: xr.DataArray) -> xr.DataArray:
-    """The mean over each quarter of the training but the first, at the step of the last record in it."""
+    """The mean over each quarter of the training but the first, at the step of the last record in
+    it.
+    """
     means = values.coarsen(step=RECORDS // QUARTERS, coord_func={"step": "max"}).mean()
     return means.isel(step=slice(1, None))
 
 
 def draw_ratios(axes: Axes, values: xr.Dataset, other: str, etas: Mapping[float, float]) -> None:
-    """η S/2 with a band from the least to the largest draw, and the median of another quantity dotted; `etas` has η by rate."""
+    """η S/2 with a band from the least to the largest draw, and the median of another quantity
+    dotted; `etas` has η by rate.
+    """
     for (rate, eta), color in zip(etas.items(), COLORS, strict=False):
         at = values.sel(rate=rate)
         draw_band(axes, at["ratio"], "step", label=f"η = {eta:.3g}", color=color)

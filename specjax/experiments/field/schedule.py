@@ -1,4 +1,6 @@
-"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: Muon's weights aligned with the target in two steps."""
+"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: Muon's weights aligned with the target in two
+steps.
+"""
 
 from typing import Any
 
@@ -24,12 +26,16 @@ class Config(lab.Config):
     """Conditions and draws."""
 
     seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
-    conditions: tuple[float, ...] = lab.numbers(10, 1000, above=1, help="condition numbers of the target")
+    conditions: tuple[float, ...] = lab.numbers(
+        10, 1000, above=1, help="condition numbers of the target"
+    )
     seeds: int = lab.seeds(96, help="draws of the start")
 
 
 def two_steps(key: Key[Array, ""], condition: Array) -> dict[str, Array]:
-    """The part of ‖P Qᵀ‖² off the modes of the target after every step: one as long as the start, one of length 1, and halvings."""
+    """The part of ‖P Qᵀ‖² off the modes of the target after every step: one as long as the start,
+    one of length 1, and halvings.
+    """
     modes = spectrum(1 / condition)
     p, q = (orthonormal(sizes.stream(key, name), N, N) for name in ("p", "q"))
     # One row of Q changes its sign, or does not.
@@ -39,7 +45,11 @@ def two_steps(key: Key[Array, ""], condition: Array) -> dict[str, Array]:
     rates = jnp.concatenate([jnp.full(1, TINY), 0.5 ** jnp.arange(float(HALVINGS))])
     off, loss = [], []
     for pair, first in zip(pairs, (1.0, 1.0, 1.0, 3.0), strict=True):
-        path = product(descend(jax.tree.map(lambda w: TINY * w, pair), modes, rates.at[0].multiply(first), "Muon"))
+        path = product(
+            descend(
+                jax.tree.map(lambda w: TINY * w, pair), modes, rates.at[0].multiply(first), "Muon"
+            )
+        )
         squares = path**2
         off.append(1 - jnp.trace(squares, axis1=1, axis2=2) / jnp.sum(squares, axis=(1, 2)))
         loss.append(jnp.sum((jnp.diag(modes)[None] - path) ** 2, axis=(1, 2)) / jnp.sum(modes**2))
@@ -58,7 +68,9 @@ states = lab.Statements()
 
 
 def after_two(data: xr.Dataset, start: str) -> lab.Relation:
-    """Near-perfect alignment in nearly all draws: less than a thousandth of ‖P Qᵀ‖² is off the target's modes after two steps."""
+    """Near-perfect alignment in nearly all draws: less than a thousandth of ‖P Qᵀ‖² is off the
+    target's modes after two steps.
+    """
     off = data["off"].sel(start=start, step=2, drop=True)
     return lab.happens((off < 1e-3).rename("aligned"), more_than=0.8)
 
@@ -70,8 +82,9 @@ def in_place(other: str) -> Any:
 
 @states(
     "two-steps",
-    "From orthogonal starts of equal determinants a step as long as the start and one of length 1 leave less than a thousandth of ‖P Qᵀ‖² "
-    "off the modes of the target, in more than 80 % of draws.",
+    "From orthogonal starts of equal determinants a step as long as the start and one of length 1"
+    " leave less than a thousandth of ‖P Qᵀ‖² off the modes of the target, in more than 80 % of"
+    " draws.",
     controls=in_place("Gaussian") | in_place("first step × 3"),
 )
 def aligned_in_two(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -80,7 +93,8 @@ def aligned_in_two(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "two-steps",
-    "The halvings that follow bring the median loss below 1e-9 of that of zero, at every condition number.",
+    "The halvings that follow bring the median loss below 1e-9 of that of zero, at every condition"
+    " number.",
     controls=in_place("Gaussian"),
 )
 def halvings_converge(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -97,7 +111,11 @@ def fails(start: str, name: str, says: str) -> None:
     states("two-steps-start", says, name=name, holds=False, controls=in_place(start))(relation)
 
 
-fails("opposite determinants", "opposite-determinants", "They do so from orthogonal starts of opposite determinants.")
+fails(
+    "opposite determinants",
+    "opposite-determinants",
+    "They do so from orthogonal starts of opposite determinants.",
+)
 fails("Gaussian", "gaussian-start", "They do so from Gaussian starts of the same size.")
 
 
@@ -108,9 +126,16 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     last = data.isel(condition=-1)
     draw_curves(panels[0], last["off"], "step", "start", str)
     draw_curves(panels[1], last["loss"], "step", "start", str)
-    panels[0].set(xlabel="step", ylabel="part of ‖P Qᵀ‖² off the target's modes", title="alignment", xlim=(0.5, 12.5))
+    panels[0].set(
+        xlabel="step",
+        ylabel="part of ‖P Qᵀ‖² off the target's modes",
+        title="alignment",
+        xlim=(0.5, 12.5),
+    )
     panels[1].set(
-        xlabel="step", ylabel="log₁₀ loss / loss of zero", title=f"condition number {config.conditions[-1]:g}"
+        xlabel="step",
+        ylabel="log₁₀ loss / loss of zero",
+        title=f"condition number {config.conditions[-1]:g}",
     )
     panels[1].legend(fontsize="small")
     return drawn
@@ -119,10 +144,16 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 EXPERIMENT = lab.Experiment(
     "field-schedule",
     ledger("field"),
-    title="Two steps of Muon align a factorization with its target, from orthogonal starts of equal determinants",
-    summary="A step as long as an orthogonal start and one of length 1 align the weights with the target whatever its condition number, if "
-    "both factors have one determinant. From other orthogonal starts, half of all, from Gaussian ones, or with another first step they "
-    "do not.",
+    title=(
+        "Two steps of Muon align a factorization with its target, from orthogonal starts of equal"
+        " determinants"
+    ),
+    summary=(
+        "A step as long as an orthogonal start and one of length 1 align the weights with the"
+        " target whatever its condition number, if both factors have one determinant. From other"
+        " orthogonal starts, half of all, from Gaussian ones, or with another first step they do"
+        " not."
+    ),
     config=Config,
     measure=run,
     statements=states,

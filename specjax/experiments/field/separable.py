@@ -1,7 +1,9 @@
-"""Linear classification of separable data, and how far a margin at fixed spectral norm is from the largest one.
+"""Linear classification of separable data, and how far a margin at fixed spectral norm is from the
+largest one.
 
-That needs no solver: any weights a ≥ 0 of the pairs (sample, wrong class) bound the largest margin at ‖W‖_op = 1 from above by
-‖Σ a (e_y - e_c) hᵀ‖_* / Σ a, and those of the gradient come as near as one likes.
+That needs no solver: any weights a ≥ 0 of the pairs (sample, wrong class) bound the largest margin
+at ‖W‖_op = 1 from above by ‖Σ a (e_y - e_c) hᵀ‖_* / Σ a, and those of the gradient come as near as
+one likes.
 """
 
 from typing import NamedTuple
@@ -17,7 +19,9 @@ EVERY = 100
 
 
 class Method(NamedTuple):
-    """Steps of length rate · t^-power, along the polar factor or along the gradient itself, with momentum."""
+    """Steps of length rate · t^-power, along the polar factor or along the gradient itself, with
+    momentum.
+    """
 
     rate: float
     power: float
@@ -25,8 +29,12 @@ class Method(NamedTuple):
     spectral: bool
 
 
-def weights(w: Float[Array, "k d"], h: Float[Array, "n d"], labels: Int[Array, " n"]) -> tuple[Array, Array, Array]:
-    """-∇L over its largest probability of a wrong class, the logarithm of that, and the sum of those probabilities over it."""
+def weights(
+    w: Float[Array, "k d"], h: Float[Array, "n d"], labels: Int[Array, " n"]
+) -> tuple[Array, Array, Array]:
+    """-∇L over its largest probability of a wrong class, the logarithm of that, and the sum of
+    those probabilities over it.
+    """
     wrong = jax.nn.one_hot(labels, w.shape[0], dtype=w.dtype) == 0
     logs = jnp.where(wrong, jax.nn.log_softmax(h @ w.T), -jnp.inf)
     a = jnp.exp(logs - jnp.max(logs))
@@ -40,14 +48,22 @@ def descend(
 ) -> Float[Array, "2 records"]:
     """The margin over ‖W‖_op and the bound from above, every `EVERY` steps."""
 
-    def step(state: tuple[Array, Array, Array], t: Array) -> tuple[tuple[Array, Array, Array], None]:
+    def step(
+        state: tuple[Array, Array, Array], t: Array
+    ) -> tuple[tuple[Array, Array, Array], None]:
         w, average, scale = state
         gradient, log, _ = weights(w, h, labels)
-        average = method.momentum * jnp.exp(scale - log) * average + (1 - method.momentum) * gradient
-        direction = spectral.polar(average) if method.spectral else average / jnp.linalg.norm(average)
+        average = (
+            method.momentum * jnp.exp(scale - log) * average + (1 - method.momentum) * gradient
+        )
+        direction = (
+            spectral.polar(average) if method.spectral else average / jnp.linalg.norm(average)
+        )
         return (w + method.rate * t**-method.power * direction, average, log), None
 
-    def record(state: tuple[Array, Array, Array], ts: Array) -> tuple[tuple[Array, Array, Array], Array]:
+    def record(
+        state: tuple[Array, Array, Array], ts: Array
+    ) -> tuple[tuple[Array, Array, Array], Array]:
         state, _ = jax.lax.scan(step, state, ts)
         w = state[0]
         logits, wrong = h @ w.T, jax.nn.one_hot(labels, w.shape[0], dtype=w.dtype) == 0

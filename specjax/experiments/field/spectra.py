@@ -1,4 +1,6 @@
-"""Shumaylov et al. 2026, arXiv 2605.11181: random and inverted singular values in the place of Muon's, in trained networks."""
+"""Shumaylov et al. 2026, arXiv 2605.11181: random and inverted singular values in the place of
+Muon's, in trained networks.
+"""
 
 from typing import Any
 
@@ -18,10 +20,14 @@ from specjax.lab.drawing import COLORS, MARKERS
 from specjax.models import mlp
 
 CLASSES, LAYERS, BATCH, HELD_OUT, BETA, NOISE = 12, 4, 32, 1024, 0.9, 0.7
-"""Classes and inputs, layers, samples of a batch and of the last one, decay of the momentum, and noise of an input."""
+"""Classes and inputs, layers, samples of a batch and of the last one, decay of the momentum, and
+noise of an input.
+"""
 RATES = 1.5 ** np.arange(-2.5, 5.0)
 SCALES = {"gradient": 1.0, "Muon": 1.1, "-1/3": 1.5, "inverse": 6.0, "Kaon": 1.2, "uniform": 1.1}
-"""Rates, in units of about the best ones after 100 steps: a number of each spectrum, times `UNIT` / (steps √width)."""
+"""Rates, in units of about the best ones after 100 steps: a number of each spectrum, times `UNIT` /
+(steps √width).
+"""
 UNIT = 24.0
 LARGEST = 1e3
 
@@ -29,10 +35,18 @@ LARGEST = 1e3
 class Config(lab.Config):
     """Sizes, lengths and draws."""
 
-    seed: int = lab.root_seed(2, help="root of all randomness; bounds and rates were set on other draws")
-    widths: tuple[int, ...] = lab.sizes(16, 48, least=CLASSES, help=f"units between layers of {CLASSES}")
-    lengths: tuple[int, ...] = lab.sizes(40, 120, least=10, most=lab.MOST_COUNT, help="steps of a training")
-    seeds: int = lab.seeds(24, least=4, help="networks and classes; each half of them chooses the steps of the other")
+    seed: int = lab.root_seed(
+        2, help="root of all randomness; bounds and rates were set on other draws"
+    )
+    widths: tuple[int, ...] = lab.sizes(
+        16, 48, least=CLASSES, help=f"units between layers of {CLASSES}"
+    )
+    lengths: tuple[int, ...] = lab.sizes(
+        40, 120, least=10, most=lab.MOST_COUNT, help="steps of a training"
+    )
+    seeds: int = lab.seeds(
+        24, least=4, help="networks and classes; each half of them chooses the steps of the other"
+    )
 
 
 def batch(key: Key[Array, ""], classes: Float[Array, "c c"], count: int) -> tuple[Array, Array]:
@@ -44,7 +58,9 @@ def batch(key: Key[Array, ""], classes: Float[Array, "c c"], count: int) -> tupl
 
 
 def cross_entropy(params: Float[Array, "layers c w"], x: Array, y: Array) -> Array:
-    """Of a ReLU network whose layers lead to `w` units and back to `c` in turn, so that all matrices have one shape."""
+    """Of a ReLU network whose layers lead to `w` units and back to `c` in turn, so that all
+    matrices have one shape.
+    """
     weights = tuple(w if place % 2 else w.T for place, w in enumerate(params))
     return -jnp.mean(jnp.sum(y * jax.nn.log_softmax(mlp.forward(weights, x)), axis=1))
 
@@ -58,7 +74,9 @@ def final(key: Key[Array, ""], width: int, kind: Array, rate: Array, steps: int)
     random = jax.random.uniform(sizes.stream(key, "spectra"), (steps, LAYERS, CLASSES))
     times = 1 - jnp.arange(float(steps)) / steps
 
-    def step(state: tuple[Array, Array], each: tuple[Array, ...]) -> tuple[tuple[Array, Array], None]:
+    def step(
+        state: tuple[Array, Array], each: tuple[Array, ...]
+    ) -> tuple[tuple[Array, Array], None]:
         (params, momentum), (time, x, y, random) = state, each
         gradient = jax.grad(cross_entropy)(params, x, y)
         momentum = BETA * momentum + (1 - BETA) * gradient
@@ -77,38 +95,80 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     def measure(key: Key[Array, ""], width: int, kind: Array, rate: Array) -> dict[str, Array]:
         unit = UNIT * scales[kind] * rate / width**0.5
-        return {"loss": jnp.stack([final(key, width, kind, unit / steps, steps) for steps in config.lengths])}
+        return {
+            "loss": jnp.stack(
+                [final(key, width, kind, unit / steps, steps) for steps in config.lengths]
+            )
+        }
 
     over: Any = {"width": sweep.widths(*config.widths), "kind": sweep.values(*range(len(SPECTRA)))}
     over |= {"rate": sweep.values(*map(float, RATES))}
     found = lab.swept(key, "trainings", measure, config.seeds, **over)
-    return sweep.labelled(found, "step", step=list(config.lengths)).assign_coords(kind=list(SPECTRA))
+    return sweep.labelled(found, "step", step=list(config.lengths)).assign_coords(
+        kind=list(SPECTRA)
+    )
 
 
 states = lab.Statements()
 
 
-def keeps(name: str, cites: str, says: str, kind: str, share: float, instead: str, **options: Any) -> None:
-    """States that a spectrum has more than a share of what Muon gains over the gradient's own, each at its best rate."""
+def keeps(
+    name: str, cites: str, says: str, kind: str, share: float, instead: str, **options: Any
+) -> None:
+    """States that a spectrum has more than a share of what Muon gains over the gradient's own, each
+    at its best rate.
+    """
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         kinds = [kind, "gradient", "Muon"]
-        (loss, gradient, muon), places = zip(*(tuned(data["loss"].sel(kind=k, drop=True)) for k in kinds), strict=True)
+        (loss, gradient, muon), places = zip(
+            *(tuned(data["loss"].sel(kind=k, drop=True)) for k in kinds), strict=True
+        )
         allowed = (gradient - share * (gradient - muon)).rename("log loss allowed")
         every = xr.concat(places, xr.DataArray(kinds, dims="of", name="of"))
-        return lab.within_grid(lab.ahead(allowed, loss.rename(f"log loss, {kind}"), least=0), every, len(RATES))
+        return lab.within_grid(
+            lab.ahead(allowed, loss.rename(f"log loss, {kind}"), least=0), every, len(RATES)
+        )
 
-    states(cites, says, name=name, controls=exchanged("kind", kind, instead), along="step", **options)(relation)
+    states(
+        cites, says, name=name, controls=exchanged("kind", kind, instead), along="step", **options
+    )(relation)
 
 
-HALF = "In a pilot 4/5 of the gain was asked of random spectra, which some dozens of networks do not decide. "
-WIDER = "After 500 steps the gradient's best rate was the last of the grid; two were added. Judged on fresh draws."
-GAIN = "more than half of what Muon gains over the gradient's own singular values, each with its best steps"
+HALF = (
+    "In a pilot 4/5 of the gain was asked of random spectra, which some dozens of networks do not"
+    " decide. "
+)
+WIDER = (
+    "After 500 steps the gradient's best rate was the last of the grid; two were added. Judged on"
+    " fresh draws."
+)
+GAIN = (
+    "more than half of what Muon gains over the gradient's own singular values, each with its best"
+    " steps"
+)
 OPEN: Any = {"post_hoc": HALF + WIDER, "holds": None}
 keeps("kaon", "random-spectra", f"Kaon has {GAIN}.", "Kaon", 0.5, "gradient", **OPEN)
-keeps("uniform-noise", "random-spectra", f"Uniform noise has {GAIN}.", "uniform", 0.5, "gradient", **OPEN)
+keeps(
+    "uniform-noise",
+    "random-spectra",
+    f"Uniform noise has {GAIN}.",
+    "uniform",
+    0.5,
+    "gradient",
+    **OPEN,
+)
 keeps("third", "inverted", f"The power -1/3 has {GAIN}.", "-1/3", 0.5, "gradient", **OPEN)
-keeps("inverse", "inverse", f"The power -1 has {GAIN}.", "inverse", 0.5, "Muon", holds=False, post_hoc=WIDER)
+keeps(
+    "inverse",
+    "inverse",
+    f"The power -1 has {GAIN}.",
+    "inverse",
+    0.5,
+    "Muon",
+    holds=False,
+    post_hoc=WIDER,
+)
 BELOW = "The power -1/3 ends below Muon."
 keeps("third-is-ahead", "quasi-norm", BELOW, "-1/3", 1.0, "gradient", holds=None, post_hoc=WIDER)
 
@@ -125,7 +185,9 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
             loss = data["loss"].sel(width=width, step=steps)
             losses = [tuned(loss.sel(kind=kind))[0] for kind in SPECTRA]
             draw_at(axes, list(SPECTRA), losses, label=f"{steps} steps", color=color, marker=marker)
-            axes.axhline(float(xr.ufuncs.exp(losses[1].mean())), color=color, linewidth=0.7, linestyle="--")
+            axes.axhline(
+                float(xr.ufuncs.exp(losses[1].mean())), color=color, linewidth=0.7, linestyle="--"
+            )
         axes.set(title=f"matrices of {CLASSES} × {width}", xlabel="singular values of a step")
     for row in panels:
         row[0].set_ylabel("loss on fresh samples (dashed: Muon's)")
@@ -138,10 +200,13 @@ EXPERIMENT = lab.Experiment(
     "field-spectra",
     ledger("field"),
     title="Random singular values end near Muon's, within a few per cent; the inverse ends far off",
-    summary="Trained ReLU networks of matrices of 12 × 16 to 12 × 128, each spectrum at its best rate. Kaon's chaotic singular values and "
-    "uniform noise end within 7 % of Muon at every width and after 50, 150 and 500 steps; that they have half of its gain over the "
-    "gradient's own is not decided after 500, where the gain is small. The inverse ends above the gradient's own singular values. Which "
-    "power is best is not decided at this size.",
+    summary=(
+        "Trained ReLU networks of matrices of 12 × 16 to 12 × 128, each spectrum at its best rate."
+        " Kaon's chaotic singular values and uniform noise end within 7 % of Muon at every width"
+        " and after 50, 150 and 500 steps; that they have half of its gain over the gradient's own"
+        " is not decided after 500, where the gain is small. The inverse ends above the gradient's"
+        " own singular values. Which power is best is not decided at this size."
+    ),
     config=Config,
     measure=run,
     statements=states,

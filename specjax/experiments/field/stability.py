@@ -1,4 +1,6 @@
-"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: Muon in a matrix factorization with steps above the sharpness threshold."""
+"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: Muon in a matrix factorization with steps above
+the sharpness threshold.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -13,19 +15,27 @@ from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
 
 LARGEST, LEAST, STEPS, DECAY, DIVERGED = 16.0, 0.2, 600, 0.98, 1e6
-"""Modes from 16 to 3.2; steps, annealed by 2 % each; the loss at which a training has diverged, over that of zero."""
+"""Modes from 16 to 3.2; steps, annealed by 2 % each; the loss at which a training has diverged,
+over that of zero.
+"""
 
 
 class Config(lab.Config):
     """Step lengths and draws."""
 
-    over: tuple[float, ...] = lab.numbers(2, 4, 8, above=1, help="step lengths over the largest stable one")
+    over: tuple[float, ...] = lab.numbers(
+        2, 4, 8, above=1, help="step lengths over the largest stable one"
+    )
     seeds: int = lab.seeds(128, help="draws of the start")
-    seed: int = lab.root_seed(1, help="root of all randomness; other draws showed what a mean of rare failures is")
+    seed: int = lab.root_seed(
+        1, help="root of all randomness; other draws showed what a mean of rare failures is"
+    )
 
 
 def stability(key: Key[Array, ""], over: Array) -> dict[str, Array]:
-    """Losses over that of zero at the end of steps longer than 2/sharpness at the balanced solution, 1/(largest mode)."""
+    """Losses over that of zero at the end of steps longer than 2/sharpness at the balanced
+    solution, 1/(largest mode).
+    """
     modes, start = LARGEST * spectrum(LEAST), gaussian(key, 2, 0.1)
     rates = jnp.full(STEPS, over / LARGEST)
 
@@ -56,19 +66,24 @@ EXCHANGED = exchanged("optimizer", *OPTIMIZERS)
 
 @states(
     "above-threshold",
-    "With fixed steps of 2 to 8 times the length at which the solution becomes unstable under gradient descent Muon's loss ends below a "
-    "tenth of that of zero.",
+    "With fixed steps of 2 to 8 times the length at which the solution becomes unstable under"
+    " gradient descent Muon's loss ends below a tenth of that of zero.",
     controls=EXCHANGED,
 )
 def stable(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.below(data["fixed"].sel(optimizer="Muon", drop=True), 0.1, "a tenth of the loss of zero")
+    return lab.below(
+        data["fixed"].sel(optimizer="Muon", drop=True), 0.1, "a tenth of the loss of zero"
+    )
 
 
 @states(
     "above-threshold",
     "Annealed by 2 % a step from there it ends below a millionth in more than nine draws of ten.",
     controls=EXCHANGED | {"fixed steps": lab.replacing("annealed", "fixed")},
-    post_hoc="First of the mean, which one draw in two thousand that ends higher decides; judged on fresh draws.",
+    post_hoc=(
+        "First of the mean, which one draw in two thousand that ends higher decides; judged on"
+        " fresh draws."
+    ),
 )
 def annealed(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.happens(data["annealed"].sel(optimizer="Muon", drop=True) < 1e-6, more_than=0.9)
@@ -81,9 +96,21 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     curves = [(name, kind) for name in OPTIMIZERS for kind in ("fixed", "annealed")]
     for (name, kind), color, marker in zip(curves, COLORS, MARKERS, strict=False):
         values = data[kind].sel(optimizer=name).clip(1e-12)
-        draw_sweep(axes, values, "over", label=f"{name}, {kind} steps", color=color, marker=marker, line=True)
+        draw_sweep(
+            axes,
+            values,
+            "over",
+            label=f"{name}, {kind} steps",
+            color=color,
+            marker=marker,
+            line=True,
+        )
     axes.axhline(1, color="black", linewidth=0.7)
-    axes.set(xlabel="length of steps / (2 / sharpness)", ylabel="last loss / loss of zero", title="10⁶: diverged")
+    axes.set(
+        xlabel="length of steps / (2 / sharpness)",
+        ylabel="last loss / loss of zero",
+        title="10⁶: diverged",
+    )
     # Between what stays and what is annealed away.
     axes.legend(fontsize="small", loc="center", bbox_to_anchor=(0.5, 0.33))
     return drawn
@@ -93,8 +120,11 @@ EXPERIMENT = lab.Experiment(
     "field-stability",
     ledger("field"),
     title="Muon is stable where gradient descent diverges, and converges when annealed from there",
-    summary="Matrix factorization. Muon's steps may be eight times longer than 2/sharpness of the solution, at which gradient descent "
-    "becomes unstable; annealed by 2 % a step they converge.",
+    summary=(
+        "Matrix factorization. Muon's steps may be eight times longer than 2/sharpness of the"
+        " solution, at which gradient descent becomes unstable; annealed by 2 % a step they"
+        " converge."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,7 +1,9 @@
-"""Networks trained by steepest descent in a norm, and their sharpness in that norm (Islamov, Crawshaw, Cohen and Gower 2026).
+"""Networks trained by steepest descent in a norm, and their sharpness in that norm (Islamov,
+Crawshaw, Cohen and Gower 2026).
 
-A step is -η ‖∇L‖_* d, where d maximizes ⟨∇L, d⟩ over the unit ball of the norm and ‖∇L‖_* = ⟨∇L, d⟩ is the dual norm; a fixed step is
--η d. The generalized sharpness S is the maximum of ⟨d, ∇²L d⟩ over the same ball: the largest eigenvalue of ∇²L in the Euclidean one.
+A step is -η ‖∇L‖_* d, where d maximizes ⟨∇L, d⟩ over the unit ball of the norm and ‖∇L‖_* = ⟨∇L, d⟩
+is the dual norm; a fixed step is -η d. The generalized sharpness S is the maximum of ⟨d, ∇²L d⟩
+over the same ball: the largest eigenvalue of ∇²L in the Euclidean one.
 """
 
 from collections.abc import Callable
@@ -21,7 +23,9 @@ NETWORK, LINEAR = (INPUTS, HIDDEN, HIDDEN, CLASSES), (INPUTS, CLASSES)
 """A network whose sharpness grows as it learns, and a model with a constant Hessian."""
 
 RECORDS, STARTS, EIGEN_ITERATIONS = 12, 6, 60
-"""Records of a training; starts of the search for a sharpness, and its steps where it is the power method for the largest eigenvalue."""
+"""Records of a training; starts of the search for a sharpness, and its steps where it is the power
+method for the largest eigenvalue.
+"""
 
 Ball = Callable[[Params], Params]
 """The maximizer of ⟨g, d⟩ over the unit ball of a norm."""
@@ -34,7 +38,9 @@ def euclidean(g: Params) -> Params:
 
 
 def spectral_norm(g: Params) -> Params:
-    """The polar factor of every layer: the norm is the largest ‖·‖_op of all layers, its dual the sum of their nuclear norms."""
+    """The polar factor of every layer: the norm is the largest ‖·‖_op of all layers, its dual the
+    sum of their nuclear norms.
+    """
     return jax.tree.map(spectral.polar, g)
 
 
@@ -44,8 +50,9 @@ def largest_entry(g: Params) -> Params:
 
 
 class Found(NamedTuple):
-    """A training at its records: S and the largest eigenvalue of ∇²L, how far two halves of the starts differ in S, relative to it,
-    ‖∇L‖_*, the loss, and the share of steps up to the next record that raise it.
+    """A training at its records: S and the largest eigenvalue of ∇²L, how far two halves of the
+    starts differ in S, relative to it, ‖∇L‖_*, the loss, and the share of steps up to the next
+    record that raise it.
     """
 
     sharpness: Array
@@ -62,16 +69,22 @@ def inner(a: Params, b: Params) -> Float[Array, ""]:
 
 
 def ascend(
-    hessian: Float[Array, "p p"], ball: Callable[[Array], Array], starts: Float[Array, "s p"], iterations: int
+    hessian: Float[Array, "p p"],
+    ball: Callable[[Array], Array],
+    starts: Float[Array, "s p"],
+    iterations: int,
 ) -> Float[Array, " s"]:
-    """⟨d, H d⟩ at the end of Frank–Wolfe steps from every start, each as long as is best on its line: it never falls."""
+    """⟨d, H d⟩ at the end of Frank–Wolfe steps from every start, each as long as is best on its
+    line: it never falls.
+    """
 
     def climb(start: Array) -> Array:
         def step(d: Array, _: None) -> tuple[Array, None]:
             slope = hessian @ d
             line = ball(slope) - d
             bend = line @ (hessian @ line)
-            # Along a line that bends upwards the end is best. At a maximum the line is rounding, and its slope may be negative.
+            # Along a line that bends upwards the end is best. At a maximum the line is rounding,
+            # and its slope may be negative.
             best = jnp.clip(line @ slope / jnp.where(bend < 0, -bend, 1), 0, 1)
             return d + jnp.where(bend < 0, best, 1) * line, None
 
@@ -93,9 +106,11 @@ def train(
     starts: int = STARTS,
     iterations: int = 25,
 ) -> Found:
-    """Full-batch descent on random classes ±1 of Gaussian inputs, with a record before every `every` steps.
+    """Full-batch descent on random classes ±1 of Gaussian inputs, with a record before every
+    `every` steps.
 
-    S is the largest value of ascents from the gradient and from random starts, in two halves; the largest eigenvalue is found so too.
+    S is the largest value of ascents from the gradient and from random starts, in two halves; the
+    largest eigenvalue is found so too.
     """
     x = jax.random.normal(sizes.stream(key, "inputs"), (SAMPLES, INPUTS))
     y = 2 * jax.nn.one_hot(jnp.arange(SAMPLES) % CLASSES, CLASSES, dtype=x.dtype) - 1
@@ -116,14 +131,21 @@ def train(
         gradient = jax.grad(loss)(params)
         hessian = jax.hessian(lambda flat: loss(unravel(flat)))(ravel_pytree(params)[0])
         first = jnp.concatenate([ravel_pytree(gradient)[0][None], random])
-        eigenvalue = jnp.max(ascend(hessian, lambda d: d / jnp.linalg.norm(d), first, EIGEN_ITERATIONS))
+        eigenvalue = jnp.max(
+            ascend(hessian, lambda d: d / jnp.linalg.norm(d), first, EIGEN_ITERATIONS)
+        )
         found = ascend(hessian, lambda d: ravel_pytree(ball(unravel(d)))[0], first, iterations)
         halves = jnp.max(found.reshape(2, -1), axis=1)
         params, losses = jax.lax.scan(step, params, None, length=every)
         rises = jnp.mean((losses[1:] > losses[:-1]).astype(x.dtype))
         best = jnp.max(halves)
         return params, Found(
-            best, eigenvalue, 1 - jnp.min(halves) / best, inner(gradient, ball(gradient)), losses[0], rises
+            best,
+            eigenvalue,
+            1 - jnp.min(halves) / best,
+            inner(gradient, ball(gradient)),
+            losses[0],
+            rises,
         )
 
     return jax.lax.scan(record, params, None, length=records)[1]

@@ -1,9 +1,11 @@
-"""A fixed number of polynomial steps bends width exponents; with the exact factor on the same draws the bend can be taken out.
+"""A fixed number of polynomial steps bends width exponents; with the exact factor on the same draws
+the bend can be taken out.
 
-The gradient is U diag(s) Vᵀ with Haar factors: s_k = 1/k², 1/k or 1, or a Gaussian matrix. A polynomial method takes s_k to
-p(s_k / ‖s‖), so that all it does can be computed from numbers alone, without a matrix: by that the sweep is judged. Measured is
-what the step O does to random feature vectors x, against the exact step: ⟨O x, U Vᵀ x⟩, of mean Σ p(s_k / ‖s‖), which for the
-exact factor is the width.
+The gradient is U diag(s) Vᵀ with Haar factors: s_k = 1/k², 1/k or 1, or a Gaussian matrix. A
+polynomial method takes s_k to p(s_k / ‖s‖), so that all it does can be computed from numbers alone,
+without a matrix: by that the sweep is judged. Measured is what the step O does to random feature
+vectors x, against the exact step: ⟨O x, U Vᵀ x⟩, of mean Σ p(s_k / ‖s‖), which for the exact factor
+is the width.
 """
 
 from collections.abc import Callable
@@ -28,7 +30,9 @@ METHODS: dict[str, NewtonSchulz | PolarExpress] = {
     "polar-express-12": PolarExpress(12, 5e-7),
 }
 TOLD = "polar-express-12"
-"""The method that is told how small the singular values are: as far as rounding lets it tell, it has no error."""
+"""The method that is told how small the singular values are: as far as rounding lets it tell, it
+has no error.
+"""
 BENDING = [name for name in METHODS if name != TOLD]
 POWERS = {"k^-2": 2, "k^-1": 1, "flat": 0}
 AXES = {"orthogonalizer": [*METHODS, "exact"], "spectrum": [*POWERS, "gaussian"]}
@@ -38,14 +42,18 @@ states = lab.Statements()
 class Config(lab.Config):
     """Widths of the square gradients, and draws of their factors and of x."""
 
-    widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, least=2, points=4, help="rows and columns W")
+    widths: tuple[int, ...] = lab.sizes(
+        16, 32, 64, 128, least=2, points=4, help="rows and columns W"
+    )
     seeds: int = lab.seeds(16, help="draws at every width")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Every method and the exact factor, at every width, on every spectrum; in float64, where s_k = 1/k² has full rank.
+    """Every method and the exact factor, at every width, on every spectrum; in float64, where s_k =
+    1/k² has full rank.
 
-    float32 would not do: the exact factor too takes singular values below 64 roundings for zero, from W = 362 on.
+    float32 would not do: the exact factor too takes singular values below 64 roundings for zero,
+        from W = 362 on.
     """
     with jax.enable_x64(True):
         over, draws = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "gradients")
@@ -54,11 +62,15 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 INPUTS = 256
-"""Feature vectors x in each draw: so many that the mean of a logarithm is that of the mean to far less than a standard error."""
+"""Feature vectors x in each draw: so many that the mean of a logarithm is that of the mean to far
+less than a standard error.
+"""
 
 
 def measure(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
-    """⟨O x, U Vᵀ x⟩, averaged over the feature vectors, and ⟨O, U Vᵀ⟩/W, of every method on every spectrum."""
+    """⟨O x, U Vᵀ x⟩, averaged over the feature vectors, and ⟨O, U Vᵀ⟩/W, of every method on every
+    spectrum.
+    """
     z = sizes.normal(sizes.stream(key, "factors"), (3, width, width))
     u, v = _haar(z[:2], width)
     k = jnp.arange(1.0, sizes.padded(width) + 1)
@@ -71,7 +83,10 @@ def measure(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
     def inner(a: Array, b: Array, count: AnySize) -> Array:
         return jnp.sum(a * b[None], axis=(-2, -1)) / jnp.asarray(sizes.active(count), a.dtype)
 
-    return {"advance": inner(steps @ x[None, None], exact @ x[None], INPUTS), "alignment": inner(steps, exact, width)}
+    return {
+        "advance": inner(steps @ x[None, None], exact @ x[None], INPUTS),
+        "alignment": inner(steps, exact, width),
+    }
 
 
 def _haar(z: Float[Array, "*batch n n"], width: AnySize) -> Float[Array, "*batch n n"]:
@@ -82,7 +97,9 @@ def _haar(z: Float[Array, "*batch n n"], width: AnySize) -> Float[Array, "*batch
 
 
 def predicted_alignment(name: str, power: int, width: int, fewer: int = 0) -> float:
-    """The mean of p(s_k / ‖s‖) with s_k = k^-power, from numbers alone; `fewer` steps make it another one."""
+    """The mean of p(s_k / ‖s‖) with s_k = k^-power, from numbers alone; `fewer` steps make it
+    another one.
+    """
     s = np.arange(1.0, width + 1) ** -power
     polynomials = METHODS[name].polynomials()
     steps = polynomials[: len(polynomials) - fewer]
@@ -91,7 +108,10 @@ def predicted_alignment(name: str, power: int, width: int, fewer: int = 0) -> fl
 
 def predicted(config: Config, power: int, fewer: int = 0) -> xr.DataArray:
     """The predicted alignment of every method at every width."""
-    values = [[predicted_alignment(name, power, width, fewer) for width in config.widths] for name in METHODS]
+    values = [
+        [predicted_alignment(name, power, width, fewer) for width in config.widths]
+        for name in METHODS
+    ]
     return xr.DataArray(values, {"orthogonalizer": list(METHODS), "width": list(config.widths)})
 
 
@@ -101,9 +121,13 @@ def slope(values: xr.DataArray) -> xr.DataArray:
 
 
 def shift(data: xr.Dataset, **at: Any) -> xr.DataArray:
-    """What a method adds to the exponent of ⟨O x, U Vᵀ x⟩ that the exact factor gives on the same draws."""
+    """What a method adds to the exponent of ⟨O x, U Vᵀ x⟩ that the exact factor gives on the same
+    draws.
+    """
     exponent = slope(data["advance"])
-    added = exponent.sel(orthogonalizer=list(METHODS)) - exponent.sel(orthogonalizer="exact", drop=True)
+    added = exponent.sel(orthogonalizer=list(METHODS)) - exponent.sel(
+        orthogonalizer="exact", drop=True
+    )
     return added.sel(at, drop=True).rename("shift")
 
 
@@ -114,43 +138,69 @@ def predicted_shift(power: int, fewer: int = 0) -> Callable[[Config, xr.Dataset]
 
 def instead(**of: str) -> Callable[[Any, Any], Any]:
     """A control: what one method, or spectrum, moves in the place of all."""
-    return lab.replacing("advance", lambda data: data["advance"].sel(of, drop=True) + 0 * data["advance"])
+    return lab.replacing(
+        "advance", lambda data: data["advance"].sel(of, drop=True) + 0 * data["advance"]
+    )
 
 
 @states(
     "scalar-map",
     controls={
-        "the methods exchanged": lab.replacing("alignment", lambda data: data["alignment"].roll(orthogonalizer=1)),
-        "the spectra exchanged": lab.replacing("alignment", lambda data: data["alignment"].roll(spectrum=1)),
+        "the methods exchanged": lab.replacing(
+            "alignment", lambda data: data["alignment"].roll(orthogonalizer=1)
+        ),
+        "the spectra exchanged": lab.replacing(
+            "alignment", lambda data: data["alignment"].roll(spectrum=1)
+        ),
     },
 )
 def alignment_scalar(config: Config, data: xr.Dataset) -> lab.Relation:
-    """⟨O, U Vᵀ⟩/W is the mean of p(s_k/‖s‖), for every method, spectrum and width: the factors do not matter."""
-    form = xr.concat([predicted(config, power) for power in POWERS.values()], xr.Variable("spectrum", list(POWERS)))
+    """⟨O, U Vᵀ⟩/W is the mean of p(s_k/‖s‖), for every method, spectrum and width: the factors do
+    not matter.
+    """
+    form = xr.concat(
+        [predicted(config, power) for power in POWERS.values()],
+        xr.Variable("spectrum", list(POWERS)),
+    )
     found = data["alignment"].sel(orthogonalizer=list(METHODS), spectrum=list(POWERS))
-    # Above float64 rounding (1e-16) times the steepest polynomial at 0 (about 1e7), and below any error of interest.
+    # Above float64 rounding (1e-16) times the steepest polynomial at 0 (about 1e7), and below any
+    # error of interest.
     return lab.identity(abs(found - form).rename("error of the alignment"), tolerance=1e-6)
 
 
 @states(
     "exponent-kept",
     holds=False,
-    rivals={"1 and the shift of the scalar map": lambda config, data: 1 + float(predicted_shift(2)(config, data)[0])},
+    rivals={
+        "1 and the shift of the scalar map": (
+            lambda config, data: 1 + float(predicted_shift(2)(config, data)[0])
+        )
+    },
     controls={"the exact factor": instead(orthogonalizer="exact")},
 )
 def grows_as_width(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With Muon's five steps, on s_k = 1/k², the features' move ⟨O x, U Vᵀ x⟩ grows as W, as it does with the exact factor."""
+    """With Muon's five steps, on s_k = 1/k², the features' move ⟨O x, U Vᵀ x⟩ grows as W, as it
+    does with the exact factor.
+    """
     advance = data["advance"].sel(orthogonalizer="muon-5", spectrum="k^-2", drop=True)
     return lab.equals(slope(advance).rename("exponent of ⟨O x, U Vᵀ x⟩"), 1.0)
 
 
 @states(
     "shift",
-    rivals={"no shift": 0.0, "the shift on 1/k": predicted_shift(1), "one step fewer": predicted_shift(2, fewer=1)},
+    rivals={
+        "no shift": 0.0,
+        "the shift on 1/k": predicted_shift(1),
+        "one step fewer": predicted_shift(2, fewer=1),
+    },
 )
 def shift_by_scalar_map(config: Config, data: xr.Dataset) -> lab.Relation:
-    """On s_k = 1/k² a method, unless told how small they are, adds to the exponent of the exact factor what the scalar map says."""
-    return lab.equals(shift(data, orthogonalizer=BENDING, spectrum="k^-2"), predicted_shift(2)(config, data))
+    """On s_k = 1/k² a method, unless told how small they are, adds to the exponent of the exact
+    factor what the scalar map says.
+    """
+    return lab.equals(
+        shift(data, orthogonalizer=BENDING, spectrum="k^-2"), predicted_shift(2)(config, data)
+    )
 
 
 @states("spectrum-decides", controls={"1/k² in their place": instead(spectrum="k^-2")})
@@ -166,13 +216,16 @@ def small_elsewhere(config: Config, data: xr.Dataset) -> lab.Relation:
         "five steps of Muon in its place": lab.replacing(
             "advance",
             lambda data: data["advance"].where(
-                data["orthogonalizer"] != TOLD, data["advance"].sel(orthogonalizer="muon-5", drop=True)
+                data["orthogonalizer"] != TOLD,
+                data["advance"].sel(orthogonalizer="muon-5", drop=True),
             ),
         )
     },
 )
 def told_how_small(config: Config, data: xr.Dataset) -> lab.Relation:
-    """A method that is told how small the singular values are shifts no exponent, on any of the spectra."""
+    """A method that is told how small the singular values are shifts no exponent, on any of the
+    spectra.
+    """
     # What is left of a shift by a method that reaches every singular value.
     return lab.below(abs(shift(data, orthogonalizer=TOLD)), 1e-3, "0.001")
 
@@ -181,16 +234,33 @@ EXPERIMENT = lab.Experiment(
     "orthogonalizer-error",
     lab.Ledger.of(
         "muon",
-        scalar_map="The error of polynomial steps depends on the singular values alone, not on the singular vectors.",
-        exponent_kept="A fixed number of steps is as good as the exact factor where exponents in the width are measured.",
-        shift="The exponent that polynomial steps add can be computed from the spectrum, and taken out with the exact factor.",
-        spectrum_decides="Only where singular values fall below the reach of the steps are exponents shifted.",
+        scalar_map=(
+            "The error of polynomial steps depends on the singular values alone, not on the"
+            " singular vectors."
+        ),
+        exponent_kept=(
+            "A fixed number of steps is as good as the exact factor where exponents in the width"
+            " are measured."
+        ),
+        shift=(
+            "The exponent that polynomial steps add can be computed from the spectrum, and taken"
+            " out with the exact factor."
+        ),
+        spectrum_decides=(
+            "Only where singular values fall below the reach of the steps are exponents shifted."
+        ),
     ),
     title="Width exponents bent by the orthogonalizer",
-    summary="Polynomial steps reach singular values down to a fixed fraction of ‖G‖_F: on s_k = 1/k² Muon's five add -0.89 to a width "
-    "exponent, as the exact factor on the same seeds shows; on flat and Gaussian spectra the shift is small.",
+    summary=(
+        "Polynomial steps reach singular values down to a fixed fraction of ‖G‖_F: on s_k = 1/k²"
+        " Muon's five add -0.89 to a width exponent, as the exact factor on the same seeds shows;"
+        " on flat and Gaussian spectra the shift is small."
+    ),
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"widths": (16, 24, 48, 64)}, "paper": {"widths": (32, 64, 128, 256, 512, 1024), "seeds": 12}},
+    scales={
+        "smoke": {"widths": (16, 24, 48, 64)},
+        "paper": {"widths": (32, 64, 128, 256, 512, 1024), "seeds": 12},
+    },
 )

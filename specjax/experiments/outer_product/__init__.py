@@ -1,1 +1,3 @@
-"""The outer-product paper: E[G Gᵀ] at Gaussian initialization, its orders in the width, and what follows for Muon."""
+"""The outer-product paper: E[G Gᵀ] at Gaussian initialization, its orders in the width, and what
+follows for Muon.
+"""

@@ -1,12 +1,16 @@
-"""ReLU networks after initialization: how far V Vᵀ is from diagonal, and normalized rows from the polar factor of V.
+"""ReLU networks after initialization: how far V Vᵀ is from diagonal, and normalized rows from the
+polar factor of V.
 
-The paper proves its statements at initialization and leaves training and depth open; Deng et al. (2026, RMNP) report of language models
-that orthogonalization and row normalization stay equivalent throughout training, that the diagonal of V Vᵀ outgrows its other entries
-with the size of the model, and that momentum with normalized rows matches Muon. Here four optimizers train networks of three layers, all
-of whose sizes grow in proportion, on the same batches. A matrix of Gaussian noise of the same sizes stands beside V, since two
-independent rows of n entries have a cosine of the order 1/√n whatever they are. Step sizes are chosen in other draws than those that judge.
+The paper proves its statements at initialization and leaves training and depth open; Deng et al.
+(2026, RMNP) report of language models that orthogonalization and row normalization stay equivalent
+throughout training, that the diagonal of V Vᵀ outgrows its other entries with the size of the
+model, and that momentum with normalized rows matches Muon. Here four optimizers train networks of
+three layers, all of whose sizes grow in proportion, on the same batches. A matrix of Gaussian noise
+of the same sizes stands beside V, since two independent rows of n entries have a cosine of the
+order 1/√n whatever they are. Step sizes are chosen in other draws than those that judge.
 
-Statements, thresholds, the grid and the number of draws were settled in trial runs of other draws than those judged here.
+Statements, thresholds, the grid and the number of draws were settled in trial runs of other draws
+than those judged here.
 """
 
 from collections.abc import Callable
@@ -17,15 +21,26 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.outer_product.after_initialization_training import MATRICES, RULES, WATCHED, train
+from specjax.experiments.outer_product.after_initialization_training import (
+    MATRICES,
+    RULES,
+    WATCHED,
+    train,
+)
 from specjax.sizes import AnySize
 
 RATES = {"gd": 40.0, "adam": 0.3, "muon": 0.2, "rows": 0.12}
-"""Step sizes near the best ones at the widths of `quick`, to be multiplied by the factors of the grid."""
+"""Step sizes near the best ones at the widths of `quick`, to be multiplied by the factors of the
+grid.
+"""
 SAME = 1.2
-"""Losses no further apart than this factor count as the same: neighbours on the grid of step sizes differ by about as much."""
+"""Losses no further apart than this factor count as the same: neighbours on the grid of step sizes
+differ by about as much.
+"""
 LEARNED = 0.25
-"""A network has learned something where less than this share of its first loss is left; a network that is zero keeps about one half."""
+"""A network has learned something where less than this share of its first loss is left; a network
+that is zero keeps about one half.
+"""
 
 QUANTITIES = ("ratio", "distance")
 
@@ -33,9 +48,13 @@ QUANTITIES = ("ratio", "distance")
 class Config(lab.Config):
     """Widths, draws, and the trainings."""
 
-    widths: tuple[int, ...] = lab.sizes(16, 32, 64, least=4, points=3, help="hidden units, even: half are inputs")
+    widths: tuple[int, ...] = lab.sizes(
+        16, 32, 64, least=4, points=3, help="hidden units, even: half are inputs"
+    )
     seeds: int = lab.seeds(24, help="draws of weights, target and data that judge")
-    choosing: int = lab.integer(4, most=lab.MOST_COUNT, help="further draws, which choose the step sizes")
+    choosing: int = lab.integer(
+        4, most=lab.MOST_COUNT, help="further draws, which choose the step sizes"
+    )
     stretches: int = lab.integer(
         4, least=2, most=lab.MOST_COUNT, help="lengths of a training, in multiples of the first"
     )
@@ -47,16 +66,22 @@ class Config(lab.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         if odd := [width for width in self.widths if width % 2]:
-            raise ValueError(f"widths must be even, since half of the units are inputs, got {odd[0]}.")
+            raise ValueError(
+                f"widths must be even, since half of the units are inputs, got {odd[0]}."
+            )
 
 
 states = lab.Statements()
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Log 10 of the share of the loss that is left, ratios and distances, at the chosen step sizes in the draws that judge."""
+    """Log 10 of the share of the loss that is left, ratios and distances, at the chosen step sizes
+    in the draws that judge.
+    """
 
-    def measure(key: Key[Array, ""], width: AnySize, ends: AnySize, factor: Array) -> dict[str, Array]:
+    def measure(
+        key: Key[Array, ""], width: AnySize, ends: AnySize, factor: Array
+    ) -> dict[str, Array]:
         rates = [rate * factor for rate in RATES.values()]
         settings = {"stretches": config.stretches, "steps": config.steps, "batch": config.batch}
         return train(key, width, ends, rates, decay=config.momentum, **settings)
@@ -75,13 +100,19 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     )
     lengths = [config.steps * (place + 1) for place in range(config.stretches)]
     once = [f"{kind}_{quantity}" for kind in ("first", "noise") for quantity in QUANTITIES]
-    found = sweep.labelled(found, "length", "rule", outputs=["loss"], length=lengths, rule=list(RULES))
-    found = sweep.labelled(found, "length", "watched", "matrix", outputs=QUANTITIES, watched=list(WATCHED))
+    found = sweep.labelled(
+        found, "length", "rule", outputs=["loss"], length=lengths, rule=list(RULES)
+    )
+    found = sweep.labelled(
+        found, "length", "watched", "matrix", outputs=QUANTITIES, watched=list(WATCHED)
+    )
     return judged(config, sweep.labelled(found, "matrix", outputs=once, matrix=list(MATRICES)))
 
 
 def judged(config: Config, data: xr.Dataset) -> xr.Dataset:
-    """Runs at the step size that is best in the first draws at each width and length, in the other draws, with the ends of the grid."""
+    """Runs at the step size that is best in the first draws at each width and length, in the other
+    draws, with the ends of the grid.
+    """
     left = xr.ufuncs.log10(data["loss"] / data["start"])
     best = left.isel(seed=slice(config.choosing)).mean("seed").argmin("factor")
     left, rest = (each.isel(seed=slice(config.choosing, None)) for each in (left, data))
@@ -95,9 +126,12 @@ def judged(config: Config, data: xr.Dataset) -> xr.Dataset:
         chosen[quantity] = xr.ufuncs.log2(rest[quantity].isel(factor=of_watched))
         # What no step size changes is the same at all of them.
         chosen |= {
-            name: xr.ufuncs.log2(rest[name].isel(factor=0)) for name in (f"first_{quantity}", f"noise_{quantity}")
+            name: xr.ufuncs.log2(rest[name].isel(factor=0))
+            for name in (f"first_{quantity}", f"noise_{quantity}")
         }
-    return xr.Dataset({name: values.drop_vars("factor", errors="ignore") for name, values in chosen.items()})
+    return xr.Dataset(
+        {name: values.drop_vars("factor", errors="ignore") for name, values in chosen.items()}
+    )
 
 
 def loss(data: xr.Dataset, rule: str) -> xr.DataArray:
@@ -108,14 +142,20 @@ def loss(data: xr.Dataset, rule: str) -> xr.DataArray:
 def gap(data: xr.Dataset) -> xr.DataArray:
     """Log 10 of the loss of normalized rows over that of Muon, at every width."""
     left = data["left"]
-    return (left.sel(rule="rows", drop=True) - left.sel(rule="muon", drop=True)).rename("gap to Muon")
+    return (left.sel(rule="rows", drop=True) - left.sel(rule="muon", drop=True)).rename(
+        "gap to Muon"
+    )
 
 
 def per_doubling(data: xr.Dataset, name: str) -> xr.DataArray:
-    """The exponent of a quantity in the width, between the smallest and the largest; widths of one draw are nested."""
+    """The exponent of a quantity in the width, between the smallest and the largest; widths of one
+    draw are nested.
+    """
     values = data[name]
     doublings = np.log2(data["width"].values[-1] / data["width"].values[0])
-    return ((values.isel(width=-1) - values.isel(width=0)) / doublings).rename(f"exponent of the {name}")
+    return ((values.isel(width=-1) - values.isel(width=0)) / doublings).rename(
+        f"exponent of the {name}"
+    )
 
 
 def with_rule(rule: str, other: str) -> Callable[[Config, xr.Dataset], xr.Dataset]:
@@ -129,13 +169,16 @@ def with_rule(rule: str, other: str) -> Callable[[Config, xr.Dataset], xr.Datase
 
 
 def at_widths(name: str, places: int | slice) -> Callable[[Config, xr.Dataset], xr.Dataset]:
-    """A control: a quantity at other widths, or at one of them, in the place of the widths in their order."""
+    """A control: a quantity at other widths, or at one of them, in the place of the widths in their
+    order.
+    """
     return lab.replacing(name, lambda data: lab.at_places(data[name], "width", places))
 
 
 @states(
     "section-2-row-momentum",
-    "Every rule has learned something at every width and length: less than a quarter of the first loss is left.",
+    "Every rule has learned something at every width and length: less than a quarter of the first"
+    " loss is left.",
     controls={"step size 0": lab.replacing("left", 0.0)},
     along="length",
 )
@@ -146,11 +189,15 @@ def learned(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "section-2-row-momentum",
-    "At every width and length both ends of each rule's grid of step sizes train worse than the step size that was chosen.",
+    "At every width and length both ends of each rule's grid of step sizes train worse than the"
+    " step size that was chosen.",
     controls={"the better end, chosen": lab.replacing("left", "left_at_ends")},
     along="length",
-    post_hoc="At the paper scale the best step size was an end of the grid, or not told from it by 24 draws: in gradient descent at "
-    "width 128, and after 1024 steps at width 16. A larger and a smaller one and more draws were added, and judged on fresh draws.",
+    post_hoc=(
+        "At the paper scale the best step size was an end of the grid, or not told from it by 24"
+        " draws: in gradient descent at width 128, and after 1024 steps at width 16. A larger and a"
+        " smaller one and more draws were added, and judged on fresh draws."
+    ),
 )
 def step_sizes_inside(config: Config, data: xr.Dataset) -> lab.Relation:
     """In the draws that did not choose."""
@@ -158,15 +205,21 @@ def step_sizes_inside(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def muon_of_other_draws(config: Config, data: xr.Dataset) -> xr.Dataset:
-    """A control: Muon in other draws in the place of normalized rows, with a gap of zero and noise that no pairing takes away."""
+    """A control: Muon in other draws in the place of normalized rows, with a gap of zero and noise
+    that no pairing takes away.
+    """
     changed = with_rule("rows", "muon")(config, data)["left"]
     return data.assign(left=changed.where(data["rule"] != "rows", changed.roll(seed=1)))
 
 
 @states(
     "section-2-row-momentum",
-    "At the largest width momentum with normalized rows reaches Muon's loss, up to a factor of 1.2, at every length.",
-    controls={"Adam in its place": with_rule("rows", "adam"), "Muon of other draws in its place": muon_of_other_draws},
+    "At the largest width momentum with normalized rows reaches Muon's loss, up to a factor of 1.2,"
+    " at every length.",
+    controls={
+        "Adam in its place": with_rule("rows", "adam"),
+        "Muon of other draws in its place": muon_of_other_draws,
+    },
     along="length",
     holds=None,
 )
@@ -177,7 +230,8 @@ def rows_reach_muon(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "section-2-row-momentum",
-    "The gap of normalized rows to Muon shrinks with the width, at every length, so that they could match at scale.",
+    "The gap of normalized rows to Muon shrinks with the width, at every length, so that they could"
+    " match at scale.",
     controls={
         "the largest width at all of them": at_widths("left", -1),
         "widths exchanged": at_widths("left", slice(None, None, -1)),
@@ -192,7 +246,8 @@ def gap_shrinks_with_width(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "section-1-outperforms-small",
-    "At the largest width Muon's loss is below that of Adam, which works entry by entry, by a factor of more than 1.2 at every length.",
+    "At the largest width Muon's loss is below that of Adam, which works entry by entry, by a"
+    " factor of more than 1.2 at every length.",
     controls={"Adam in its place": with_rule("muon", "adam")},
     along="length",
 )
@@ -203,8 +258,8 @@ def muon_ahead_of_adam(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "appendix-d-model-size",
-    "Along the trainings of Muon and of normalized rows the ratio of off-diagonal to diagonal of V Vᵀ, averaged over the matrices "
-    "of a network, falls with the width.",
+    "Along the trainings of Muon and of normalized rows the ratio of off-diagonal to diagonal of V"
+    " Vᵀ, averaged over the matrices of a network, falls with the width.",
     controls={"the ratio of the smallest width at all of them": at_widths("ratio", 0)},
     along="length",
 )
@@ -226,21 +281,26 @@ def ratio_of_noise_falls(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "appendix-d-past-initialization",
-    "In every matrix V Vᵀ stays as diagonal as at the first step: its ratio is at most 1.2 times that of the first gradient, at every "
-    "length.",
+    "In every matrix V Vᵀ stays as diagonal as at the first step: its ratio is at most 1.2 times"
+    " that of the first gradient, at every length.",
     controls={"V of equal rows": lab.replacing("ratio", 0.0)},
     along="length",
     holds=None,
 )
 def as_diagonal_as_at_first(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest width."""
-    change = (data["ratio"] - data["first_ratio"]).isel(width=-1).rename("log₂ ratio less that of the first gradient")
+    change = (
+        (data["ratio"] - data["first_ratio"])
+        .isel(width=-1)
+        .rename("log₂ ratio less that of the first gradient")
+    )
     return lab.below(change, float(np.log2(SAME)), f"a factor of {SAME:g}")
 
 
 @states(
     "appendix-d-past-initialization",
-    "In every matrix V with normalized rows approaches the polar factor of V as the width grows, at every length.",
+    "In every matrix V with normalized rows approaches the polar factor of V as the width grows, at"
+    " every length.",
     controls={
         "the ratio of noise in its place": lab.replacing(
             "distance", lambda data: data["noise_ratio"] + 0 * data["distance"]
@@ -256,7 +316,8 @@ def distance_falls(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "appendix-d-past-initialization",
-    "At the largest width V with normalized rows is nearer to the polar factor in every matrix than Gaussian noise is, at every length.",
+    "At the largest width V with normalized rows is nearer to the polar factor in every matrix than"
+    " Gaussian noise is, at every length.",
     controls={
         "half the distance of noise": lab.replacing(
             "distance", lambda data: data["noise_distance"] - 1 + 0 * data["distance"]
@@ -267,7 +328,11 @@ def distance_falls(config: Config, data: xr.Dataset) -> lab.Relation:
 )
 def nearer_than_noise(config: Config, data: xr.Dataset) -> lab.Relation:
     """Noise has learned nothing, and its rows are as independent as rows can be."""
-    lead = (data["distance"] - data["noise_distance"]).isel(width=-1).rename("log₂ distance less that of noise")
+    lead = (
+        (data["distance"] - data["noise_distance"])
+        .isel(width=-1)
+        .rename("log₂ distance less that of noise")
+    )
     return lab.below(lead, 0.0, "the distance of noise")
 
 
@@ -279,11 +344,15 @@ def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
             at = data.sel(width=width, length=length)
             mean, stderr = sweep.mean_and_stderr(at["left"])
             cells = [
-                f"{10 ** float(m):.3g} ± {10 ** float(m) * np.log(10) * float(e):.1g} (×{float(f):g})"
+                f"{10 ** float(m):.3g} ± {10 ** float(m) * np.log(10) * float(e):.1g}"
+                f" (×{float(f):g})"
                 for m, e, f in zip(mean, stderr, at["factor_chosen"], strict=True)
             ]
             body.append((str(width), str(length), *cells))
-    title = "Share of the first loss that is left: geometric mean over draws, and the chosen factor of the step size"
+    title = (
+        "Share of the first loss that is left: geometric mean over draws, and the chosen factor of"
+        " the step size"
+    )
     return [lab.Table(title, ("width", "steps", *RULES), tuple(body))]
 
 
@@ -291,15 +360,26 @@ EXPERIMENT = lab.Experiment(
     "after-initialization",
     ledger("outer-product"),
     title="V Vᵀ and row normalization after initialization: ReLU networks, four optimizers",
-    summary="Trained at their best step sizes, networks with normalized rows keep up with Muon to within a factor of 1.2 at first "
-    "and fall behind as training goes on, to 3.4 times its loss at width 128; Adam is left far behind. The ratio of off-diagonal "
-    "to diagonal of V Vᵀ falls with the width on average over the matrices, but that of Gaussian noise falls faster. Normalized rows do "
-    "not approach the polar factor: their distance grows with the width, and is larger than that of noise in every matrix at every length.",
+    summary=(
+        "Trained at their best step sizes, networks with normalized rows keep up with Muon to"
+        " within a factor of 1.2 at first and fall behind as training goes on, to 3.4 times its"
+        " loss at width 128; Adam is left far behind. The ratio of off-diagonal to diagonal of V Vᵀ"
+        " falls with the width on average over the matrices, but that of Gaussian noise falls"
+        " faster. Normalized rows do not approach the polar factor: their distance grows with the"
+        " width, and is larger than that of noise in every matrix at every length."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
-        "smoke": {"widths": (4, 6, 8), "seeds": 6, "choosing": 2, "stretches": 2, "steps": 12, "batch": 16},
+        "smoke": {
+            "widths": (4, 6, 8),
+            "seeds": 6,
+            "choosing": 2,
+            "stretches": 2,
+            "steps": 12,
+            "batch": 16,
+        },
         "paper": {
             "seed": 3,
             "widths": (16, 32, 64, 128),

@@ -1,13 +1,18 @@
-"""Four optimizers train a ReLU network on the same batches, and what V Vᵀ of their momentum V is along the way.
+"""Four optimizers train a ReLU network on the same batches, and what V Vᵀ of their momentum V is
+along the way.
 
-All four average the gradients, V ← β V + (1 - β) G, and move W (out × in) in step t = 1, 2, … by -rate/√t times
+All four average the gradients, V ← β V + (1 - β) G, and move W (out × in) in step t = 1, 2, … by
+-rate/√t times
 
-    gd      (out/in) V                                        adam    r V/√(second moment), both bias-corrected
-    muon    √(out/in) orthogonalized V (five quintic steps)   rows    √(min(out, in)/in) V with normalized rows
+    gd      (out/in) V
+    adam    r V/√(second moment), both bias-corrected
+    muon    √(out/in) orthogonalized V (five quintic steps)
+    rows    √(min(out, in)/in) V with normalized rows
 
-where r = √(out/in)/√max(out, in) is the root mean square of an entry of Muon's step: the steps of the last three have one Frobenius
-norm and differ in direction alone. Steps that fall as 1/√t need no last step to be known, so that the start of a training is a training.
-The networks of the four lie along one axis, so that gradients compile once.
+where r = √(out/in)/√max(out, in) is the root mean square of an entry of Muon's step: the steps of
+the last three have one Frobenius norm and differ in direction alone. Steps that fall as 1/√t need
+no last step to be known, so that the start of a training is a training. The networks of the four
+lie along one axis, so that gradients compile once.
 """
 
 from collections.abc import Sequence
@@ -32,7 +37,9 @@ HELD_OUT = 256
 SECOND_DECAY = 0.99
 """Of Adam's second moment."""
 LIMIT = 10.0
-"""A network is not moved by a batch on which its loss is above this, some twenty times that of a network that is zero."""
+"""A network is not moved by a batch on which its loss is above this, some twenty times that of a
+network that is zero.
+"""
 
 Weights = tuple[Float[Array, "..."], ...]
 State = tuple[Weights, Weights, Weights]
@@ -50,7 +57,8 @@ def train(
     batch: int,
     decay: float,
 ) -> dict[str, Array]:
-    """Three layers, two hidden of `width` units, learn y = Φ x with `ends` inputs and outputs; weights and Φ are N(0, 1/fan_in).
+    """Three layers, two hidden of `width` units, learn y = Φ x with `ends` inputs and outputs;
+    weights and Φ are N(0, 1/fan_in).
 
     The loss is half the mean squared error of an output, 1/2 at f = 0; every step has new inputs.
 
@@ -65,11 +73,15 @@ def train(
         decay: β, in [0, 1).
 
     Returns:
-        loss, (stretches, 4), and start, its value before training; ratio and distance of V, (stretches, 2, 3); first_ratio,
-        first_distance of the first gradient, (3,); noise_ratio, noise_distance of Gaussian noise of the same sizes, (3,).
+        loss, (stretches, 4), and start, its value before training; ratio and distance of V,
+        (stretches, 2, 3); first_ratio, first_distance of the first gradient, (3,); noise_ratio,
+        noise_distance of Gaussian noise of the same sizes, (3,).
     """
     dims = (ends, width, width, ends)
-    fans = [(jnp.asarray(sizes.active(i), float), jnp.asarray(sizes.active(o), float)) for i, o in pairwise(dims)]
+    fans = [
+        (jnp.asarray(sizes.active(i), float), jnp.asarray(sizes.active(o), float))
+        for i, o in pairwise(dims)
+    ]
     *weights, target = _matrices(sizes.stream(key, "weights and target"), (*dims, ends))
     *noise, _ = _matrices(sizes.stream(key, "noise"), (*dims, ends))
     x = sizes.normal(sizes.stream(key, "inputs"), (HELD_OUT + batch * steps * stretches, ends))
@@ -80,7 +92,9 @@ def train(
         return mlp.loss(weights, samples) / fans[-1][1]
 
     def batch_of(t: int | Int[Array, ""]) -> tuple[Array, Array]:
-        return jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, HELD_OUT + t * batch, batch), samples)
+        return jax.tree.map(
+            lambda a: jax.lax.dynamic_slice_in_dim(a, HELD_OUT + t * batch, batch), samples
+        )
 
     def step(state: State, t: Int[Array, ""]) -> tuple[State, None]:
         weights, average, square = state
@@ -88,7 +102,9 @@ def train(
         count = t.astype(losses.dtype) + 1
         moves = jnp.where(losses < LIMIT, jnp.stack(list(rates)) / jnp.sqrt(count), 0)
         average = jax.tree.map(lambda v, g: decay * v + (1 - decay) * g, average, gradients)
-        square = jax.tree.map(lambda s, g: SECOND_DECAY * s + (1 - SECOND_DECAY) * g[1] ** 2, square, gradients)
+        square = jax.tree.map(
+            lambda s, g: SECOND_DECAY * s + (1 - SECOND_DECAY) * g[1] ** 2, square, gradients
+        )
         correction = jnp.sqrt(1 - SECOND_DECAY**count) / (1 - decay**count)
         weights = tuple(
             w - moves[:, None, None] * _directions(v, s, correction, *fan)
@@ -99,10 +115,17 @@ def train(
     def stretch(state: State, start: Int[Array, ""]) -> tuple[State, tuple[Array, Weights]]:
         state, _ = jax.lax.scan(step, state, start + jnp.arange(steps))
         losses = jax.vmap(loss, (0, None))(state[0], held_out)
-        return state, (jnp.where(losses < LIMIT, losses, LIMIT), tuple(v[WATCHED_AT] for v in state[1]))
+        return state, (
+            jnp.where(losses < LIMIT, losses, LIMIT),
+            tuple(v[WATCHED_AT] for v in state[1]),
+        )
 
     start = tuple(jnp.broadcast_to(w, (len(RULES), *w.shape)) for w in weights)
-    state = (start, jax.tree.map(jnp.zeros_like, start), jax.tree.map(jnp.zeros_like, tuple(weights)))
+    state = (
+        start,
+        jax.tree.map(jnp.zeros_like, start),
+        jax.tree.map(jnp.zeros_like, tuple(weights)),
+    )
     _, (losses, watched) = jax.lax.scan(stretch, state, steps * jnp.arange(stretches))
     first = jax.grad(loss)(tuple(weights), batch_of(0))
     found = {"loss": losses, "start": loss(tuple(weights), held_out)}
@@ -120,13 +143,20 @@ def train(
 
 def _matrices(key: Key[Array, ""], dims: Sequence[AnySize]) -> Weights:
     """N(0, 1/fan_in) matrices from each size to the next, all at most the second."""
-    # One generator for all shapes: generators are most of what compiling a network of several shapes takes.
+    # One generator for all shapes: generators are most of what compiling a network of several
+    #     shapes takes.
     shapes = [(rows, columns) for columns, rows in pairwise(dims)]
     largest = sizes.padded(dims[1])
-    draws = jax.vmap(lambda one: sizes.normal(one, (largest, largest)))(jax.random.split(key, len(shapes)))
-    blocks = [draw[: sizes.padded(m), : sizes.padded(n)] for draw, (m, n) in zip(draws, shapes, strict=True)]
+    draws = jax.vmap(lambda one: sizes.normal(one, (largest, largest)))(
+        jax.random.split(key, len(shapes))
+    )
+    blocks = [
+        draw[: sizes.padded(m), : sizes.padded(n)]
+        for draw, (m, n) in zip(draws, shapes, strict=True)
+    ]
     return tuple(
-        jnp.where(sizes.block_mask(shape), block, 0) / jnp.sqrt(jnp.asarray(sizes.active(shape[1]), block.dtype))
+        jnp.where(sizes.block_mask(shape), block, 0)
+        / jnp.sqrt(jnp.asarray(sizes.active(shape[1]), block.dtype))
         for block, shape in zip(blocks, shapes, strict=True)
     )
 
@@ -138,15 +168,22 @@ def _directions(v: Array, square: Array, correction: Array, fan_in: Array, fan_o
     adaptive = jnp.where(square > 0, v[1] / jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
     orthogonal = spectral.polar(v[2], spectral.NewtonSchulz())
     rows = jnp.sqrt(jnp.minimum(fan_out, fan_in) / fan_in) * spectral.normalize_rows(v[3])
-    return jnp.stack([fan_out / fan_in * v[0], entry * correction * adaptive, muon * orthogonal, rows])
+    return jnp.stack(
+        [fan_out / fan_in * v[0], entry * correction * adaptive, muon * orthogonal, rows]
+    )
 
 
 def _measured(
     stacks: Sequence[Float[Array, "n _ _"]], rows: Sequence[AnySize]
 ) -> dict[str, Float[Array, "n matrices"]]:
-    """Of each: mean |off-diagonal| over mean diagonal of V Vᵀ, and √(1 - cos²) of its normalized rows and its polar factor."""
+    """Of each: mean |off-diagonal| over mean diagonal of V Vᵀ, and √(1 - cos²) of its normalized
+    rows and its polar factor.
+    """
     ratio = [
-        jax.vmap(lambda one, m=m: spectral.dominance_ratio(gram(one), m))(v) for v, m in zip(stacks, rows, strict=True)
+        jax.vmap(lambda one, m=m: spectral.dominance_ratio(gram(one), m))(v)
+        for v, m in zip(stacks, rows, strict=True)
     ]
-    distance = [spectral.direction_error(spectral.normalize_rows(v), spectral.polar(v)) for v in stacks]
+    distance = [
+        spectral.direction_error(spectral.normalize_rows(v), spectral.polar(v)) for v in stacks
+    ]
     return {"ratio": jnp.stack(ratio, axis=-1), "distance": jnp.stack(distance, axis=-1)}

@@ -1,8 +1,10 @@
-"""Theorem 2 and Corollary 2: E[G_i G_iᵀ] = V_i s_i I + T_i in every layer of deep linear networks, and the orders of V_i s_i.
+"""Theorem 2 and Corollary 2: E[G_i G_iᵀ] = V_i s_i I + T_i in every layer of deep linear networks,
+and the orders of V_i s_i.
 
-The closed form is judged at inner widths w, 2w, 3w that no two layers share, and with a target that grows with the depth, so that V_i s_i
-and T_i are of one size in every layer. Orders are those of V_i s_i alone, that is of Φ = 0, in a common inner width: with input and
-output sizes fixed, as the paper has it, and with all sizes in proportion, where its printed orders are right.
+The closed form is judged at inner widths w, 2w, 3w that no two layers share, and with a target that
+grows with the depth, so that V_i s_i and T_i are of one size in every layer. Orders are those of
+V_i s_i alone, that is of Φ = 0, in a common inner width: with input and output sizes fixed, as the
+paper has it, and with all sizes in proportion, where its printed orders are right.
 """
 
 import math
@@ -27,7 +29,10 @@ LAYERS = [(layer, depth) for depth in DEPTHS for layer in range(1, depth + 1)]
 HIDDEN = [(layer, depth) for layer, depth in LAYERS if layer < depth]
 OUTPUT = [(depth, depth) for depth in DEPTHS]
 
-SIZES_CHOSEN = "The widths were chosen after runs at the smoke scale, by the bias of the fit; another seed judges them."
+SIZES_CHOSEN = (
+    "The widths were chosen after runs at the smoke scale, by the bias of the fit; another seed"
+    " judges them."
+)
 
 Data = dict[str, xr.Dataset]
 Layers = list[tuple[int, int]]
@@ -37,14 +42,22 @@ states = lab.Statements()
 class Config(lab.Config):
     """Widths, the fixed sizes of input and output, and the target."""
 
-    small_widths: tuple[int, ...] = lab.sizes(3, 6, least=2, help="w of the inner widths w, 2w, 3w of the closed forms")
-    widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=2, points=5, help="inner widths of the orders")
-    growing_widths: tuple[int, ...] = lab.sizes(4, 8, 16, 32, 64, least=2, points=5, help="widths of all in proportion")
+    small_widths: tuple[int, ...] = lab.sizes(
+        3, 6, least=2, help="w of the inner widths w, 2w, 3w of the closed forms"
+    )
+    widths: tuple[int, ...] = lab.sizes(
+        16, 32, 64, 128, 256, least=2, points=5, help="inner widths of the orders"
+    )
+    growing_widths: tuple[int, ...] = lab.sizes(
+        4, 8, 16, 32, 64, least=2, points=5, help="widths of all in proportion"
+    )
     d_in: int = lab.integer(3, least=1, help="input dimension d_0")
     d_out: int = lab.integer(2, least=2, help="output dimension d_L")
     small_seeds: int = lab.seeds(50_000, help="initializations at each of small_widths")
     seeds: int = lab.seeds(1000, help="initializations at each of widths")
-    target_scale: float = lab.number(3.0, above=0, help="the entries of Φ are ± this to the power L - 1")
+    target_scale: float = lab.number(
+        3.0, above=0, help="the entries of Φ are ± this to the power L - 1"
+    )
 
     def inner(self, depth: int, width: sizes.AnySize) -> tuple[sizes.AnySize, ...]:
         """(d_0, …, d_L) of the closed forms."""
@@ -60,27 +73,43 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         target, dims = config.target_scale ** (depth - 1) * signs, config.inner(depth, width)
         params = deep_linear.init(key, dims)
         p = [gram(g) for g in deep_linear.gradient(params, target)]
-        # Weights without the symmetry under W_i → D W_i, W_{i+1} → W_{i+1} D that makes the off-diagonal zero.
-        positive = [gram(g) for g in deep_linear.gradient(tuple(jnp.abs(w) for w in params), target)]
+        # Weights without the symmetry under W_i → D W_i, W_{i+1} → W_{i+1} D that makes the
+        # off-diagonal zero.
+        positive = [
+            gram(g) for g in deep_linear.gradient(tuple(jnp.abs(w) for w in params), target)
+        ]
         return {
             "diagonal": _each(spectral.diagonal_mean, p, dims),
             "off_diagonal": _each(spectral.off_diagonal_mean, p[:-1], dims),
             "positive": {"off_diagonal": _each(spectral.off_diagonal_mean, positive[:-1], dims)},
-            "coefficient": {f"{depth} of {depth}": spectral.off_diagonal_coefficient(p[-1], gram(target))},
+            "coefficient": {
+                f"{depth} of {depth}": spectral.off_diagonal_coefficient(p[-1], gram(target))
+            },
         }
 
-    def orders(key: Key[Array, ""], width: sizes.AnySize, depth: int, ends: tuple[int, ...]) -> dict[str, dict]:
+    def orders(
+        key: Key[Array, ""], width: sizes.AnySize, depth: int, ends: tuple[int, ...]
+    ) -> dict[str, dict]:
         first, last = ends or (width, width)
         dims = (first, *(width,) * (depth - 1), last)
         nothing = jnp.zeros((sizes.padded(last), sizes.padded(first)))
-        return {"noise": _each(_mean_squared_row, deep_linear.gradient(deep_linear.init(key, dims), nothing), dims)}
-
-    def swept(name: str, measure: Callable[..., dict], widths: tuple[int, ...], seeds: int) -> xr.Dataset:
-        def at_depth(depth: int) -> xr.Dataset:
-            over, weights = {"width": sweep.widths(*widths)}, sizes.stream(key, f"weights of {name} at depth {depth}")
-            return sweep.run(partial(measure, depth=depth), over, seeds=seeds, key=weights).drop_vars(
-                "failed", errors="ignore"
+        return {
+            "noise": _each(
+                _mean_squared_row, deep_linear.gradient(deep_linear.init(key, dims), nothing), dims
             )
+        }
+
+    def swept(
+        name: str, measure: Callable[..., dict], widths: tuple[int, ...], seeds: int
+    ) -> xr.Dataset:
+        def at_depth(depth: int) -> xr.Dataset:
+            over, weights = (
+                {"width": sweep.widths(*widths)},
+                sizes.stream(key, f"weights of {name} at depth {depth}"),
+            )
+            return sweep.run(
+                partial(measure, depth=depth), over, seeds=seeds, key=weights
+            ).drop_vars("failed", errors="ignore")
 
         return xr.merge(map(at_depth, DEPTHS), combine_attrs="drop")
 
@@ -92,8 +121,13 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     }
 
 
-def _each(mean: Callable[..., Array], matrices: Sequence[Array], dims: tuple[sizes.AnySize, ...]) -> dict[str, Array]:
-    return {f"{i} of {len(dims) - 1}": mean(matrix, dims[i]) for i, matrix in enumerate(matrices, start=1)}
+def _each(
+    mean: Callable[..., Array], matrices: Sequence[Array], dims: tuple[sizes.AnySize, ...]
+) -> dict[str, Array]:
+    return {
+        f"{i} of {len(dims) - 1}": mean(matrix, dims[i])
+        for i, matrix in enumerate(matrices, start=1)
+    }
 
 
 def _mean_squared_row(g: Array, rows: sizes.AnySize) -> Array:
@@ -112,7 +146,9 @@ def measured(data: xr.Dataset, quantity: str, layers: Layers) -> xr.DataArray:
 
 def at(layers: Layers, form: Callable[[int, int], xr.DataArray | float | int]) -> xr.DataArray:
     """`form` of layer and depth."""
-    return xr.concat([xr.DataArray(form(*layer)) for layer in layers], "layer").assign_coords(layer=named(layers))
+    return xr.concat([xr.DataArray(form(*layer)) for layer in layers], "layer").assign_coords(
+        layer=named(layers)
+    )
 
 
 def closed_form(config: Config, data: Data, form: Callable[..., Array]) -> xr.DataArray:
@@ -122,16 +158,26 @@ def closed_form(config: Config, data: Data, form: Callable[..., Array]) -> xr.Da
     def sizes_of(depth: int, w: ArrayLike) -> tuple[Any, ...]:
         return (config.d_in, *(factor * w for factor in range(1, depth)), config.d_out)
 
-    return at(LAYERS, lambda i, depth: lab.closed_form(lambda w: form(sizes_of(depth, w), i), width))
+    return at(
+        LAYERS, lambda i, depth: lab.closed_form(lambda w: form(sizes_of(depth, w), i), width)
+    )
 
 
-def noise(config: Config, data: Data, number: Callable[[int, int], int] = lambda i, depth: i) -> xr.DataArray:
+def noise(
+    config: Config, data: Data, number: Callable[[int, int], int] = lambda i, depth: i
+) -> xr.DataArray:
     """V_i s_i of the closed forms, or that of the layer with another number."""
-    return closed_form(config, data, lambda dims, i: theory.noise_coefficient(dims, number(i, len(dims) - 1)))
+    return closed_form(
+        config, data, lambda dims, i: theory.noise_coefficient(dims, number(i, len(dims) - 1))
+    )
 
 
-def signal(config: Config, data: Data, form: Callable[..., Array] = theory.target_coefficient) -> xr.DataArray:
-    """The diagonal of T_i: a multiple of ‖Φ‖² before the last layer and of the mean of (ΦΦᵀ)_aa in it."""
+def signal(
+    config: Config, data: Data, form: Callable[..., Array] = theory.target_coefficient
+) -> xr.DataArray:
+    """The diagonal of T_i: a multiple of ‖Φ‖² before the last layer and of the mean of (ΦΦᵀ)_aa in
+    it.
+    """
     rows = at(LAYERS, lambda i, depth: 1 if i == depth else config.d_out)
     squares = at(LAYERS, lambda i, depth: config.d_in * config.target_scale ** (2 * (depth - 1)))
     return rows * squares * closed_form(config, data, form)
@@ -143,7 +189,9 @@ TERMS = ("the leading order of V_i s_i", "the next order of V_i s_i", "T_i")
 
 @cache
 def terms(layer: int, depth: int) -> dict[str, moments.Polynomial]:
-    """What the mean diagonal of E[G_i G_iᵀ] is the sum of, by the engine: in w of the inner widths w, 2w, 3w, the ends d, and ‖Φ‖²."""
+    """What the mean diagonal of E[G_i G_iᵀ] is the sum of, by the engine: in w of the inner widths
+    w, 2w, 3w, the ends d, and ‖Φ‖².
+    """
     weights = [moments.gaussian(f"W{i}", f"d{i}", f"d{i - 1}") for i in range(1, depth + 1)]
     before = reduce(lambda product, w: w @ product, weights[: layer - 1], moments.identity("d0"))
     after = reduce(lambda product, w: w @ product, weights[layer:], moments.identity(f"d{layer}"))
@@ -153,7 +201,9 @@ def terms(layer: int, depth: int) -> dict[str, moments.Polynomial]:
     w, norm_squared = moments.symbol("w"), moments.symbol("norm_squared")
     grown = moments.orders(mean, "w", **{f"d{i}": i * w for i in range(1, depth)})
     noise, signal = reduce(add, (w**power * part for power, part in grown.parts)).parts(along=())
-    leading, following, *rest = (w**power * part.value for power, part in moments.orders(noise, "w").parts)
+    leading, following, *rest = (
+        w**power * part.value for power, part in moments.orders(noise, "w").parts
+    )
     (coefficient,) = signal.terms.values()
     found = dict(zip(TERMS, (leading, following, norm_squared * coefficient), strict=True))
     return {**found, "the orders below": sum(rest, start=0 * w)}
@@ -166,7 +216,9 @@ def exact(config: Config, data: Data, *, dropped: tuple[int, str] | None = None)
         kept = [term for name, term in terms(i, depth).items() if dropped != (depth, name)]
         squared = config.d_out * config.d_in * config.target_scale ** (2 * (depth - 1))
         fixed = {"d0": config.d_in, f"d{depth}": config.d_out, "norm_squared": squared}
-        return lab.closed_form(lambda w: 0 * w + reduce(add, kept).evaluate({"w": w, **fixed}), data["closed"].width)
+        return lab.closed_form(
+            lambda w: 0 * w + reduce(add, kept).evaluate({"w": w, **fixed}), data["closed"].width
+        )
 
     return at(LAYERS, diagonal)
 
@@ -174,7 +226,9 @@ def exact(config: Config, data: Data, *, dropped: tuple[int, str] | None = None)
 @states(
     ("theorem-2", "corollary-2", "section-4-table-hidden", "section-4-table-output"),
     rivals={
-        f"at depth {depth} without {term}": partial(exact, dropped=(depth, term)) for depth in DEPTHS for term in TERMS
+        f"at depth {depth} without {term}": partial(exact, dropped=(depth, term))
+        for depth in DEPTHS
+        for term in TERMS
     }
     | {
         "T_i with the width of layer i in its product": lambda config, data: (
@@ -192,7 +246,11 @@ def diagonals(config: Config, data: Data) -> lab.Relation:
 
 def positive_weights(config: Config, data: Data) -> Data:
     closed, prefix = data["closed"], "positive."
-    positive = {str(name).removeprefix(prefix): closed[name] for name in closed if str(name).startswith(prefix)}
+    positive = {
+        str(name).removeprefix(prefix): closed[name]
+        for name in closed
+        if str(name).startswith(prefix)
+    }
     return {**data, "closed": closed.assign(positive)}
 
 
@@ -211,18 +269,27 @@ def positive_weights(config: Config, data: Data) -> Data:
 def hidden_off_diagonal(config: Config, data: Data) -> lab.Relation:
     """The off-diagonal of E[G_i G_iᵀ] is zero in every hidden layer."""
     diagonal = (noise(config, data) + signal(config, data)).sel(layer=named(HIDDEN))
-    share = (measured(data["closed"], "off_diagonal", HIDDEN) / diagonal).rename("off-diagonal / diagonal")
+    share = (measured(data["closed"], "off_diagonal", HIDDEN) / diagonal).rename(
+        "off-diagonal / diagonal"
+    )
     return lab.equals(share, xr.zeros_like(share.isel(seed=0, drop=True)))
 
 
 def product(data: Data, less: int = 0) -> xr.DataArray:
     """∏_{j<L} d_j of every depth, without the last `less` widths."""
     width = data["closed"].width
-    return at(OUTPUT, lambda _, depth: math.factorial(depth - 1 - less) * width ** (depth - 1 - less))
+    return at(
+        OUTPUT, lambda _, depth: math.factorial(depth - 1 - less) * width ** (depth - 1 - less)
+    )
 
 
 @states(
-    ("theorem-2", "corollary-2-off-diagonal-output", "section-4-table-output", "section-4-output-ratio"),
+    (
+        "theorem-2",
+        "corollary-2-off-diagonal-output",
+        "section-4-table-output",
+        "section-4-output-ratio",
+    ),
     rivals={
         "none, as in hidden layers": 0.0,
         "that without d_{L-1}": lambda config, data: product(data, less=1),
@@ -235,37 +302,66 @@ def output_off_diagonal(config: Config, data: Data) -> lab.Relation:
 
 
 def orders(kind: str, layers: Layers, where: str, true: str, printed: str) -> None:
-    """That V_i s_i of some layers has the exponent of the recursions, and that it has the printed one."""
+    """That V_i s_i of some layers has the exponent of the recursions, and that it has the printed
+    one.
+    """
     right = at(layers, lambda i, depth: theory.noise_exponent(depth, i))
     wrong = at(layers, lambda i, depth: theory.noise_exponent_as_printed(depth, i))
     cites = (f"corollary-2-{kind}", *(["theorem-2-order"] if layers == OUTPUT else []))
 
-    def order(name: str, says: str, exponent: xr.DataArray, rivals: dict[str, xr.DataArray], **judged: bool) -> None:
+    def order(
+        name: str,
+        says: str,
+        exponent: xr.DataArray,
+        rivals: dict[str, xr.DataArray],
+        **judged: bool,
+    ) -> None:
         says = f"With d_0 and d_L fixed, V_i s_i of {where} is of the order w^({says}."
         states(cites, says, name=name, rivals=rivals, post_hoc=SIZES_CHOSEN, **judged)(
-            lambda config, data: lab.scales_as(measured(data["fixed"], "noise", layers), "width", exponent)
+            lambda config, data: lab.scales_as(
+                measured(data["fixed"], "noise", layers), "width", exponent
+            )
         )
 
     rivals = {f"the printed {printed}": wrong, "one power more": right + 1}
     order(kind, f"{true}) in a common inner width w", right, rivals, corrected=True)
-    order(f"{kind}-printed", f"{printed}) in a common inner width w, as printed", wrong, {true: right}, holds=False)
+    order(
+        f"{kind}-printed",
+        f"{printed}) in a common inner width w, as printed",
+        wrong,
+        {true: right},
+        holds=False,
+    )
 
 
 orders("order-first", [(1, depth) for depth in DEPTHS], "the first layer", "2L-3", "2L-4")
-orders("order-hidden", [layer for layer in HIDDEN if layer[0] > 1], "the layers between", "2L-3", "2L-5")
+orders(
+    "order-hidden",
+    [layer for layer in HIDDEN if layer[0] > 1],
+    "the layers between",
+    "2L-3",
+    "2L-5",
+)
 orders("order-output", OUTPUT, "the last layer", "2L-2", "2L-3")
 
 IN_PROPORTION = at(LAYERS, lambda _, depth: 2 * depth - 1)
 
 
 @states(
-    ("corollary-2-order-first", "corollary-2-order-hidden", "corollary-2-order-output", "theorem-2-order"),
+    (
+        "corollary-2-order-first",
+        "corollary-2-order-hidden",
+        "corollary-2-order-output",
+        "theorem-2-order",
+    ),
     corrected=True,
     rivals={"one power less": IN_PROPORTION - 1, "one power more": IN_PROPORTION + 1},
     post_hoc=SIZES_CHOSEN,
 )
 def order_in_proportion(config: Config, data: Data) -> lab.Relation:
-    """Where all sizes d_0 to d_L grow in proportion, V_i s_i is of the printed order in every layer, w^(2L-1)."""
+    """Where all sizes d_0 to d_L grow in proportion, V_i s_i is of the printed order in every
+    layer, w^(2L-1).
+    """
     return lab.scales_as(measured(data["growing"], "noise", LAYERS), "width", IN_PROPORTION)
 
 
@@ -278,7 +374,9 @@ OF_RATIO = at(OUTPUT, lambda _, depth: depth - 1)
     post_hoc=SIZES_CHOSEN,
 )
 def output_ratio(config: Config, data: Data) -> lab.Relation:
-    """V_L s_L over the ∏_{j<L} d_j of the off-diagonal grows as w^(L-1) in a common inner width w."""
+    """V_L s_L over the ∏_{j<L} d_j of the off-diagonal grows as w^(L-1) in a common inner width
+    w.
+    """
     ratio = measured(data["fixed"], "noise", OUTPUT) / data["fixed"].width ** OF_RATIO
     return lab.scales_as(ratio.rename("V_L s_L / ∏ d_j"), "width", OF_RATIO)
 
@@ -287,8 +385,11 @@ EXPERIMENT = lab.Experiment(
     "deep-linear",
     ledger("outer-product"),
     title="E[G_i G_iᵀ] of deep linear networks",
-    summary="The closed form holds in every layer, and hidden layers are diagonal in expectation; the printed orders of V_i s_i are those "
-    "of sizes that all grow in proportion, and with d_0 and d_L fixed too small by one power of the width, or two between.",
+    summary=(
+        "The closed form holds in every layer, and hidden layers are diagonal in expectation; the"
+        " printed orders of V_i s_i are those of sizes that all grow in proportion, and with d_0"
+        " and d_L fixed too small by one power of the width, or two between."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,7 +1,9 @@
-"""Is G Gᵀ diagonal at large width? In expectation and in one draw, for the five weight matrices of the paper's summary.
+"""Is G Gᵀ diagonal at large width? In expectation and in one draw, for the five weight matrices of
+the paper's summary.
 
-The paper shows that off the diagonal E[G Gᵀ] is small against the diagonal, and concludes that P = G Gᵀ "becomes diagonal". The
-preconditioner of a step is made of one draw, though, and there the off-diagonal entries need not be small: their signs average out.
+The paper shows that off the diagonal E[G Gᵀ] is small against the diagonal, and concludes that P =
+G Gᵀ "becomes diagonal". The preconditioner of a step is made of one draw, though, and there the
+off-diagonal entries need not be small: their signs average out.
 """
 
 import jax
@@ -14,7 +16,15 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product import layers
-from specjax.experiments.outer_product.layers import D_IN, D_OUT, GROWING_ROWS, LAYERS, problem, rank, rows
+from specjax.experiments.outer_product.layers import (
+    D_IN,
+    D_OUT,
+    GROWING_ROWS,
+    LAYERS,
+    problem,
+    rank,
+    rows,
+)
 from specjax.experiments.outer_product.statistics import at_infinity, gram
 from specjax.lab.drawing import COLORS, draw_sweep
 from specjax.sizes import AnySize
@@ -30,14 +40,22 @@ states = lab.Statements()
 class Config(lab.Config):
     """Widths and seeds."""
 
-    widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=2, points=5, help="k, or hidden units d_1")
+    widths: tuple[int, ...] = lab.sizes(
+        16, 32, 64, 128, 256, least=2, points=5, help="k, or hidden units d_1"
+    )
     seeds: int = lab.seeds(1000, help="initializations at every width")
-    linear_widths: tuple[int, ...] = lab.sizes(256, 512, least=2, points=2, help="d_1 of the limits in linear networks")
-    linear_seeds: int = lab.seeds(6000, help="initializations of linear networks at each of linear_widths")
+    linear_widths: tuple[int, ...] = lab.sizes(
+        256, 512, least=2, points=2, help="d_1 of the limits in linear networks"
+    )
+    linear_seeds: int = lab.seeds(
+        6000, help="initializations of linear networks at each of linear_widths"
+    )
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Dominance of one draw's P = G Gᵀ, per layer, width and seed, with the bound that the rank sets; more draws of linear networks."""
+    """Dominance of one draw's P = G Gᵀ, per layer, width and seed, with the bound that the rank
+    sets; more draws of linear networks.
+    """
     target_key = sizes.stream(key, "target")
 
     def measure(key: Key[Array, ""], width: AnySize) -> dict[str, dict[str, Array]]:
@@ -56,9 +74,14 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         params, gradient = problem(key, width, target_key)
         found = gradient(params)
         names = ("linear_hidden", "linear_output")
-        return {layer: spectral.dominance_ratio(gram(found[layer]), rows(layer, width)) for layer in names}
+        return {
+            layer: spectral.dominance_ratio(gram(found[layer]), rows(layer, width))
+            for layer in names
+        }
 
-    over, wide = ({"width": sweep.widths(*widths)} for widths in (config.widths, config.linear_widths))
+    over, wide = (
+        {"width": sweep.widths(*widths)} for widths in (config.widths, config.linear_widths)
+    )
     return {
         "layers": lab.swept(key, "weights", measure, config.seeds, **over),
         "linear": lab.swept(key, "linear weights", linear, config.linear_seeds, **wide),
@@ -66,24 +89,38 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def expected_ratios(config: Config) -> dict[str, Array | float]:
-    """Mean |off-diagonal| over mean diagonal of E[G Gᵀ], by the closed forms, per layer and width."""
+    """Mean |off-diagonal| over mean diagonal of E[G Gᵀ], by the closed forms, per layer and
+    width.
+    """
     targets = layers.targets(sizes.stream(jax.random.key(config.seed), "target"))
     symmetric, linear = (np.asarray(target, float) for target in targets)
     with jax.enable_x64(True):
-        m, phi, width = jnp.asarray(symmetric), jnp.asarray(linear), np.asarray(config.widths, float)
-        output = [linear_theory.expected_outer_product((D_IN, w, D_OUT), phi, 2) for w in config.widths]
+        m, phi, width = (
+            jnp.asarray(symmetric),
+            jnp.asarray(linear),
+            np.asarray(config.widths, float),
+        )
+        output = [
+            linear_theory.expected_outer_product((D_IN, w, D_OUT), phi, 2) for w in config.widths
+        ]
         relu_diagonal = relu_theory.diagonal_1(D_IN, width, D_OUT, np.sum(linear**2))
         return {
-            "factorization": spectral.dominance_ratio(factorization_theory.expected_outer_product(m, width)),
+            "factorization": spectral.dominance_ratio(
+                factorization_theory.expected_outer_product(m, width)
+            ),
             "linear_hidden": 0.0,
             "linear_output": spectral.dominance_ratio(jnp.stack(output)),
             "relu_hidden": relu_theory.off_diagonal_1(D_IN, D_OUT) / relu_diagonal,
-            "relu_output": spectral.dominance_ratio(relu_theory.expected_outer_product_2(phi, width)),
+            "relu_output": spectral.dominance_ratio(
+                relu_theory.expected_outer_product_2(phi, width)
+            ),
         }
 
 
 def of_layer(layer: str) -> None:
-    """That one draw becomes diagonal; and of hidden layers, whose gradient has a bounded rank, that the rank bounds the diagonal."""
+    """That one draw becomes diagonal; and of hidden layers, whose gradient has a bounded rank, that
+    the rank bounds the diagonal.
+    """
     other = "relu_hidden" if layer == "factorization" else "factorization"
     cites = ("section-4-draw", *(["section-4-w1-ratio"] if layer == "relu_hidden" else []))
     ratio, energy, bound = (f"{layer}.{quantity}" for quantity in ("ratio", "energy", "bound"))
@@ -91,7 +128,9 @@ def of_layer(layer: str) -> None:
         cites,
         f"{LAYERS[layer]}: P = GGᵀ of one draw becomes diagonal as the width grows.",
         name=f"{layer.replace('_', '-')}-draw-vanishes",
-        controls={f"{LAYERS[other]}, in its place": lab.replacing(ratio, f"{other}.ratio", of="layers")},
+        controls={
+            f"{LAYERS[other]}, in its place": lab.replacing(ratio, f"{other}.ratio", of="layers")
+        },
         holds=layer == "factorization",
     )(lambda config, data: lab.vanishes(data["layers"][ratio], "width"))
     if layer not in GROWING_ROWS:
@@ -99,17 +138,21 @@ def of_layer(layer: str) -> None:
 
     @states(
         cites,
-        f"{LAYERS[layer]}: in every draw the diagonal entries hold at most rank Σ P_aa²/(tr P)² of ‖P‖_F².",
+        f"{LAYERS[layer]}: in every draw the diagonal entries hold at most rank Σ P_aa²/(tr P)² of"
+        " ‖P‖_F².",
         name=f"{layer.replace('_', '-')}-rank-bound",
         corrected=True,
         controls={
-            "the factorization, which becomes diagonal": lab.replacing(energy, "factorization.energy", of="layers")
+            "the factorization, which becomes diagonal": lab.replacing(
+                energy, "factorization.energy", of="layers"
+            )
         },
     )
     def rank_bound(config: Config, data: Data) -> lab.Relation:
-        # Both sides as shares on the diagonal, which go to zero with the width: as shares off it all of them would be near 1. For equal
-        # eigenvalues the bound would be an equality; by their spread it is loose, in linear networks (d₀ + d₂ + 1)/d₀ < 2 times.
-        # Of shares down to a hundredth, each the difference from 1 of a number in float32, a thousandth is rounding.
+        # Both sides as shares on the diagonal, which go to zero with the width: as shares off it
+        # all of them would be near 1. For equal eigenvalues the bound would be an equality; by
+        # their spread it is loose, in linear networks (d₀ + d₂ + 1)/d₀ < 2 times. Of shares down to
+        # a hundredth, each the difference from 1 of a number in float32, a thousandth is rounding.
         found = data["layers"]
         return lab.always(1 - found[energy], 1 - found[bound], slack=0.5, rounding=1e-3)
 
@@ -120,20 +163,27 @@ for each in LAYERS:
 
 @states("section-4-draw", corrected=True, rivals={"1/k, as in expectation": -1.0, "no fall": 0.0})
 def factorization_draw_rate(config: Config, data: Data) -> lab.Relation:
-    """Matrix factorization: the ratio of one draw falls as k^(-1/2), the fluctuation of a Wishart matrix, not as the expectation's 1/k."""
+    """Matrix factorization: the ratio of one draw falls as k^(-1/2), the fluctuation of a Wishart
+    matrix, not as the expectation's 1/k.
+    """
     # At large k, G Gᵀ is k³ (I + 3 X/√k) with X the fluctuation of U Uᵀ.
     return lab.scales_as(data["layers"]["factorization.ratio"], "width", -0.5)
 
 
 @states(
     "section-4-draw",
-    "Linear network, W₁: the mean ratio of one draw tends to (1/√π) h(d₀) h(d₂) Γ((d₀+d₂+1)/2)/Γ((d₀+d₂)/2), h(d) = Γ((d+1)/2)/Γ(d/2+1).",
+    "Linear network, W₁: the mean ratio of one draw tends to (1/√π) h(d₀) h(d₂)"
+    " Γ((d₀+d₂+1)/2)/Γ((d₀+d₂)/2), h(d) = Γ((d+1)/2)/Γ(d/2+1).",
     corrected=True,
     rivals={
-        "a flat spectrum of Z Zᵀ": lambda config, data: float(linear_theory.one_draw_ratio_output(D_OUT)),
+        "a flat spectrum of Z Zᵀ": lambda config, data: float(
+            linear_theory.one_draw_ratio_output(D_OUT)
+        ),
         "the limit of W₂": lambda config, data: float(linear_theory.one_draw_ratio_output(D_IN)),
         "a root mean square": float(np.sqrt((D_IN + D_OUT + 1) / (D_IN * D_OUT))),
-        "one input more": lambda config, data: float(linear_theory.one_draw_ratio_hidden(D_IN + 1, D_OUT)),
+        "one input more": lambda config, data: float(
+            linear_theory.one_draw_ratio_hidden(D_IN + 1, D_OUT)
+        ),
     },
 )
 def linear_hidden_limit(config: Config, data: Data) -> lab.Relation:
@@ -144,19 +194,25 @@ def linear_hidden_limit(config: Config, data: Data) -> lab.Relation:
     "section-4-draw",
     corrected=True,
     rivals={
-        "outputs in the place of inputs": lambda config, data: float(linear_theory.one_draw_ratio_output(D_OUT)),
+        "outputs in the place of inputs": lambda config, data: float(
+            linear_theory.one_draw_ratio_output(D_OUT)
+        ),
         "√(2/(π d₀)), its leading order": float(np.sqrt(2 / (np.pi * D_IN))),
         "a root mean square, 1/√d₀": float(1 / np.sqrt(D_IN)),
         "one input more": lambda config, data: float(linear_theory.one_draw_ratio_output(D_IN + 1)),
     },
 )
 def linear_output_limit(config: Config, data: Data) -> lab.Relation:
-    """Linear network, W₂: the mean ratio of one draw tends to Γ((d₀+1)/2)/(√π Γ(d₀/2+1)), whatever the number of outputs."""
+    """Linear network, W₂: the mean ratio of one draw tends to Γ((d₀+1)/2)/(√π Γ(d₀/2+1)), whatever
+    the number of outputs.
+    """
     return _limit(data, "linear_output", float(linear_theory.one_draw_ratio_output(D_IN)))
 
 
 def _limit(data: Data, layer: str, form: float) -> lab.Relation:
-    return lab.equals(at_infinity(data["linear"][layer], "width").rename("ratio at infinite width"), form)
+    return lab.equals(
+        at_infinity(data["linear"][layer], "width").rename("ratio at infinite width"), form
+    )
 
 
 def figure(config: Config, data: Data) -> Figure:
@@ -170,7 +226,9 @@ def figure(config: Config, data: Data) -> Figure:
         zero = "" if exact.all() else ": zero"
         draw_sweep(left, exact, "width", label=label + zero, color=COLORS[index], line=True)
         draw_sweep(right, draws, "width", label=label, color=COLORS[index], line=True)
-    left.set(title="the expectation E[GGᵀ] (closed form)", ylabel="mean |off-diagonal| / mean diagonal")
+    left.set(
+        title="the expectation E[GGᵀ] (closed form)", ylabel="mean |off-diagonal| / mean diagonal"
+    )
     right.set_title("one draw of GGᵀ (mean over draws of the ratio)")
     for axes in (left, right):
         axes.set_xlabel("width")
@@ -182,14 +240,26 @@ EXPERIMENT = lab.Experiment(
     "dominance",
     ledger("outer-product"),
     title="Diagonal dominance of G Gᵀ: in expectation, and in the draw that a step uses",
-    summary="All expectations are diagonal at large width, as the paper proves; one draw becomes so in matrix factorization alone, as "
-    "k^(-1/2): what vanishes in the expectations of the other four layers are signs, not sizes.",
+    summary=(
+        "All expectations are diagonal at large width, as the paper proves; one draw becomes so in"
+        " matrix factorization alone, as k^(-1/2): what vanishes in the expectations of the other"
+        " four layers are signs, not sizes."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
-        "smoke": {"widths": (8, 16, 32, 64, 128), "seeds": 100, "linear_widths": (32, 64), "linear_seeds": 200},
-        "paper": {"widths": (16, 32, 64, 128, 256, 512, 1024), "seeds": 4000, "linear_seeds": 40_000},
+        "smoke": {
+            "widths": (8, 16, 32, 64, 128),
+            "seeds": 100,
+            "linear_widths": (32, 64),
+            "linear_seeds": 200,
+        },
+        "paper": {
+            "widths": (16, 32, 64, 128, 256, 512, 1024),
+            "seeds": 4000,
+            "linear_seeds": 40_000,
+        },
     },
     figure=figure,
 )

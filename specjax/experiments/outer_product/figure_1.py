@@ -1,7 +1,9 @@
-"""Figure 1: the row blocks of a layer's Hessian beside those of Muon's metric H_Muon = (G Gᵀ)^{1/2} ⊗ I, which the paper draws alike.
+"""Figure 1: the row blocks of a layer's Hessian beside those of Muon's metric H_Muon = (G Gᵀ)^{1/2}
+⊗ I, which the paper draws alike.
 
-Both are computed at Gaussian initialization for the five weight matrices of the paper's summary. Measured is the *share outside*, of
-‖H‖_F² outside of the diagonal row blocks; of a Hessian, in the blocks of the first rows of the weight, which are like all others.
+Both are computed at Gaussian initialization for the five weight matrices of the paper's summary.
+Measured is the *share outside*, of ‖H‖_F² outside of the diagonal row blocks; of a Hessian, in the
+blocks of the first rows of the weight, which are like all others.
 """
 
 from collections.abc import Callable
@@ -23,8 +25,13 @@ from specjax.sizes import AnySize
 
 HIDDEN, OUTPUT = ["linear_hidden", "relu_hidden"], ["linear_output", "relu_output"]
 ROWS = 4
-"""Rows of blocks of a Hessian that are differentiated: all of a wide hidden layer would cost the width times as much."""
-BOTH_LAYERS = "One statement gave 1/width to both hidden layers; in ReLU networks the curvature of a unit's own gate grows with the width."
+"""Rows of blocks of a Hessian that are differentiated: all of a wide hidden layer would cost the
+width times as much.
+"""
+BOTH_LAYERS = (
+    "One statement gave 1/width to both hidden layers; in ReLU networks the curvature of a unit's"
+    " own gate grows with the width."
+)
 
 Data = dict[str, xr.Dataset]
 Blocks = Callable[[Key[Array, ""], AnySize], dict[str, Array]]
@@ -34,21 +41,26 @@ states = lab.Statements()
 class Config(lab.Config):
     """Widths, seeds, and the width of the drawn blocks."""
 
-    widths: tuple[int, ...] = lab.sizes(8, 16, 32, 64, 128, least=ROWS, points=5, help="k, or hidden units d_1")
+    widths: tuple[int, ...] = lab.sizes(
+        8, 16, 32, 64, 128, least=ROWS, points=5, help="k, or hidden units d_1"
+    )
     seeds: int = lab.seeds(200, help="initializations at every width, for the Hessian")
     metric_seeds: int = lab.seeds(1000, help="initializations at every width, for H_Muon")
     drawn_width: int = lab.integer(16, least=2, help="width of the drawn blocks")
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """The share outside per layer, width and seed, of the Hessian and of H_Muon; and the block norms of one draw."""
+    """The share outside per layer, width and seed, of the Hessian and of H_Muon; and the block
+    norms of one draw.
+    """
     target_key = sizes.stream(key, "target")
 
     def hessian(key: Key[Array, ""], width: AnySize, rows: int | None = ROWS) -> dict[str, Array]:
         params, gradient = problem(key, width, target_key)
 
         def norms(layer: str) -> Array:
-            # The loss also curves along padded columns, which are no directions of a model of this width.
+            # The loss also curves along padded columns, which are no directions of a model of this
+            # width.
             active = mask(layer, width)
 
             def along(first: Array) -> Array:
@@ -61,13 +73,16 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     def metric(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
         params, gradient = problem(key, width, target_key)
-        # H_Muon has the blocks (P^{1/2})_ab I_n: its block norms are |(P^{1/2})_ab| up to one factor.
+        # H_Muon has the blocks (P^{1/2})_ab I_n: its block norms are |(P^{1/2})_ab| up to one
+        # factor.
         return jax.tree.map(lambda g: jnp.abs(spectral.row_metric(g)), gradient(params))
 
     def share(blocks: Blocks) -> Blocks:
         return lambda key, width: jax.tree.map(_share_outside, blocks(key, width))
 
-    swept, drawn = ({"width": sweep.widths(*widths)} for widths in (config.widths, (config.drawn_width,)))
+    swept, drawn = (
+        {"width": sweep.widths(*widths)} for widths in (config.widths, (config.drawn_width,))
+    )
     weights = sizes.stream(key, "weights")
     return {
         "hessian": sweep.run(share(hessian), swept, seeds=config.seeds, key=weights),
@@ -83,7 +98,11 @@ def _share_outside(norms: Float[Array, "m rows"]) -> Float[Array, ""]:
 
 def of_layers(data: Data, layers: list[str]) -> xr.DataArray:
     """The share outside of the Hessian, with the layers as a dimension."""
-    return data["hessian"][layers].to_dataarray("layer", "share outside").transpose("layer", "width", "seed")
+    return (
+        data["hessian"][layers]
+        .to_dataarray("layer", "share outside")
+        .transpose("layer", "width", "seed")
+    )
 
 
 def exchanged(config: Config, data: Data) -> Data:
@@ -94,14 +113,19 @@ def exchanged(config: Config, data: Data) -> Data:
 
 @states(("figure-1", "section-1-hessian"), controls={"hidden layers": exchanged})
 def hessian_output(config: Config, data: Data) -> lab.Relation:
-    """In output layers, where the loss is quadratic, the Hessian has nothing outside of its diagonal row blocks."""
-    # Second derivatives in float32 that are zero come out as such, or at the square of its precision.
+    """In output layers, where the loss is quadratic, the Hessian has nothing outside of its
+    diagonal row blocks.
+    """
+    # Second derivatives in float32 that are zero come out as such, or at the square of its
+    # precision.
     return lab.identity(of_layers(data, OUTPUT), tolerance=1e-6)
 
 
 @states(
     ("figure-1", "section-1-hessian"),
-    controls={"the linear network's W₁": lab.replacing("factorization", "linear_hidden", of="hessian")},
+    controls={
+        "the linear network's W₁": lab.replacing("factorization", "linear_hidden", of="hessian")
+    },
 )
 def hessian_factorization(config: Config, data: Data) -> lab.Relation:
     """Matrix factorization: the Hessian becomes block-diagonal in the rows as the width grows."""
@@ -112,7 +136,8 @@ def hessian_hidden(layer: str) -> None:
     # At a fixed number of outputs; the works that the paper cites let it grow.
     states(
         ("figure-1", "section-1-hessian"),
-        f"{LAYERS[layer]}: the diagonal row blocks dominate the Hessian: they hold more than half of ‖H‖_F² at every width.",
+        f"{LAYERS[layer]}: the diagonal row blocks dominate the Hessian: they hold more than half"
+        " of ‖H‖_F² at every width.",
         name=f"hessian-{layer.replace('_', '-')}",
         holds=False,
         controls={"output layers": exchanged},
@@ -123,9 +148,13 @@ for hidden in HIDDEN:
     hessian_hidden(hidden)
 
 
-@states("section-1-hessian", corrected=True, controls={"output layers": exchanged}, post_hoc=BOTH_LAYERS)
+@states(
+    "section-1-hessian", corrected=True, controls={"output layers": exchanged}, post_hoc=BOTH_LAYERS
+)
 def hessian_hidden_grows(config: Config, data: Data) -> lab.Relation:
-    """In hidden layers the share of the Hessian outside of the diagonal row blocks is larger at each width than at the one before."""
+    """In hidden layers the share of the Hessian outside of the diagonal row blocks is larger at
+    each width than at the one before.
+    """
     before, after = neighbours(of_layers(data, HIDDEN), "width")
     return lab.ahead(after, before, least=0)
 
@@ -137,8 +166,11 @@ def hessian_hidden_grows(config: Config, data: Data) -> lab.Relation:
     post_hoc=BOTH_LAYERS,
 )
 def hessian_linear_hidden_rate(config: Config, data: Data) -> lab.Relation:
-    """In the linear network's hidden layer the share of the Hessian in the diagonal row blocks falls as 1/width."""
-    # That Hessian is W₂ᵀ W₂ ⊗ I: in expectation the squares of its diagonal blocks are (d₂ + 2)/(d₁ + d₂ + 1) of all.
+    """In the linear network's hidden layer the share of the Hessian in the diagonal row blocks
+    falls as 1/width.
+    """
+    # That Hessian is W₂ᵀ W₂ ⊗ I: in expectation the squares of its diagonal blocks are (d₂ + 2)/(d₁
+    # + d₂ + 1) of all.
     return lab.scales_as((1 - data["hessian"]["linear_hidden"]).rename("share inside"), "width", -1)
 
 
@@ -149,7 +181,8 @@ def metric(layer: str) -> None:
     name, holds = f"metric-{layer.replace('_', '-')}", layer == "factorization"
     states(
         ("figure-1", "section-1-metric"),
-        f"{LAYERS[layer]}: H_Muon of one draw becomes block-diagonal in the rows as the width grows.",
+        f"{LAYERS[layer]}: H_Muon of one draw becomes block-diagonal in the rows as the width"
+        " grows.",
         name=name,
         holds=holds,
         controls=controls,
@@ -157,7 +190,8 @@ def metric(layer: str) -> None:
     if not holds:
         states(
             "section-1-metric",
-            f"{LAYERS[layer]}: the share of H_Muon of one draw outside of the row blocks stays as the width grows.",
+            f"{LAYERS[layer]}: the share of H_Muon of one draw outside of the row blocks stays as"
+            " the width grows.",
             name=f"{name}-stays",
             corrected=True,
             controls=controls,
@@ -169,7 +203,9 @@ for each in LAYERS:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Block norms of one draw, Hessian above H_Muon, and the share outside against the width below."""
+    """Block norms of one draw, Hessian above H_Muon, and the share outside against the width
+    below.
+    """
     drawn = Figure(figsize=(13, 8.5), layout="constrained")
     parts: Any = drawn.subfigures(2, 1, height_ratios=(2, 1.1))
     above, below = parts
@@ -181,12 +217,16 @@ def figure(config: Config, data: Data) -> Figure:
             image = axes.imshow(norms / norms.max(), cmap="viridis", vmin=0, vmax=1)
             axes.set(xticks=[], yticks=[])
             pictures[0, index].set_title(label, fontsize="medium")
-            draw_sweep(panel, data[kind][layer], "width", label=label, color=COLORS[index], line=True)
+            draw_sweep(
+                panel, data[kind][layer], "width", label=label, color=COLORS[index], line=True
+            )
         row[0].set_ylabel(f"{text}: rows")
         panel.set(yscale="linear", ylim=(-0.03, 1), title=text, xlabel="width")
     above.colorbar(image, ax=pictures, label="norm of a row block / largest", shrink=0.8)
     panels[0].set_ylabel("share outside the diagonal blocks")
-    below.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
+    below.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside right center", fontsize="small"
+    )
     return drawn
 
 
@@ -194,8 +234,11 @@ EXPERIMENT = lab.Experiment(
     "figure-1",
     ledger("outer-product"),
     title="Row blocks of the Hessian and of Muon's metric",
-    summary="A Hessian that is quadratic in an output layer is block-diagonal in its rows, and that of matrix factorization becomes so "
-    "with the width; in hidden layers the share outside grows beyond one half, and Muon's metric follows its own P.",
+    summary=(
+        "A Hessian that is quadratic in an output layer is block-diagonal in its rows, and that of"
+        " matrix factorization becomes so with the width; in hidden layers the share outside grows"
+        " beyond one half, and Muon's metric follows its own P."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,8 +1,10 @@
-"""Figure 2: E[G Gᵀ] of the two-layer ReLU network against each of its three sizes, by the exact gradient and by autodiff.
+"""Figure 2: E[G Gᵀ] of the two-layer ReLU network against each of its three sizes, by the exact
+gradient and by autodiff.
 
-The target has entries ±3 where the paper draws N(0, 9): the same orders, but ‖Φ‖_F² = 9 d₀ d₂ at every size, so that the
-slopes in d₀ and d₂ are not bent by the noise of one target. Fixed sizes are the paper's; d₀ = 25 is odd, so that no two rows of Φ are
-orthogonal where d₂ is swept, and ĉ is defined.
+The target has entries ±3 where the paper draws N(0, 9): the same orders, but ‖Φ‖_F² = 9 d₀ d₂ at
+every size, so that the slopes in d₀ and d₂ are not bent by the noise of one target. Fixed sizes are
+the paper's; d₀ = 25 is odd, so that no two rows of Φ are orthogonal where d₂ is swept, and ĉ is
+defined.
 """
 
 from collections.abc import Callable
@@ -42,7 +44,9 @@ class Config(statistics.InHalves):
     d2s: tuple[int, ...] = lab.sizes(3, 6, 12, 24, 48, least=2, points=5, help="output dimensions")
     seeds: int = lab.seeds(8000, help="initializations of the exact gradient at every size")
     sampled_seeds: int = lab.seeds(500, help="initializations of autodiff at every size")
-    samples: int = lab.integer(50, least=2, most=lab.MOST_COUNT, help="inputs x per initialization of autodiff, even")
+    samples: int = lab.integer(
+        50, least=2, most=lab.MOST_COUNT, help="inputs x per initialization of autodiff, even"
+    )
 
     def axes(self) -> dict[str, tuple[int, ...]]:
         """The swept sizes by name."""
@@ -50,7 +54,11 @@ class Config(statistics.InHalves):
 
     def points(self) -> dict[str, tuple[int, int, int, float]]:
         """Every point of the three sweeps, by its label."""
-        return {f"{NAMES[dim]} = {size}": point(dim, size) for dim, axis in self.axes().items() for size in axis}
+        return {
+            f"{NAMES[dim]} = {size}": point(dim, size)
+            for dim, axis in self.axes().items()
+            for size in axis
+        }
 
 
 def point(dim: str, size: int) -> tuple[int, int, int, float]:
@@ -60,13 +68,17 @@ def point(dim: str, size: int) -> tuple[int, int, int, float]:
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Three sweeps of the four numbers and tr(H²), and three of autodiff; Φ at a smaller size is the leading block of that at a larger."""
+    """Three sweeps of the four numbers and tr(H²), and three of autodiff; Φ at a smaller size is
+    the leading block of that at a larger.
+    """
     target_key = sizes.stream(key, "target")
 
     def exact(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
         target = sign_target(target_key, d2, d0, SCALE)
         params = relu_network.init(key, d0, d1, d2)
-        found = statistics.rows_of(relu_network.symmetrized_outer_products(params, target), target, d1, d2)
+        found = statistics.rows_of(
+            relu_network.symmetrized_outer_products(params, target), target, d1, d2
+        )
         return found | {"alpha": jnp.sum(relu_network.hidden_gram(params.w1) ** 2)}
 
     def sampled(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
@@ -76,23 +88,34 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     data = {}
     for dim, points in config.axes().items():
         fixed: dict[str, Any] = {name: size for name, size in BASE.items() if name != dim}
-        for name, measure, seeds in (("exact", exact, config.seeds), ("sampled", sampled, config.sampled_seeds)):
+        for name, measure, seeds in (
+            ("exact", exact, config.seeds),
+            ("sampled", sampled, config.sampled_seeds),
+        ):
             stream = sizes.stream(key, f"{name} over {dim}")
             over = {dim: sweep.widths(*points)}
-            data[f"{name}-{dim}"] = sweep.run(partial(measure, **fixed), over, seeds=seeds, key=stream)
+            data[f"{name}-{dim}"] = sweep.run(
+                partial(measure, **fixed), over, seeds=seeds, key=stream
+            )
     return data
 
 
 def measured(config: Config, data: Data, name: str, rows: list[str] = ROWS) -> xr.DataArray:
-    """The four numbers, or others, at every point of the three sweeps, which are the dimension "at"."""
-    parts = [data[f"{name}-{dim}"][rows].rename({dim: "at"}).to_dataarray("row", name) for dim in BASE]
+    """The four numbers, or others, at every point of the three sweeps, which are the dimension
+    "at".
+    """
+    parts = [
+        data[f"{name}-{dim}"][rows].rename({dim: "at"}).to_dataarray("row", name) for dim in BASE
+    ]
     return xr.concat(parts, "at").assign_coords(at=list(config.points()))
 
 
 def at_points(config: Config, form: Callable[..., xr.DataArray | float]) -> xr.DataArray:
     """`form` at the same points."""
     points = config.points()
-    return xr.concat([xr.DataArray(form(*each)) for each in points.values()], "at").assign_coords(at=list(points))
+    return xr.concat([xr.DataArray(form(*each)) for each in points.values()], "at").assign_coords(
+        at=list(points)
+    )
 
 
 def expected(config: Config) -> xr.DataArray:
@@ -109,7 +132,9 @@ def without(part: Callable[..., xr.DataArray]) -> Rival:
 )
 def closed_form(config: Config, data: Data) -> lab.Relation:
     """Over all three sizes both rows of G₂ and the diagonal of G₁ are those of Theorem 3."""
-    return lab.equals(measured(config, data, "exact").sel(row=THEOREM), expected(config).sel(row=THEOREM))
+    return lab.equals(
+        measured(config, data, "exact").sel(row=THEOREM), expected(config).sel(row=THEOREM)
+    )
 
 
 @states(
@@ -128,7 +153,9 @@ def off_diagonal(config: Config, data: Data) -> lab.Relation:
 
 
 def of_alpha(change: Callable[[int, int], float]) -> Rival:
-    return lambda config, data: at_points(config, lambda d0, d1, *_: float(theory.alpha(d0, d1)) + change(d0, d1))
+    return lambda config, data: at_points(
+        config, lambda d0, d1, *_: float(theory.alpha(d0, d1)) + change(d0, d1)
+    )
 
 
 def of_pair(d0: int) -> float:
@@ -162,10 +189,12 @@ def bias_in(row: str) -> Rival:
 
 @states(
     ("appendix-c7", "figure-2-left", "figure-2-right"),
-    "Over all three sizes the product of the gradients of two half batches by autodiff, without kernel formulas, has the mean of the exact "
-    "gradient's.",
+    "Over all three sizes the product of the gradients of two half batches by autodiff, without"
+    " kernel formulas, has the mean of the exact gradient's.",
     corrected=True,
-    rivals={f"the bias of a batch in the {label}": bias_in(row) for row, label in QUANTITIES.items()},
+    rivals={
+        f"the bias of a batch in the {label}": bias_in(row) for row, label in QUANTITIES.items()
+    },
 )
 def autodiff(config: Config, data: Data) -> lab.Relation:
     # On the same weights; the paper's own average of batches has a bias, which `table-c7` measures.
@@ -186,8 +215,12 @@ def sublinear(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(*statistics.neighbours(each, "d1"), least=0)
 
 
-def order(quantity: str, label: str, dim: str, exponent: int, cites: tuple[str, ...], pure: bool = False) -> None:
-    """`pure`: the closed form is a power of the size, so that a subleading term would only cost precision."""
+def order(
+    quantity: str, label: str, dim: str, exponent: int, cites: tuple[str, ...], pure: bool = False
+) -> None:
+    """`pure`: the closed form is a power of the size, so that a subleading term would only cost
+    precision.
+    """
 
     @states(
         cites,
@@ -197,56 +230,87 @@ def order(quantity: str, label: str, dim: str, exponent: int, cites: tuple[str, 
         rivals={"half a power more": exponent + 0.5, "half a power less": exponent - 0.5},
     )
     def grows(config: Config, data: Data) -> lab.Relation:
-        return lab.scales_as(data[f"exact-{dim}"][quantity], dim, exponent, fit="power law" if pure else "asymptotic")
+        return lab.scales_as(
+            data[f"exact-{dim}"][quantity], dim, exponent, fit="power law" if pure else "asymptotic"
+        )
 
 
-# Exponents in d₀, d₁ and d₂ by Theorem 3, of the coefficient ĉ = d₁/4 for the off-diagonal of G₂; and where the powers are pure.
+# Exponents in d₀, d₁ and d₂ by Theorem 3, of the coefficient ĉ = d₁/4 for the off-diagonal of G₂;
+# and where the powers are pure.
 for quantity, exponents, pure, cites in (
     ("g2_diagonal", (2, 2, 0), ["d2"], ("section-4-table-w2",)),
     ("g2_coefficient", (0, 1, 0), list(BASE), ("section-4-table-w2", "section-4-w2-ratio")),
     ("g1_diagonal", (1, 1, 2), [], ("section-4-table-w1", "section-4-w1-ratio")),
-    ("g1_off_diagonal", (1, 0, 1), list(BASE), ("section-4-table-w1", "section-4-w1-ratio", "appendix-c8-symmetry")),
+    (
+        "g1_off_diagonal",
+        (1, 0, 1),
+        list(BASE),
+        ("section-4-table-w1", "section-4-w1-ratio", "appendix-c8-symmetry"),
+    ),
 ):
     for dim, exponent in zip(BASE, exponents, strict=True):
         # It is d₁ that the paper means by the width.
         rows = ("figure-2-slopes", *cites, *(["section-4-expectation"] if dim == "d1" else []))
         order(quantity, QUANTITIES[quantity], dim, exponent, rows, dim in pure)
 for dim in ("d0", "d1"):
-    order("alpha", "target-free part α of the diagonal of G₂", dim, 2, ("eq-38", "section-4-w2-ratio"))
+    order(
+        "alpha", "target-free part α of the diagonal of G₂", dim, 2, ("eq-38", "section-4-w2-ratio")
+    )
 
 
 def tables(config: Config, data: Data) -> list[lab.Table]:
-    """Local exponents: how each quantity approaches its order, and where the closed form takes it far out."""
+    """Local exponents: how each quantity approaches its order, and where the closed form takes it
+    far out.
+    """
     results = []
     for dim, points in config.axes().items():
         header = ("", *(f"{low}→{high}" for low, high in pairwise(points)), "closed form, 2¹²→2¹³")
-        far = xr.ufuncs.log2(statistics.closed_forms(*point(dim, 2**13)) / statistics.closed_forms(*point(dim, 2**12)))
+        far = xr.ufuncs.log2(
+            statistics.closed_forms(*point(dim, 2**13))
+            / statistics.closed_forms(*point(dim, 2**12))
+        )
         lines = []
         for quantity, label in QUANTITIES.items():
             local = fits.fit_power_law(data[f"exact-{dim}"][quantity], dim)
-            cells = (f"{b:.2f} ± {e:.2f}" for b, e in zip(local.local_exponents, local.local_stderrs, strict=True))
+            cells = (
+                f"{b:.2f} ± {e:.2f}"
+                for b, e in zip(local.local_exponents, local.local_stderrs, strict=True)
+            )
             lines.append((label, *cells, f"{float(far.sel(row=quantity)):.3f}"))
-        results.append(lab.Table(f"Local exponents in {NAMES[dim]}, ± one standard error", header, tuple(lines)))
+        results.append(
+            lab.Table(
+                f"Local exponents in {NAMES[dim]}, ± one standard error", header, tuple(lines)
+            )
+        )
     return results
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """The paper's six panels: rows vary d₀, d₁, d₂; left G₂, right G₁; by the exact gradient, by autodiff, and the closed form."""
+    """The paper's six panels: rows vary d₀, d₁, d₂; left G₂, right G₁; by the exact gradient, by
+    autodiff, and the closed form.
+    """
     drawn = Figure(figsize=(10, 11), layout="constrained")
     panels = drawn.subplots(3, 2)
     for row, (dim, points) in zip(panels, config.axes().items(), strict=True):
         forms = expected(config).sel(at=[f"{NAMES[dim]} = {size}" for size in points])
         for axes, pair in zip(row, (ROWS[:2], ROWS[2:]), strict=True):
             for quantity, color in zip(pair, COLORS, strict=False):
-                exact, deviation = (data[f"{name}-{dim}"][quantity] for name in ("exact", "sampled"))
+                exact, deviation = (
+                    data[f"{name}-{dim}"][quantity] for name in ("exact", "sampled")
+                )
                 label, at = QUANTITIES[quantity], exact.mean("seed")
                 axes.plot(points, forms.sel(row=quantity), color=color, linewidth=1)
                 draw_sweep(axes, exact, dim, label=label, color=color)
-                draw_sweep(axes, at + deviation, dim, label=f"{label}, autodiff", color=color, marker="x")
+                draw_sweep(
+                    axes, at + deviation, dim, label=f"{label}, autodiff", color=color, marker="x"
+                )
             axes.set(xlabel=NAMES[dim], ylabel="entry of E[GGᵀ], or ĉ")
-    for axes, title in zip(panels[0], ("G₂ (lines: closed form)", "G₁ (lines: closed form)"), strict=True):
+    for axes, title in zip(
+        panels[0], ("G₂ (lines: closed form)", "G₁ (lines: closed form)"), strict=True
+    ):
         axes.set_title(title)
-        # In the panels of d₀ the curves are far apart or rise: the legend stands under the titles, off the data.
+        # In the panels of d₀ the curves are far apart or rise: the legend stands under the titles,
+        # off the data.
         axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.08), ncols=2)
     return drawn
 
@@ -255,8 +319,10 @@ EXPERIMENT = lab.Experiment(
     "figure-2",
     ledger("outer-product"),
     title="Orders of E[G Gᵀ] in a two-layer ReLU network",
-    summary="All closed forms hold against each size, d₀ d₂/4π off the diagonal of G₁ among them, and the orders with them; the local "
-    "exponent in d₁ of the diagonal of G₁ rises slowly to 1.",
+    summary=(
+        "All closed forms hold against each size, d₀ d₂/4π off the diagonal of G₁ among them, and"
+        " the orders with them; the local exponent in d₁ of the diagonal of G₁ rises slowly to 1."
+    ),
     config=Config,
     measure=run,
     statements=states,
@@ -269,7 +335,12 @@ EXPERIMENT = lab.Experiment(
             "sampled_seeds": 50,
             "samples": 10,
         },
-        "paper": {"d0s": (6, 12, 25, 50, 100, 200), "seeds": 200_000, "sampled_seeds": 20_000, "samples": 400},
+        "paper": {
+            "d0s": (6, 12, 25, 50, 100, 200),
+            "seeds": 200_000,
+            "sampled_seeds": 20_000,
+            "samples": 400,
+        },
     },
     figure=figure,
     tables=tables,

@@ -1,6 +1,8 @@
-"""The five weight matrices of the paper's summary table at one common width, with their losses: what later experiments compare.
+"""The five weight matrices of the paper's summary table at one common width, with their losses:
+what later experiments compare.
 
-The width is k for matrix factorization, d_1 for the linear and the ReLU network (both two layers deep); the other sizes stay fixed.
+The width is k for matrix factorization, d_1 for the linear and the ReLU network (both two layers
+deep); the other sizes stay fixed.
 """
 
 from collections.abc import Callable
@@ -24,13 +26,17 @@ LAYERS = {
     "relu_output": "ReLU network, W₂",
 }
 GROWING_ROWS = ("linear_hidden", "relu_hidden")
-"""The layers whose number of rows is the width; the others have D_OUT rows and the width as columns."""
+"""The layers whose number of rows is the width; the others have D_OUT rows and the width as
+columns.
+"""
 
 Params = dict[str, Float[Array, "_ _"]]
 
 
 class Problem(NamedTuple):
-    """The three models side by side: their weights by layer, and the population gradient of each model's loss by layer."""
+    """The three models side by side: their weights by layer, and the population gradient of each
+    model's loss by layer.
+    """
 
     params: Params
     gradient: Callable[[Params], Params]
@@ -76,4 +82,6 @@ def mask(layer: str, width: AnySize) -> Bool[Array, "m n"]:
 def rank(layer: str) -> int:
     """An upper bound on the rank of the layer's gradient that does not grow with the width."""
     # The hidden linear gradient is W₂ᵀ R; all others have D_IN columns or D_OUT rows and are full.
-    return min(D_IN, D_OUT) if layer == "linear_hidden" else D_IN if layer == "relu_hidden" else D_OUT
+    return (
+        min(D_IN, D_OUT) if layer == "linear_hidden" else D_IN if layer == "relu_hidden" else D_OUT
+    )

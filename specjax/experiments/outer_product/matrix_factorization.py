@@ -1,7 +1,9 @@
-"""Theorem 1 and Corollary 1: E[G Gᵀ] of symmetric matrix factorization is α₃ I - 2 α₂ M + k M², of order k³ on and k² off the diagonal.
+"""Theorem 1 and Corollary 1: E[G Gᵀ] of symmetric matrix factorization is α₃ I - 2 α₂ M + k M², of
+order k³ on and k² off the diagonal.
 
-Entries are judged at small widths and a large target, where every term stands out of the noise; orders at large widths. Corollary 1
-reads the entries of the last term off as k (M_ij)², the square of an entry; it is k (M²)_ij, the entry of the square.
+Entries are judged at small widths and a large target, where every term stands out of the noise;
+orders at large widths. Corollary 1 reads the entries of the last term off as k (M_ij)², the square
+of an entry; it is k (M²)_ij, the entry of the square.
 """
 
 from collections.abc import Callable
@@ -26,16 +28,22 @@ states = lab.Statements()
 
 
 class Config(lab.Config):
-    """Target and widths; at `small_ks` the target is `target_factor` times larger, so that M² matters."""
+    """Target and widths; at `small_ks` the target is `target_factor` times larger, so that M²
+    matters.
+    """
 
     d: int = lab.integer(6, least=2, help="rows of U")
     rank: int = lab.integer(3, least=1, help="rank of the drawn target")
-    ks: tuple[int, ...] = lab.sizes(32, 64, 128, 256, 512, 1024, points=5, help="widths of the orders")
+    ks: tuple[int, ...] = lab.sizes(
+        32, 64, 128, 256, 512, 1024, points=5, help="widths of the orders"
+    )
     small_ks: tuple[int, ...] = lab.sizes(3, 6, 12, help="widths at which every entry is judged")
     seeds: int = lab.seeds(4000, help="initializations at each of ks")
     small_seeds: int = lab.seeds(100_000, help="initializations at each of small_ks")
     target_factor: float = lab.number(10.0, above=0, help="factor on the target at small_ks")
-    target: str = lab.text("", help="a .npy file with M of shape (d, d), symmetric, instead of a drawn one")
+    target: str = lab.text(
+        "", help="a .npy file with M of shape (d, d), symmetric, instead of a drawn one"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,13 +62,16 @@ def target(config: Config, key: Key[Array, ""]) -> Float[Array, "d d"]:
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """G Gᵀ per width and seed: two averages of it at large widths, every entry at small ones, each with its target."""
+    """G Gᵀ per width and seed: two averages of it at large widths, every entry at small ones, each
+    with its target.
+    """
     m = target(config, sizes.stream(key, "target"))
 
     def orders(key: Key[Array, ""], k: sizes.AnySize) -> dict[str, Array]:
         u = matrix_factorization.init(key, config.d, k)
         p = gram(matrix_factorization.gradient(u, m))
-        # E[W³] is a multiple of I (Lemma 2), so the off-diagonal of W³ = (W U)(W U)ᵀ is a control variate of mean zero.
+        # E[W³] is a multiple of I (Lemma 2), so the off-diagonal of W³ = (W U)(W U)ᵀ is a control
+        # variate of mean zero.
         control = gram(gram(u) @ u)
         return {
             "diagonal": spectral.diagonal_mean(p),
@@ -76,10 +87,17 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     weights = [sizes.stream(key, f"weights of the {name}") for name in ("orders", "entries")]
     found = {
         "orders": sweep.run(orders, wide, seeds=config.seeds, key=weights[0]),
-        "entries": sweep.labelled(sweep.run(entries, small, seeds=config.small_seeds, key=weights[1]), "row", "column"),
+        "entries": sweep.labelled(
+            sweep.run(entries, small, seeds=config.small_seeds, key=weights[1]), "row", "column"
+        ),
     }
-    targets = {"orders": np.asarray(m, float), "entries": config.target_factor * np.asarray(m, float)}
-    return {name: data.assign(target=(("row", "column"), targets[name])) for name, data in found.items()}
+    targets = {
+        "orders": np.asarray(m, float),
+        "entries": config.target_factor * np.asarray(m, float),
+    }
+    return {
+        name: data.assign(target=(("row", "column"), targets[name])) for name, data in found.items()
+    }
 
 
 def _entries(formula: Callable[..., Array], data: xr.Dataset) -> xr.DataArray:
@@ -121,21 +139,29 @@ def theorem_1(config: Config, data: Data) -> lab.Relation:
 
 
 @states(
-    "corollary-1", corrected=True, rivals={"k (M_ij)² for k (M²)_ij": lambda config, data: printed(data["entries"])}
+    "corollary-1",
+    corrected=True,
+    rivals={"k (M_ij)² for k (M²)_ij": lambda config, data: printed(data["entries"])},
 )
 def corollary_1(config: Config, data: Data) -> lab.Relation:
     """The entries of E[GGᵀ] are α₃ δ_ij - 2 α₂ M_ij + k (M²)_ij."""
     return lab.equals(data["entries"]["outer_product"], exact(data["entries"]))
 
 
-@states("corollary-1", holds=False, rivals={"k (M²)_ij for k (M_ij)²": lambda config, data: exact(data["entries"])})
+@states(
+    "corollary-1",
+    holds=False,
+    rivals={"k (M²)_ij for k (M_ij)²": lambda config, data: exact(data["entries"])},
+)
 def corollary_1_printed(config: Config, data: Data) -> lab.Relation:
     """The entries of E[GGᵀ] are α₃ δ_ij - 2 α₂ M_ij + k (M_ij)²."""
     return lab.equals(data["entries"]["outer_product"], printed(data["entries"]))
 
 
 def averages(orders: xr.Dataset, entries: xr.DataArray) -> xr.DataArray:
-    """Of matrices with the dimensions row and column, what is measured at large widths: the mean diagonal, and minus ĉ."""
+    """Of matrices with the dimensions row and column, what is measured at large widths: the mean
+    diagonal, and minus ĉ.
+    """
     with jax.enable_x64(True):
         p = jnp.asarray(entries.transpose("k", "row", "column").values)
         reference = jnp.broadcast_to(jnp.asarray(orders.target.values), p.shape)
@@ -162,19 +188,27 @@ DROPPED = {
     },
 )
 def large_widths(config: Config, data: Data) -> lab.Relation:
-    """The mean diagonal of E[GGᵀ], and the coefficient on M of what is off it, have their closed forms at large widths too."""
+    """The mean diagonal of E[GGᵀ], and the coefficient on M of what is off it, have their closed
+    forms at large widths too.
+    """
     orders = data["orders"]
     measured = orders[PARTS].to_dataarray("part", "average of GGᵀ").transpose("k", ...)
     return lab.equals(measured, averages(orders, exact(orders)))
 
 
-@states(("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"), rivals={"k²": 2, "k⁴": 4})
+@states(
+    ("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"),
+    rivals={"k²": 2, "k⁴": 4},
+)
 def diagonal_order(config: Config, data: Data) -> lab.Relation:
     """The diagonal of E[GGᵀ] grows as k³ at a fixed target."""
     return lab.scales_as(data["orders"]["diagonal"], "k", 3)
 
 
-@states(("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"), rivals={"k": 1, "k³": 3})
+@states(
+    ("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"),
+    rivals={"k": 1, "k³": 3},
+)
 def off_diagonal_order(config: Config, data: Data) -> lab.Relation:
     """The off-diagonal of E[GGᵀ] grows as k² at a fixed target."""
     return lab.scales_as(data["orders"]["off_diagonal"], "k", 2)
@@ -189,22 +223,38 @@ def off_diagonal_order(config: Config, data: Data) -> lab.Relation:
     },
 )
 def one_draw(config: Config, data: Data) -> lab.Relation:
-    """In one draw the ratio of mean |off-diagonal| to mean diagonal of GGᵀ is 3 √(2/π)/√k as the width grows."""
+    """In one draw the ratio of mean |off-diagonal| to mean diagonal of GGᵀ is 3 √(2/π)/√k as the
+    width grows.
+    """
     scaled = data["orders"]["ratio"] * np.sqrt(data["orders"].k)
-    return lab.equals(at_infinity(scaled, "k").rename("√k × ratio"), float(theory.one_draw_ratio(1.0)))
+    return lab.equals(
+        at_infinity(scaled, "k").rename("√k × ratio"), float(theory.one_draw_ratio(1.0))
+    )
 
 
 EXPERIMENT = lab.Experiment(
     "matrix-factorization",
     ledger("outer-product"),
     title="E[G Gᵀ] of symmetric matrix factorization",
-    summary="Theorem 1 holds entry by entry; Corollary 1 takes the square of an entry of M for the entry of its square, a difference of "
-    "lower order in k, so that the orders k³ and k² stand.",
+    summary=(
+        "Theorem 1 holds entry by entry; Corollary 1 takes the square of an entry of M for the"
+        " entry of its square, a difference of lower order in k, so that the orders k³ and k²"
+        " stand."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
-        "smoke": {"ks": (32, 64, 128, 256, 512), "seeds": 500, "small_ks": (3, 6), "small_seeds": 10_000},
-        "paper": {"ks": (32, 64, 128, 256, 512, 1024, 2048, 4096), "seeds": 20_000, "small_seeds": 1_000_000},
+        "smoke": {
+            "ks": (32, 64, 128, 256, 512),
+            "seeds": 500,
+            "small_ks": (3, 6),
+            "small_seeds": 10_000,
+        },
+        "paper": {
+            "ks": (32, 64, 128, 256, 512, 1024, 2048, 4096),
+            "seeds": 20_000,
+            "small_seeds": 1_000_000,
+        },
     },
 )

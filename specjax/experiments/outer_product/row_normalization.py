@@ -1,8 +1,10 @@
-"""Appendix D: is orthogonalization asymptotically a row normalization? At initialization and along training under momentum.
+"""Appendix D: is orthogonalization asymptotically a row normalization? At initialization and along
+training under momentum.
 
-If V Vᵀ is diagonal, the polar factor of V is V with its rows normalized. The *distance* of the two steps in one draw, up to a common step
-size, is measured against the width for the five weight matrices of the paper's summary: for V = G, and along Muon's own path V ← β V +
-(1 - β) G, W ← W - rate √max(m, n) polar(V). Square matrices of Gaussian noise stand beside.
+If V Vᵀ is diagonal, the polar factor of V is V with its rows normalized. The *distance* of the two
+steps in one draw, up to a common step size, is measured against the width for the five weight
+matrices of the paper's summary: for V = G, and along Muon's own path V ← β V + (1 - β) G, W ← W -
+rate √max(m, n) polar(V). Square matrices of Gaussian noise stand beside.
 """
 
 import jax
@@ -26,8 +28,12 @@ class Config(lab.Config):
     """Widths, seeds, and the training."""
 
     # A single row is a multiple of its polar factor.
-    widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=2, points=5, help="k, or hidden units d_1")
-    noise_widths: tuple[int, ...] = lab.sizes(8, 16, 32, 64, 128, least=2, points=5, help="rows of the square matrices")
+    widths: tuple[int, ...] = lab.sizes(
+        16, 32, 64, 128, 256, least=2, points=5, help="k, or hidden units d_1"
+    )
+    noise_widths: tuple[int, ...] = lab.sizes(
+        8, 16, 32, 64, 128, least=2, points=5, help="rows of the square matrices"
+    )
     seeds: int = lab.seeds(80, help="initializations at every width")
     noise_seeds: int = lab.seeds(400, help="square matrices at every width")
     steps: int = lab.integer(20, least=1, most=lab.MOST_COUNT, help="steps of momentum")
@@ -41,7 +47,9 @@ def distance(v: Float[Array, "m n"], polar: Float[Array, "m n"]) -> Float[Array,
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """The distance per layer, width, seed and training step; and of noise, with the dominance of its V Vᵀ."""
+    """The distance per layer, width, seed and training step; and of noise, with the dominance of
+    its V Vᵀ.
+    """
     target_key = sizes.stream(key, "target")
 
     def training(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
@@ -53,18 +61,26 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             orthogonal = jax.tree.map(spectral.polar, average)
             params = jax.tree.map(lambda w, o: w - config.rate * size * o, params, orthogonal)
             following = jax.tree.map(
-                lambda v, g: config.momentum * v + (1 - config.momentum) * g, average, gradient(params)
+                lambda v, g: config.momentum * v + (1 - config.momentum) * g,
+                average,
+                gradient(params),
             )
             return (params, following), jax.tree.map(distance, average, orthogonal)
 
-        # V starts at the first gradient: from zero it would be the same matrix up to a factor, which no step here sees.
+        # V starts at the first gradient: from zero it would be the same matrix up to a factor,
+        #     which no step here sees.
         return jax.lax.scan(step, (params, gradient(params)), length=config.steps + 1)[1]
 
     def noise(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
         v = sizes.normal(key, (width, width))
-        return {"distance": distance(v, spectral.polar(v)), "ratio": spectral.dominance_ratio(gram(v), width)}
+        return {
+            "distance": distance(v, spectral.polar(v)),
+            "ratio": spectral.dominance_ratio(gram(v), width),
+        }
 
-    over, square = ({"width": sweep.widths(*widths)} for widths in (config.widths, config.noise_widths))
+    over, square = (
+        {"width": sweep.widths(*widths)} for widths in (config.widths, config.noise_widths)
+    )
     trained = lab.swept(key, "weights", training, config.seeds, **over)
     return {
         "training": sweep.labelled(trained, "step", outputs=[*LAYERS]),
@@ -73,10 +89,14 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def beyond_decay(draws: xr.DataArray) -> xr.DataArray:
-    """What is left at the largest width, less what the slowest decay that counts leaves of that at the smallest."""
+    """What is left at the largest width, less what the slowest decay that counts leaves of that at
+    the smallest.
+    """
     first, last = (draws.isel(width=place) for place in (0, -1))
     left = float(last["width"] / first["width"]) ** DECAY
-    return (last.drop_vars("width") - left * first.drop_vars("width")).rename("distance beyond width^(-1/4)")
+    return (last.drop_vars("width") - left * first.drop_vars("width")).rename(
+        "distance beyond width^(-1/4)"
+    )
 
 
 def of_layer(layer: str, when: str, at: str, step: int) -> None:
@@ -84,7 +104,8 @@ def of_layer(layer: str, when: str, at: str, step: int) -> None:
     other = "linear_hidden" if layer == "factorization" else "factorization"
     controls = {LAYERS[other]: lab.replacing(layer, other, of="training")}
     name, vanishes = f"{layer.replace('_', '-')}-{when}", layer == "factorization"
-    # After training the distances of the factorization fall so slowly at widths up to 1024 that they do not tell the networks' from theirs.
+    # After training the distances of the factorization fall so slowly at widths up to 1024 that
+    # they do not tell the networks' from theirs.
     known = step == 0
 
     def distances(data: Data) -> xr.DataArray:
@@ -92,7 +113,8 @@ def of_layer(layer: str, when: str, at: str, step: int) -> None:
 
     states(
         "appendix-d-limit",
-        f"{LAYERS[layer]}: {at} the polar factor of V becomes V with normalized rows as the width grows.",
+        f"{LAYERS[layer]}: {at} the polar factor of V becomes V with normalized rows as the width"
+        " grows.",
         name=name,
         holds=vanishes if known else None,
         controls=controls,
@@ -100,14 +122,21 @@ def of_layer(layer: str, when: str, at: str, step: int) -> None:
     if not vanishes:
         states(
             "appendix-d-limit",
-            f"{LAYERS[layer]}: {at} the distance of the two at the largest width is more than width^(-1/4), the slowest decay that counts, "
-            "leaves of that at the smallest.",
+            f"{LAYERS[layer]}: {at} the distance of the two at the largest width is more than"
+            " width^(-1/4), the slowest decay that counts, leaves of that at the smallest.",
             name=f"{name}-lasts",
             corrected=True,
             controls=controls,
             holds=True if known else None,
-            post_hoc="That the distance settles was refuted after training, where it grows at these widths; judged on another seed.",
-        )(lambda config, data: lab.above(beyond_decay(distances(data)), 0.0, "what is left of the distance"))
+            post_hoc=(
+                "That the distance settles was refuted after training, where it grows at these"
+                " widths; judged on another seed."
+            ),
+        )(
+            lambda config, data: lab.above(
+                beyond_decay(distances(data)), 0.0, "what is left of the distance"
+            )
+        )
 
 
 for each in LAYERS:
@@ -116,7 +145,9 @@ for each in LAYERS:
     of_layer(each, "trained", "at the last step of the training", -1)
 
 
-@states("appendix-d-limit", corrected=True, rivals={"1/k, as in expectation": -1.0, "k^(-1/4)": -0.25})
+@states(
+    "appendix-d-limit", corrected=True, rivals={"1/k, as in expectation": -1.0, "k^(-1/4)": -0.25}
+)
 def factorization_rate(config: Config, data: Data) -> lab.Relation:
     """Matrix factorization: at initialization the distance falls as k^(-1/2)."""
     return lab.scales_as(data["training"]["factorization"].isel(step=0), "width", -0.5)
@@ -124,8 +155,9 @@ def factorization_rate(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "section-2-same-operation",
-    "Where V Vᵀ is diagonally dominant, its off-diagonal entries being small against its diagonal, the two are the same operation: so it "
-    "is for square Gaussian noise, as its rows and columns grow.",
+    "Where V Vᵀ is diagonally dominant, its off-diagonal entries being small against its diagonal,"
+    " the two are the same operation: so it is for square Gaussian noise, as its rows and columns"
+    " grow.",
     holds=False,
     controls={
         "matrix factorization": lambda config, data: {
@@ -140,7 +172,9 @@ def noise_vanishes(config: Config, data: Data) -> lab.Relation:
 
 @states("section-2-same-operation", corrected=True, rivals={"1/width": -1.0, "no fall": 0.0})
 def noise_ratio(config: Config, data: Data) -> lab.Relation:
-    """Of square Gaussian noise the ratio of off-diagonal to diagonal entries of V Vᵀ vanishes as 1/√width."""
+    """Of square Gaussian noise the ratio of off-diagonal to diagonal entries of V Vᵀ vanishes as
+    1/√width.
+    """
     return lab.scales_as(data["noise"]["ratio"], "width", -0.5)
 
 
@@ -149,7 +183,9 @@ def noise_ratio(config: Config, data: Data) -> lab.Relation:
     corrected=True,
     rivals={
         "√(1 - 8/3π), without the square": float(np.sqrt(1 - 8 / (3 * np.pi))),
-        "√(1 - (π/4)²), of the mean of a uniform disc's width": float(np.sqrt(1 - (np.pi / 4) ** 2)),
+        "√(1 - (π/4)²), of the mean of a uniform disc's width": float(
+            np.sqrt(1 - (np.pi / 4) ** 2)
+        ),
         "1/2": 0.5,
     },
 )
@@ -157,15 +193,20 @@ def noise_limit(config: Config, data: Data) -> lab.Relation:
     """The distance of the two steps of square Gaussian noise tends to √(1 - (8/3π)²)."""
     # Its rows have one norm, and its mean singular value is 8/3π of their root mean square.
     limit = float(np.sqrt(1 - (8 / (3 * np.pi)) ** 2))
-    return lab.equals(at_infinity(data["noise"]["distance"], "width").rename("distance of noise"), limit)
+    return lab.equals(
+        at_infinity(data["noise"]["distance"], "width").rename("distance of noise"), limit
+    )
 
 
 EXPERIMENT = lab.Experiment(
     "row-normalization",
     ledger("outer-product"),
     title="Orthogonalization against row normalization",
-    summary="The two steps approach each other in matrix factorization alone, as k^(-1/2); in two-layer networks with fixed inputs and "
-    "outputs they stay apart along Muon's own path, and for square noise, whose off-diagonal entries vanish, their distance stays at 0.53.",
+    summary=(
+        "The two steps approach each other in matrix factorization alone, as k^(-1/2); in two-layer"
+        " networks with fixed inputs and outputs they stay apart along Muon's own path, and for"
+        " square noise, whose off-diagonal entries vanish, their distance stays at 0.53."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -44,7 +44,9 @@ def at_infinity(draws: xr.DataArray, dim: str) -> xr.DataArray:
 def neighbours(draws: xr.DataArray, dim: str) -> tuple[xr.DataArray, xr.DataArray]:
     """The draws at every size but the last, and those at the next size beside them."""
     labels = {dim: [f"{low} to {high}" for low, high in pairwise(draws[dim].values)]}
-    first, second = (draws.isel({dim: part}).assign_coords(labels) for part in (slice(None, -1), slice(1, None)))
+    first, second = (
+        draws.isel({dim: part}).assign_coords(labels) for part in (slice(None, -1), slice(1, None))
+    )
     return first, second.rename(f"{draws.name} at the next {dim}")
 
 
@@ -58,7 +60,9 @@ def relu_statistics(
 def rows_of(
     products: relu_network.OuterProducts, target: Float[Array, "d2 d0"], d1: AnySize, d2: AnySize
 ) -> dict[str, Float[Array, ""]]:
-    """The same four numbers from G Gᵀ of both layers, or from a mean of it, in which they are linear."""
+    """The same four numbers from G Gᵀ of both layers, or from a mean of it, in which they are
+    linear.
+    """
     return {
         "g2_diagonal": spectral.diagonal_mean(products.p2, d2),
         "g2_coefficient": spectral.off_diagonal_coefficient(products.p2, gram(target)),
@@ -68,12 +72,19 @@ def rows_of(
 
 
 def autodiff_deviations(
-    key: Key[Array, ""], target: Float[Array, "d2 d0"], samples: int, d0: AnySize, d1: AnySize, d2: AnySize
+    key: Key[Array, ""],
+    target: Float[Array, "d2 d0"],
+    samples: int,
+    d0: AnySize,
+    d1: AnySize,
+    d2: AnySize,
 ) -> dict[str, dict[str, Float[Array, ""]]]:
-    """How far the four numbers by autodiff of the loss on an even number of inputs are from those of the exact gradient.
+    """How far the four numbers by autodiff of the loss on an even number of inputs are from those
+    of the exact gradient.
 
-    "batch" is Ĝ Ĝᵀ less G Gᵀ, for the gradient Ĝ of the batch; "halves" the product of the gradients of two half batches less G Gᵀ; and
-    "noise" is D Dᵀ, for half the difference D of the gradients of two half batches.
+    "batch" is Ĝ Ĝᵀ less G Gᵀ, for the gradient Ĝ of the batch; "halves" the product of the
+    gradients of two half batches less G Gᵀ; and "noise" is D Dᵀ, for half the difference D of the
+    gradients of two half batches.
     """
     params = relu_network.init(sizes.stream(key, "weights"), d0, d1, d2)
     x = sizes.normal(sizes.stream(key, "inputs"), (samples, d0)).reshape(2, samples // 2, -1)
@@ -82,7 +93,8 @@ def autodiff_deviations(
     difference = jax.tree.map(lambda g: (g[0] - g[1]) / 2, halves)
     gradients = mean, difference, relu_network.gradient(params, target)
     batch, noise, exact = (relu_statistics(gradient, target, d1, d2) for gradient in gradients)
-    # The symmetric part of G_a G_bᵀ is M Mᵀ - D Dᵀ for M, D = (G_a ± G_b)/2, and all four numbers are linear in G Gᵀ.
+    # The symmetric part of G_a G_bᵀ is M Mᵀ - D Dᵀ for M, D = (G_a ± G_b)/2, and all four numbers
+    # are linear in G Gᵀ.
     return {
         "batch": {q: batch[q] - exact[q] for q in ROWS},
         "halves": {q: batch[q] - noise[q] - exact[q] for q in ROWS},
@@ -93,7 +105,9 @@ def autodiff_deviations(
 class InHalves(lab.Config):
     """A configuration of gradients by autodiff, of two half batches."""
 
-    samples: int = lab.integer(200, least=2, most=lab.MOST_COUNT, help="inputs x per initialization of autodiff, even")
+    samples: int = lab.integer(
+        200, least=2, most=lab.MOST_COUNT, help="inputs x per initialization of autodiff, even"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,9 +122,16 @@ def closed_forms(d0: int, d1: int, d2: int, norm_squared: float) -> xr.DataArray
 
 @cache
 def at_one_input() -> Mapping[str, moments.Expression]:
-    """The four numbers of the gradient at one input, by the engine: in d0, d1, d2, pi and norm_squared."""
-    parts = [form().parts(along=()) for form in (relu_one_input.outer_product_2, relu_one_input.diagonal_1)]
-    (on_identity, on_target), (noise, signal) = ([next(iter(p.terms.values())) for p in each] for each in parts)
+    """The four numbers of the gradient at one input, by the engine: in d0, d1, d2, pi and
+    norm_squared.
+    """
+    parts = [
+        form().parts(along=())
+        for form in (relu_one_input.outer_product_2, relu_one_input.diagonal_1)
+    ]
+    (on_identity, on_target), (noise, signal) = (
+        [next(iter(p.terms.values())) for p in each] for each in parts
+    )
     norm_squared = moments.symbol("norm_squared")
     forms = (
         on_identity + on_target * norm_squared / moments.symbol("d2"),
@@ -148,12 +169,16 @@ THEOREM = ROWS[:3]
 """The rows in which Theorem 3 is exact as printed."""
 PARTS: dict[str, Callable[[int, int, int, float], xr.DataArray]] = {
     "G₂ without Φ": lambda d0, d1, d2, norm_squared: by_row(d1 / 4 * norm_squared / d2, 0, 0, 0),
-    "G₂ without the norms of single units": lambda d0, d1, d2, _: by_row(d1 * d0 * (d0 + 2) / 4, 0, 0, 0),
+    "G₂ without the norms of single units": lambda d0, d1, d2, _: by_row(
+        d1 * d0 * (d0 + 2) / 4, 0, 0, 0
+    ),
     "one hidden unit less in ĉ": lambda d0, d1, d2, _: by_row(0, 1 / 4, 0, 0),
     "G₁ without Φ": lambda d0, d1, d2, norm_squared: by_row(0, 0, norm_squared / 4, 0),
     "G₁ without d₀ d₂²/4": lambda d0, d1, d2, _: by_row(0, 0, d0 * d2**2 / 4, 0),
     "G₁ without d₀ d₂/2": lambda d0, d1, d2, _: by_row(0, 0, d0 * d2 / 2, 0),
-    "G₁ with d₁ κ₁ for (d₁ - 1) κ₁": lambda d0, d1, d2, _: by_row(0, 0, -d0 * d2 * float(theory.kappa_1(d0)), 0),
+    "G₁ with d₁ κ₁ for (d₁ - 1) κ₁": lambda d0, d1, d2, _: by_row(
+        0, 0, -d0 * d2 * float(theory.kappa_1(d0)), 0
+    ),
 }
 """What rivals of Theorem 3 leave out of the closed forms, by the rival's name."""
 
@@ -162,9 +187,13 @@ PARTS: dict[str, Callable[[int, int, int, float], xr.DataArray]] = {
 def _expectations(d0: int, d1: int, d2: int, norm_squared: float) -> tuple[float, ...]:
     """The four numbers of the exact gradient."""
     with jax.enable_x64(True):
-        # Any target of that norm, of which two outputs tell those of all: they depend on nothing else of it.
+        # Any target of that norm, of which two outputs tell those of all: they depend on nothing
+        # else of it.
         target = jnp.full((2, d0), np.sqrt(norm_squared / (d0 * d2)))
         output = theory.expected_outer_product_2(target, d1)
-        of_g2 = spectral.diagonal_mean(output), spectral.off_diagonal_coefficient(output, gram(target))
+        of_g2 = (
+            spectral.diagonal_mean(output),
+            spectral.off_diagonal_coefficient(output, gram(target)),
+        )
         of_g1 = theory.diagonal_1(d0, d1, d2, norm_squared), theory.off_diagonal_1(d0, d2)
         return tuple(map(float, (*of_g2, *of_g1)))

@@ -1,7 +1,9 @@
-"""Table C.7: E[G Gᵀ] of the two-layer ReLU network by the gradient that is exact in x, by autodiff of a sampled loss, and by the paper.
+"""Table C.7: E[G Gᵀ] of the two-layer ReLU network by the gradient that is exact in x, by autodiff
+of a sampled loss, and by the paper.
 
-The paper averages Ĝ Ĝᵀ of batch gradients Ĝ. That adds the covariance of Ĝ to the expectation, in all four rows of its table, by an
-amount that has a closed form; the product of the gradients of two half batches does not.
+The paper averages Ĝ Ĝᵀ of batch gradients Ĝ. That adds the covariance of Ĝ to the expectation, in
+all four rows of its table, by an amount that has a closed form; the product of the gradients of two
+half batches does not.
 """
 
 from collections.abc import Callable
@@ -21,7 +23,9 @@ from specjax.theory import relu_network as theory
 
 D0, D1, D2 = 25, 20, 12
 NORM_SQUARED = 3211.10
-"""‖Φ‖_F² of the paper's target, all of it that the expectations depend on; its entries are not printed."""
+"""‖Φ‖_F² of the paper's target, all of it that the expectations depend on; its entries are not
+printed.
+"""
 PAPER_INITS, PAPER_SAMPLES = 4000, 8000
 PAPER_SIMULATION = by_row(11541.18, 4.50, 2372.19, 24.64)
 PAPER_THEORY = by_row(11549.25, 5.00, 2364.78, 23.38)
@@ -39,7 +43,9 @@ class Config(statistics.InHalves):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """The four rows by three estimators exact in the inputs, and how far autodiff of a batch is from the first on the same weights."""
+    """The four rows by three estimators exact in the inputs, and how far autodiff of a batch is
+    from the first on the same weights.
+    """
     phi = linear_target(sizes.stream(key, "target"), D2, D0)
     phi = phi * jnp.sqrt(NORM_SQUARED / jnp.sum(phi**2))
 
@@ -50,7 +56,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             "given_w1": relu_network.expected_outer_products(params.w1, phi, D2),
         }
         plain = statistics.relu_statistics(relu_network.gradient(params, phi), phi, D1, D2)
-        return {"plain": plain} | {kind: statistics.rows_of(mean, phi, D1, D2) for kind, mean in means.items()}
+        return {"plain": plain} | {
+            kind: statistics.rows_of(mean, phi, D1, D2) for kind, mean in means.items()
+        }
 
     def sampled(key: Key[Array, ""], d0: int) -> dict[str, dict[str, Array]]:
         return statistics.autodiff_deviations(key, phi, config.samples, d0, D1, D2)
@@ -64,11 +72,18 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 def rows(data: xr.Dataset, kind: str) -> xr.DataArray:
     """The four rows of one kind, per seed."""
-    return data[[f"{kind}.{q}" for q in ROWS]].isel(d0=0, drop=True).to_dataarray("row", kind).assign_coords(row=ROWS)
+    return (
+        data[[f"{kind}.{q}" for q in ROWS]]
+        .isel(d0=0, drop=True)
+        .to_dataarray("row", kind)
+        .assign_coords(row=ROWS)
+    )
 
 
 def averaged(data: Data) -> xr.DataArray:
-    """The four rows by the mean over signs, which knows only that these leave the law of the weights alone, and by that over W₂."""
+    """The four rows by the mean over signs, which knows only that these leave the law of the
+    weights alone, and by that over W₂.
+    """
     kinds = ["signs", "given_w1"]
     draws = xr.concat([rows(data["exact"], kind) for kind in kinds], xr.DataArray(kinds, dims="by"))
     return draws.transpose("row", "by", "seed").rename("mean of GGᵀ")
@@ -79,12 +94,15 @@ def closed() -> xr.DataArray:
 
 
 def bias(samples: int, **instead: moments.Expression) -> xr.DataArray:
-    """What a batch of so many inputs adds to the closed forms; `instead` has other forms of rows at one input."""
+    """What a batch of so many inputs adds to the closed forms; `instead` has other forms of rows at
+    one input.
+    """
     return statistics.batch_bias(D0, D1, D2, NORM_SQUARED, samples, instead)
 
 
 def reported(data: Data) -> xr.DataArray:
-    """The paper's simulation as draws: their mean is what it printed, and their standard error that of its 4000 initializations.
+    """The paper's simulation as draws: their mean is what it printed, and their standard error that
+    of its 4000 initializations.
 
     It printed no spread; here it is that of the exact gradient.
     """
@@ -111,7 +129,9 @@ ALONG = {
     "g1_diagonal": ("d1", "norm_squared"),
     "g1_off_diagonal": ("d2",),
 }
-"""By the powers of what the terms of a row at one input are told apart: every one stands out of the noise."""
+"""By the powers of what the terms of a row at one input are told apart: every one stands out of the
+noise.
+"""
 
 
 def without_terms() -> dict[str, Rival]:
@@ -160,14 +180,17 @@ def theory_column(config: Config, data: Data) -> lab.Relation:
     rivals={"the covariance of the batch gradient": lambda config, data: bias(config.samples)},
 )
 def no_batch_bias(config: Config, data: Data) -> lab.Relation:
-    """The average of ĜĜᵀ over batch gradients by autodiff has the expectations of GGᵀ that the table sets beside it."""
+    """The average of ĜĜᵀ over batch gradients by autodiff has the expectations of GGᵀ that the
+    table sets beside it.
+    """
     return lab.equals(rows(data["sampled"], "batch").rename("batch less exact"), 0.0)
 
 
 @states(
     ("appendix-c7", "table-c7"),
-    "A batch adds the covariance of its gradient to all four rows, by the closed form: told by the distance from the exact gradient, and "
-    "by half the difference of the gradients of two half batches.",
+    "A batch adds the covariance of its gradient to all four rows, by the closed form: told by the"
+    " distance from the exact gradient, and by half the difference of the gradients of two half"
+    " batches.",
     corrected=True,
     rivals=each_row("no bias of the", lambda config: bias(config.samples), 0, 1)
     | {
@@ -179,15 +202,22 @@ def no_batch_bias(config: Config, data: Data) -> lab.Relation:
     | without_terms(),
 )
 def batch_bias(config: Config, data: Data) -> lab.Relation:
-    # The prediction has no part in the data: it is an average over inputs and weights in closed form.
-    told = {"batch less exact": rows(data["sampled"], "batch"), "half difference": rows(data["sampled"], "noise")}
-    draws = xr.concat(list(told.values()), xr.DataArray(list(told), dims="by")).transpose("row", "by", "seed")
+    # The prediction has no part in the data: it is an average over inputs and weights in closed
+    #     form.
+    told = {
+        "batch less exact": rows(data["sampled"], "batch"),
+        "half difference": rows(data["sampled"], "noise"),
+    }
+    draws = xr.concat(list(told.values()), xr.DataArray(list(told), dims="by")).transpose(
+        "row", "by", "seed"
+    )
     return lab.equals(draws.rename("bias of the batch"), bias(config.samples))
 
 
 @states(
     "appendix-c7",
-    "By autodiff, without kernel formulas, the product of the gradients of two half batches has the expectations of GGᵀ in all four rows.",
+    "By autodiff, without kernel formulas, the product of the gradients of two half batches has the"
+    " expectations of GGᵀ in all four rows.",
     corrected=True,
     rivals=each_row("the bias of a batch in the", lambda config: bias(config.samples), 1, 0),
 )
@@ -198,14 +228,20 @@ def half_batches(config: Config, data: Data) -> lab.Relation:
 @states(
     (
         "table-c7",
-        *(f"table-c7-{layer}-{entries}" for layer in ("g2", "g1") for entries in ("diagonal", "off-diagonal")),
+        *(
+            f"table-c7-{layer}-{entries}"
+            for layer in ("g2", "g1")
+            for entries in ("diagonal", "off-diagonal")
+        ),
     ),
     holds=None,
     rivals=each_row("half the", lambda config: PAPER_THEORY, 1 / 2, 1)
     | {"closed forms and bias": lambda config, data: closed() + bias(PAPER_SAMPLES)},
 )
 def paper_simulation(config: Config, data: Data) -> lab.Relation:
-    """The paper's simulation agrees with its theory in all four rows, and not with the closed forms and the bias of its 8000 inputs."""
+    """The paper's simulation agrees with its theory in all four rows, and not with the closed forms
+    and the bias of its 8000 inputs.
+    """
     return lab.equals(reported(data), PAPER_THEORY)
 
 
@@ -220,7 +256,9 @@ def paper_simulation(config: Config, data: Data) -> lab.Relation:
     },
 )
 def paper_simulation_with_bias(config: Config, data: Data) -> lab.Relation:
-    """The paper's simulation agrees with the closed forms and the bias of its 8000 inputs in all four rows, and not with its theory."""
+    """The paper's simulation agrees with the closed forms and the bias of its 8000 inputs in all
+    four rows, and not with its theory.
+    """
     return lab.equals(reported(data), closed() + bias(PAPER_SAMPLES))
 
 
@@ -231,7 +269,10 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
         "paper's theory": PAPER_THEORY,
         "with 8000 inputs": closed() + bias(PAPER_SAMPLES),
     }
-    draws = {"exact in x and W₂": rows(data["exact"], "given_w1"), "paper's simulation": reported(data)}
+    draws = {
+        "exact in x and W₂": rows(data["exact"], "given_w1"),
+        "paper's simulation": reported(data),
+    }
 
     def cells(row: str) -> tuple[str, ...]:
         drawn = (sweep.mean_and_stderr(values.sel(row=row)) for values in draws.values())
@@ -249,9 +290,12 @@ EXPERIMENT = lab.Experiment(
     "table-c7",
     ledger("outer-product"),
     title="E[G Gᵀ] of a two-layer ReLU network: the paper's table, with errors",
-    summary="The noise of the paper's 4000 initializations hides that its theory's last number is a leading term, and that a batch of 8000 "
-    "inputs adds 9 % to the off-diagonal of G₁; estimators that are exact in the inputs, and in all signs of the weights or in W₂, "
-    "see both.",
+    summary=(
+        "The noise of the paper's 4000 initializations hides that its theory's last number is a"
+        " leading term, and that a batch of 8000 inputs adds 9 % to the off-diagonal of G₁;"
+        " estimators that are exact in the inputs, and in all signs of the weights or in W₂, see"
+        " both."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,9 +1,11 @@
-"""Section 4, Remark 1 and Appendix C.8: what a first step owes to the target, by gradient descent and by Muon.
+"""Section 4, Remark 1 and Appendix C.8: what a first step owes to the target, by gradient descent
+and by Muon.
 
-The paper says of matrix factorization that orthogonalization strips away the isotropic part of G Gᵀ and leaves what is aligned with the
-target M. Here the same draw of U is stepped from twice, with M and with M = 0. The *part* of a step that is due to M is the distance of
-the two normalized steps, G/‖G‖ of gradient descent and polar(G)/√d of Muon. It is judged at a fixed d and M as the width grows, which is
-the paper's regime, and at widths near d, where U Uᵀ - M is not positive definite.
+The paper says of matrix factorization that orthogonalization strips away the isotropic part of G Gᵀ
+and leaves what is aligned with the target M. Here the same draw of U is stepped from twice, with M
+and with M = 0. The *part* of a step that is due to M is the distance of the two normalized steps,
+G/‖G‖ of gradient descent and polar(G)/√d of Muon. It is judged at a fixed d and M as the width
+grows, which is the paper's regime, and at widths near d, where U Uᵀ - M is not positive definite.
 """
 
 from collections.abc import Callable
@@ -25,7 +27,9 @@ D, RANK = 6, 3
 D0, D2 = 25, 12
 """Input and output size of the ReLU network, those of Table C.7."""
 GROWTH = 2.0
-"""The largest eigenvalue of a target that grows with the width, over k: it makes U Uᵀ - M indefinite at every width."""
+"""The largest eigenvalue of a target that grows with the width, over k: it makes U Uᵀ - M
+indefinite at every width.
+"""
 STEPS = {"gradient_descent": "gradient descent", "muon": "Muon"}
 PARTS = {"trace": "tr(H²)", "added": "what Φ adds"}
 
@@ -37,15 +41,23 @@ states = lab.Statements()
 class Config(lab.Config):
     """Widths and seeds of both models."""
 
-    ks: tuple[int, ...] = lab.sizes(64, 128, 256, 512, 1024, least=D, points=5, help="large widths of factorization")
-    narrow_ks: tuple[int, ...] = lab.sizes(6, 8, 10, least=D, help="widths at which U Uᵀ - M is indefinite")
+    ks: tuple[int, ...] = lab.sizes(
+        64, 128, 256, 512, 1024, least=D, points=5, help="large widths of factorization"
+    )
+    narrow_ks: tuple[int, ...] = lab.sizes(
+        6, 8, 10, least=D, help="widths at which U Uᵀ - M is indefinite"
+    )
     seeds: int = lab.seeds(2000, help="initializations of factorization at every width")
-    d1s: tuple[int, ...] = lab.sizes(10, 20, 40, 80, 160, points=5, help="hidden units of the ReLU network")
+    d1s: tuple[int, ...] = lab.sizes(
+        10, 20, 40, 80, 160, points=5, help="hidden units of the ReLU network"
+    )
     relu_seeds: int = lab.seeds(1000, help="initializations of the ReLU network at every width")
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """The part of both steps that is due to M, with its cosine with M U; and both parts of the diagonal of G₂ G₂ᵀ in the ReLU network."""
+    """The part of both steps that is due to M, with its cosine with M U; and both parts of the
+    diagonal of G₂ G₂ᵀ in the ReLU network.
+    """
 
     def relu(key: Key[Array, ""], d1: sizes.AnySize) -> dict[str, Array]:
         # The entries of Φ are those of Table C.7 but for their signs.
@@ -64,7 +76,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         u = matrix_factorization.init(key, D, k)
         width = jnp.asarray(sizes.active(k), u.dtype)
         growth = GROWTH * width / spectral.spectral_norm(m)
-        without, gradient, growing = (matrix_factorization.gradient(u, target) for target in (0 * m, m, growth * m))
+        without, gradient, growing = (
+            matrix_factorization.gradient(u, target) for target in (0 * m, m, growth * m)
+        )
         parts = {
             "gradient_descent": _unit(gradient) - _unit(without),
             "muon": _step(gradient) - _step(without),
@@ -110,8 +124,8 @@ def exchanged(config: Config, data: Data) -> Data:
 
 @states(
     "section-4-target",
-    "Orthogonalization strips away the isotropic part and leaves M: the part of Muon's first step that is due to M does not vanish as the "
-    "width grows.",
+    "Orthogonalization strips away the isotropic part and leaves M: the part of Muon's first step"
+    " that is due to M does not vanish as the width grows.",
     holds=False,
     controls={"a target that grows with the width": lab.replacing("muon", "growing", of="wide")},
 )
@@ -121,10 +135,14 @@ def target_is_left(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "section-4-target",
-    "What orthogonalization leaves is aligned with M: the cosine of the part of Muon's first step that is due to M with MU does not vanish "
-    "as the width grows.",
+    "What orthogonalization leaves is aligned with M: the cosine of the part of Muon's first step"
+    " that is due to M with MU does not vanish as the width grows.",
     holds=False,
-    controls={"gradient descent's part": lab.replacing("muon_cosine", "gradient_descent_cosine", of="wide")},
+    controls={
+        "gradient descent's part": lab.replacing(
+            "muon_cosine", "gradient_descent_cosine", of="wide"
+        )
+    },
 )
 def left_is_aligned(config: Config, data: Data) -> lab.Relation:
     # The change of a polar factor is antisymmetric from the left, and M is symmetric.
@@ -133,22 +151,26 @@ def left_is_aligned(config: Config, data: Data) -> lab.Relation:
 
 @states("remark-1", holds=False, controls={"widths at which U Uᵀ - M is indefinite": exchanged})
 def real_preconditioner(config: Config, data: Data) -> lab.Relation:
-    """Where the gap of order k is, orthogonalization preconditions relative to the signal M: M has a larger part in Muon's first step
-    than in gradient descent's.
+    """Where the gap of order k is, orthogonalization preconditions relative to the signal M: M has
+    a larger part in Muon's first step than in gradient descent's.
     """
     return lab.ahead(data["wide"]["muon"], data["wide"]["gradient_descent"], least=0)
 
 
 @states("section-4-target", corrected=True, controls={"both exchanged": exchanged})
 def indefinite(config: Config, data: Data) -> lab.Relation:
-    """U Uᵀ - M has a negative eigenvalue in most draws at widths near d, and none in most at large widths."""
+    """U Uᵀ - M has a negative eigenvalue in most draws at widths near d, and none in most at large
+    widths.
+    """
     as_said = [data["narrow"]["least_eigenvalue"] < 0, data["wide"]["least_eigenvalue"] > 0]
     return lab.happens(xr.concat(as_said, "k").rename("as said"), more_than=0.5)
 
 
 @states(("section-4-target", "remark-1"), corrected=True, controls={"large widths": exchanged})
 def narrow(config: Config, data: Data) -> lab.Relation:
-    """At widths near d, where U Uᵀ - M is indefinite and no gap is, M has a larger part in Muon's first step than in gradient descent's."""
+    """At widths near d, where U Uᵀ - M is indefinite and no gap is, M has a larger part in Muon's
+    first step than in gradient descent's.
+    """
     # By a tenth of a step: less would hardly be another one.
     return lab.ahead(data["narrow"]["muon"], data["narrow"]["gradient_descent"], least=0.1)
 
@@ -164,7 +186,9 @@ def narrow(config: Config, data: Data) -> lab.Relation:
     },
 )
 def rates(config: Config, data: Data) -> lab.Relation:
-    """The part of the first step that is due to M falls as 1/k for gradient descent and as k^(-3/2) for Muon."""
+    """The part of the first step that is due to M falls as 1/k for gradient descent and as k^(-3/2)
+    for Muon.
+    """
     return lab.scales_as(both(data["wide"], STEPS, "part due to M"), "k", pair(STEPS, -1, -1.5))
 
 
@@ -174,7 +198,9 @@ def constants_times(*factors: float | int) -> Rival:
     def squares(config: Config, data: Data) -> xr.DataArray:
         m = jnp.asarray(data["wide"]["target"].values)
         parts = theory.target_part(m, 1.0), theory.polar_target_part(m, 1.0)
-        return pair(STEPS, *(factor * float(part) ** 2 for factor, part in zip(factors, parts, strict=True)))
+        return pair(
+            STEPS, *(factor * float(part) ** 2 for factor, part in zip(factors, parts, strict=True))
+        )
 
     return squares
 
@@ -197,9 +223,14 @@ def all_of_it(config: Config, data: Data) -> xr.DataArray:
     },
 )
 def constants(config: Config, data: Data) -> lab.Relation:
-    """With M₀ = M - (tr M/d) I, the mean square of the part that is due to M is ‖M₀‖²/d k² for gradient descent and ‖M₀‖²/8 k³ for Muon."""
+    """With M₀ = M - (tr M/d) I, the mean square of the part that is due to M is ‖M₀‖²/d k² for
+    gradient descent and ‖M₀‖²/8 k³ for Muon.
+    """
     squares = both(data["wide"], STEPS, "part due to M") ** 2 * data["wide"].k ** pair(STEPS, 2, 3)
-    return lab.equals(at_infinity(squares, "k").rename("mean square at k = 1"), constants_times(1, 1)(config, data))
+    return lab.equals(
+        at_infinity(squares, "k").rename("mean square at k = 1"),
+        constants_times(1, 1)(config, data),
+    )
 
 
 @states(
@@ -211,7 +242,9 @@ def constants(config: Config, data: Data) -> lab.Relation:
     },
 )
 def mostly_without_target(config: Config, data: Data) -> lab.Relation:
-    """At the sizes of Table C.7 and at every width the diagonal of G₂G₂ᵀ without Φ is larger than what Φ adds to it."""
+    """At the sizes of Table C.7 and at every width the diagonal of G₂G₂ᵀ without Φ is larger than
+    what Φ adds to it.
+    """
     return lab.ahead(data["relu"]["rest"], data["relu"]["added"], least=0)
 
 
@@ -233,13 +266,21 @@ EXPERIMENT = lab.Experiment(
     "target",
     ledger("outer-product"),
     title="What the first step owes to the target: orthogonalization hides it",
-    summary="Orthogonalization does not leave the target M, it strips it away: as the width grows, the part of the first normalized step "
-    "that is due to M falls as 1/k for gradient descent and as k^(-3/2) for Muon; only near k = d does Muon bring out M.",
+    summary=(
+        "Orthogonalization does not leave the target M, it strips it away: as the width grows, the"
+        " part of the first normalized step that is due to M falls as 1/k for gradient descent and"
+        " as k^(-3/2) for Muon; only near k = d does Muon bring out M."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
-        "smoke": {"ks": (32, 64, 128, 256, 512), "seeds": 100, "d1s": (5, 10, 20, 40, 80), "relu_seeds": 100},
+        "smoke": {
+            "ks": (32, 64, 128, 256, 512),
+            "seeds": 100,
+            "d1s": (5, 10, 20, 40, 80),
+            "relu_seeds": 100,
+        },
         "paper": {"ks": (64, 128, 256, 512, 1024, 2048), "seeds": 20_000, "relu_seeds": 10_000},
     },
 )

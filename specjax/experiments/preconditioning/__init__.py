@@ -1,1 +1,3 @@
-"""Experiments on the preconditioning paper: convergence of Muon without a condition number, and of its rivals with one."""
+"""Experiments on the preconditioning paper: convergence of Muon without a condition number, and of
+its rivals with one.
+"""

@@ -1,8 +1,10 @@
-"""Iterations to an accuracy against the condition number: Muon and its variants, gradient descent, SignGD, Adam and ScaledGD.
+"""Iterations to an accuracy against the condition number: Muon and its variants, gradient descent,
+SignGD, Adam and ScaledGD.
 
-A run that has not arrived within the limit counts with the limit, fewer steps than it needs. So a ratio of steps, of which only the
-numerator can be such a run, is at least what is measured: enough to say that it is large, and never used to say that it is small. Where
-both are, it is 1, and shows nothing.
+A run that has not arrived within the limit counts with the limit, fewer steps than it needs. So a
+ratio of steps, of which only the numerator can be such a run, is at least what is measured: enough
+to say that it is large, and never used to say that it is small. Where both are, it is 1, and shows
+nothing.
 """
 
 from functools import partial
@@ -23,14 +25,18 @@ from specjax.models import conditioned, in_context_regression
 from specjax.theory.preconditioning import iterations, spectral_domain
 from specjax.theory.preconditioning.conditions import check_decay, check_ranks
 
-# The step sizes that every optimizer tries: fractions of the distance to cover, of 1/curvature, or of 1 for ScaledGD.
+# The step sizes that every optimizer tries: fractions of the distance to cover, of 1/curvature, or
+#     of 1 for ScaledGD.
 RATES = (1 / 4, 1 / 2, 1.0)
-# The scale of the factor's start: below √ε, since with more columns than r null directions of gradient descent fall as 1/√t.
+# The scale of the factor's start: below √ε, since with more columns than r null directions of
+# gradient descent fall as 1/√t.
 START = 1e-5
 MORE = 2  # Columns beyond the rank in the over-parameterized factorization.
-# Where steps are less than 1.25 times those at the smallest κ there is no dependence on κ; where they are more than twice those, there is.
+# Where steps are less than 1.25 times those at the smallest κ there is no dependence on κ; where
+# they are more than twice those, there is.
 FLAT, GROWS = 1.25, 2.0
-# A run counts with at most so many times the steps: with the limit of paper scale a single one that was given up would rule the mean.
+# A run counts with at most so many times the steps: with the limit of paper scale a single one that
+# was given up would rule the mean.
 MOST = 10.0
 _kappas = partial(lab.ascending, least=1)
 
@@ -39,10 +45,16 @@ GROUPS = {
     "slow": ("factorization", "slow_kappas", ("muon", "gradient-descent", "gradient-descent-over")),
     "entrywise": ("factorization", "entrywise_kappas", ("muon", "sign", "adam")),
     "context": ("context", "context_kappas", ("muon", "muon-momentum", "muon-newton-schulz")),
-    "context_slow": ("context", "context_slow_kappas", ("muon", "gradient-descent", "sign", "adam")),
+    "context_slow": (
+        "context",
+        "context_slow_kappas",
+        ("muon", "gradient-descent", "sign", "adam"),
+    ),
     "regression": ("regression", "regression_kappas", ("muon-plateau", "gradient-descent")),
 }
-"""What is run: the problem, the field of the configuration with its condition numbers, and the optimizers."""
+"""What is run: the problem, the field of the configuration with its condition numbers, and the
+optimizers.
+"""
 
 
 class Config(lab.Config):
@@ -50,19 +62,43 @@ class Config(lab.Config):
 
     d: int = lab.integer(8, least=2, help="rows of the factor X")
     r: int = lab.integer(3, least=1, help="rank of the target M and columns of X")
-    context_d: int = lab.integer(6, least=2, help="columns of Q, and of W with half as many rows and one")
-    kappas: tuple[float, ...] = _kappas(10, 1e3, 1e6, points=2, help="condition numbers of Muon, variants and ScaledGD")
-    slow_kappas: tuple[float, ...] = _kappas(1, 10, 20, 40, 80, points=3, first=1, help="of gradient descent on M")
-    entrywise_kappas: tuple[float, ...] = _kappas(10, 100, 1e3, points=2, help="those of SignGD and Adam on M")
-    context_kappas: tuple[float, ...] = _kappas(10, 100, 1e4, points=2, help="those of Muon in context")
-    context_slow_kappas: tuple[float, ...] = _kappas(1, 2, 3, 6, points=3, first=1, help="of the others in context")
-    cubic_kappas: tuple[float, ...] = _kappas(3, 5, 9, 17, 30, points=5, help="those of the exponent in context")
-    regression_kappas: tuple[float, ...] = _kappas(10, 30, 100, points=2, help="those of matrix regression")
-    aligned_kappas: tuple[float, ...] = _kappas(1e2, 1e4, 1e6, points=2, help="those of scalar gradient descent")
-    accuracy: float = lab.number(1e-8, above=1e-13, below=1, help="error relative to the target, above rounding")
+    context_d: int = lab.integer(
+        6, least=2, help="columns of Q, and of W with half as many rows and one"
+    )
+    kappas: tuple[float, ...] = _kappas(
+        10, 1e3, 1e6, points=2, help="condition numbers of Muon, variants and ScaledGD"
+    )
+    slow_kappas: tuple[float, ...] = _kappas(
+        1, 10, 20, 40, 80, points=3, first=1, help="of gradient descent on M"
+    )
+    entrywise_kappas: tuple[float, ...] = _kappas(
+        10, 100, 1e3, points=2, help="those of SignGD and Adam on M"
+    )
+    context_kappas: tuple[float, ...] = _kappas(
+        10, 100, 1e4, points=2, help="those of Muon in context"
+    )
+    context_slow_kappas: tuple[float, ...] = _kappas(
+        1, 2, 3, 6, points=3, first=1, help="of the others in context"
+    )
+    cubic_kappas: tuple[float, ...] = _kappas(
+        3, 5, 9, 17, 30, points=5, help="those of the exponent in context"
+    )
+    regression_kappas: tuple[float, ...] = _kappas(
+        10, 30, 100, points=2, help="those of matrix regression"
+    )
+    aligned_kappas: tuple[float, ...] = _kappas(
+        1e2, 1e4, 1e6, points=2, help="those of scalar gradient descent"
+    )
+    accuracy: float = lab.number(
+        1e-8, above=1e-13, below=1, help="error relative to the target, above rounding"
+    )
     rho: float = lab.number(0.9, above=0, below=1, help="decay of Muon's random geometric schedule")
-    limit: int = lab.integer(4000, least=1, most=lab.MOST_COUNT, help="steps after which a run is given up")
-    seeds: int = lab.seeds(40, least=20, help="problems and starts at each κ, 20 for the interval of a median")
+    limit: int = lab.integer(
+        4000, least=1, most=lab.MOST_COUNT, help="steps after which a run is given up"
+    )
+    seeds: int = lab.seeds(
+        40, least=20, help="problems and starts at each κ, 20 for the interval of a median"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,21 +107,33 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Steps with the best step size of each run, by group; gradient descent in context to the end, and on M in the spectral domain."""
+    """Steps with the best step size of each run, by group; gradient descent in context to the end,
+    and on M in the spectral domain.
+    """
     with jax.enable_x64(True):
         data = {}
         for group, (_, field, _) in GROUPS.items():
             over = {"kappa": sweep.values(*getattr(config, field)), "rate": sweep.values(*RATES)}
             measure = partial(_steps, config, group=group)
-            data[group] = lab.swept(key, f"runs of {group}", measure, config.seeds, **over).min("rate")
+            data[group] = lab.swept(key, f"runs of {group}", measure, config.seeds, **over).min(
+                "rate"
+            )
         cubic_kappas = sweep.values(*config.cubic_kappas)
-        cubic = lab.swept(key, "cubic", partial(_cubic, config), config.seeds // 2, kappa=cubic_kappas)
-        aligned = lab.swept(key, "aligned", partial(_aligned, config), config.seeds, rate=sweep.values(0.5))
-        aligned = sweep.labelled(aligned.isel(rate=0, drop=True), "kappa", kappa=list(config.aligned_kappas))
+        cubic = lab.swept(
+            key, "cubic", partial(_cubic, config), config.seeds // 2, kappa=cubic_kappas
+        )
+        aligned = lab.swept(
+            key, "aligned", partial(_aligned, config), config.seeds, rate=sweep.values(0.5)
+        )
+        aligned = sweep.labelled(
+            aligned.isel(rate=0, drop=True), "kappa", kappa=list(config.aligned_kappas)
+        )
         return data | {"cubic": cubic, "aligned": aligned, "risk": _risk(config, key)}
 
 
-def _posed(config: Config, problem: str, key: Array, kappa: Array, columns: int) -> conditioned.Problem:
+def _posed(
+    config: Config, problem: str, key: Array, kappa: Array, columns: int
+) -> conditioned.Problem:
     if problem == "factorization":
         return conditioned.factorization(key, kappa, config.d, config.r, columns, START)
     if problem == "context":
@@ -93,37 +141,53 @@ def _posed(config: Config, problem: str, key: Array, kappa: Array, columns: int)
     return conditioned.regression(key, kappa, config.context_d // 2 + 1, config.context_d)
 
 
-def _steps(config: Config, key: Array, kappa: Array, rate: Array, *, group: str) -> dict[str, Array]:
+def _steps(
+    config: Config, key: Array, kappa: Array, rate: Array, *, group: str
+) -> dict[str, Array]:
     problem, _, names = GROUPS[group]
-    # So many steps of a geometric schedule bring them far below the accuracy, and a run that has not arrived then never does.
+    # So many steps of a geometric schedule bring them far below the accuracy, and a run that has
+    # not arrived then never does.
     over, found = int(np.log(config.accuracy / 100) / np.log(config.rho)), {}
     for name in names:
         optimizer, columns = name.removesuffix("-over"), config.r + MORE * name.endswith("-over")
         posed = _posed(config, problem, sizes.stream(key, "problem"), kappa, columns)
         limit = over if runs.OPTIMIZERS[optimizer].schedule == "random" else config.limit
-        transform = runs.transformation(optimizer, sizes.stream(key, "schedule"), rate, posed, config.rho, limit)
+        transform = runs.transformation(
+            optimizer, sizes.stream(key, "schedule"), rate, posed, config.rho, limit
+        )
         end = conditioned.steps_to(posed, transform, config.accuracy, limit)
         found[name] = jnp.where(end.error <= config.accuracy, end.steps, config.limit).astype(float)
     return found
 
 
 def _cubic(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
-    """Gradient descent on the matrices of in-context regression to the end, from a step size that is drawn anew at every κ."""
-    key = jax.random.fold_in(key, jax.lax.bitcast_convert_type(kappa.astype(jnp.float32), jnp.uint32))
+    """Gradient descent on the matrices of in-context regression to the end, from a step size that
+    is drawn anew at every κ.
+    """
+    key = jax.random.fold_in(
+        key, jax.lax.bitcast_convert_type(kappa.astype(jnp.float32), jnp.uint32)
+    )
     rate = 2 ** (-jax.random.uniform(sizes.stream(key, "rate")) / 2)
     posed = conditioned.in_context(sizes.stream(key, "problem"), kappa, 3)
-    # A million steps of small matrices to ε are half a million to its root, with the same power of κ.
+    # A million steps of small matrices to ε are half a million to its root, with the same power of
+    # κ.
     accuracy = config.accuracy**0.5
     longest = int(2 * max(config.cubic_kappas) ** 3 * abs(np.log(accuracy / 100)))
     transform = runs.transformation("gradient-descent", key, rate, posed)
     steps = conditioned.steps_to(posed, transform, accuracy, longest).steps.astype(float)
     exact = iterations.gradient_descent_regression(kappa, accuracy, rate)
     square = jnp.log(accuracy) / jnp.log1p(-rate * kappa**-2)
-    return {"steps": steps, "gap": jnp.abs(steps / exact - 1), "square_gap": jnp.abs(steps / square - 1)}
+    return {
+        "steps": steps,
+        "gap": jnp.abs(steps / exact - 1),
+        "square_gap": jnp.abs(steps / square - 1),
+    }
 
 
 def _risk(config: Config, key: Array) -> xr.Dataset:
-    """The squared error of linear attention on drawn prompts, for multiples of one Q, with the closed form and what it is not."""
+    """The squared error of linear attention on drawn prompts, for multiples of one Q, with the
+    closed form and what it is not.
+    """
     d, n = config.context_d, 2 * config.context_d
     inputs = jax.random.normal(sizes.stream(key, "inputs"), (d, n))
     s = in_context_regression.covariance(inputs)
@@ -142,22 +206,35 @@ def _risk(config: Config, key: Array) -> xr.Dataset:
             "without_root": jnp.sum((s @ (scale * q) - jnp.eye(d)) ** 2),
         }
 
-    return lab.swept(key, "prompts", measure, 2000 * config.seeds, scale=sweep.values(0.0, 1.0, 3.0))
+    return lab.swept(
+        key, "prompts", measure, 2000 * config.seeds, scale=sweep.values(0.0, 1.0, 3.0)
+    )
 
 
 def _aligned(config: Config, key: Array, rate: Array) -> dict[str, Array]:
-    """Gradient descent on M from aligned starts of scales near 1e-6: the steps of its scalar recursions beside those of the flow."""
+    """Gradient descent on M from aligned starts of scales near 1e-6: the steps of its scalar
+    recursions beside those of the flow.
+    """
     scale, accuracy = 10 ** (2 * jax.random.uniform(key) - 7), config.accuracy / 100
     limit = int(max(config.aligned_kappas) * abs(np.log(config.accuracy * 1e-14)) / 0.5)
 
     def at(kappa: Array) -> dict[str, Array]:
         spectrum = jnp.stack([jnp.ones_like(kappa), 1 / kappa])
         start, lams = jnp.full_like(spectrum, scale), (1 / kappa, kappa**-0.5)
-        steps = spectral_domain.gradient_descent_steps(start, spectrum, rate, accuracy, limit).astype(float)
-        flow, root = (iterations.gradient_flow_factorization(lam, scale, accuracy, rate) for lam in lams)
-        return {"steps": steps, "gap": jnp.abs(steps / flow - 1), "root_gap": jnp.abs(steps / root - 1)}
+        steps = spectral_domain.gradient_descent_steps(
+            start, spectrum, rate, accuracy, limit
+        ).astype(float)
+        flow, root = (
+            iterations.gradient_flow_factorization(lam, scale, accuracy, rate) for lam in lams
+        )
+        return {
+            "steps": steps,
+            "gap": jnp.abs(steps / flow - 1),
+            "root_gap": jnp.abs(steps / root - 1),
+        }
 
-    # One κ after the other: in one loop all would wait for the largest, whose steps are most of the work.
+    # One κ after the other: in one loop all would wait for the largest, whose steps are most of the
+    #     work.
     return jax.lax.map(at, jnp.asarray(config.aligned_kappas, rate.dtype))
 
 
@@ -165,23 +242,41 @@ def _ratios(data: Any, group: str, name: str) -> xr.DataArray:
     """Steps over those of the same run at the smallest κ above 1, at every larger κ."""
     steps = data[group][name]
     steps = steps.sel(kappa=steps.kappa >= 2)
-    return (steps.isel(kappa=slice(1, None)) / steps.isel(kappa=0, drop=True)).rename("steps / those at the smallest κ")
+    return (steps.isel(kappa=slice(1, None)) / steps.isel(kappa=0, drop=True)).rename(
+        "steps / those at the smallest κ"
+    )
 
 
 states = lab.Statements()
-BETTER, AS_RUN, EXTENDS = "section-1-outperforms", "section-1-simplified", ("section-5-regression", "section-1-broader")
-BY_MEAN = (
-    f"First by the median, whose interval 20 seeds leave wide; then without the bound {MOST:g}, and with runs that do not "
-    "arrive at the smallest κ either, whose ratio says nothing. Now on other seeds."
+BETTER, AS_RUN, EXTENDS = (
+    "section-1-outperforms",
+    "section-1-simplified",
+    ("section-5-regression", "section-1-broader"),
 )
-NOT_FLAT = "The limit of 1.25 was within the whole steps of runs of 16, where single ones take 23; now on other seeds."
-WHERE = {"factorization": "On the factorization", "context": "In context", "regression": "On a matrix regression"}
+BY_MEAN = (
+    f"First by the median, whose interval 20 seeds leave wide; then without the bound {MOST:g}, and"
+    " with runs that do not arrive at the smallest κ either, whose ratio says nothing. Now on"
+    " other seeds."
+)
+NOT_FLAT = (
+    "The limit of 1.25 was within the whole steps of runs of 16, where single ones take 23; now on"
+    " other seeds."
+)
+WHERE = {
+    "factorization": "On the factorization",
+    "context": "In context",
+    "regression": "On a matrix regression",
+}
 SQUARE = {"κ² in the formula": lab.replacing("gap", "square_gap", of="cubic")}
-OTHER_REGRESSION = {"the two exchanged": lab.exchanging("muon-plateau", "gradient-descent", of="regression")}
+OTHER_REGRESSION = {
+    "the two exchanged": lab.exchanging("muon-plateau", "gradient-descent", of="regression")
+}
 
 
 def _where(group: str) -> str:
-    return WHERE[GROUPS[group][0]] + (", from a generic start," if group in ("entrywise", "context_slow") else "")
+    return WHERE[GROUPS[group][0]] + (
+        ", from a generic start," if group in ("entrywise", "context_slow") else ""
+    )
 
 
 def _who(name: str) -> str:
@@ -189,9 +284,14 @@ def _who(name: str) -> str:
     return f"{label} with {MORE} columns more than r" if name.endswith("-over") else label
 
 
-def _flat(name: str, cites: str, group: str, who: str, *, most: float = FLAT, post_hoc: str = "") -> None:
+def _flat(
+    name: str, cites: str, group: str, who: str, *, most: float = FLAT, post_hoc: str = ""
+) -> None:
     other = {_who("muon-newton-schulz"): lab.replacing(who, "muon-newton-schulz", of=group)}
-    says = f"{_where(group)} {_who(who)}, tuned, needs less than {most:g} times the iterations of κ = 10 at any κ."
+    says = (
+        f"{_where(group)} {_who(who)}, tuned, needs less than {most:g} times the iterations of κ ="
+        " 10 at any κ."
+    )
 
     @states(cites, says, name=name, controls=other, post_hoc=post_hoc)
     def flat(config: Config, data: Any) -> lab.Relation:
@@ -201,9 +301,17 @@ def _flat(name: str, cites: str, group: str, who: str, *, most: float = FLAT, po
         return lab.below(ratios, most, f"{most:g} times the steps at the smallest κ", by="median")
 
 
-def _grows(name: str, cites: Any, group: str, who: str, *, least: float = GROWS, corrected: bool = False) -> None:
-    needs = f"needs more than {least:g} times the iterations of the smallest κ above 1 at the largest, where it arrives at that one."
-    says, times = f"{_where(group)} {_who(who)}, tuned, {needs}", f"{least:g} times the steps at the smallest κ"
+def _grows(
+    name: str, cites: Any, group: str, who: str, *, least: float = GROWS, corrected: bool = False
+) -> None:
+    needs = (
+        f"needs more than {least:g} times the iterations of the smallest κ above 1 at the largest,"
+        " where it arrives at that one."
+    )
+    says, times = (
+        f"{_where(group)} {_who(who)}, tuned, {needs}",
+        f"{least:g} times the steps at the smallest κ",
+    )
     flat = {_who("muon"): "muon"} if "muon" in GROUPS[group][2] else {"as many at every κ": 100.0}
     controls = {label: lab.replacing(who, source, of=group) for label, source in flat.items()}
 
@@ -212,13 +320,20 @@ def _grows(name: str, cites: Any, group: str, who: str, *, least: float = GROWS,
         steps = data[group][who]
         arrived = steps.sel(kappa=steps.kappa >= 2).isel(kappa=0) < config.limit
         ratios = _ratios(data, group, who).isel(kappa=-1).clip(max=MOST)
-        return lab.above(ratios.where(arrived, least), least, times)  # One that did not arrive speaks for neither side.
+        return lab.above(
+            ratios.where(arrived, least), least, times
+        )  # One that did not arrive speaks for neither side.
 
 
-def _wins(name: str, cites: str, group: str, first: str, second: str, *, at_one: bool = False) -> None:
+def _wins(
+    name: str, cites: str, group: str, first: str, second: str, *, at_one: bool = False
+) -> None:
     """`first` needs fewer steps than `second` at the largest κ, or at 1, in the median of pairs."""
     where = "κ = 1" if at_one else "the largest κ"
-    says = f"{_where(group)} {_who(first)}, tuned, needs fewer iterations than {_who(second)} at {where}."
+    says = (
+        f"{_where(group)} {_who(first)}, tuned, needs fewer iterations than {_who(second)} at"
+        f" {where}."
+    )
     exchanged = {"the two exchanged": lab.exchanging(first, second, of=group)}
 
     @states(cites, says, name=name, controls=exchanged, corrected=at_one)
@@ -233,12 +348,21 @@ _wins("muon-beats-gradient-descent", BETTER, "slow", "muon", "gradient-descent")
 _wins("context-muon-beats-gradient-descent", BETTER, "context_slow", "muon", "gradient-descent")
 _wins("muon-beats-adam", BETTER, "entrywise", "muon", "adam")
 _wins("gradient-descent-beats-muon", BETTER, "slow", "gradient-descent", "muon", at_one=True)
-_wins("context-gradient-descent-beats-muon", BETTER, "context_slow", "gradient-descent", "muon", at_one=True)
+_wins(
+    "context-gradient-descent-beats-muon",
+    BETTER,
+    "context_slow",
+    "gradient-descent",
+    "muon",
+    at_one=True,
+)
 _wins("simplified-beats-momentum", AS_RUN, "flat", "muon", "muon-momentum")
 _grows("momentum-grows", AS_RUN, "flat", "muon-momentum", least=FLAT, corrected=True)
 _grows("newton-schulz-grows", AS_RUN, "flat", "muon-newton-schulz", corrected=True)
 _grows("context-newton-schulz-grows", AS_RUN, "context", "muon-newton-schulz", corrected=True)
-_grows("gradient-descent-grows", ("table-1-gd-lower", "table-1-gd-exact"), "slow", "gradient-descent")
+_grows(
+    "gradient-descent-grows", ("table-1-gd-lower", "table-1-gd-exact"), "slow", "gradient-descent"
+)
 _grows("gradient-descent-over-grows", "table-1-gd-over", "slow", "gradient-descent-over")
 _grows("sign-grows", "section-2-adam", "entrywise", "sign")
 _grows("adam-grows", "section-2-adam", "entrywise", "adam")
@@ -252,7 +376,10 @@ def _predicted(name: str) -> Any:
 
 
 NOT_Q = {"Qᵀ for Q": _predicted("transposed"), "without S^(1/2)": _predicted("without_root")}
-FAR = "First with a normal Q, too near to its transpose, and a tenth of the draws; now on another seed."
+FAR = (
+    "First with a normal Q, too near to its transpose, and a tenth of the draws; now on another"
+    " seed."
+)
 
 
 @states("eq-20", rivals=NOT_Q, post_hoc=FAR)
@@ -263,28 +390,43 @@ def risk(config: Config, data: Any) -> lab.Relation:
 
 @states(("eq-21", "section-2-gd-context"), rivals={"κ²": 2, "κ^(5/2)": 2.5, "κ^(7/2)": 3.5})
 def cubic(config: Config, data: Any) -> lab.Relation:
-    """The iterations of gradient descent in context grow as κ³, in runs of the matrices with drawn step sizes."""
+    """The iterations of gradient descent in context grow as κ³, in runs of the matrices with drawn
+    step sizes.
+    """
     return lab.scales_as(data["cubic"]["steps"], "kappa", 3, fit="power law")
 
 
 @states(("eq-21", "section-2-gd-context"), controls=SQUARE, corrected=True)
 def cubic_form(config: Config, data: Any) -> lab.Relation:
     """They are log ε/log(1 - η κ⁻³), to 5 %."""
-    # Steps are whole, and the error is in the Frobenius norm, a little above the operator norm of the formula.
+    # Steps are whole, and the error is in the Frobenius norm, a little above the operator norm of
+    # the formula.
     return lab.identity(data["cubic"]["gap"], tolerance=0.05)
 
 
-@states(("eq-10", "table-1-gd-exact"), controls={"√κ for κ": lab.replacing("gap", "root_gap", of="aligned")})
+@states(
+    ("eq-10", "table-1-gd-exact"),
+    controls={"√κ for κ": lab.replacing("gap", "root_gap", of="aligned")},
+)
 def flow(config: Config, data: Any) -> lab.Relation:
-    """Aligned, gradient descent takes [log((λ - ε)/ε) - log(x_0²/(λ - x_0²))]/(2 η λ) steps, λ = 1/κ, to 1 %: κ times a logarithm."""
-    return lab.identity(data["aligned"]["gap"], tolerance=0.01)  # where η λ < 1/100, the flow stands for the steps
+    """Aligned, gradient descent takes [log((λ - ε)/ε) - log(x_0²/(λ - x_0²))]/(2 η λ) steps, λ =
+    1/κ, to 1 %: κ times a logarithm.
+    """
+    return lab.identity(
+        data["aligned"]["gap"], tolerance=0.01
+    )  # where η λ < 1/100, the flow stands for the steps
 
 
 @states(EXTENDS, controls=OTHER_REGRESSION)
 def regression_extends(config: Config, data: Any) -> lab.Relation:
-    """On a matrix regression tuned Muon's iterations grow less than tuned gradient descent's from the smallest κ to the largest."""
+    """On a matrix regression tuned Muon's iterations grow less than tuned gradient descent's from
+    the smallest κ to the largest.
+    """
     # Runs of gradient descent that were given up make the difference smaller.
-    descent, muon = (_ratios(data, "regression", name).isel(kappa=-1) for name in ("gradient-descent", "muon-plateau"))
+    descent, muon = (
+        _ratios(data, "regression", name).isel(kappa=-1)
+        for name in ("gradient-descent", "muon-plateau")
+    )
     return lab.ahead(descent, muon, least=0, by="median")
 
 
@@ -292,9 +434,15 @@ _grows("regression-grows", EXTENDS, "regression", "muon-plateau", least=FLAT, co
 
 
 def figure(config: Config, data: Any) -> Figure:
-    """Medians of the steps against κ with ranges over the seeds, a panel for each problem; what was given up is hollow."""
+    """Medians of the steps against κ with ranges over the seeds, a panel for each problem; what was
+    given up is hollow.
+    """
     drawn = Figure(figsize=(13, 5.4), layout="constrained")
-    curves = [(kind, _who(name), data[group][name]) for group, (kind, _, of) in GROUPS.items() for name in of]
+    curves = [
+        (kind, _who(name), data[group][name])
+        for group, (kind, _, of) in GROUPS.items()
+        for name in of
+    ]
     # To the end: the limit is not for these.
     curves.append(("context", _who("gradient-descent"), data["cubic"]["steps"]))
     # There are more optimizers than colours.
@@ -304,13 +452,28 @@ def figure(config: Config, data: Any) -> Figure:
         named = set[str]()
         for who, steps in (curve for kind, *curve in curves if kind == problem):
             (line, marker), color = looks[who]
-            draw_band(axes, steps, "kappa", label="" if who in named else who, color=color, style=line)
+            draw_band(
+                axes, steps, "kappa", label="" if who in named else who, color=color, style=line
+            )
             named.add(who)
             middle = steps.median("seed")
             for fill, shown in (("full", middle != config.limit), ("none", middle == config.limit)):
-                axes.plot(steps["kappa"], middle.where(shown), marker, color=color, fillstyle=fill, markersize=5)
+                axes.plot(
+                    steps["kappa"],
+                    middle.where(shown),
+                    marker,
+                    color=color,
+                    fillstyle=fill,
+                    markersize=5,
+                )
         axes.axhline(config.limit, color="gray", linewidth=0.8, linestyle=":")
-        axes.set(xscale="log", yscale="log", title=problem, xlabel="κ", ylabel=f"steps to {config.accuracy:g}")
+        axes.set(
+            xscale="log",
+            yscale="log",
+            title=problem,
+            xlabel="κ",
+            ylabel=f"steps to {config.accuracy:g}",
+        )
         axes.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.16))
     return drawn
 
@@ -318,21 +481,50 @@ def figure(config: Config, data: Any) -> Figure:
 EXPERIMENT = lab.Experiment(
     "condition-number",
     runs.LEDGER,
-    title="Iterations against the condition number: Muon and its rivals, each with its best step size",
-    summary="Simplified Muon needs as many iterations at every κ, where gradient descent needs κ and κ³ times as many; momentum adds some.",
+    title=(
+        "Iterations against the condition number: Muon and its rivals, each with its best step size"
+    ),
+    summary=(
+        "Simplified Muon needs as many iterations at every κ, where gradient descent needs κ and κ³"
+        " times as many; momentum adds some."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "quick": {"seed": 6},
-        "smoke": {"d": 5, "r": 2, "context_d": 4, "accuracy": 1e-6, "limit": 1200, "seeds": 20}
-        | {"kappas": (10.0, 1e6), "slow_kappas": (1.0, 10.0, 40.0), "entrywise_kappas": (10.0, 300.0)}
-        | {"context_kappas": (10.0, 1e4), "context_slow_kappas": (1.0, 2.0, 5.0), "aligned_kappas": (100.0, 1000.0)}
-        | {"cubic_kappas": (2.0, 3.0, 4.0, 6.0, 8.0), "regression_kappas": (10.0, 100.0)},
-        "paper": {"seed": 6, "d": 20, "context_d": 20, "limit": 100_000, "kappas": (10.0, 100.0, 1e3, 1e4, 1e5, 1e6)}
-        | {"slow_kappas": (1.0, 10.0, 30.0, 100.0, 300.0, 1e3), "entrywise_kappas": (10.0, 100.0, 1e3, 1e4)}
-        | {"context_slow_kappas": (1.0, 2.0, 4.0, 8.0, 16.0), "cubic_kappas": (3.0, 5.0, 9.0, 17.0, 30.0, 60.0)}
-        | {"regression_kappas": (10.0, 30.0, 100.0, 300.0, 1000.0)},
+        "smoke": (
+            {"d": 5, "r": 2, "context_d": 4, "accuracy": 1e-6, "limit": 1200, "seeds": 20}
+            | {
+                "kappas": (10.0, 1e6),
+                "slow_kappas": (1.0, 10.0, 40.0),
+                "entrywise_kappas": (10.0, 300.0),
+            }
+            | {
+                "context_kappas": (10.0, 1e4),
+                "context_slow_kappas": (1.0, 2.0, 5.0),
+                "aligned_kappas": (100.0, 1000.0),
+            }
+            | {"cubic_kappas": (2.0, 3.0, 4.0, 6.0, 8.0), "regression_kappas": (10.0, 100.0)}
+        ),
+        "paper": (
+            {
+                "seed": 6,
+                "d": 20,
+                "context_d": 20,
+                "limit": 100_000,
+                "kappas": (10.0, 100.0, 1e3, 1e4, 1e5, 1e6),
+            }
+            | {
+                "slow_kappas": (1.0, 10.0, 30.0, 100.0, 300.0, 1e3),
+                "entrywise_kappas": (10.0, 100.0, 1e3, 1e4),
+            }
+            | {
+                "context_slow_kappas": (1.0, 2.0, 4.0, 8.0, 16.0),
+                "cubic_kappas": (3.0, 5.0, 9.0, 17.0, 30.0, 60.0),
+            }
+            | {"regression_kappas": (10.0, 30.0, 100.0, 300.0, 1000.0)}
+        ),
     },
     figure=figure,
 )

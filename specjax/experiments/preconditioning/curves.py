@@ -1,4 +1,6 @@
-"""Figures 1 and 2: error curves of Muon, gradient descent and SignGD over condition numbers and numbers of columns."""
+"""Figures 1 and 2: error curves of Muon, gradient descent and SignGD over condition numbers and
+numbers of columns.
+"""
 
 from functools import partial
 from typing import Any
@@ -18,17 +20,36 @@ from specjax.models import conditioned
 from specjax.sizes import AnySize
 from specjax.theory.preconditioning.conditions import check_ranks
 
-# Step sizes in the units of `runs`, of the distance to cover or of the inverse curvature. None is a fraction of the distance like 1/4,
-# with which a sequence would land on its root: a gradient there is rounding, and its direction means nothing.
-RATES = {"muon-plateau": 0.23, "gradient-descent": 1.0, "sign": 0.23, "muon": 0.5, "muon-momentum": 0.23}
-# A run whose error is below the first has arrived; above the second it is far away. The third is the share of runs that is most.
+# Step sizes in the units of `runs`, of the distance to cover or of the inverse curvature. None is a
+# fraction of the distance like 1/4, with which a sequence would land on its root: a gradient there
+# is rounding, and its direction means nothing.
+RATES = {
+    "muon-plateau": 0.23,
+    "gradient-descent": 1.0,
+    "sign": 0.23,
+    "muon": 0.5,
+    "muon-momentum": 0.23,
+}
+# A run whose error is below the first has arrived; above the second it is far away. The third is
+# the share of runs that is most.
 ARRIVED, FAR, MOST = 1e-8, 1e-5, 0.5
-# The settings of the map: the paper's are unknown. All curves have the factor 0.5 and the patience 10.
+# The settings of the map: the paper's are unknown. All curves have the factor 0.5 and the patience
+#     10.
 FACTORS, PATIENCES = (0.5, 0.8, 0.9), (1, 2, 5, 10)
-# At the first factor what the patience does is judged: in runs of other draws arrival came and went with it.
+# At the first factor what the patience does is judged: in runs of other draws arrival came and went
+# with it.
 OPEN, STRANDED = {"factor": 0.8, "patience": 1}, {"factor": 0.5, "patience": 1}
 FACTORIZATION = ("muon-plateau", "gradient-descent", "sign")
-CONTEXT, DIAGONAL = ("muon", "muon-plateau", "muon-momentum", "gradient-descent", "sign"), "muon-plateau-diagonal"
+CONTEXT, DIAGONAL = (
+    (
+        "muon",
+        "muon-plateau",
+        "muon-momentum",
+        "gradient-descent",
+        "sign",
+    ),
+    "muon-plateau-diagonal",
+)
 
 
 class Config(lab.Config):
@@ -36,8 +57,12 @@ class Config(lab.Config):
 
     d: int = lab.integer(8, least=2, help="rows of the factor")
     r: int = lab.integer(2, least=1, help="rank of the target")
-    ks: tuple[int, ...] = lab.sizes(2, 4, 12, points=2, help="columns of the factor, from r to beyond d")
-    kappas: tuple[float, ...] = lab.ascending(1, 10, 1e3, least=1, points=2, help="condition numbers of the panels")
+    ks: tuple[int, ...] = lab.sizes(
+        2, 4, 12, points=2, help="columns of the factor, from r to beyond d"
+    )
+    kappas: tuple[float, ...] = lab.ascending(
+        1, 10, 1e3, least=1, points=2, help="condition numbers of the panels"
+    )
     fixed_kappa: float = lab.number(10.0, least=1, help="condition number of the panels over k")
     context_d: int = lab.integer(6, least=2, help="dimension of in-context regression")
     start_scale: float = lab.number(0.1, above=0, help="scale of the start, moderate")
@@ -50,20 +75,30 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """log10 of the relative error after every step, over κ, over k and in context; and the smallest over settings of the plateau."""
+    """log10 of the relative error after every step, over κ, over k and in context; and the smallest
+    over settings of the plateau.
+    """
 
     def factorization(key: Array, kappa: Array, k: AnySize) -> dict[str, Array]:
-        posed = conditioned.wide_factorization(key, kappa, config.d, config.r, k, config.start_scale)
+        posed = conditioned.wide_factorization(
+            key, kappa, config.d, config.r, k, config.start_scale
+        )
         return {name: _curve(config, name, key, posed, kappa) for name in FACTORIZATION}
 
     def context(key: Array, kappa: Array) -> dict[str, Array]:
-        rotated, diagonal = (conditioned.in_context(key, kappa, config.context_d, rotated=r) for r in (True, False))
+        rotated, diagonal = (
+            conditioned.in_context(key, kappa, config.context_d, rotated=r) for r in (True, False)
+        )
         found = {name: _curve(config, name, key, rotated, kappa) for name in CONTEXT}
         return found | {DIAGONAL: _curve(config, "muon-plateau", key, diagonal, kappa)}
 
     def settings(key: Array, kappa: Array, factor: Array, patience: Array) -> dict[str, Array]:
         posed = conditioned.in_context(key, kappa, config.context_d)
-        return {"smallest": jnp.min(_curve(config, "muon-plateau", key, posed, kappa, (factor, patience)))}
+        return {
+            "smallest": jnp.min(
+                _curve(config, "muon-plateau", key, posed, kappa, (factor, patience))
+            )
+        }
 
     def swept(measure: Any, stream: str, *dims: str, **over: Any) -> xr.Dataset:
         return sweep.labelled(lab.swept(key, stream, measure, config.seeds, **over), *dims)
@@ -74,27 +109,45 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         fixed = jnp.asarray(config.fixed_kappa)
         return {
             "kappas": swept(partial(factorization, k=config.ks[0]), "kappas", "step", kappa=kappas),
-            "columns": swept(partial(factorization, kappa=fixed), "columns", "step", k=sweep.widths(*config.ks)),
+            "columns": swept(
+                partial(factorization, kappa=fixed), "columns", "step", k=sweep.widths(*config.ks)
+            ),
             "context": swept(context, "context", "step", kappa=kappas),
             "map": swept(settings, "map", kappa=larger, **plateaus),
         }
 
 
 def _curve(
-    config: Config, name: str, key: Array, posed: conditioned.Problem, kappa: Array, plateau: Any = (0.5, 10)
+    config: Config,
+    name: str,
+    key: Array,
+    posed: conditioned.Problem,
+    kappa: Array,
+    plateau: Any = (0.5, 10),
 ) -> Array:
     rate = jnp.full_like(kappa, RATES[name])
-    transform = runs.transformation(name, sizes.stream(key, "schedule"), rate, posed, 0.9, config.steps, plateau)
+    transform = runs.transformation(
+        name, sizes.stream(key, "schedule"), rate, posed, 0.9, config.steps, plateau
+    )
     # An error of exactly 0 is drawn, and averaged, as the rounding of float64.
-    return jnp.log10(jnp.maximum(conditioned.along(posed, transform, config.steps, posed.error), 1e-17))
+    return jnp.log10(
+        jnp.maximum(conditioned.along(posed, transform, config.steps, posed.error), 1e-17)
+    )
 
 
 states = lab.Statements()
 ours = partial(states, corrected=True)
-KAPPA, COLUMNS = ((f"figure-1-{over}-muon", "section-2-moderate-start") for over in ("kappa", "columns"))
+KAPPA, COLUMNS = (
+    (f"figure-1-{over}-muon", "section-2-moderate-start") for over in ("kappa", "columns")
+)
 PLATEAU = "Muon with the plateau schedule {}"
-FLOOR = f"First without the floor {ARRIVED:g}: at d = 20 rounding grows tenfold with κ. Now on other seeds."
-EXCHANGED = lab.changing(lambda found: found.assign_coords(factor=[FACTORS[place] for place in (1, 0, 2)]), of="map")
+FLOOR = (
+    f"First without the floor {ARRIVED:g}: at d = 20 rounding grows tenfold with κ. Now on other"
+    " seeds."
+)
+EXCHANGED = lab.changing(
+    lambda found: found.assign_coords(factor=[FACTORS[place] for place in (1, 0, 2)]), of="map"
+)
 
 
 def _smallest(data: Any, group: str, name: str) -> xr.DataArray:
@@ -102,21 +155,30 @@ def _smallest(data: Any, group: str, name: str) -> xr.DataArray:
     return data[group][name].min("step")
 
 
-def _arrives(statement: str, cites: str | tuple[str, ...], says: str, group: str, name: str) -> None:
+def _arrives(
+    statement: str, cites: str | tuple[str, ...], says: str, group: str, name: str
+) -> None:
     sign = {"SignGD": lab.replacing(name, "sign", of=group)}
     says = says.format(f"reaches {ARRIVED:g} in most runs")
 
     @states(cites, says, name=statement, controls=sign, corrected=group == "context")
     def arrives(config: Config, data: Any) -> lab.Relation:
-        return lab.happens((_smallest(data, group, name) < np.log10(ARRIVED)).rename("arrives"), more_than=MOST)
+        return lab.happens(
+            (_smallest(data, group, name) < np.log10(ARRIVED)).rename("arrives"), more_than=MOST
+        )
 
 
 def _slow(statement: str, cites: str, group: str, name: str, who: str) -> None:
     dim, sign = ("k", "k") if group == "columns" else ("kappa", "κ")
     muon = {"Muon": lab.replacing(name, "muon" if group == "context" else "muon-plateau", of=group)}
-    larger = f"the smallest error is more than ten times larger at the largest {sign} than at the smallest"
+    larger = (
+        f"the smallest error is more than ten times larger at the largest {sign} than at the"
+        " smallest"
+    )
 
-    @states(cites, f"Of {who} {larger}, in the median.", name=statement, controls=muon, post_hoc=FLOOR)
+    @states(
+        cites, f"Of {who} {larger}, in the median.", name=statement, controls=muon, post_hoc=FLOOR
+    )
     def slow(config: Config, data: Any) -> lab.Relation:
         # Below that, what differs is rounding.
         smallest = _smallest(data, group, name).clip(min=float(np.log10(ARRIVED)))
@@ -125,7 +187,13 @@ def _slow(statement: str, cites: str, group: str, name: str, who: str) -> None:
 
 
 _arrives("muon-over-kappa", KAPPA, f"With k = r {PLATEAU} at every κ.", "kappas", "muon-plateau")
-_arrives("muon-over-columns", COLUMNS, f"{PLATEAU} with every number of columns.", "columns", "muon-plateau")
+_arrives(
+    "muon-over-columns",
+    COLUMNS,
+    f"{PLATEAU} with every number of columns.",
+    "columns",
+    "muon-plateau",
+)
 for end, row, group, where in (
     ("over-kappa", "figure-1-kappa-rivals", "kappas", ""),
     ("over-columns", "figure-1-columns-rivals", "columns", ""),
@@ -143,12 +211,24 @@ def stand_in(config: Config, data: Any) -> Any:
     """A control: gradient descent in the place of Muon, at every setting."""
     smallest = data["map"]["smallest"]
     other = _smallest(data, "context", "gradient-descent").sel(kappa=smallest.kappa)
-    return {**data, "map": data["map"].assign(smallest=other.broadcast_like(smallest).transpose(*smallest.dims))}
+    return {
+        **data,
+        "map": (
+            data["map"].assign(smallest=other.broadcast_like(smallest).transpose(*smallest.dims))
+        ),
+    }
 
 
-@states("figure-2-muon", along="patience", controls={"gradient descent at the largest κ": stand_in}, holds=None)
+@states(
+    "figure-2-muon",
+    along="patience",
+    controls={"gradient descent at the largest κ": stand_in},
+    holds=None,
+)
 def plateau(config: Config, data: Any) -> lab.Relation:
-    """In context Muon with the plateau schedule arrives in most runs at every κ, whatever the patience (factor 0.8)."""
+    """In context Muon with the plateau schedule arrives in most runs at every κ, whatever the
+    patience (factor 0.8).
+    """
     return lab.happens(_map(data).sel(factor=OPEN["factor"]), more_than=MOST)
 
 
@@ -160,32 +240,53 @@ def arriving(config: Config, data: Any) -> lab.Relation:
 
 @ours("figure-2-muon", controls={"the setting 0.8 and 1": EXCHANGED})
 def stranded(config: Config, data: Any) -> lab.Relation:
-    """There are settings with which its steps shrink too soon, 0.5 and 1: most runs stay above 1e-5 at the largest κ."""
+    """There are settings with which its steps shrink too soon, 0.5 and 1: most runs stay above 1e-5
+    at the largest κ.
+    """
     found = data["map"]["smallest"].sel(STRANDED).isel(kappa=-1)
     return lab.happens((found > np.log10(FAR)).rename("stays away"), more_than=MOST)
 
 
 for statement, name, says in (
-    ("diagonal", DIAGONAL, f"Where S is diagonal, and rounding cannot mix its eigenvectors, {PLATEAU} at every κ."),
-    ("momentum", "muon-momentum", "With momentum 0.9 and the plateau schedule Muon {} in context, at every κ."),
+    (
+        "diagonal",
+        DIAGONAL,
+        f"Where S is diagonal, and rounding cannot mix its eigenvectors, {PLATEAU} at every κ.",
+    ),
+    (
+        "momentum",
+        "muon-momentum",
+        "With momentum 0.9 and the plateau schedule Muon {} in context, at every κ.",
+    ),
     ("new-prefactors", "muon", "With new prefactors in each step Muon {} in context, at every κ."),
 ):
     _arrives(statement, "figure-2-muon", says, "context", name)
 
 
 def figure(config: Config, data: Any) -> Figure:
-    """Rows: Figure 1 over κ, over k, Figure 2 in two rows, with medians and ranges of the seeds, and the map of plateau settings."""
+    """Rows: Figure 1 over κ, over k, Figure 2 in two rows, with medians and ranges of the seeds,
+    and the map of plateau settings.
+    """
     drawn = Figure(figsize=(11.5, 14), layout="constrained")
     above, below = drawn.subfigures(2, 1, squeeze=False, height_ratios=(6, 1)).ravel()
-    held = {"kappas": f"k = {config.ks[0]}", "columns": f"κ = {config.fixed_kappa:g}", "context": "in context"}
+    held = {
+        "kappas": f"k = {config.ks[0]}",
+        "columns": f"κ = {config.fixed_kappa:g}",
+        "context": "in context",
+    }
     rows = {"kappas": FACTORIZATION, "columns": FACTORIZATION, "context": (*CONTEXT, DIAGONAL)}
     panels = [(group, name) for group, names in rows.items() for name in names]
     for axes, (group, name) in zip(above.subplots(4, 3, sharey=True).ravel(), panels, strict=True):
         dim, sign = ("k", "k") if group == "columns" else ("kappa", "κ")
         for place, curves in enumerate((10 ** data[group][name]).transpose(dim, ...)):
-            look = {"color": COLORS[place % len(COLORS)], "style": ("-", "--", "-.", ":")[place % 4]}
+            look = {
+                "color": COLORS[place % len(COLORS)],
+                "style": ("-", "--", "-.", ":")[place % 4],
+            }
             draw_band(axes, curves, "step", label=f"{sign} = {curves[dim].item():g}", **look)
-        axes.set(yscale="log", xlabel="step", ylabel="relative error", title=f"{name}, {held[group]}")
+        axes.set(
+            yscale="log", xlabel="step", ylabel="relative error", title=f"{name}, {held[group]}"
+        )
         axes.legend(fontsize="x-small")
         axes.label_outer()
     _draw_map(below.subplots(), _map(data).mean("seed"))
@@ -199,21 +300,40 @@ def _draw_map(axes: Axes, shares: xr.DataArray) -> None:
     axes.set_xticks(range(len(labels)), labels, fontsize="x-small")
     axes.set_yticks(range(len(FACTORS)), [f"{factor:g}" for factor in FACTORS])
     axes.set(xlabel="patience, for each κ", ylabel="factor")
-    axes.set_title("in context: share of runs of Muon that arrive, by settings of the plateau schedule", fontsize=11)
+    axes.set_title(
+        "in context: share of runs of Muon that arrive, by settings of the plateau schedule",
+        fontsize=11,
+    )
 
 
 EXPERIMENT = lab.Experiment(
     "convergence-curves",
     runs.LEDGER,
     title="Error curves of Muon, gradient descent and SignGD over κ and k",
-    summary="Figure 1 comes out as in the paper; Figure 2 depends on the factor and the patience of the schedule, which are unknown.",
+    summary=(
+        "Figure 1 comes out as in the paper; Figure 2 depends on the factor and the patience of the"
+        " schedule, which are unknown."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "quick": {"seed": 1},
-        "smoke": {"d": 4, "ks": (2, 6), "kappas": (1.0, 1e3), "context_d": 4, "steps": 1000, "seeds": 24},
-        "paper": {"seed": 1, "d": 20, "r": 5, "ks": (5, 10, 20, 30), "kappas": (1.0, 10.0, 100.0, 1e3, 1e4)}
+        "smoke": {
+            "d": 4,
+            "ks": (2, 6),
+            "kappas": (1.0, 1e3),
+            "context_d": 4,
+            "steps": 1000,
+            "seeds": 24,
+        },
+        "paper": {
+            "seed": 1,
+            "d": 20,
+            "r": 5,
+            "ks": (5, 10, 20, 30),
+            "kappas": (1.0, 10.0, 100.0, 1e3, 1e4),
+        }
         | {"context_d": 20, "steps": 10_000},
     },
     figure=figure,

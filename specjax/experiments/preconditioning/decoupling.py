@@ -12,16 +12,31 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.preconditioning import runs
-from specjax.models import conditioned, factorization_spectra, in_context_regression, matrix_factorization
+from specjax.models import (
+    conditioned,
+    factorization_spectra,
+    in_context_regression,
+    matrix_factorization,
+)
 from specjax.models.factorization_spectra import aligned_start, composed, logarithmic_spectrum
 from specjax.theory.preconditioning import many_digits, scalar, spectral_domain
 from specjax.theory.preconditioning.conditions import check_ranks
 
-CALM, UNSTABLE = 0.7, 0.9  # Decays at which the aligned start stays aligned in float64, and at which it does not.
-DISPLACEMENTS = (1e-13, 1e-9)  # Sizes of a displacement from the aligned start, far above the rounding of float64.
-MODERATE, EARLY = 0.5, 20  # The scale of starts that are not small, and the steps in which little is lost.
+CALM, UNSTABLE = (
+    0.7,
+    0.9,
+)  # Decays at which the aligned start stays aligned in float64, and at which it does not.
+DISPLACEMENTS = (
+    1e-13,
+    1e-9,
+)  # Sizes of a displacement from the aligned start, far above the rounding of float64.
+MODERATE, EARLY = (
+    0.5,
+    20,
+)  # The scale of starts that are not small, and the steps in which little is lost.
 DIGITS = (16, 100)  # About as many as float64 has, and far more than the runs lose.
-# Distances below the first are rounding in float64; above the second ten digits are gone. The third is the share of runs that is most.
+# Distances below the first are rounding in float64; above the second ten digits are gone. The third
+# is the share of runs that is most.
 ROUNDED, LOST, MOST = 1e-10, 1e-6, 0.5
 
 
@@ -29,7 +44,9 @@ class Config(lab.Config):
     """Sizes of both problems, and the length of the runs."""
 
     d: int = lab.integer(8, least=2, help="dimension of M and S")
-    k: int = lab.integer(10, least=2, help="columns of the factor, at least d for an aligned start of every kind")
+    k: int = lab.integer(
+        10, least=2, help="columns of the factor, at least d for an aligned start of every kind"
+    )
     kappa: float = lab.number(100.0, least=1, help="condition number")
     steps: int = lab.integer(80, least=60, most=lab.MOST_COUNT, help="steps of Muon")
     seeds: int = lab.seeds(150, least=24, help="targets and starts")
@@ -42,15 +59,25 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Distances of matrix iterates from their scalar predictions: in float64, displaced, in context, and with many digits."""
-    parts = {"factorization": _factorization, "alignment": _alignment, "context": _context, "descent": _descent}
+    """Distances of matrix iterates from their scalar predictions: in float64, displaced, in
+    context, and with many digits.
+    """
+    parts = {
+        "factorization": _factorization,
+        "alignment": _alignment,
+        "context": _context,
+        "descent": _descent,
+    }
 
     def measure(key: Array, rho: Array) -> dict[str, dict[str, Array]]:
         return {name: part(config, sizes.stream(key, name), rho) for name, part in parts.items()}
 
     with jax.enable_x64(True):
         found = lab.swept(key, "runs", measure, config.seeds, rho=sweep.values(CALM, UNSTABLE))
-        return {"runs": sweep.labelled(found, "step"), "digits": _digits(config, sizes.stream(key, "digits"))}
+        return {
+            "runs": sweep.labelled(found, "step"),
+            "digits": _digits(config, sizes.stream(key, "digits")),
+        }
 
 
 def _target(config: Config, key: Array, rank: int) -> factorization_spectra.SpectralTarget:
@@ -65,8 +92,15 @@ def _factorization(config: Config, key: Array, rho: Array) -> dict[str, Array]:
     noise = jax.random.normal(displacement, start.shape)
     displaced = start[None] + lengths[:, None, None] * (noise / jnp.linalg.norm(noise))[None]
     # Orthonormal rows but for one, which is 0: this start is not aligned.
-    generic = matrix_factorization.orthonormal_init(displacement, config.d, config.k, MODERATE).at[0].set(0)
-    starts, schedules = jnp.stack([start, start, generic, *displaced]), jnp.stack([one, new, one, one, one])
+    generic = (
+        matrix_factorization.orthonormal_init(displacement, config.d, config.k, MODERATE)
+        .at[0]
+        .set(0)
+    )
+    starts, schedules = (
+        jnp.stack([start, start, generic, *displaced]),
+        jnp.stack([one, new, one, one, one]),
+    )
     gradient = partial(matrix_factorization.gradient, target=at.matrix)
     paths = jax.vmap(lambda x, rates: runs.muon(x, rates, gradient))(starts, schedules)
 
@@ -76,16 +110,26 @@ def _factorization(config: Config, key: Array, rho: Array) -> dict[str, Array]:
 
     def error_gap(x: Array) -> Array:
         last = scalar.factorization_path(values, at.spectrum, one)[-1]
-        return jnp.abs(jnp.linalg.norm(x @ x.T - at.matrix, 2) - jnp.max(jnp.abs(last**2 - at.spectrum)))
+        return jnp.abs(
+            jnp.linalg.norm(x @ x.T - at.matrix, 2) - jnp.max(jnp.abs(last**2 - at.spectrum))
+        )
 
-    gains = jnp.max(jnp.linalg.norm(paths[3:, :EARLY] - paths[:1, :EARLY], axis=(2, 3)), axis=1) / lengths
-    found = {name: away(*run) for name, *run in zip(("one", "new", "generic"), paths, schedules, strict=False)}
+    gains = (
+        jnp.max(jnp.linalg.norm(paths[3:, :EARLY] - paths[:1, :EARLY], axis=(2, 3)), axis=1)
+        / lengths
+    )
+    found = {
+        name: away(*run)
+        for name, *run in zip(("one", "new", "generic"), paths, schedules, strict=False)
+    }
     errors = {"error": error_gap(paths[0, -1]), "far": error_gap(paths[2, -1])}
     return found | errors | {"gain_small": gains[0], "gain_large": gains[1]}
 
 
 def _alignment(config: Config, key: Array, rho: Array) -> dict[str, Array]:
-    """The largest share of ‖X_t X_tᵀ‖_F off the diagonal in the basis of M, with k = r columns, from a small and a moderate start."""
+    """The largest share of ‖X_t X_tᵀ‖_F off the diagonal in the basis of M, with k = r columns,
+    from a small and a moderate start.
+    """
     r = config.d // 2
     at = _target(config, sizes.stream(key, "basis"), r)
     start = matrix_factorization.orthonormal_init(sizes.stream(key, "start"), config.d, r, 1.0)
@@ -109,32 +153,50 @@ def _context(config: Config, key: Array, rho: Array) -> dict[str, Array]:
     def away(rates: Array) -> Array:
         predicted = scalar.regression_path(jnp.zeros_like(inverse), inverse, rates)[1:]
         path = runs.muon(start, rates, gradient, conditioned.symmetric)
-        return jnp.linalg.norm(path - composed(at.basis, predicted, at.basis), axis=(1, 2)) / config.kappa
+        return (
+            jnp.linalg.norm(path - composed(at.basis, predicted, at.basis), axis=(1, 2))
+            / config.kappa
+        )
 
     one, new = runs.prefactors(sizes.stream(key, "rates"), rho, config.steps)
     return {"one": away(config.kappa * one), "new": away(config.kappa * new)}
 
 
 def _descent(config: Config, key: Array, rho: Array) -> dict[str, Array]:
-    """Gradient descent from an aligned and from a generic start: how far it ever is from its scalar sequences."""
+    """Gradient descent from an aligned and from a generic start: how far it ever is from its scalar
+    sequences.
+    """
     at = _target(config, sizes.stream(key, "basis"), config.d)
-    start, values, frame = factorization_spectra.aligned_start(sizes.stream(key, "frame"), at, config.k, MODERATE)
-    generic = matrix_factorization.orthonormal_init(sizes.stream(key, "generic"), config.d, config.k, MODERATE)
+    start, values, frame = factorization_spectra.aligned_start(
+        sizes.stream(key, "frame"), at, config.k, MODERATE
+    )
+    generic = matrix_factorization.orthonormal_init(
+        sizes.stream(key, "generic"), config.d, config.k, MODERATE
+    )
 
-    def advance(state: tuple[Array, Array, Array], _: None) -> tuple[tuple[Array, Array, Array], Array]:
+    def advance(
+        state: tuple[Array, Array, Array], _: None
+    ) -> tuple[tuple[Array, Array, Array], Array]:
         x, other, scalars = state
         x, other = (x - 0.25 * matrix_factorization.gradient(x, at.matrix) for x in (x, other))
         scalars = spectral_domain.gradient_descent_step(scalars, at.spectrum, 0.25)
         predicted = composed(at.basis, scalars, frame)
-        return (x, other, scalars), jnp.stack([jnp.linalg.norm(x - predicted), jnp.linalg.norm(other - predicted)])
+        return (x, other, scalars), jnp.stack(
+            [jnp.linalg.norm(x - predicted), jnp.linalg.norm(other - predicted)]
+        )
 
     _, gaps = jax.lax.scan(advance, (start, generic.at[0].set(0), values), length=10 * config.steps)
     return {"gap": jnp.max(gaps[:, 0]), "gap_generic": jnp.max(gaps[:, 1])}
 
 
 def _digits(config: Config, key: Array) -> xr.Dataset:
-    """The largest distance from the scalar prediction with one prefactor, by problem, decay and digits."""
-    keys, spectrum = jax.random.split(key, config.exact_seeds), logarithmic_spectrum(config.exact_d, config.kappa)
+    """The largest distance from the scalar prediction with one prefactor, by problem, decay and
+    digits.
+    """
+    keys, spectrum = (
+        jax.random.split(key, config.exact_seeds),
+        logarithmic_spectrum(config.exact_d, config.kappa),
+    )
     problems = {
         "factorization": (many_digits.factorization, MODERATE, 1.0),
         "context": (many_digits.in_context, 0.0, config.kappa),
@@ -148,9 +210,15 @@ def _digits(config: Config, key: Array) -> xr.Dataset:
 
         return runs.muon_of_many_digits(gradient, keys, spectrum, start, rates, digits)[0].max(1)
 
-    points: dict[str, list[Any]] = {"problem": list(problems), "rho": [CALM, UNSTABLE], "digits": list(DIGITS)}
+    points: dict[str, list[Any]] = {
+        "problem": list(problems),
+        "rho": [CALM, UNSTABLE],
+        "digits": list(DIGITS),
+    }
     found = np.array([largest(*point) for point in product(*points.values())])
-    return xr.Dataset({"away": ((*points, "seed"), found.reshape(*map(len, points.values()), -1))}, points)
+    return xr.Dataset(
+        {"away": ((*points, "seed"), found.reshape(*map(len, points.values()), -1))}, points
+    )
 
 
 def _largest(data: Any, name: str, rho: float, steps: int | None = None) -> xr.DataArray:
@@ -166,20 +234,37 @@ OTHER_DECAY = lab.changing(lambda found: lab.reverse(found, "rho"), of="runs")
 CALMER = {f"ρ = {CALM}": OTHER_DECAY}
 NOT_ALIGNED = "a start that is not aligned"
 EXCHANGED = {"the two exchanged": lab.exchanging("context.one", "context.new", of="runs")}
-BY_SHARE = "Judged first by whether most runs stay, which most do at d = 8 and few at d = 20; now on other seeds."
+BY_SHARE = (
+    "Judged first by whether most runs stay, which most do at d = 8 and few at d = 20; now on other"
+    " seeds."
+)
 
 
 def _exact(name: str, cites: tuple[str, ...], says: str, problem: str) -> None:
     @states(cites, says, name=name, controls={f"{DIGITS[0]} digits": FEW_DIGITS})
     def exact(config: Config, data: Any) -> lab.Relation:
-        return lab.identity(data["digits"]["away"].sel(problem=problem, digits=DIGITS[-1]), tolerance=ROUNDED)
+        return lab.identity(
+            data["digits"]["away"].sel(problem=problem, digits=DIGITS[-1]), tolerance=ROUNDED
+        )
 
 
-_exact("exact", ("lemma-3", "eq-15"), "From X_0 = U Σ_0 Wᵀ the iterates are U diag(x_t) Wᵀ.", "factorization")
-_exact("context-exact", ("lemma-8", "theorem-3"), "From Q_0 = 0 in-context iterates are U diag(q_t) Uᵀ.", "context")
+_exact(
+    "exact",
+    ("lemma-3", "eq-15"),
+    "From X_0 = U Σ_0 Wᵀ the iterates are U diag(x_t) Wᵀ.",
+    "factorization",
+)
+_exact(
+    "context-exact",
+    ("lemma-8", "theorem-3"),
+    "From Q_0 = 0 in-context iterates are U diag(q_t) Uᵀ.",
+    "context",
+)
 
 
-def _stays(name: str, cites: Any, says: str, controls: Any, run: str, rho: float, steps: int | None = None) -> None:
+def _stays(
+    name: str, cites: Any, says: str, controls: Any, run: str, rho: float, steps: int | None = None
+) -> None:
     """In float64 most runs stay at their scalar sequences; at the slow decay that is our remedy."""
 
     @states(cites, says, name=name, controls=controls, corrected=rho == UNSTABLE)
@@ -187,51 +272,77 @@ def _stays(name: str, cites: Any, says: str, controls: Any, run: str, rho: float
         return lab.happens(_largest(data, run, rho, steps) < ROUNDED, more_than=MOST)
 
 
-IN_FLOAT64 = "In float64 too: in most runs at ρ = 0.7 the iterates are the scalar sequences over 20 steps."
+IN_FLOAT64 = (
+    "In float64 too: in most runs at ρ = 0.7 the iterates are the scalar sequences over 20 steps."
+)
 GENERIC = {NOT_ALIGNED: of_runs("factorization.one", "factorization.generic")}
 _stays("calm", ("lemma-3", "eq-15"), IN_FLOAT64, GENERIC, "factorization.one", CALM, EARLY)
-CONTEXT = "In float64 too: in most runs at ρ = 0.7, symmetrized, in-context iterates are the scalar sequences."
+CONTEXT = (
+    "In float64 too: in most runs at ρ = 0.7, symmetrized, in-context iterates are the scalar"
+    " sequences."
+)
 _stays("context-calm", "lemma-8", CONTEXT, {f"ρ = {UNSTABLE}": OTHER_DECAY}, "context.one", CALM)
-REMEDY = "New prefactors in each step keep float64 at the scalar sequences at ρ = 0.9 too, in most runs."
+REMEDY = (
+    "New prefactors in each step keep float64 at the scalar sequences at ρ = 0.9 too, in most runs."
+)
 ONE = {"one prefactor": of_runs("factorization.new", "factorization.one")}
 _stays("remedy", ("lemma-3", "eq-12"), REMEDY, ONE, "factorization.new", UNSTABLE)
 
 
 @ours("lemma-8", controls=EXCHANGED, post_hoc=BY_SHARE)
 def context_remedy(config: Config, data: Any) -> lab.Relation:
-    """In context new prefactors, with symmetrization, keep more runs in float64 at the scalar sequences at ρ = 0.9 than one does."""
+    """In context new prefactors, with symmetrization, keep more runs in float64 at the scalar
+    sequences at ρ = 0.9 than one does.
+    """
     new, one = (_largest(data, f"context.{kind}", UNSTABLE) < ROUNDED for kind in ("new", "one"))
     return lab.ahead(new.astype(float), one.astype(float), least=0)
 
 
 @states("eq-43b", controls={NOT_ALIGNED: of_runs("factorization.error", "factorization.far")})
 def error(config: Config, data: Any) -> lab.Relation:
-    """‖X Xᵀ - M‖ is the largest |x_i² - λ_i| of the scalar sequences, after all steps at ρ = 0.7, in most runs."""
+    """‖X Xᵀ - M‖ is the largest |x_i² - λ_i| of the scalar sequences, after all steps at ρ = 0.7,
+    in most runs.
+    """
     return lab.happens(data["runs"]["factorization.error"].sel(rho=CALM) < ROUNDED, more_than=MOST)
 
 
 @ours("lemma-3", controls={NOT_ALIGNED: of_runs("descent.gap", "descent.gap_generic")})
 def descent(config: Config, data: Any) -> lab.Relation:
     """Gradient descent from an aligned start stays at its scalar sequences."""
-    return lab.identity(data["runs"]["descent.gap"].isel(rho=0), tolerance=ROUNDED)  # without a decay, the same at both
+    return lab.identity(
+        data["runs"]["descent.gap"].isel(rho=0), tolerance=ROUNDED
+    )  # without a decay, the same at both
 
 
-@states("eq-12", controls={f"a start of scale {MODERATE}": of_runs("alignment.small", "alignment.moderate")})
+@states(
+    "eq-12",
+    controls={f"a start of scale {MODERATE}": of_runs("alignment.small", "alignment.moderate")},
+)
 def aligned(config: Config, data: Any) -> lab.Relation:
-    """From a start of scale 1e-06 with k = r iterates have M's left singular vectors, to 1 % of ‖X Xᵀ‖ off the diagonal, in most runs."""
+    """From a start of scale 1e-06 with k = r iterates have M's left singular vectors, to 1 % of ‖X
+    Xᵀ‖ off the diagonal, in most runs.
+    """
     return lab.happens(data["runs"]["alignment.small"] < 0.01, more_than=MOST)
 
 
-@ours("eq-12", controls=CALMER | {"new prefactors": of_runs("factorization.one", "factorization.new")})
+@ours(
+    "eq-12", controls=CALMER | {"new prefactors": of_runs("factorization.one", "factorization.new")}
+)
 def repels(config: Config, data: Any) -> lab.Relation:
-    """The aligned set repels: with one prefactor at ρ = 0.9 most float64 runs come to be more than 1e-06 away from the scalar sequences."""
+    """The aligned set repels: with one prefactor at ρ = 0.9 most float64 runs come to be more than
+    1e-06 away from the scalar sequences.
+    """
     return lab.happens(_largest(data, "factorization.one", UNSTABLE) > LOST, more_than=MOST)
 
 
 @ours("eq-12", controls=CALMER)
 def amplified(config: Config, data: Any) -> lab.Relation:
-    """It amplifies rounding: in most runs 20 steps at ρ = 0.9 magnify 1e-13 and 1e-09 tenfold and more, alike to a factor of 10."""
-    small, large = (data["runs"][f"factorization.gain_{size}"].sel(rho=UNSTABLE) for size in ("small", "large"))
+    """It amplifies rounding: in most runs 20 steps at ρ = 0.9 magnify 1e-13 and 1e-09 tenfold and
+    more, alike to a factor of 10.
+    """
+    small, large = (
+        data["runs"][f"factorization.gain_{size}"].sel(rho=UNSTABLE) for size in ("small", "large")
+    )
     same = (small > 10) & (abs(np.log10(large / small)) < 1)
     return lab.happens(same.rename("amplified alike"), more_than=MOST)
 
@@ -240,13 +351,17 @@ EXPERIMENT = lab.Experiment(
     "decoupling",
     runs.LEDGER,
     title="Muon's matrix iterates as scalar sequences, and what rounding does to them",
-    summary="From an aligned start the iterates are the scalar sequences; but that set repels, and float64 can lose all of its digits.",
+    summary=(
+        "From an aligned start the iterates are the scalar sequences; but that set repels, and"
+        " float64 can lose all of its digits."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "quick": {"seed": 1},
-        # What rounding does to a run differs from processor to processor: with so many runs the verdicts are the same on each.
+        # What rounding does to a run differs from processor to processor: with so many runs the
+        # verdicts are the same on each.
         "smoke": {"d": 5, "k": 6, "steps": 60, "seeds": 150, "exact_d": 3, "exact_seeds": 3},
         "paper": {"seed": 1, "d": 20, "k": 20, "seeds": 100, "steps": 160, "exact_seeds": 24},
     },

@@ -1,4 +1,6 @@
-"""Figure 3 and Appendix A: Muon's preconditioner (GᵀG)^(-1/2) beside ScaledGD's (XᵀX)⁻¹ along a run of Muon."""
+"""Figure 3 and Appendix A: Muon's preconditioner (GᵀG)^(-1/2) beside ScaledGD's (XᵀX)⁻¹ along a run
+of Muon.
+"""
 
 from typing import Any
 
@@ -33,33 +35,48 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Both preconditioners at each time with what is judged of them; the steps of Appendix A; and late distances of scalar sequences."""
+    """Both preconditioners at each time with what is judged of them; the steps of Appendix A; and
+    late distances of scalar sequences.
+    """
 
     def path(key: Array, kappa: Array) -> dict[str, Array]:
         return {**_path(config, key, kappa), **_appendix(config, key, kappa)}
 
     with jax.enable_x64(True):
         found = lab.swept(key, "paths", path, config.seeds, kappa=sweep.values(config.kappa))
-        zigzag = lab.swept(key, "zigzag", _zigzag, 2000, lam=sweep.values(1.0, 0.1, 1e-2, 1e-3, 1e-4))
+        zigzag = lab.swept(
+            key, "zigzag", _zigzag, 2000, lam=sweep.values(1.0, 0.1, 1e-2, 1e-3, 1e-4)
+        )
     dims, times = ("time", "preconditioner", "row", "column"), list(config.times)
-    found = sweep.labelled(found.isel(kappa=0, drop=True), *dims, time=times, preconditioner=["muon", "scaled"])
+    found = sweep.labelled(
+        found.isel(kappa=0, drop=True), *dims, time=times, preconditioner=["muon", "scaled"]
+    )
     return {"path": found, "zigzag": zigzag}
 
 
 def _path(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     r = config.r
-    posed = conditioned.factorization(sizes.stream(key, "problem"), kappa, config.d, r, r, config.start_scale)
+    posed = conditioned.factorization(
+        sizes.stream(key, "problem"), kappa, config.d, r, r, config.start_scale
+    )
     transform = runs.transformation("muon-plateau", key, jnp.full_like(kappa, 0.23), posed)
-    x = conditioned.along(posed, transform, max(config.times), lambda x: x)[jnp.asarray(config.times)]
+    x = conditioned.along(posed, transform, max(config.times), lambda x: x)[
+        jnp.asarray(config.times)
+    ]
     g = jax.vmap(posed.gradient)(x)
     muon, scaled = _inverse_power(g, 1 / 2), _inverse_power(x, 1.0)
     p = jnp.stack([muon, scaled], axis=1)
-    # Controls: what joins the first column to the others is left out, and all that is not on the diagonal.
+    # Controls: what joins the first column to the others is left out, and all that is not on the
+    #     diagonal.
     blocks, diagonal = p.at[..., 0, 1:].set(0).at[..., 1:, 0].set(0), p * jnp.eye(r)[None, None]
     outside = spectral.off_block_energy
     found = {"p": p, "outside": outside(p), "outside_of_blocks": outside(blocks)}
-    found |= {"off": spectral.off_diagonal_energy(p), "off_diagonals": spectral.off_diagonal_energy(diagonal)}
-    # Stacked row by row the step is I ⊗ (GᵀG)^(-1/2) applied to the gradient, so each row by itself is multiplied.
+    found |= {
+        "off": spectral.off_diagonal_energy(p),
+        "off_diagonals": spectral.off_diagonal_energy(diagonal),
+    }
+    # Stacked row by row the step is I ⊗ (GᵀG)^(-1/2) applied to the gradient, so each row by itself
+    # is multiplied.
     steps, shifted = spectral.polar(g), jnp.roll(muon, 1, axis=(1, 2))
     size = jnp.linalg.norm(steps, axis=(1, 2))
     for end, p in (("", muon), ("_shifted", shifted)):
@@ -69,7 +86,9 @@ def _path(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
 
 
 def _appendix(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
-    """Muon's and ScaledGD's directions where σ solves σ² - λ = c σ for every eigenvalue, and at σ twice as large."""
+    """Muon's and ScaledGD's directions where σ solves σ² - λ = c σ for every eigenvalue, and at σ
+    twice as large.
+    """
     spectrum = factorization_spectra.logarithmic_spectrum(config.r, kappa)
     at = factorization_spectra.target(sizes.stream(key, "basis"), config.d, spectrum)
     frame = factorization_spectra.aligned_start(sizes.stream(key, "frame"), at, config.r, 1.0).frame
@@ -80,7 +99,9 @@ def _appendix(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
         x = factorization_spectra.composed(at.basis, values, frame)
         gradient = matrix_factorization.gradient(x, at.matrix)
         scaled = gradient @ _inverse_power(x, 1.0)
-        return jnp.linalg.norm(spectral.polar(gradient) - scaled * jnp.sqrt(float(config.r)) / jnp.linalg.norm(scaled))
+        return jnp.linalg.norm(
+            spectral.polar(gradient) - scaled * jnp.sqrt(float(config.r)) / jnp.linalg.norm(scaled)
+        )
 
     return {"gap": gap(sigma), "gap_elsewhere": gap(2 * sigma)}
 
@@ -103,9 +124,18 @@ def _inverse_power(x: Array, power: float) -> Array:
 states = lab.Statements()
 IN_ROOTS = {"in units of the root": lab.replacing("in_steps", "in_roots", of="zigzag")}
 DIAGONALS = {"their diagonals": lab.replacing("off", "off_diagonals", of="path")}
-FIRST = "After one step X has orthogonal columns of one length, and (XᵀX)⁻¹ is a multiple of I; judged on other seeds without it."
-APART = {"what joins the first column to the others left out": lab.replacing("outside", "outside_of_blocks", of="path")}
-SHIFTED = {"blocks with rows and columns shifted": lab.replacing("step_gap", "step_gap_shifted", of="path")}
+FIRST = (
+    "After one step X has orthogonal columns of one length, and (XᵀX)⁻¹ is a multiple of I; judged"
+    " on other seeds without it."
+)
+APART = {
+    "what joins the first column to the others left out": lab.replacing(
+        "outside", "outside_of_blocks", of="path"
+    )
+}
+SHIFTED = {
+    "blocks with rows and columns shifted": lab.replacing("step_gap", "step_gap_shifted", of="path")
+}
 EXCHANGED = {"the two exchanged": lab.exchanging("likeness", "likeness_shifted", of="path")}
 
 
@@ -113,7 +143,10 @@ def _share(data: Any, what: str) -> xr.DataArray:
     return data["path"][what].transpose("preconditioner", ...).rename("share of ‖P‖²")
 
 
-@states("appendix-a-identity", controls={"σ twice as large": lab.replacing("gap", "gap_elsewhere", of="path")})
+@states(
+    "appendix-a-identity",
+    controls={"σ twice as large": lab.replacing("gap", "gap_elsewhere", of="path")},
+)
 def identity(config: Config, data: Any) -> lab.Relation:
     """Where |σ_i² - λ_i| = c σ_i for every i, Muon's step is ScaledGD's, up to its length."""
     return lab.identity(data["path"]["gap"], tolerance=1e-10)
@@ -121,42 +154,60 @@ def identity(config: Config, data: Any) -> lab.Relation:
 
 @states("appendix-a-zigzag", rivals={"√λ": 0.5, "1/√λ": -0.5}, controls=IN_ROOTS)
 def zigzag(config: Config, data: Any) -> lab.Relation:
-    """Near the solution the distance of a scalar sequence to its root is set by the step and not by λ."""
+    """Near the solution the distance of a scalar sequence to its root is set by the step and not by
+    λ.
+    """
     return lab.scales_as(data["zigzag"]["in_steps"], "lam", 0, fit="power law")
 
 
 @states("figure-3-block-diagonal", controls=APART, holds=False)
 def blocks(config: Config, data: Any) -> lab.Relation:
-    """Along the run both preconditioners, k × k, are block-diagonal: some two blocks leave out at most 1 % of ‖P‖², on average."""
+    """Along the run both preconditioners, k × k, are block-diagonal: some two blocks leave out at
+    most 1 % of ‖P‖², on average.
+    """
     return lab.below(_share(data, "outside"), SHARE, VISIBLE)
 
 
 @states(("figure-3-block-diagonal", "eq-17"), controls=SHIFTED, corrected=True)
 def stacked(config: Config, data: Any) -> lab.Relation:
-    """The preconditioner of the stacked gradient is block-diagonal, by form: d equal blocks (GᵀG)^(-1/2), one for each row of G."""
+    """The preconditioner of the stacked gradient is block-diagonal, by form: d equal blocks
+    (GᵀG)^(-1/2), one for each row of G.
+    """
     return lab.identity(data["path"]["step_gap"], tolerance=1e-3)
 
 
 @states("figure-3-likeness", controls=EXCHANGED)
 def likeness(config: Config, data: Any) -> lab.Relation:
-    """From the second time on (GᵀG)^(-1/2) is more like (XᵀX)⁻¹ than with rows and columns shifted, by the cosine of traceless parts."""
+    """From the second time on (GᵀG)^(-1/2) is more like (XᵀX)⁻¹ than with rows and columns shifted,
+    by the cosine of traceless parts.
+    """
     later = data["path"].isel(time=slice(1, None))
     return lab.ahead(later["likeness"], later["likeness_shifted"], least=0.05)
 
 
 @states(("figure-3-not-diagonal", "section-2-not-diagonal"), controls=DIAGONALS, post_hoc=FIRST)
 def not_diagonal(config: Config, data: Any) -> lab.Relation:
-    """Neither preconditioner is diagonal from the second time on: more than 1 % of ‖P‖² lies off the diagonal, on average."""
+    """Neither preconditioner is diagonal from the second time on: more than 1 % of ‖P‖² lies off
+    the diagonal, on average.
+    """
     return lab.above(_share(data, "off").isel(time=slice(1, None)), SHARE, VISIBLE)
 
 
 def figure(config: Config, data: Any) -> Figure:
-    """Heat maps of both preconditioners, each divided by its largest entry, for the first seed; below that of four rows of G, stacked."""
+    """Heat maps of both preconditioners, each divided by its largest entry, for the first seed;
+    below that of four rows of G, stacked.
+    """
     drawn = Figure(figsize=(2.6 * len(config.times) + 0.8, 8), layout="constrained")
-    panels = drawn.subplots(3, len(config.times), squeeze=False, subplot_kw={"xticks": [], "yticks": []})
+    panels = drawn.subplots(
+        3, len(config.times), squeeze=False, subplot_kw={"xticks": [], "yticks": []}
+    )
     first = data["path"]["p"].isel(seed=0).transpose("time", "preconditioner", "row", "column")
     for place, (time, (muon, scaled)) in enumerate(zip(config.times, first.values, strict=True)):
-        shown = {"(GᵀG)^(-1/2)": muon, "(XᵀX)⁻¹": scaled, "I ⊗ (GᵀG)^(-1/2), 4 rows": np.kron(np.eye(4), muon)}
+        shown = {
+            "(GᵀG)^(-1/2)": muon,
+            "(XᵀX)⁻¹": scaled,
+            "I ⊗ (GᵀG)^(-1/2), 4 rows": np.kron(np.eye(4), muon),
+        }
         for axes, (label, values) in zip(panels[:, place], shown.items(), strict=True):
             image = axes.imshow(values / np.max(np.abs(values)), cmap="RdBu_r", vmin=-1, vmax=1)
             axes.set_title(f"{label}, t = {time}", fontsize="small")
@@ -168,7 +219,10 @@ EXPERIMENT = lab.Experiment(
     "preconditioner-maps",
     runs.LEDGER,
     title="Muon's preconditioner beside that of ScaledGD",
-    summary="Along a run of Muon the two matrices have similar patterns, and neither is diagonal, nor block-diagonal.",
+    summary=(
+        "Along a run of Muon the two matrices have similar patterns, and neither is diagonal, nor"
+        " block-diagonal."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,4 +1,6 @@
-"""The optimizers that are compared on the problems of `specjax.models.conditioned`, and runs of simplified Muon."""
+"""The optimizers that are compared on the problems of `specjax.models.conditioned`, and runs of
+simplified Muon.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +24,9 @@ LEDGER = ledger("preconditioning")
 
 
 class Optimizer(NamedTuple):
-    """A direction, the unit of its step size, and whether the step size is "constant", follows a "plateau", or has "random" prefactors."""
+    """A direction, the unit of its step size, and whether the step size is "constant", follows a
+    "plateau", or has "random" prefactors.
+    """
 
     label: str
     direction: Callable[[], optax.GradientTransformation]
@@ -34,7 +38,9 @@ _polar = partial(optim.orthogonalize, spectral.SVD())
 OPTIMIZERS: dict[str, Optimizer] = {
     "muon": Optimizer("simplified Muon", _polar, schedule="random"),
     "muon-plateau": Optimizer("simplified Muon", _polar),
-    "muon-momentum": Optimizer("Muon with momentum 0.9", lambda: optax.chain(optim.momentum(0.9), _polar())),
+    "muon-momentum": Optimizer(
+        "Muon with momentum 0.9", lambda: optax.chain(optim.momentum(0.9), _polar())
+    ),
     "muon-newton-schulz": Optimizer("Muon with 5 Newton-Schulz steps", optim.orthogonalize),
     "gradient-descent": Optimizer("gradient descent", optax.identity, "curvature", "constant"),
     "sign": Optimizer("SignGD", optax.scale_by_sign),
@@ -52,15 +58,25 @@ def transformation(
     length: int = 0,
     plateau: tuple[ArrayLike, ArrayLike] = (0.5, 10),
 ) -> optax.GradientTransformation:
-    """An optimizer with a step size in its unit; `plateau` is the factor and the patience of that schedule.
+    """An optimizer with a step size in its unit; `plateau` is the factor and the patience of that
+    schedule.
 
-    `key`, `rho` and `length` are for random prefactors alone, which are uniform in [rate, 2 rate] and drawn for `length` steps.
+    `key`, `rho` and `length` are for random prefactors alone, which are uniform in [rate, 2 rate]
+    and drawn for `length` steps.
     """
     _, direction, unit, kind = OPTIMIZERS[name]
-    size = rate * {"length": problem.length, "curvature": 1 / problem.curvature, "none": jnp.ones_like(rate)}[unit]
+    size = (
+        rate
+        * {
+            "length": problem.length,
+            "curvature": 1 / problem.curvature,
+            "none": jnp.ones_like(rate),
+        }[unit]
+    )
     if kind == "random":
         schedule = random_geometric(key, size, 2 * size, rho, each_step=True)
-        # All prefactors are drawn in one call before the loop: within it the draws would be most of what is compiled.
+        # All prefactors are drawn in one call before the loop: within it the draws would be most of
+        # what is compiled.
         rates = jax.vmap(schedule)(jnp.arange(length))
         steps = optax.scale_by_schedule(lambda count: rates[count])
     else:
@@ -69,13 +85,20 @@ def transformation(
     return optax.chain(direction(), steps, optax.scale(-1.0), *decay)
 
 
-def muon(start: Array, rates: Array, gradient: Map, project: Map = lambda x: x) -> Float[Array, "steps m n"]:
+def muon(
+    start: Array, rates: Array, gradient: Map, project: Map = lambda x: x
+) -> Float[Array, "steps m n"]:
     """The iterates x_1, x_2, ... of simplified Muon with a rate for each step."""
     return descent.path(start, rates, lambda x: spectral.polar(gradient(x)), project)
 
 
 def muon_of_many_digits(
-    gradient: many_digits.Gradient, keys: Array, spectrum: Array, start: float, rates: Map, digits: int
+    gradient: many_digits.Gradient,
+    keys: Array,
+    spectrum: Array,
+    start: float,
+    rates: Map,
+    digits: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """`many_digits.beside_scalars` in a Haar basis and with rates made of each key."""
     d = spectrum.size

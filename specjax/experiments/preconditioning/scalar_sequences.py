@@ -1,4 +1,6 @@
-"""Lemmas 1, 2, 9 and 11: the scalar sequences of Muon, their bounds, and how large the decay of the steps must be."""
+"""Lemmas 1, 2, 9 and 11: the scalar sequences of Muon, their bounds, and how large the decay of the
+steps must be.
+"""
 
 from typing import Any
 
@@ -11,11 +13,19 @@ from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.theory.preconditioning import scalar
 
-# Lemmas 2 and 9 are about decays from 1/2 on, Lemma 11 about those from 2/3 on; the smaller ones are controls.
+# Lemmas 2 and 9 are about decays from 1/2 on, Lemma 11 about those from 2/3 on; the smaller ones
+# are controls.
 DECAYS = (0.3, 0.4, 0.45, 0.49, 0.5, 0.55, 0.6, 2 / 3, 0.7, 0.8, 0.9, 0.95)
 SPREADS = (1.0, 1.5, 2.0, 3.0)  # C_max/C_min, which is 1 in Lemma 2 and 2 in Lemma 11.
-BESIDE = (-0.1, -0.01, -0.001, 0.001, 0.01)  # How far from the least decay a sequence that oversteps is followed.
-FLOOR = 1e-10  # Bounds are compared while they are above it; x of order 1 is rounded to 1e-16 in each step.
+BESIDE = (
+    -0.1,
+    -0.01,
+    -0.001,
+    0.001,
+    0.01,
+)  # How far from the least decay a sequence that oversteps is followed.
+# Bounds are compared while they are above it; x of order 1 is rounded to 1e-16 in each step.
+FLOOR = 1e-10
 ROUNDING = 1e-6  # One part in a million, of what is compared above the floor.
 
 
@@ -27,7 +37,9 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """The largest ratio of each quantity to its bound along a sequence; whether 0 was hit; where sequences that overstep end."""
+    """The largest ratio of each quantity to its bound along a sequence; whether 0 was hit; where
+    sequences that overstep end.
+    """
 
     def bounds(key: Key[Array, ""], rho: Array) -> dict[str, Array]:
         draws = jax.random.uniform(sizes.stream(key, "numbers"), (5,))
@@ -37,14 +49,22 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         # Lemma 11: any prefactors from [C_0, 2 C_0]; half of the sequences take its two ends alone.
         u = jax.random.uniform(sizes.stream(key, "prefactors"), (config.steps,))
         new = (1 + jnp.where(draws[4] < 0.5, u, jnp.round(u))) * rates
-        starts = ((2 * c, draws[2], rates), (c / (1 - rho), draws[2], rates), (c / (1 - rho), draws[3], new))
+        starts = (
+            (2 * c, draws[2], rates),
+            (c / (1 - rho), draws[2], rates),
+            (c / (1 - rho), draws[3], new),
+        )
         path, far, drawn = (
-            scalar.factorization_path(root + reach * (2 * draw - 1), lam, steps) for reach, draw, steps in starts
+            scalar.factorization_path(root + reach * (2 * draw - 1), lam, steps)
+            for reach, draw, steps in starts
         )
         minimizer = 2 * c * draws[3]
         context = jnp.abs(scalar.regression_path(jnp.zeros_like(c), minimizer, rates) - minimizer)
         distances = scalar.distance(drawn, lam)
-        constant, random = scalar.distance_bound(c, rho, times), scalar.random_prefactor_bound(c, rho, times)
+        constant, random = (
+            scalar.distance_bound(c, rho, times),
+            scalar.random_prefactor_bound(c, rho, times),
+        )
         start = root * (1 + draws[2])
         # With this prefactor the first step ends at 0, where the sequence then stays.
         hitting = scalar.factorization_path(start, lam, start * rho**times)
@@ -64,12 +84,19 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         }
 
     def least(key: Key[Array, ""], spread: Array, beside: Array) -> dict[str, Array]:
-        """From just beside the root, with one prefactor of C_max first: the distance at the end in units of C_min."""
+        """From just beside the root, with one prefactor of C_max first: the distance at the end in
+        units of C_min.
+        """
         c = 10 ** (jax.random.uniform(key) - 0.5)
         rho, lam = scalar.least_decay(1.0, spread) + beside, (4 * spread * c) ** 2
         times = jnp.arange(config.steps).astype(rho.dtype)
         rates = scalar.overshooting_prefactors(c, spread * c, config.steps) * rho**times
-        end = scalar.distance(scalar.factorization_path(jnp.sqrt(lam) * (1 + 1e-12), lam, rates)[-1], lam) / c
+        end = (
+            scalar.distance(
+                scalar.factorization_path(jnp.sqrt(lam) * (1 + 1e-12), lam, rates)[-1], lam
+            )
+            / c
+        )
         home = rho / (1 - rho)
         return {
             "gap": jnp.abs(end - jnp.maximum(spread - home, 0)),
@@ -89,7 +116,9 @@ def _ratio(quantity: Array, bound: Array) -> Array:
 
 
 def _step(before: Array, after: Array, rates: Array) -> Array:
-    """The largest Δ_{t+1} in units of |Δ_t - η_t|, η_t being added to both, since they may vanish."""
+    """The largest Δ_{t+1} in units of |Δ_t - η_t|, η_t being added to both, since they may
+    vanish.
+    """
     ratio = (after + rates) / (jnp.abs(before - rates) + rates)
     return jnp.max(jnp.where(rates > 1e3 * FLOOR, ratio, 0))
 
@@ -102,22 +131,39 @@ HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9
 
 
 def _bounded(
-    name: str, cites: str, says: str, least: float, *, slack: float = 0.02, factor: float = 1.0, corrected: bool = False
+    name: str,
+    cites: str,
+    says: str,
+    least: float,
+    *,
+    slack: float = 0.02,
+    factor: float = 1.0,
+    corrected: bool = False,
 ) -> None:
-    """The quantity is at most `factor` times its bound for decays from `least` on, and comes as near to it as `slack` says."""
+    """The quantity is at most `factor` times its bound for decays from `least` on, and comes as
+    near to it as `slack` says.
+    """
     called = name.replace("_", "-") + ("-sharper" if factor != 1 else "")
 
-    @states(cites, says, name=called, controls={f"the decay {DECAYS[0]}": FASTEST}, corrected=corrected)
+    @states(
+        cites, says, name=called, controls={f"the decay {DECAYS[0]}": FASTEST}, corrected=corrected
+    )
     def bounded(config: Config, data: Any) -> lab.Relation:
         found = data["bounds"][name]
-        return lab.always(found.sel(rho=found.rho >= least), xr.DataArray(factor), slack=slack, rounding=ROUNDING)
+        return lab.always(
+            found.sel(rho=found.rho >= least), xr.DataArray(factor), slack=slack, rounding=ROUNDING
+        )
 
 
 _bounded("distance", "lemma-2", "Δ_t ≤ 2 C ρ^t for ρ in [1/2, 1) and Δ_0 ≤ 2 C.", HALF)
-_bounded("error", "lemma-2-error", "|x_t² - λ| ≤ 4 C ρ^t (√λ + C ρ^t) under the same conditions.", HALF)
+_bounded(
+    "error", "lemma-2-error", "|x_t² - λ| ≤ 4 C ρ^t (√λ + C ρ^t) under the same conditions.", HALF
+)
 FARTHER = "A start as far as C/(1 - ρ) will do: Δ_t ≤ C ρ^t/(1 - ρ)."
 _bounded("travel", "lemma-2", FARTHER, HALF, corrected=True)
-_bounded("context", "lemma-9", "|q_t - c| ≤ 2 C ρ^t for q_0 = 0, 0 ≤ c ≤ 2 C and ρ in [1/2, 1).", HALF)
+_bounded(
+    "context", "lemma-9", "|q_t - c| ≤ 2 C ρ^t for q_0 = 0, 0 ≤ c ≤ 2 C and ρ in [1/2, 1).", HALF
+)
 # These bounds are about twice what is attained: hence their slack.
 RANDOM = "Δ_t ≤ 2 C_0 ρ^t/(1 - ρ) for prefactors in [C_0, 2 C_0], ρ ≥ 2/3 and Δ_0 ≤ C_0/(1 - ρ)."
 _bounded("random", "lemma-11", RANDOM, TWO_THIRDS, slack=0.55)
@@ -128,7 +174,10 @@ _bounded("random_error", "lemma-11-error", RANDOM_ERROR, TWO_THIRDS, slack=0.55)
 _bounded("tail", "eq-126", "Δ_t is at most the sum of the steps to come.", TWO_THIRDS, slack=0.2)
 
 
-@states("lemma-1", controls={"the one prefactor |x_0|": lab.replacing("hits", "hits_exactly", of="bounds")})
+@states(
+    "lemma-1",
+    controls={"the one prefactor |x_0|": lab.replacing("hits", "hits_exactly", of="bounds")},
+)
 def never_hits(config: Config, data: Any) -> lab.Relation:
     """With a prefactor drawn from a density no sequence comes to x = 0."""
     # Thousands of draws do not tell a share of 0 from one that is much smaller than this.
@@ -137,13 +186,17 @@ def never_hits(config: Config, data: Any) -> lab.Relation:
 
 @states(("lemma-2", "lemma-11"), controls=CONSTANT, corrected=True)
 def least_decay(config: Config, data: Any) -> lab.Relation:
-    """The condition on ρ is one and sharp: a sequence that oversteps once ends max(C_max - C_min ρ/(1 - ρ), 0) away from its root."""
+    """The condition on ρ is one and sharp: a sequence that oversteps once ends max(C_max - C_min
+    ρ/(1 - ρ), 0) away from its root.
+    """
     return lab.identity(data["least"]["gap"], tolerance=1e-9)
 
 
 @states("eq-35", controls={"steps uphill": lab.replacing("step", "step_uphill", of="bounds")})
 def one_step(config: Config, data: Any) -> lab.Relation:
-    """Where x_t is not 0 a step moves Δ_t to at most |Δ_t - η_t|, which some step of every sequence attains."""
+    """Where x_t is not 0 a step moves Δ_t to at most |Δ_t - η_t|, which some step of every sequence
+    attains.
+    """
     return lab.identity(abs(data["bounds"]["step"] - 1), tolerance=ROUNDING)
 
 
@@ -151,7 +204,10 @@ EXPERIMENT = lab.Experiment(
     "scalar-sequences",
     ledger("preconditioning"),
     title="The scalar sequences of Muon: bounds, and the least decay of the steps",
-    summary="All bounds of the scalar lemmas hold, that of Lemma 11 with half its constant; the least decay is C_max/(C_max + C_min).",
+    summary=(
+        "All bounds of the scalar lemmas hold, that of Lemma 11 with half its constant; the least"
+        " decay is C_max/(C_max + C_min)."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,4 +1,6 @@
-"""Theorems 2 and 4: instances on which SignGD needs iterations of order κ and κ³, whatever its non-increasing schedule."""
+"""Theorems 2 and 4: instances on which SignGD needs iterations of order κ and κ³, whatever its
+non-increasing schedule.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +21,9 @@ from specjax.theory.preconditioning import adversarial
 
 
 class Bound(NamedTuple):
-    """At least κ^power/constant steps beyond the barrier; schedules must be as long as 8 κ^longest."""
+    """At least κ^power/constant steps beyond the barrier; schedules must be as long as 8
+    κ^longest.
+    """
 
     posed: Callable[..., Any]
     told: str
@@ -31,39 +35,64 @@ class Bound(NamedTuple):
 BOUNDS = {
     "quadratic": Bound(adversarial.quadratic, "κ/4", 1, 4, 1.0),
     # At an accuracy of its own, 1/(5κ).
-    "factorization": Bound(lambda kappa, rates, _: adversarial.factorization(kappa, rates), "κ/12", 1, 12, 1.5),
+    "factorization": Bound(
+        lambda kappa, rates, _: adversarial.factorization(kappa, rates), "κ/12", 1, 12, 1.5
+    ),
     "regression": Bound(adversarial.regression, "κ³/4", 3, 4, 3.0),
 }
-NEAR, ROUNDING = 2, 1e-12  # The multiple of its bound that a schedule needs at most; and what float64 leaves of 0.
+NEAR, ROUNDING = (
+    2,
+    1e-12,
+)  # The multiple of its bound that a schedule needs at most; and what float64 leaves of 0.
 
 
 class Config(lab.Config):
     """Condition numbers and the number of schedules."""
 
-    kappas: tuple[float, ...] = lab.ascending(30, 100, 300, 1e3, least=1, points=4, help="κ of M, a tenth of the other")
-    context_kappas: tuple[float, ...] = lab.ascending(6, 9, 14, 21, least=1, points=4, help="condition numbers of S")
+    kappas: tuple[float, ...] = lab.ascending(
+        30, 100, 300, 1e3, least=1, points=4, help="κ of M, a tenth of the other"
+    )
+    context_kappas: tuple[float, ...] = lab.ascending(
+        6, 9, 14, 21, least=1, points=4, help="condition numbers of S"
+    )
     trials: int = lab.integer(
         500, least=10, most=lab.MOST_COUNT, help="points at which Lemma 14 is tried, for each seed"
     )
-    seeds: int = lab.seeds(40, least=10, help="schedules, with an accuracy each, at each condition number")
+    seeds: int = lab.seeds(
+        40, least=10, help="schedules, with an accuracy each, at each condition number"
+    )
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Steps beyond the barrier until the instance is solved, under drawn schedules and one made for the bound; signs at random points."""
+    """Steps beyond the barrier until the instance is solved, under drawn schedules and one made for
+    the bound; signs at random points.
+    """
     # The quadratic costs little, and its bound shows from larger κ on.
     large = tuple(10 * kappa for kappa in config.kappas)
-    kappas = {"quadratic": large, "factorization": config.kappas, "regression": config.context_kappas}
+    kappas = {
+        "quadratic": large,
+        "factorization": config.kappas,
+        "regression": config.context_kappas,
+    }
     with jax.enable_x64(True):
         found = {
-            name: lab.swept(key, name, partial(_solved, name, max(at)), config.seeds, kappa=sweep.values(*at))
+            name: lab.swept(
+                key, name, partial(_solved, name, max(at)), config.seeds, kappa=sweep.values(*at)
+            )
             for name, at in kappas.items()
         }
         signs = partial(_signs, config.trials)
-        return found | {"signs": lab.swept(key, "signs", signs, config.seeds, kappa=sweep.values(*config.kappas))}
+        return found | {
+            "signs": lab.swept(
+                key, "signs", signs, config.seeds, kappa=sweep.values(*config.kappas)
+            )
+        }
 
 
 def drawn_schedule(key: Array, length: int) -> Array:
-    """A non-increasing schedule whose kind and numbers know nothing of the problem: a power, one after a plateau, or a staircase."""
+    """A non-increasing schedule whose kind and numbers know nothing of the problem: a power, one
+    after a plateau, or a staircase.
+    """
     kind, *u = jax.random.uniform(key, (4,))
     times = jnp.arange(length).astype(kind.dtype)
     power = 0.75 + 0.75 * u[0]
@@ -76,15 +105,19 @@ def drawn_schedule(key: Array, length: int) -> Array:
 
 
 def _solved(name: str, largest: float, key: Array, kappa: Array) -> dict[str, dict[str, Array]]:
-    """Steps beyond the barrier over the bound, whether the run arrived, and how far the coordinate of 1/κ moved within the barrier."""
+    """Steps beyond the barrier over the bound, whether the run arrived, and how far the coordinate
+    of 1/κ moved within the barrier.
+    """
     posed, _, power, constant, longest = BOUNDS[name]
-    # Enough for steps η_0/(t + 1): after half of them they are below the threshold, and the other half brings the run to its end.
+    # Enough for steps η_0/(t + 1): after half of them they are below the threshold, and the other
+    # half brings the run to its end.
     length = int(8 * largest**longest)
     rates = drawn_schedule(sizes.stream(key, "schedule"), length)
     accuracy = 10 ** (-2 + 1.5 * jax.random.uniform(sizes.stream(key, "accuracy")))
     times = jnp.arange(length).astype(kappa.dtype)
     drawn = posed(kappa, rates, accuracy)
-    # The schedule that is made for the bound comes below the threshold at once, and then falls as fast as b does.
+    # The schedule that is made for the bound comes below the threshold at once, and then falls as
+    # fast as b does.
     below = jnp.minimum(0.95 * drawn.least_rate, rates[0])
     made = jnp.maximum(rates[0] * 2.0**-times, below * jnp.exp(-1.9 * times / kappa**power))
     # What holds a start at the barrier is its first coordinate; this one is at the root there.
@@ -103,7 +136,9 @@ def _solved(name: str, largest: float, key: Array, kappa: Array) -> dict[str, di
 
 
 def _signs(trials: int, key: Array, kappa: Array) -> dict[str, Array]:
-    """Lemma 14 at random points, and Lemma 16: how far a step leaves the matrices [[p, q], [q, p]]."""
+    """Lemma 14 at random points, and Lemma 16: how far a step leaves the matrices [[p, q], [q,
+    p]].
+    """
     rotation = adversarial.rotation()
     z = jax.random.normal(sizes.stream(key, "points"), (2, trials))
     z = z * jnp.stack([1 / kappa, jnp.ones_like(kappa)])[:, None]
@@ -117,12 +152,16 @@ def _signs(trials: int, key: Array, kappa: Array) -> dict[str, Array]:
         return jnp.sum((step[0] != first) | (step[1] == first)).astype(float)
 
     def off(x: Array) -> Array:
-        return jnp.maximum(jnp.abs(x[0, 0] - x[1, 1]), jnp.abs(x[0, 1] - x[1, 0])) / jnp.max(jnp.abs(x))
+        return jnp.maximum(jnp.abs(x[0, 0] - x[1, 1]), jnp.abs(x[0, 1] - x[1, 0])) / jnp.max(
+            jnp.abs(x)
+        )
 
     return {
         "mismatches": mismatches(kappa),
         "mismatches_without": mismatches(jnp.ones_like(kappa)),
-        "left": jnp.maximum(off(matrix_factorization.gradient(x, m)), off(in_context_regression.gradient(x, m))),
+        "left": jnp.maximum(
+            off(matrix_factorization.gradient(x, m)), off(in_context_regression.gradient(x, m))
+        ),
         "left_generic": off(matrix_factorization.gradient(x.at[0, 0].add(1.0), m)),
     }
 
@@ -130,7 +169,10 @@ def _signs(trials: int, key: Array, kappa: Array) -> dict[str, Array]:
 def unaware(config: Config, data: Any) -> Any:
     """A control: starts that do not know the schedule."""
     names = {f"drawn.{what}": f"unaware.{what}" for what in ("beyond", "arrived", "moved")}
-    changed = {name: data[name].assign({drawn: data[name][other] for drawn, other in names.items()}) for name in BOUNDS}
+    changed = {
+        name: data[name].assign({drawn: data[name][other] for drawn, other in names.items()})
+        for name in BOUNDS
+    }
     return {**data, **changed}
 
 
@@ -138,28 +180,44 @@ states = lab.Statements()
 UNAWARE = {"starts that do not know the schedule": unaware}
 
 
-@states("lemma-14", controls={"|a| > |b|": lab.replacing("mismatches", "mismatches_without", of="signs")})
+@states(
+    "lemma-14",
+    controls={"|a| > |b|": lab.replacing("mismatches", "mismatches_without", of="signs")},
+)
 def one_coordinate(config: Config, data: Any) -> lab.Relation:
-    """At every random point SignGD moves the first rotated coordinate alone where κ |a| > |b|, and else the second alone."""
+    """At every random point SignGD moves the first rotated coordinate alone where κ |a| > |b|, and
+    else the second alone.
+    """
     return lab.identity(data["signs"]["mismatches"], tolerance=0.5)  # counts: whole numbers
 
 
-@states("lemma-16", controls={"a matrix without it": lab.replacing("left", "left_generic", of="signs")})
+@states(
+    "lemma-16", controls={"a matrix without it": lab.replacing("left", "left_generic", of="signs")}
+)
 def invariant(config: Config, data: Any) -> lab.Relation:
-    """Gradients at matrices [[p, q], [q, p]] have that form, for the factorization and in context."""
+    """Gradients at matrices [[p, q], [q, p]] have that form, for the factorization and in
+    context.
+    """
     return lab.identity(data["signs"]["left"], tolerance=ROUNDING)
 
 
 @states("lemma-15", controls=UNAWARE)
 def barrier(config: Config, data: Any) -> lab.Relation:
-    """From a start built backwards the second coordinate does not move while the steps are at least twice the threshold."""
+    """From a start built backwards the second coordinate does not move while the steps are at least
+    twice the threshold.
+    """
     # The instances have different condition numbers, so they are put side by side in their order.
     moved = [data[name]["drawn.moved"].drop_vars("kappa") for name in BOUNDS]
-    return lab.identity(xr.concat(moved, xr.Variable("instance", list(BOUNDS))).rename("moved"), tolerance=ROUNDING)
+    return lab.identity(
+        xr.concat(moved, xr.Variable("instance", list(BOUNDS))).rename("moved"), tolerance=ROUNDING
+    )
 
 
 def _bound(name: str, cites: str | tuple[str, ...], what: str) -> None:
-    says = f"Under no schedule drawn SignGD solves {what} earlier than {BOUNDS[name].told} steps beyond the barrier."
+    says = (
+        f"Under no schedule drawn SignGD solves {what} earlier than {BOUNDS[name].told} steps"
+        " beyond the barrier."
+    )
 
     @states(cites, says, name=f"{name}-bound", controls=UNAWARE)
     def bound(config: Config, data: Any) -> lab.Relation:
@@ -176,7 +234,10 @@ _bound("regression", "theorem-4", "2×2 in-context regression")
 
 
 def _attained(name: str, cites: str) -> None:
-    needs = f"needs no more than {NEAR} times {BOUNDS[name].told} steps beyond the barrier, at every κ, in the median."
+    needs = (
+        f"needs no more than {NEAR} times {BOUNDS[name].told} steps beyond the barrier, at every κ,"
+        " in the median."
+    )
     says = f"The order is right: a schedule made for it {needs}"
     drawn = {"drawn schedules": lab.replacing("made.beyond", "drawn.beyond", of=name)}
 
@@ -191,23 +252,36 @@ _attained("regression", "theorem-4")
 
 
 def figure(config: Config, data: Any) -> Figure:
-    """Steps beyond the barrier in units of the bound against κ; runs that were given up are triangles, where they were.
+    """Steps beyond the barrier in units of the bound against κ; runs that were given up are
+    triangles, where they were.
 
-    Such a triangle may lie below the bound: there the schedule, whose length is fixed, left few steps beyond the barrier.
+    Such a triangle may lie below the bound: there the schedule, whose length is fixed, left few
+        steps beyond the barrier.
     """
     drawn = Figure(figsize=(12, 4), layout="constrained")
     named = dict[str, Artist]()
     for axes, (name, bound) in zip(drawn.subplots(1, 3), BOUNDS.items(), strict=True):
         for color, kind in zip(COLORS, ("drawn", "made"), strict=False):
             beyond, arrived = data[name][f"{kind}.beyond"], data[name][f"{kind}.arrived"]
-            for mark, told, shown in (("o", "", arrived), ("^", ", given up there: needs more", ~arrived)):
+            for mark, told, shown in (
+                ("o", "", arrived),
+                ("^", ", given up there: needs more", ~arrived),
+            ):
                 found = beyond.where(shown).stack(run=beyond.dims).dropna("run")
                 (marks,) = axes.plot(found["kappa"], found, mark, color=color, fillstyle="none")
                 if found.size:
                     named.setdefault(f"schedule {kind}{told}", marks)
         axes.axhline(1, color="black", linewidth=1)
-        axes.set(xscale="log", yscale="log", xlabel="κ", ylabel="steps / bound", title=f"{name}: {bound.told}")
-    drawn.legend(named.values(), named.keys(), fontsize="small", loc="outside lower center", ncols=len(named))
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlabel="κ",
+            ylabel="steps / bound",
+            title=f"{name}: {bound.told}",
+        )
+    drawn.legend(
+        named.values(), named.keys(), fontsize="small", loc="outside lower center", ncols=len(named)
+    )
     return drawn
 
 
@@ -215,14 +289,22 @@ EXPERIMENT = lab.Experiment(
     "sign-gradient-lower-bounds",
     ledger("preconditioning"),
     title="SignGD on instances built against its schedule: iterations of order κ and κ³",
-    summary="From starts built backwards SignGD's large steps freeze a coordinate; what is left takes κ/4, κ/12 and κ³/4 steps more.",
+    summary=(
+        "From starts built backwards SignGD's large steps freeze a coordinate; what is left takes"
+        " κ/4, κ/12 and κ³/4 steps more."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
-        "smoke": {"kappas": (20.0, 40.0, 60.0, 80.0), "context_kappas": (4.0, 5.0, 6.0, 8.0)}
-        | {"trials": 50, "seeds": 20},
-        "paper": {"kappas": (30.0, 100.0, 300.0, 1e3, 3e3), "context_kappas": (6.0, 9.0, 14.0, 21.0, 32.0)}
+        "smoke": (
+            {"kappas": (20.0, 40.0, 60.0, 80.0), "context_kappas": (4.0, 5.0, 6.0, 8.0)}
+            | {"trials": 50, "seeds": 20}
+        ),
+        "paper": {
+            "kappas": (30.0, 100.0, 300.0, 1e3, 3e3),
+            "context_kappas": (6.0, 9.0, 14.0, 21.0, 32.0),
+        }
         | {"seeds": 100},
     },
     figure=figure,

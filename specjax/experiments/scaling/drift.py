@@ -1,10 +1,13 @@
-"""Whether the best rate drifts with the width although rates follow μP, and what stops it (Qiu et al. 2025, arXiv 2512.05620v2).
+"""Whether the best rate drifts with the width although rates follow μP, and what stops it (Qiu et
+al. 2025, arXiv 2512.05620v2).
 
-The hidden layer is trained by a preconditioned direction U, the first and the last by Adam in μP. Where U has the size of an
-elementwise optimizer's step, RMS 1, its rate in μP is 1/width, which makes ΔW x of order 1 if the stable rank of U does not depend on the
-width. A preconditioner inflates small singular values, so that with batches larger than the width the stable rank grows with it: the
-spectral norm of the step falls, and the best rate rises (Section 3.2 and Appendix E.1). A spectral norm that is fixed in the place of the
-Frobenius norm, or blocks of a fixed size, are what the paper mends it with.
+The hidden layer is trained by a preconditioned direction U, the first and the last by Adam in μP.
+Where U has the size of an elementwise optimizer's step, RMS 1, its rate in μP is 1/width, which
+makes ΔW x of order 1 if the stable rank of U does not depend on the width. A preconditioner
+inflates small singular values, so that with batches larger than the width the stable rank grows
+with it: the spectral norm of the step falls, and the best rate rises (Section 3.2 and Appendix
+E.1). A spectral norm that is fixed in the place of the Frobenius norm, or blocks of a fixed size,
+are what the paper mends it with.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +39,9 @@ DECAYS = (0.9, 0.95)
 OTHERS = 0.02
 """The rate of the first and the last layer at `BASE` hidden units."""
 DRIFT = 0.125
-"""An exponent of the step's size, or of the best rate, that counts: a quarter of what a stable rank that follows the width makes of it."""
+"""An exponent of the step's size, or of the best rate, that counts: a quarter of what a stable rank
+that follows the width makes of it.
+"""
 HALFWAY = 0.5
 """Between a stable rank that does not depend on the width and one that follows it."""
 
@@ -67,10 +72,18 @@ def _shampoo() -> optax.GradientTransformation:
 def _adamuon() -> optax.GradientTransformation:
     """Each entry of a polar factor over the root mean square of its past."""
     orthogonal = optim.orthogonalize(dimension_numbers=optim.OUT_IN)
-    return optax.chain(optim.momentum(DECAYS[0], bias_correction=True), orthogonal, optax.scale_by_adam(0.0, DECAYS[1]))
+    return optax.chain(
+        optim.momentum(DECAYS[0], bias_correction=True),
+        orthogonal,
+        optax.scale_by_adam(0.0, DECAYS[1]),
+    )
 
 
-GRAFTED, BLOCKS, SPECTRAL = "Shampoo, Adam's norm", "Shampoo, Adam's norm, blocks", "Shampoo, spectral norm"
+GRAFTED, BLOCKS, SPECTRAL = (
+    "Shampoo, Adam's norm",
+    "Shampoo, Adam's norm, blocks",
+    "Shampoo, spectral norm",
+)
 ADAMUON, ADAMUON_SPECTRAL = "AdaMuon", "AdaMuon, spectral norm"
 TUNED = (ADAMUON, ADAMUON_SPECTRAL)
 """Those whose best rates are sought; the others decompose matrices in every step."""
@@ -86,7 +99,9 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def problem(setting: Setting, width: int) -> Problem:
-    """The trainings of a setting, of a factor of all rates: these follow μP, as does the start of the last layer."""
+    """The trainings of a setting, of a factor of all rates: these follow μP, as does the start of
+    the last layer.
+    """
     wider = width / BASE
 
     def hidden(factor: ArrayLike) -> optax.GradientTransformation:
@@ -104,12 +119,16 @@ def problem(setting: Setting, width: int) -> Problem:
 class Config(lab.Config):
     """Widths, rates and trainings."""
 
-    widths: tuple[int, ...] = lab.sizes(16, 40, 96, least=2 * BLOCK, points=2, help="hidden units of both layers")
+    widths: tuple[int, ...] = lab.sizes(
+        16, 40, 96, least=2 * BLOCK, points=2, help="hidden units of both layers"
+    )
     below: int = lab.integer(4, help="rates below the setting's own, each half of the next")
     above: int = lab.integer(4, help="rates above it")
     steps: int = lab.integer(8, most=lab.MOST_COUNT, help="steps of a training")
     seeds: int = lab.seeds(
-        40, least=4 * rates.GROUP, help=f"trainings at every width and rate, in groups of {rates.GROUP}"
+        40,
+        least=4 * rates.GROUP,
+        help=f"trainings at every width and rate, in groups of {rates.GROUP}",
     )
 
     def __post_init__(self) -> None:
@@ -117,24 +136,36 @@ class Config(lab.Config):
         if self.seeds % rates.GROUP:
             raise ValueError(f"seeds needs to be a multiple of {rates.GROUP}, got {self.seeds}.")
         if wrong := [width for width in self.widths if width % BLOCK]:
-            raise ValueError(f"widths needs to be multiples of {BLOCK}, the size of a block, got {wrong[0]}.")
+            raise ValueError(
+                f"widths needs to be multiples of {BLOCK}, the size of a block, got {wrong[0]}."
+            )
         if self.widths[-1] > SAMPLES // 2:
             raise ValueError(
-                f"widths must be at most {SAMPLES // 2}, half of a batch, since stable ranks grow where batches are larger, "
-                f"got {self.widths[-1]}."
+                f"widths must be at most {SAMPLES // 2}, half of a batch, since stable ranks grow"
+                f" where batches are larger, got {self.widths[-1]}."
             )
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """The last step of the hidden layer at the settings' own rates, and losses over the rate of those of `TUNED`."""
+    """The last step of the hidden layer at the settings' own rates, and losses over the rate of
+    those of `TUNED`.
+    """
 
     def steps_of(key: Array, width: int) -> dict[str, Array]:
-        found = [trained(problem(each, width), key, width, 1.0, config.steps) for each in SETTINGS.values()]
+        found = [
+            trained(problem(each, width), key, width, 1.0, config.steps)
+            for each in SETTINGS.values()
+        ]
         return {name: jnp.stack([each[name] for each in found]) for name in ("stable_rank", "size")}
 
     def losses_of(key: Array, width: int, factor: Array) -> dict[str, Array]:
-        found = [problem(SETTINGS[name], width).final_loss(key, width, factor, config.steps) for name in TUNED]
-        return {"loss": jnp.minimum(jnp.nan_to_num(jnp.stack(found), nan=rates.LARGEST), rates.LARGEST)}
+        found = [
+            problem(SETTINGS[name], width).final_loss(key, width, factor, config.steps)
+            for name in TUNED
+        ]
+        return {
+            "loss": jnp.minimum(jnp.nan_to_num(jnp.stack(found), nan=rates.LARGEST), rates.LARGEST)
+        }
 
     widths = sweep.widths(*config.widths)
     factors = sweep.values(*(2.0**k for k in range(-config.below, config.above + 1)))
@@ -147,26 +178,39 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     }
 
 
-def trained(of: Problem, key: Key[Array, ""], width: int, factor: float, steps: int) -> dict[str, Float[Array, ""]]:
-    """Of the last of so many steps of the hidden layer the stable rank, and the RMS of ΔW x on a batch that no step has seen."""
+def trained(
+    of: Problem, key: Key[Array, ""], width: int, factor: float, steps: int
+) -> dict[str, Float[Array, ""]]:
+    """Of the last of so many steps of the hidden layer the stable rank, and the RMS of ΔW x on a
+    batch that no step has seen.
+    """
     params, transformation = of.model(key, width), of.transformation(factor, width)
 
     def advance(carry: tuple[Any, Any, Array], step: Array) -> tuple[tuple[Any, Any, Array], None]:
         params, state, _ = carry
-        updates, state = transformation.update(jax.grad(of.loss)(params, of.at_step(key, step)), state, params)
+        updates, state = transformation.update(
+            jax.grad(of.loss)(params, of.at_step(key, step)), state, params
+        )
         return (optax.apply_updates(params, updates), state, updates["hidden"]), None
 
     start = (params, transformation.init(params), params["hidden"])
     (params, _, last), _ = jax.lax.scan(advance, start, jnp.arange(steps))
     inputs = perceptron.layer_inputs(params, of.held_out(key)[0])["hidden"]
-    return {"stable_rank": stable_rank_above(last), "size": jnp.sqrt(jnp.mean((inputs @ last.T) ** 2))}
+    return {
+        "stable_rank": stable_rank_above(last),
+        "size": jnp.sqrt(jnp.mean((inputs @ last.T) ** 2)),
+    }
 
 
 def exponents(data: Data, part: str, setting: str) -> xr.DataArray:
-    """The exponent in the width of a setting in every seed, or group of them: "stable_rank" or "size" of the step, or best "rate"."""
+    """The exponent in the width of a setting in every seed, or group of them: "stable_rank" or
+    "size" of the step, or best "rate".
+    """
     if part == "rate":
         return rates.exponents(data["losses"], setting)
-    return slopes(data["steps"][part].sel(setting=setting, drop=True)).rename(f"exponent of the {_TOLD[part]}")
+    return slopes(data["steps"][part].sel(setting=setting, drop=True)).rename(
+        f"exponent of the {_TOLD[part]}"
+    )
 
 
 _TOLD = {"stable_rank": "stable rank", "size": "size of ΔW x"}
@@ -176,7 +220,8 @@ states = lab.Statements()
 def _instead(setting: str, other: str) -> Control:
     """The steps of another setting in the place of one's."""
     return lab.changing(
-        lambda steps: steps.where(steps["setting"] != setting, steps.sel(setting=other, drop=True)), of="steps"
+        lambda steps: steps.where(steps["setting"] != setting, steps.sel(setting=other, drop=True)),
+        of="steps",
     )
 
 
@@ -202,14 +247,20 @@ def beyond(
 
 
 def stays(name: str, says: str, setting: str, instead: str) -> None:
-    """States that the exponent of the step's size is smaller than what counts, in both directions."""
+    """States that the exponent of the step's size is smaller than what counts, in both
+    directions.
+    """
 
     def relation(config: Config, data: Data) -> lab.Relation:
         found = exponents(data, "size", setting)
-        sides = xr.concat([found, -found], xr.Variable("side", ["grows", "falls"])).rename(found.name)
+        sides = xr.concat([found, -found], xr.Variable("side", ["grows", "falls"])).rename(
+            found.name
+        )
         return lab.below(sides, DRIFT, f"{DRIFT:g}")
 
-    states("drift-mended", says, name=name, controls={instead: _instead(setting, instead)})(relation)
+    states("drift-mended", says, name=name, controls={instead: _instead(setting, instead)})(
+        relation
+    )
 
 
 beyond(
@@ -256,7 +307,8 @@ beyond(
     lab.below,
     "step-of-shampoo",
     "updates-fall",
-    "At the rate of μP the hidden layer's ΔW x falls faster than width^-1/8 under Shampoo with Adam's norm.",
+    "At the rate of μP the hidden layer's ΔW x falls faster than width^-1/8 under Shampoo with"
+    " Adam's norm.",
     "size",
     GRAFTED,
     -DRIFT,
@@ -266,13 +318,15 @@ beyond(
 )
 stays(
     "spectral-adamuon",
-    "With a spectral norm of 1 the size of ΔW x under AdaMuon follows no power of the width beyond ±1/8.",
+    "With a spectral norm of 1 the size of ΔW x under AdaMuon follows no power of the width beyond"
+    " ±1/8.",
     ADAMUON_SPECTRAL,
     ADAMUON,
 )
 stays(
     "spectral-shampoo",
-    "With a spectral norm of 1 the size of ΔW x under Shampoo follows no power of the width beyond ±1/8.",
+    "With a spectral norm of 1 the size of ΔW x under Shampoo follows no power of the width beyond"
+    " ±1/8.",
     SPECTRAL,
     GRAFTED,
 )
@@ -286,13 +340,19 @@ stays(
 )
 def rate_rises(config: Config, data: Data) -> lab.Relation:
     """Of all layers together."""
-    return rates.inside(lab.above(exponents(data, "rate", ADAMUON), DRIFT, f"{DRIFT:g}"), data["losses"], ADAMUON)
+    return rates.inside(
+        lab.above(exponents(data, "rate", ADAMUON), DRIFT, f"{DRIFT:g}"), data["losses"], ADAMUON
+    )
 
 
 @states(
     "finite-width-drift",
     "The best rate of AdaMuon moves less with the width where its step has a spectral norm of 1.",
-    controls={"the two exchanged": lab.changing(lambda losses: rates.exchanged(losses, *TUNED), of="losses")},
+    controls={
+        "the two exchanged": lab.changing(
+            lambda losses: rates.exchanged(losses, *TUNED), of="losses"
+        )
+    },
     holds=None,
 )
 def rate_moves_less(config: Config, data: Data) -> lab.Relation:
@@ -311,7 +371,9 @@ def table(config: Config, data: Data) -> list[lab.Table]:
         parts = ["stable_rank", "size", *(["rate"] if name in TUNED else [])]
         found = [exponents(data, part, name) for part in parts]
         told = [
-            f"{float(e.mean()):.2f} ± {2 * float(e.std('seed', ddof=1)) / e.sizes['seed'] ** 0.5:.2f}" for e in found
+            f"{float(e.mean()):.2f} ±"
+            f" {2 * float(e.std('seed', ddof=1)) / e.sizes['seed'] ** 0.5:.2f}"
+            for e in found
         ]
         rows.append((name, *told, *(["–"] if len(told) < 3 else [])))
     header = ("hidden layer", "stable rank of the step", "size of ΔW x", "best rate")
@@ -319,11 +381,17 @@ def table(config: Config, data: Data) -> list[lab.Table]:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Stable ranks and sizes of the last step against the width, and the losses of what was tuned against the rate."""
+    """Stable ranks and sizes of the last step against the width, and the losses of what was tuned
+    against the rate.
+    """
     drawn = Figure(figsize=(13.0, 4.4), layout="constrained")
     ranks, size, losses = drawn.subplots(1, 3)
     for place, name in enumerate(SETTINGS):
-        of, color, marker = data["steps"].sel(setting=name, drop=True), COLORS[place], MARKERS[place]
+        of, color, marker = (
+            data["steps"].sel(setting=name, drop=True),
+            COLORS[place],
+            MARKERS[place],
+        )
         relative = of["size"] / of["size"].isel(width=0).mean("seed")
         for axes, values in ((ranks, of["stable_rank"]), (size, relative)):
             draw_sweep(axes, values, "width", label=name, color=color, marker=marker, line=True)
@@ -348,15 +416,19 @@ EXPERIMENT = lab.Experiment(
     "rate-drift",
     ledger("scaling"),
     title="Best rates drift in μP where a preconditioned step has a fixed Frobenius norm",
-    summary="A perceptron of three layers after a few steps, over the width. The stable rank of AdaMuon's and Shampoo's steps grows with "
-    "the width, so that at the rate of μP what they do to the hidden layer falls; a spectral norm that is fixed instead, and blocks of a "
-    "fixed size, mend it.",
+    summary=(
+        "A perceptron of three layers after a few steps, over the width. The stable rank of"
+        " AdaMuon's and Shampoo's steps grows with the width, so that at the rate of μP what they"
+        " do to the hidden layer falls; a spectral norm that is fixed instead, and blocks of a"
+        " fixed size, mend it."
+    ),
     config=Config,
     measure=run,
     statements=states,
     scales={
         "smoke": {"widths": (16, 32), "below": 3, "above": 3, "steps": 2, "seeds": 16},
-        # A run at widths up to 256, the batch itself, was seen before these were set: they are judged on another seed.
+        # A run at widths up to 256, the batch itself, was seen before these were set: they are
+        # judged on another seed.
         "paper": {"widths": (16, 32, 64, 128), "steps": 16, "seed": 1},
     },
     figure=figure,

@@ -1,4 +1,6 @@
-"""Directions of a matrix optimizer with the size of another, with a spectral norm of 1, or block by block."""
+"""Directions of a matrix optimizer with the size of another, with a spectral norm of 1, or block by
+block.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,9 @@ from specjax.spectral.squaring import squared_norm
 def with_norm_of(
     direction: optax.GradientTransformation, other: optax.GradientTransformation
 ) -> optax.GradientTransformation:
-    """A direction with the Frobenius norm of another optimizer's update: grafting (Anil et al. 2020, arXiv 2002.09018)."""
+    """A direction with the Frobenius norm of another optimizer's update: grafting (Anil et al.
+    2020, arXiv 2002.09018).
+    """
 
     def init(params: PyTree) -> tuple[optax.OptState, optax.OptState]:
         return direction.init(params), other.init(params)
@@ -32,21 +36,34 @@ def _with_norm(x: Float[Array, "m n"], like: Float[Array, "m n"]) -> Float[Array
 
 
 def with_spectral_norm(direction: optax.GradientTransformation) -> optax.GradientTransformation:
-    """A direction of square matrices divided by its spectral norm, which is found to a hundredth by squaring."""
-    divided = optax.stateless(lambda updates, _: jax.tree.map(lambda x: ratio(x, jnp.sqrt(squared_norm(x))), updates))
+    """A direction of square matrices divided by its spectral norm, which is found to a hundredth by
+    squaring.
+    """
+    divided = optax.stateless(
+        lambda updates, _: jax.tree.map(lambda x: ratio(x, jnp.sqrt(squared_norm(x))), updates)
+    )
     return optax.chain(direction, divided)
 
 
 def in_blocks(direction: optax.GradientTransformation, size: int) -> optax.GradientTransformation:
-    """A direction of every block (size, size) of a matrix by itself; the extents of the matrix are multiples of it."""
+    """A direction of every block (size, size) of a matrix by itself; the extents of the matrix are
+    multiples of it.
+    """
 
     def cut(x: Float[Array, "m n"]) -> Float[Array, "i j b b"]:
         m, n = x.shape
         return x.reshape(m // size, size, n // size, size).swapaxes(1, 2)
 
-    def update(updates: PyTree, state: optax.OptState, params: PyTree | None = None) -> tuple[PyTree, optax.OptState]:
+    def update(
+        updates: PyTree, state: optax.OptState, params: PyTree | None = None
+    ) -> tuple[PyTree, optax.OptState]:
         del params
         found, state = direction.update(jax.tree.map(cut, updates), state)
-        return jax.tree.map(lambda x, like: x.swapaxes(1, 2).reshape(like.shape), found, updates), state
+        return (
+            jax.tree.map(lambda x, like: x.swapaxes(1, 2).reshape(like.shape), found, updates),
+            state,
+        )
 
-    return optax.GradientTransformation(lambda params: direction.init(jax.tree.map(cut, params)), update)
+    return optax.GradientTransformation(
+        lambda params: direction.init(jax.tree.map(cut, params)), update
+    )

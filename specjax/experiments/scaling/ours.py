@@ -1,4 +1,6 @@
-"""specjax's own models with the optimizers that people compare, in both parametrizations: what `specjax scaling` trains."""
+"""specjax's own models with the optimizers that people compare, in both parametrizations: what
+`specjax scaling` trains.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -16,16 +18,22 @@ from specjax.scaling.problem import Problem
 INPUTS, SAMPLES = 8, 64
 VOCABULARY, CONTEXT, SEQUENCES = 32, 32, 16
 HEAD = 16
-"""Of the attention: wider transformers have more heads, not larger ones, so that logits need no other scale."""
+"""Of the attention: wider transformers have more heads, not larger ones, so that logits need no
+other scale.
+"""
 PARAMETRIZATIONS = ("standard", "mup")
 
 Powers = tuple[float, float, float]
-"""Of the width, for what reads the data (first layer, embeddings), for the matrices between, and for what makes the output."""
+"""Of the width, for what reads the data (first layer, embeddings), for the matrices between, and
+for what makes the output.
+"""
 KINDS = ("input", "hidden", "output")
 
 
 class Model(NamedTuple):
-    """A model of one width: its weights, its loss, batches, which kind each leaf is, and which widths it can have."""
+    """A model of one width: its weights, its loss, batches, which kind each leaf is, and which
+    widths it can have.
+    """
 
     build: Callable[[Key[Array, ""], int], PyTree]
     loss: Callable[[Any, Any], Array]
@@ -35,7 +43,9 @@ class Model(NamedTuple):
 
 
 class Optimizer(NamedTuple):
-    """An optimizer: of a rate, the transformations of hidden matrices and of the other leaves; μP's powers; rates to begin with."""
+    """An optimizer: of a rate, the transformations of hidden matrices and of the other leaves; μP's
+    powers; rates to begin with.
+    """
 
     hidden: Callable[..., optax.GradientTransformation]
     other: Callable[[ArrayLike], optax.GradientTransformation]
@@ -53,12 +63,16 @@ def _perceptron_draw(key: Key[Array, ""]) -> tuple[Array, Array]:
 
 
 def _transformer(key: Key[Array, ""], width: int) -> models.transformer.Transformer:
-    return models.transformer.init(key, Architecture(VOCABULARY, width, CONTEXT, heads=width // HEAD))
+    return models.transformer.init(
+        key, Architecture(VOCABULARY, width, CONTEXT, heads=width // HEAD)
+    )
 
 
 def _transformer_kinds(model: PyTree) -> PyTree:
     kinds = eqx.tree_at(lambda m: m.blocks, model, jax.tree.map(lambda _: KINDS[1], model.blocks))
-    return eqx.tree_at(lambda m: (m.embedding, m.positions, m.head), kinds, (KINDS[0], KINDS[0], KINDS[2]))
+    return eqx.tree_at(
+        lambda m: (m.embedding, m.positions, m.head), kinds, (KINDS[0], KINDS[0], KINDS[2])
+    )
 
 
 def _transformer_draw(key: Key[Array, ""]) -> Sequences:
@@ -71,7 +85,9 @@ def _transformer_draw(key: Key[Array, ""]) -> Sequences:
 
     def sequence(key: Array) -> Array:
         first, *_ = jax.random.randint(key, (1,), 0, VOCABULARY)
-        _, rest = jax.lax.scan(following, first, jax.random.split(jax.random.fold_in(key, 1), CONTEXT))
+        _, rest = jax.lax.scan(
+            following, first, jax.random.split(jax.random.fold_in(key, 1), CONTEXT)
+        )
         return jnp.concatenate([first[None], rest])
 
     return Sequences(jax.vmap(sequence)(jax.random.split(key, SEQUENCES)))
@@ -92,9 +108,12 @@ MODELS: Mapping[str, Model] = {
         _perceptron_kinds,
         1,
     ),
-    "transformer": Model(_transformer, models.transformer.loss, _transformer_draw, _transformer_kinds, HEAD),
+    "transformer": Model(
+        _transformer, models.transformer.loss, _transformer_draw, _transformer_kinds, HEAD
+    ),
 }
-# The powers are those of table 3 of Yang et al. 2022; Muon's scale takes the place of that of the hidden matrices.
+# The powers are those of table 3 of Yang et al. 2022; Muon's scale takes the place of that of the
+# hidden matrices.
 OPTIMIZERS: Mapping[str, Optimizer] = {
     "muon": Optimizer(_muon, optax.adamw, (0.0, 0.0, -1.0), 0.02),
     "adamw": Optimizer(optax.adamw, optax.adamw, (0.0, -1.0, -1.0), 0.01),
@@ -102,14 +121,20 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 }
 
 
-def problem(model: str, optimizer: str, parametrization: str, base: int, **settings: Any) -> Problem:
-    """A model to be trained by an optimizer; at the width `base` both parametrizations are the same."""
+def problem(
+    model: str, optimizer: str, parametrization: str, base: int, **settings: Any
+) -> Problem:
+    """A model to be trained by an optimizer; at the width `base` both parametrizations are the
+    same.
+    """
     built, steps = MODELS[model], OPTIMIZERS[optimizer]
     mup = parametrization == "mup"
 
     def build(key: Key[Array, ""], width: int) -> PyTree:
         start, params = (base / width) ** 0.5 if mup else 1.0, built.build(key, width)
-        return jax.tree.map(lambda w, kind: w * start if kind == "output" else w, params, built.kinds(params))
+        return jax.tree.map(
+            lambda w, kind: w * start if kind == "output" else w, params, built.kinds(params)
+        )
 
     def made(rate: ArrayLike, width: int) -> optax.GradientTransformation:
         rates = [rate * (width / base) ** (power if mup else 0.0) for power in steps.powers]

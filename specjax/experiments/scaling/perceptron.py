@@ -1,9 +1,12 @@
-"""A perceptron of three layers, y = W₃ σ(W₂ σ(W₁ x)), in the parametrizations and with the optimizers whose exponents are known.
+"""A perceptron of three layers, y = W₃ σ(W₂ σ(W₁ x)), in the parametrizations and with the
+optimizers whose exponents are known.
 
-A parametrization says how the last layer starts and by what factor the rate of each layer is multiplied, as functions of the width:
-standard, with weights N(0, 1/fan_in) and one rate, or μP without multipliers (Yang et al. 2022, arXiv 2203.03466, table 3), with a last
-layer smaller by 1/√width and rates of its own for each layer. At `BASE` hidden units both are the same network. The scales of Muon are
-such factors too, so that all settings of one optimizer are one program with other numbers.
+A parametrization says how the last layer starts and by what factor the rate of each layer is
+multiplied, as functions of the width: standard, with weights N(0, 1/fan_in) and one rate, or μP
+without multipliers (Yang et al. 2022, arXiv 2203.03466, table 3), with a last layer smaller by
+1/√width and rates of its own for each layer. At `BASE` hidden units both are the same network. The
+scales of Muon are such factors too, so that all settings of one optimizer are one program with
+other numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +37,8 @@ class Setting(NamedTuple):
     Attributes:
         optimizer: Its name in `OPTIMIZERS`.
         rate: About the best one at `BASE` hidden units.
-        last: The power of the width by which the last layer starts smaller than in standard parametrization.
+        last: The power of the width by which the last layer starts smaller than in standard
+            parametrization.
         factors: What the rates of the layers are multiplied with at a width.
         updates: The exponents in the width of ΔW x of the layers after a step, x the layer's input.
         best: The exponent of the best rate: the largest of those of the updates, negative.
@@ -49,7 +53,9 @@ class Setting(NamedTuple):
 
 
 def _muon(rate: ArrayLike, factor: Array) -> optax.GradientTransformation:
-    return optim.muon(rate, scale=lambda *_: factor, weight_decay=DECAY, dimension_numbers=optim.OUT_IN)
+    return optim.muon(
+        rate, scale=lambda *_: factor, weight_decay=DECAY, dimension_numbers=optim.OUT_IN
+    )
 
 
 def _hyperball(rate: ArrayLike, factor: Array) -> optax.GradientTransformation:
@@ -75,7 +81,12 @@ def _powers(*powers: float | int) -> Factors:
 
 def _scale(name: str) -> Factors:
     def factors(width: int) -> Float[Array, "3"]:
-        return jnp.stack([jnp.asarray(SCALES[name](*map(jnp.float32, fans)), jnp.float32) for fans in _fans(width)])
+        return jnp.stack(
+            [
+                jnp.asarray(SCALES[name](*map(jnp.float32, fans)), jnp.float32)
+                for fans in _fans(width)
+            ]
+        )
 
     return factors
 
@@ -86,16 +97,19 @@ def _fans(width: int) -> tuple[tuple[int, int], ...]:
 
 
 _ONE, _NONE = _powers(0, 0, 0), (0.0, 0.0, 0.0)
-# Gradient descent and Adam: Yang and Hu 2021, arXiv 2011.14522, and table 3 above. Muon: a polar factor has norm 1 and, with its input in
-# its row space, passes on the norm of that; so the RMS of ΔW x is that of x times √(in/out) times the scale. Hyperball: ΔW has the
-# Frobenius norm of W times the rate; a polar factor of full rank r has norm √r, so that of ΔW x follows.
+# Gradient descent and Adam: Yang and Hu 2021, arXiv 2011.14522, and table 3 above. Muon: a polar
+# factor has norm 1 and, with its input in its row space, passes on the norm of that; so the RMS of
+# ΔW x is that of x times √(in/out) times the scale. Hyperball: ΔW has the Frobenius norm of W times
+# the rate; a polar factor of full rank r has norm √r, so that of ΔW x follows.
 SETTINGS: Mapping[str, Setting] = {
     "gradient descent": Setting("gradient descent", 0.4, 0, _ONE, (-0.5, 0.5, 1), -1),
     "gradient descent, μP": Setting("gradient descent", 0.4, -0.5, _powers(1, 0, -1), _NONE, 0),
     "Adam": Setting("Adam", 0.02, 0, _ONE, (0, 1, 1), -1),
     "Adam, μP": Setting("Adam", 0.02, -0.5, _powers(0, -1, -1), _NONE, 0),
     "Muon, none": Setting("Muon", 0.1, -0.5, _scale("none"), (-0.5, 0, 0.5), -0.5),
-    "Muon, √max(1, out/in)": Setting("Muon", 0.1, -0.5, _scale("sqrt_max_1_out_over_in"), (0, 0, 0.5), -0.5),
+    "Muon, √max(1, out/in)": Setting(
+        "Muon", 0.1, -0.5, _scale("sqrt_max_1_out_over_in"), (0, 0, 0.5), -0.5
+    ),
     "Muon, √(out/in)": Setting("Muon", 0.1, -0.5, _scale("sqrt_out_over_in"), _NONE, 0),
     "Muon, 0.2 √max": Setting("Muon", 0.1, -0.5, _scale("point_two_sqrt_max"), (0, 0.5, 1), -1),
     "Muon, fixed norms": Setting("Hyperball", 0.1, -0.5, _ONE, _NONE, 0),
@@ -103,43 +117,60 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def problem(optimizer: str, last: ArrayLike, factors: Float[Array, "3"]) -> Problem:
-    """The trainings by an optimizer: the last layer starts as (width / BASE)^last of the standard one, rates are multiplied by layer."""
+    """The trainings by an optimizer: the last layer starts as (width / BASE)^last of the standard
+    one, rates are multiplied by layer.
+    """
 
     def step(factor: Array) -> Step:
         return lambda rate: OPTIMIZERS[optimizer](rate, factor)
 
-    return trained_by({name: step(factor) for name, factor in zip(LAYERS, factors, strict=True)}, last)
+    return trained_by(
+        {name: step(factor) for name, factor in zip(LAYERS, factors, strict=True)}, last
+    )
 
 
 def trained_by(steps: Mapping[str, Step], last: ArrayLike) -> Problem:
-    """The trainings by an optimizer for each layer, of one rate; the last layer starts as (width / BASE)^last of the standard one."""
+    """The trainings by an optimizer for each layer, of one rate; the last layer starts as (width /
+    BASE)^last of the standard one.
+    """
 
     def build(key: Key[Array, ""], width: int) -> Params:
         starts = (1.0, 1.0, (width / BASE) ** last)
         return {
-            name: jax.random.normal(jax.random.fold_in(key, place), (out, into)) * (start * into**-0.5)
-            for place, (name, (into, out), start) in enumerate(zip(LAYERS, _fans(width), starts, strict=True))
+            name: (
+                jax.random.normal(jax.random.fold_in(key, place), (out, into))
+                * (start * into**-0.5)
+            )
+            for place, (name, (into, out), start) in enumerate(
+                zip(LAYERS, _fans(width), starts, strict=True)
+            )
         }
 
     def by_layer(rate: ArrayLike) -> optax.GradientTransformation:
-        return optax.partition({name: step(rate) for name, step in steps.items()}, {name: name for name in LAYERS})
+        return optax.partition(
+            {name: step(rate) for name, step in steps.items()}, {name: name for name in LAYERS}
+        )
 
     return Problem(build, loss, by_layer, draw)
 
 
 def of_all(measure: Callable[[Problem, Array], Array], width: int) -> Float[Array, "settings ..."]:
-    """`measure(problem, rate)` of every setting at its rate in their order; those of one optimizer are one program."""
+    """`measure(problem, rate)` of every setting at its rate in their order; those of one optimizer
+    are one program.
+    """
     found: dict[str, Array] = {}
     for optimizer in OPTIMIZERS:
-        those = {name: setting for name, setting in SETTINGS.items() if setting.optimizer == optimizer}
+        those = {
+            name: setting for name, setting in SETTINGS.items() if setting.optimizer == optimizer
+        }
         numbers = (
             jnp.asarray([setting.last for setting in those.values()], jnp.float32),
             jnp.stack([setting.factors(width) for setting in those.values()]),
             jnp.asarray([setting.rate for setting in those.values()], jnp.float32),
         )
-        measured = jax.vmap(lambda last, factors, rate, by=optimizer: measure(problem(by, last, factors), rate))(
-            *numbers
-        )
+        measured = jax.vmap(
+            lambda last, factors, rate, by=optimizer: measure(problem(by, last, factors), rate)
+        )(*numbers)
         found |= dict(zip(those, measured, strict=True))
     return jnp.stack([found[name] for name in SETTINGS])
 
@@ -159,8 +190,9 @@ def layer_inputs(params: Params, x: Float[Array, "n d"]) -> dict[str, Float[Arra
 def draw(key: Key[Array, ""]) -> Batch:
     """Gaussian inputs, and a target that no linear function comes near.
 
-    Its mean is larger than the outputs at the start, which have one too and fall with the width in μP: the gradient's size would else do
-    so as well, and no exponent were that of theory before the width is very large.
+    Its mean is larger than the outputs at the start, which have one too and fall with the width in
+    μP: the gradient's size would else do so as well, and no exponent were that of theory before the
+    width is very large.
     """
     x = jax.random.normal(key, (SAMPLES, INPUTS))
     return x, 2 + 2 * jnp.sin(x + jnp.roll(x, 1, axis=1) * jnp.roll(x, 2, axis=1))

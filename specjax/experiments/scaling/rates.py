@@ -1,8 +1,10 @@
-"""Trainings over width × rate: by which power of the width the best rate moves, and what the narrowest's costs at wider widths.
+"""Trainings over width × rate: by which power of the width the best rate moves, and what the
+narrowest's costs at wider widths.
 
-The trainings are short, so that the first steps decide which rate is best, as they do what a step does to each layer (`updates.py`): where
-some ΔW x grows as a power of the width, the best rate falls as that power. An exponent has an interval over groups of seeds: the best rate
-is that of the mean over a group, as one would tune it with so many seeds.
+The trainings are short, so that the first steps decide which rate is best, as they do what a step
+does to each layer (`updates.py`): where some ΔW x grows as a power of the width, the best rate
+falls as that power. An exponent has an interval over groups of seeds: the best rate is that of the
+mean over a group, as one would tune it with so many seeds.
 """
 
 from typing import Any
@@ -25,17 +27,23 @@ from specjax.lab.statement import Control
 GROUP = 4
 """Seeds of a group."""
 LARGEST = 1e6
-"""A loss counts as this where it is larger or not finite: a training that diverges is no seed that failed."""
+"""A loss counts as this where it is larger or not finite: a training that diverges is no seed that
+failed.
+"""
 
 
 class Config(lab.Config):
     """Widths, rates and trainings."""
 
-    widths: tuple[int, ...] = lab.sizes(16, 40, 96, least=2, points=2, help="hidden units of both layers")
+    widths: tuple[int, ...] = lab.sizes(
+        16, 40, 96, least=2, points=2, help="hidden units of both layers"
+    )
     below: int = lab.integer(5, help="rates below the setting's own, each half of the next")
     above: int = lab.integer(3, help="rates above it")
     steps: int = lab.integer(8, most=lab.MOST_COUNT, help="steps of a training")
-    seeds: int = lab.seeds(72, least=4 * GROUP, help=f"trainings at every width and rate, in groups of {GROUP}")
+    seeds: int = lab.seeds(
+        72, least=4 * GROUP, help=f"trainings at every width and rate, in groups of {GROUP}"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +52,9 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """The loss of every setting on a fresh batch after the last step; one program for each width."""
+    """The loss of every setting on a fresh batch after the last step; one program for each
+    width.
+    """
 
     def measure(key: Array, width: int, factor: Array) -> dict[str, Array]:
         final = perceptron.of_all(
@@ -63,19 +73,25 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 def best(data: xr.Dataset) -> xr.DataArray:
-    """The best rate of every setting at every width, over the setting's own, in every group of seeds.
+    """The best rate of every setting at every width, over the setting's own, in every group of
+    seeds.
 
-    It is the vertex of the parabola in logarithms through the least mean of the group and its neighbours.
+    It is the vertex of the parabola in logarithms through the least mean of the group and its
+    neighbours.
     """
     groups = data["loss"].coarsen(seed=GROUP).mean()
     logs = xr.ufuncs.log(groups).transpose("factor", ...)
     last = data.sizes["factor"] - 1
     place = logs.argmin("factor").clip(1, last - 1)
-    below, least, above = (logs.isel(factor=place + side).drop_vars("factor") for side in (-1, 0, 1))
+    below, least, above = (
+        logs.isel(factor=place + side).drop_vars("factor") for side in (-1, 0, 1)
+    )
     bend = below - 2 * least + above
     # An end of the grid that is the least point is told by `within_grid`.
     beside = xr.where(bend > 0, (below - above) / (2 * bend.where(bend > 0, 1.0)), 0.0).clip(-1, 1)
-    return (2.0 ** (place + beside - int(np.argmin(np.abs(np.log(data["factor"].values)))))).rename("best rate")
+    return (2.0 ** (place + beside - int(np.argmin(np.abs(np.log(data["factor"].values)))))).rename(
+        "best rate"
+    )
 
 
 def inside(relation: lab.Relation, data: xr.Dataset, setting: str) -> lab.Relation:
@@ -90,7 +106,9 @@ def moved(power: float, *, of: str | None = None) -> Control:
     def change(data: xr.Dataset) -> xr.Dataset:
         ratio = data["width"].values / data["width"].values[0]
         places = np.round(power * np.log2(ratio)).astype(int)
-        moved = [data["loss"].isel(width=[at]).roll(factor=shift) for at, shift in enumerate(places)]
+        moved = [
+            data["loss"].isel(width=[at]).roll(factor=shift) for at, shift in enumerate(places)
+        ]
         return data.assign(loss=xr.concat(moved, "width"))
 
     return lab.changing(change, of=of)
@@ -105,28 +123,47 @@ states = lab.Statements()
 
 
 def follows(name: str, cites: str, says: str, setting: str, power: float, **options: Any) -> None:
-    """States that the best rate of a setting follows a power of the width, and not one that is 1/2 more or less."""
+    """States that the best rate of a setting follows a power of the width, and not one that is 1/2
+    more or less.
+    """
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         off = exponents(data, setting) - power
-        sides = xr.concat([off, -off], xr.Variable("side", ["above", "below"])).rename("exponent of the best rate, off")
-        return inside(lab.below(sides, HALFWAY, "half of the distance to the next exponent"), data, setting)
+        sides = xr.concat([off, -off], xr.Variable("side", ["above", "below"])).rename(
+            "exponent of the best rate, off"
+        )
+        return inside(
+            lab.below(sides, HALFWAY, "half of the distance to the next exponent"), data, setting
+        )
 
-    controls = {"best rates that rise as √width": moved(0.5), "best rates that fall as 1/√width": moved(-0.5)}
+    controls = {
+        "best rates that rise as √width": moved(0.5),
+        "best rates that fall as 1/√width": moved(-0.5),
+    }
     states(cites, says, name=name, controls=controls, **options)(relation)
 
 
-def falls(name: str, cites: str, says: str, setting: str, at_most: float, instead: str, **options: Any) -> None:
-    """States that the exponent of a setting's best rate is below a number, to be told from that of another setting in its place."""
+def falls(
+    name: str, cites: str, says: str, setting: str, at_most: float, instead: str, **options: Any
+) -> None:
+    """States that the exponent of a setting's best rate is below a number, to be told from that of
+    another setting in its place.
+    """
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return inside(lab.below(exponents(data, setting), at_most, f"{at_most:g}"), data, setting)
 
-    states(cites, says, name=name, controls={instead: in_place_of(setting, instead)}, **options)(relation)
+    states(cites, says, name=name, controls={instead: in_place_of(setting, instead)}, **options)(
+        relation
+    )
 
 
-def moves_less(name: str, cites: str, says: str, setting: str, than: str, least: float, **options: Any) -> None:
-    """States that the exponent of a setting's best rate is smaller in size than another's, by more than `least`."""
+def moves_less(
+    name: str, cites: str, says: str, setting: str, than: str, least: float, **options: Any
+) -> None:
+    """States that the exponent of a setting's best rate is smaller in size than another's, by more
+    than `least`.
+    """
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         more, less = (abs(exponents(data, each)) for each in (than, setting))
@@ -136,17 +173,25 @@ def moves_less(name: str, cites: str, says: str, setting: str, than: str, least:
     states(cites, says, name=name, controls={"the two exchanged": control}, **options)(relation)
 
 
-def costs_little(name: str, cites: str, says: str, setting: str, instead: str, **options: Any) -> None:
-    """States that the rate tuned at the narrowest width costs less than a quarter of the loss at the widest."""
+def costs_little(
+    name: str, cites: str, says: str, setting: str, instead: str, **options: Any
+) -> None:
+    """States that the rate tuned at the narrowest width costs less than a quarter of the loss at
+    the widest.
+    """
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return inside(lab.below(cost(data, setting), 0.25, "a quarter of the loss"), data, setting)
 
-    states(cites, says, name=name, controls={instead: in_place_of(setting, instead)}, **options)(relation)
+    states(cites, says, name=name, controls={instead: in_place_of(setting, instead)}, **options)(
+        relation
+    )
 
 
 def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
-    """The loss at the widest width at the rate that is best at the narrowest, less that at the own best, over the mean of the latter."""
+    """The loss at the widest width at the rate that is best at the narrowest, less that at the own
+    best, over the mean of the latter.
+    """
     loss = data["loss"].sel(setting=setting, drop=True)
     chosen = loss.mean("seed").argmin("factor")
     kept, own = (loss.isel(width=-1, factor=int(chosen[place]), drop=True) for place in (0, -1))
@@ -156,7 +201,9 @@ def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
 def in_place_of(setting: str, other: str) -> Control:
     return lab.replacing(
         "loss",
-        lambda data: data["loss"].where(data["setting"] != setting, data["loss"].sel(setting=other, drop=True)),
+        lambda data: data["loss"].where(
+            data["setting"] != setting, data["loss"].sel(setting=other, drop=True)
+        ),
     )
 
 
@@ -175,10 +222,13 @@ follows(
 costs_little(
     "mup-adam",
     "mup-transfer",
-    "In μP Adam's best rate at the narrowest width costs less than a quarter of the loss at the widest.",
+    "In μP Adam's best rate at the narrowest width costs less than a quarter of the loss at the"
+    " widest.",
     "Adam, μP",
     "Adam",
-    post_hoc="It was first stated of the exponent, which the flat valley of Adam's losses left open.",
+    post_hoc=(
+        "It was first stated of the exponent, which the flat valley of Adam's losses left open."
+    ),
 )
 falls(
     "gradient-descent",
@@ -187,7 +237,10 @@ falls(
     "gradient descent",
     -0.25,
     "gradient descent, μP",
-    post_hoc="First stated as a fall as 1/width, the power of the largest stable rate, which the best rate of eight steps does not follow.",
+    post_hoc=(
+        "First stated as a fall as 1/width, the power of the largest stable rate, which the best"
+        " rate of eight steps does not follow."
+    ),
 )
 falls(
     "adam",
@@ -220,7 +273,9 @@ falls(
     "Muon, √max(1, out/in)",
     -0.125,
     "Muon, √(out/in)",
-    post_hoc="The threshold was -1/4, half of theory's exponent, and the exponent found first was -0.27.",
+    post_hoc=(
+        "The threshold was -1/4, half of theory's exponent, and the exponent found first was -0.27."
+    ),
 )
 falls(
     "muon-none",
@@ -234,7 +289,8 @@ falls(
 follows(
     "muon-none-stays",
     "muon-no-transfer",
-    "The best rate of Muon without a scale does not depend on the width: the first layer's ΔW x falls as the last layer's grows.",
+    "The best rate of Muon without a scale does not depend on the width: the first layer's ΔW x"
+    " falls as the last layer's grows.",
     "Muon, none",
     0.0,
     corrected=True,
@@ -252,7 +308,8 @@ moves_less(
 moves_less(
     "mup-improves-muon",
     "mup-improves",
-    "Muon's best rate moves less with the width at the scale of μP, √(out/in), than at that of AdamW's steps, 0.2 √max(out, in).",
+    "Muon's best rate moves less with the width at the scale of μP, √(out/in), than at that of"
+    " AdamW's steps, 0.2 √max(out, in).",
     "Muon, √(out/in)",
     "Muon, 0.2 √max",
     HALFWAY,
@@ -260,8 +317,9 @@ moves_less(
 moves_less(
     "fixed-norms",
     "fixed-norms",
-    "In short trainings with the start of μP Muon's best rate moves less with the width under fixed norms (Hyperball) than with decoupled "
-    "weight decay at the scale of AdamW's steps, 0.2 √max(out, in).",
+    "In short trainings with the start of μP Muon's best rate moves less with the width under fixed"
+    " norms (Hyperball) than with decoupled weight decay at the scale of AdamW's steps, 0.2"
+    " √max(out, in).",
     "Muon, fixed norms",
     "Muon, 0.2 √max",
     HALFWAY,
@@ -269,7 +327,9 @@ moves_less(
 
 
 def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
-    """Best rates, their exponents beside theory's, and what the narrowest's costs at the widest width."""
+    """Best rates, their exponents beside theory's, and what the narrowest's costs at the widest
+    width.
+    """
     rates = np.exp(xr.ufuncs.log(best(data)).mean("seed"))
     rows = []
     for name, setting in SETTINGS.items():
@@ -283,23 +343,37 @@ def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
                 f"{min(100 * float(cost(data, name).mean()), 999):.0f} %",
             )
         )
-    header = ("setting", *(f"best rate at {width}" for width in config.widths), "exponent (theory's)")
+    header = (
+        "setting",
+        *(f"best rate at {width}" for width in config.widths),
+        "exponent (theory's)",
+    )
     return [
-        lab.Table("Best rates, and what the narrowest's costs", (*header, f"cost at {config.widths[-1]}"), tuple(rows))
+        lab.Table(
+            "Best rates, and what the narrowest's costs",
+            (*header, f"cost at {config.widths[-1]}"),
+            tuple(rows),
+        )
     ]
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """The mean loss against the rate, a panel for each setting and a curve for each width, with the best point of the grid."""
+    """The mean loss against the rate, a panel for each setting and a curve for each width, with the
+    best point of the grid.
+    """
     drawn = Figure(figsize=(12.0, 9.0), layout="constrained")
     shades = colormaps["viridis"](np.linspace(0, 0.88, len(config.widths)))
     means = data["loss"].mean("seed")
-    for axes, (name, setting) in zip(drawn.subplots(3, 3, sharey=True).flat, SETTINGS.items(), strict=True):
+    for axes, (name, setting) in zip(
+        drawn.subplots(3, 3, sharey=True).flat, SETTINGS.items(), strict=True
+    ):
         rates = setting.rate * data["factor"].values
         for width, color in zip(config.widths, shades, strict=True):
             curve = means.sel(setting=name, width=width).values
             least = int(np.argmin(curve))
-            axes.plot(rates, curve, ".-", color=color, linewidth=1, markersize=4, label=f"width {width}")
+            axes.plot(
+                rates, curve, ".-", color=color, linewidth=1, markersize=4, label=f"width {width}"
+            )
             axes.plot(rates[least], curve[least], "o", color=color, markersize=7)
         axes.set(xscale="log", yscale="log", title=name)
         # Beyond is divergence.
@@ -317,10 +391,13 @@ EXPERIMENT = lab.Experiment(
     "rate-transfer",
     ledger("scaling"),
     title="Rates transfer between widths where no layer's update grows",
-    summary="Losses of a perceptron of three layers after eight steps, over width × rate. In μP, at Muon's scale √(out/in) and with fixed "
-    "norms the rate that is tuned at the narrowest width is right at the widest; in standard parametrization and at Muon's scale "
-    "0.2 √max(out, in) it is too large there, and costs half of the loss or more. Without a scale Muon's rate transfers too, against "
-    "theory: the first layer's update falls as the last one's grows.",
+    summary=(
+        "Losses of a perceptron of three layers after eight steps, over width × rate. In μP, at"
+        " Muon's scale √(out/in) and with fixed norms the rate that is tuned at the narrowest width"
+        " is right at the widest; in standard parametrization and at Muon's scale 0.2 √max(out, in)"
+        " it is too large there, and costs half of the loss or more. Without a scale Muon's rate"
+        " transfers too, against theory: the first layer's update falls as the last one's grows."
+    ),
     config=Config,
     measure=run,
     statements=states,

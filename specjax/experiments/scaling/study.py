@@ -1,4 +1,6 @@
-"""Does a rate transfer between widths of one of our models, and which of its updates grow? The experiment behind `specjax scaling`."""
+"""Does a rate transfer between widths of one of our models, and which of its updates grow? The
+experiment behind `specjax scaling`.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,21 +24,31 @@ CHECKED_STEPS = 3
 HALFWAY = 0.25
 """Exponents are halves, and one that is off by less is no other."""
 LARGEST = 1e30
-"""A size counts as this where it is larger or not finite, and as 1 over it where it is smaller or zero."""
+"""A size counts as this where it is larger or not finite, and as 1 over it where it is smaller or
+zero.
+"""
 
 
 class Config(lab.Config):
     """Widths, rates and trainings."""
 
-    widths: tuple[int, ...] = lab.sizes(32, 64, 128, 256, points=4, help="hidden units, or a transformer's stream")
+    widths: tuple[int, ...] = lab.sizes(
+        32, 64, 128, 256, points=4, help="hidden units, or a transformer's stream"
+    )
     rates: tuple[float, ...] = lab.numbers(
-        0.01, 0.02, 0.04, above=0, help="learning rates, best in equal ratios; more are added at an end"
+        0.01,
+        0.02,
+        0.04,
+        above=0,
+        help="learning rates, best in equal ratios; more are added at an end",
     )
     parametrization: str = lab.text("standard", help=f"one of {', '.join(ours.PARAMETRIZATIONS)}")
     steps: int = lab.integer(100, most=lab.MOST_COUNT, help="steps of a training")
     seeds: int = lab.seeds(12, least=10, help="trainings at every width and rate")
     widen: int = lab.integer(8, least=0, help="rates that may be added beyond each end of the grid")
-    tolerance: float = lab.number(0.01, above=0, below=1, help="the share of the loss that counts as a cost")
+    tolerance: float = lab.number(
+        0.01, above=0, below=1, help="the share of the loss that counts as a cost"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,13 +56,18 @@ class Config(lab.Config):
             known = " or ".join(ours.PARAMETRIZATIONS)
             raise ValueError(f"parametrization is {known}, got {self.parametrization!r}.")
         if len(self.rates) < 3:
-            raise ValueError(f"rates needs three different numbers or more, got {self.rates}; take e.g. powers of 2.")
+            raise ValueError(
+                f"rates needs three different numbers or more, got {self.rates}; take e.g. powers"
+                " of 2."
+            )
 
 
 class MuonConfig(Config):
     """With the scale of Muon's steps."""
 
-    muon_scale: str = lab.text("sqrt_out_over_in", help=f"of Muon's steps, one of {', '.join(SCALES)}")
+    muon_scale: str = lab.text(
+        "sqrt_out_over_in", help=f"of Muon's steps, one of {', '.join(SCALES)}"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +86,8 @@ def _losses(data: Mapping[str, xr.Dataset]) -> xr.DataArray:
 
 @lab.statement(
     "transfer",
-    "The rate that is best at the narrowest width costs less than the tolerance at every wider one.",
+    "The rate that is best at the narrowest width costs less than the tolerance at every wider"
+    " one.",
     controls={
         "losses of the wider ones at other rates": lambda config, data: {
             **data,
@@ -86,7 +104,9 @@ def rate_transfers(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relati
 
 
 def _moved(loss: xr.DataArray) -> xr.DataArray:
-    """The losses of the wider networks with those of a third of the grid further in the place of each."""
+    """The losses of the wider networks with those of a third of the grid further in the place of
+    each.
+    """
     places = max(loss.sizes["rate"] // 3, 1)
     return loss.where(loss["width"] == loss["width"][0], loss.roll(rate=places))
 
@@ -103,16 +123,24 @@ def _moved(loss: xr.DataArray) -> xr.DataArray:
     holds=None,
 )
 def updates_are_stable(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """Their exponents are nearer to 0 than to ±1/2. In a network that is dead or has diverged they are far from it."""
+    """Their exponents are nearer to 0 than to ±1/2. In a network that is dead or has diverged they
+    are far from it.
+    """
     update = data["layers"]["update_output"].isel(step=-1, drop=True)
     found = slopes(update.fillna(LARGEST).clip(1 / LARGEST, LARGEST))
-    return lab.below(xr.concat([found, -found], xr.Variable("side", ["grows", "vanishes"])), HALFWAY, "1/4")
+    return lab.below(
+        xr.concat([found, -found], xr.Variable("side", ["grows", "vanishes"])), HALFWAY, "1/4"
+    )
 
 
 def _exponent(row: scaling.Row) -> tuple[str, str]:
     """What is zero or infinite in a seed, as in a dead network, has none."""
     low, high = row.interval
-    return (f"{row.exponent:.2f}", f"{low:.2f} to {high:.2f}") if np.isfinite(row.exponent) else ("–", "–")
+    return (
+        (f"{row.exponent:.2f}", f"{low:.2f} to {high:.2f}")
+        if np.isfinite(row.exponent)
+        else ("–", "–")
+    )
 
 
 def _tables(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table]:
@@ -132,7 +160,11 @@ def _tables(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table]:
         if row.quantity in ("output", "output_change", "update_output")
     )
     return [
-        lab.Table("Rates of least loss", ("width", "rate", "interval", "loss", "the narrowest's costs"), rates),
+        lab.Table(
+            "Rates of least loss",
+            ("width", "rate", "interval", "loss", "the narrowest's costs"),
+            rates,
+        ),
         lab.Table(
             f"Layers after {CHECKED_STEPS} steps at the narrowest's rate",
             ("layer", "quantity", "exponent", "interval", "verdict"),
@@ -150,8 +182,13 @@ def _figure(config: Config, data: Mapping[str, xr.Dataset]) -> Figure:
 
 
 def experiment(model: str, optimizer: str) -> lab.Experiment[Any]:
-    """The experiment of a model and an optimizer; raises ValueError for names that there are not."""
-    for what, name, known in (("model", model, ours.MODELS), ("optimizer", optimizer, ours.OPTIMIZERS)):
+    """The experiment of a model and an optimizer; raises ValueError for names that there are
+    not.
+    """
+    for what, name, known in (
+        ("model", model, ours.MODELS),
+        ("optimizer", optimizer, ours.OPTIMIZERS),
+    ):
         if name not in known:
             raise ValueError(f"There is no {what} {name!r}; there are {', '.join(known)}.")
     middle = ours.OPTIMIZERS[optimizer].middle
@@ -160,7 +197,9 @@ def experiment(model: str, optimizer: str) -> lab.Experiment[Any]:
     def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         multiple = ours.MODELS[model].multiple
         if wrong := [width for width in config.widths if width % multiple]:
-            raise ValueError(f"The widths of this {model} need to be multiples of {multiple}, got {wrong[0]}.")
+            raise ValueError(
+                f"The widths of this {model} need to be multiples of {multiple}, got {wrong[0]}."
+            )
         settings = {"scale": config.muon_scale} if isinstance(config, MuonConfig) else {}
         of = ours.problem(model, optimizer, config.parametrization, config.widths[0], **settings)
         common: dict[str, Any] = {"widths": config.widths, "batch": of.batch, "seeds": config.seeds}
@@ -190,13 +229,22 @@ def experiment(model: str, optimizer: str) -> lab.Experiment[Any]:
         f"scaling-{model}-{optimizer}",
         LEDGER,
         title=f"Widths and rates: {model} by {optimizer}",
-        summary="Losses over width × rate, the best rate of each width and what the narrowest's costs at the others; and the exponents in "
-        "the width of what the first steps do to every layer, at that rate.",
+        summary=(
+            "Losses over width × rate, the best rate of each width and what the narrowest's costs"
+            " at the others; and the exponents in the width of what the first steps do to every"
+            " layer, at that rate."
+        ),
         config=MuonConfig if optimizer == "muon" else Config,
         measure=run,
         statements=(rate_transfers, updates_are_stable),
         scales={
-            "smoke": {"widths": (16, 32, 48, 64), "rates": rates[1:-1], "steps": 10, "seeds": 10, "widen": 0},
+            "smoke": {
+                "widths": (16, 32, 48, 64),
+                "rates": rates[1:-1],
+                "steps": 10,
+                "seeds": 10,
+                "widen": 0,
+            },
             "quick": {"rates": rates},
             "paper": {"widths": (32, 64, 128, 256, 512), "rates": rates, "steps": 500, "seeds": 16},
         },

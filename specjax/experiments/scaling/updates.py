@@ -1,4 +1,6 @@
-"""What one step does to the inputs of each layer, ΔW x, as the width grows: the textbook's exponents, and those of Muon's scales."""
+"""What one step does to the inputs of each layer, ΔW x, as the width grows: the textbook's
+exponents, and those of Muon's scales.
+"""
 
 from collections.abc import Sequence
 
@@ -18,21 +20,31 @@ from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
 from specjax.scaling.problem import Problem
 
 SMALL = 0.01
-"""Of the best rate: a step is then to first order what it is at the start, from which the exponents follow."""
+"""Of the best rate: a step is then to first order what it is at the start, from which the exponents
+follow.
+"""
 
 
 class Config(lab.Config):
     """Widths and networks."""
 
-    widths: tuple[int, ...] = lab.sizes(32, 64, 128, 256, least=2, points=2, help="hidden units of both layers")
+    widths: tuple[int, ...] = lab.sizes(
+        32, 64, 128, 256, least=2, points=2, help="hidden units of both layers"
+    )
     seeds: int = lab.seeds(48, least=10, help="networks at every width")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """The RMS of ΔW x of every layer after a step of every setting, x the layer's input after it; one program for each width."""
+    """The RMS of ΔW x of every layer after a step of every setting, x the layer's input after it;
+    one program for each width.
+    """
 
     def measure(key: Array, width: int) -> dict[str, Array]:
-        return {"update": perceptron.of_all(lambda problem, rate: _rms(problem, key, width, SMALL * rate), width)}
+        return {
+            "update": perceptron.of_all(
+                lambda problem, rate: _rms(problem, key, width, SMALL * rate), width
+            )
+        }
 
     over, draws = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "networks")
     data = sweep.run(measure, over, seeds=config.seeds, key=draws)
@@ -42,13 +54,17 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 def _rms(problem: Problem, key: Key[Array, ""], width: int, rate: Array) -> Float[Array, "3"]:
     before, batch = problem.model(key, width), problem.at_step(key, 0)
     transformation = problem.transformation(rate, width)
-    step, _ = transformation.update(jax.grad(problem.loss)(before, batch), transformation.init(before), before)
+    step, _ = transformation.update(
+        jax.grad(problem.loss)(before, batch), transformation.init(before), before
+    )
     inputs = perceptron.layer_inputs(optax.apply_updates(before, step), batch[0])
     return jnp.stack([jnp.sqrt(jnp.mean((inputs[layer] @ step[layer].T) ** 2)) for layer in LAYERS])
 
 
 def off(data: xr.Dataset, settings: Sequence[str]) -> xr.DataArray:
-    """By how much the exponents of some settings are above and below those of theory, in every seed."""
+    """By how much the exponents of some settings are above and below those of theory, in every
+    seed.
+    """
     found = slopes(data["update"]).sel(setting=list(settings))
     expected = [SETTINGS[setting].updates for setting in settings]
     difference = found - xr.DataArray(expected, {"setting": list(settings), "layer": list(LAYERS)})
@@ -61,13 +77,17 @@ states = lab.Statements()
 
 
 def exponents(name: str, cites: str, says: str, *settings: str) -> None:
-    """States that the exponents of some settings are theory's, not those of the setting before, or of a rate that grows as √width."""
+    """States that the exponents of some settings are theory's, not those of the setting before, or
+    of a rate that grows as √width.
+    """
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return lab.below(off(data, settings), HALFWAY, "half of the distance to the next exponent")
 
     controls = {
-        "another setting in its place": lab.replacing("update", lambda data: data["update"].roll(setting=1)),
+        "another setting in its place": lab.replacing(
+            "update", lambda data: data["update"].roll(setting=1)
+        ),
         "a rate that grows as √width": lab.replacing(
             "update", lambda data: data["update"] * data["width"].astype(float) ** 0.5
         ),
@@ -78,13 +98,15 @@ def exponents(name: str, cites: str, says: str, *settings: str) -> None:
 exponents(
     "gradient-descent",
     "standard-gradient-descent",
-    "Under gradient descent in standard parametrization ΔW x follows width^-1/2, width^1/2 and width in the three layers.",
+    "Under gradient descent in standard parametrization ΔW x follows width^-1/2, width^1/2 and"
+    " width in the three layers.",
     "gradient descent",
 )
 exponents(
     "adam",
     "standard-adam",
-    "Under Adam in standard parametrization ΔW x does not depend on the width in the first layer, and follows it in the two others.",
+    "Under Adam in standard parametrization ΔW x does not depend on the width in the first layer,"
+    " and follows it in the two others.",
     "Adam",
 )
 exponents(
@@ -107,12 +129,16 @@ exponents(
     "Muon, √max(1, out/in)",
 )
 exponents(
-    "muon-spectral", "muon-scales", "Muon with √(out/in): no layer's ΔW x depends on the width.", "Muon, √(out/in)"
+    "muon-spectral",
+    "muon-scales",
+    "Muon with √(out/in): no layer's ΔW x depends on the width.",
+    "Muon, √(out/in)",
 )
 exponents(
     "muon-adamw-rms",
     "muon-scales",
-    "Muon with 0.2 √max(out, in): ΔW x follows width^1/2 in the hidden layer and width in the last.",
+    "Muon with 0.2 √max(out, in): ΔW x follows width^1/2 in the hidden layer and width in the"
+    " last.",
     "Muon, 0.2 √max",
 )
 
@@ -130,11 +156,19 @@ def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
         )
         for name, setting in SETTINGS.items()
     )
-    return [lab.Table("Exponents of ΔW x in the width (in brackets those of theory)", ("setting", *LAYERS), rows)]
+    return [
+        lab.Table(
+            "Exponents of ΔW x in the width (in brackets those of theory)",
+            ("setting", *LAYERS),
+            rows,
+        )
+    ]
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Means of the RMS over that at the narrowest width, a panel for each layer and a curve for each setting."""
+    """Means of the RMS over that at the narrowest width, a panel for each layer and a curve for
+    each setting.
+    """
     drawn = Figure(figsize=(12.0, 4.8), layout="constrained")
     panels = drawn.subplots(1, len(LAYERS), sharey=True)
     relative = data["update"] / data["update"].isel(width=0).mean("seed")
@@ -144,22 +178,36 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
             round_, color = divmod(place, len(COLORS))
             style = {"color": COLORS[color], "marker": MARKERS[(color + round_) % len(MARKERS)]}
             # Many exponents are the same: the curves are moved apart a little.
-            curve = relative.sel(setting=name, layer=layer, drop=True) * 1.03 ** (place - len(SETTINGS) // 2)
+            curve = relative.sel(setting=name, layer=layer, drop=True) * 1.03 ** (
+                place - len(SETTINGS) // 2
+            )
             draw_sweep(axes, curve, "width", label=name, line=True, **style)
         axes.set(title=f"{layer} layer", xlabel="width")
     panels[0].set_ylabel(f"RMS of ΔW x over that at width {config.widths[0]}")
-    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize="small")
+    drawn.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=5,
+        fontsize="small",
+    )
     return drawn
 
 
 EXPERIMENT = lab.Experiment(
     "update-exponents",
     ledger("scaling"),
-    title="One step's updates have their textbook exponents; of Muon's four scales one keeps all layers' sizes",
-    summary="The RMS of ΔW x after one step of a perceptron of three layers, over the width. Gradient descent and Adam in standard "
-    "parametrization move the last layers more and more; μP moves all layers alike at every width. Of the four scales by which Muon is "
-    "used, √(out/in) does too, and so do fixed norms; without a scale and with √max(1, out/in) the last layer's update grows as √width, "
-    "and with 0.2 √max(out, in) the hidden layer's does and the last one's grows as the width.",
+    title=(
+        "One step's updates have their textbook exponents; of Muon's four scales one keeps all"
+        " layers' sizes"
+    ),
+    summary=(
+        "The RMS of ΔW x after one step of a perceptron of three layers, over the width. Gradient"
+        " descent and Adam in standard parametrization move the last layers more and more; μP moves"
+        " all layers alike at every width. Of the four scales by which Muon is used, √(out/in) does"
+        " too, and so do fixed norms; without a scale and with √max(1, out/in) the last layer's"
+        " update grows as √width, and with 0.2 √max(out, in) the hidden layer's does and the last"
+        " one's grows as the width."
+    ),
     config=Config,
     measure=run,
     statements=states,

@@ -1,6 +1,8 @@
-"""Section 2.2, Appendix F and Figure 17: stable ranks through decoder blocks at initialization, and of SwiGLU networks by batch.
+"""Section 2.2, Appendix F and Figure 17: stable ranks through decoder blocks at initialization, and
+of SwiGLU networks by batch.
 
-Texts are of Zipf's tokens or of distinct ones, embedded at three scales: each bound comes near what it bounds for some of them.
+Texts are of Zipf's tokens or of distinct ones, embedded at three scales: each bound comes near what
+it bounds for some of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +29,9 @@ TEXTS = {
     "distinct, small": (0.1, 1.0, 0.0),
     "Zipf, large": (100.0, 0.0, 0.0),
 }
-"""The mean square of the entries of embeddings, whether tokens are distinct, and whether there is a mask."""
+"""The mean square of the entries of embeddings, whether tokens are distinct, and whether there is a
+mask.
+"""
 OF_SIZE_ONE = ["Zipf", "Zipf, causal", "distinct, causal"]
 NAMES = ["attention_input", "after_attention", "mlp_input", "output"]
 ACTIVATIONS = ("swiglu", "relu", "relu_squared")
@@ -44,11 +48,15 @@ class Config(lab.Config):
 
     d: int = lab.integer(64, least=8, help="model dimension; MLPs are four times as wide")
     vocabulary: int = lab.integer(1000, least=2, help="tokens")
-    lengths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=8, points=5, help="sequence lengths n")
+    lengths: tuple[int, ...] = lab.sizes(
+        16, 32, 64, 128, 256, least=8, points=5, help="sequence lengths n"
+    )
     blocks: int = lab.integer(6, least=3, help="depth")
     seeds: int = lab.seeds(24, help="draws of blocks")
     networks: int = lab.seeds(64, help="draws of networks")
-    hidden: int = lab.integer(128, least=8, help="hidden width of the networks of Figure 17; inputs a quarter of it")
+    hidden: int = lab.integer(
+        128, least=8, help="hidden width of the networks of Figure 17; inputs a quarter of it"
+    )
     batches: tuple[int, ...] = lab.sizes(
         32, 4096, least=8, points=2, most=lab.MOST_COUNT, help="batch sizes of Figure 17"
     )
@@ -59,28 +67,37 @@ class Config(lab.Config):
         super().__post_init__()
         if self.vocabulary < self.lengths[-1]:
             raise ValueError(
-                f"Distinct tokens need a vocabulary of at least {self.lengths[-1]}, got {self.vocabulary}."
+                f"Distinct tokens need a vocabulary of at least {self.lengths[-1]}, got"
+                f" {self.vocabulary}."
             )
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
     n = config.lengths[-1]
-    zipf, few = (jnp.asarray(theory.zipf(size, 1.0), jnp.float32) for size in (config.vocabulary, FEW))
+    zipf, few = (
+        jnp.asarray(theory.zipf(size, 1.0), jnp.float32) for size in (config.vocabulary, FEW)
+    )
 
     def depth(key: Key[Array, ""], size: Array, distinct: Array, causal: Array) -> dict[str, Array]:
         tokens = decoder_block.zipf_tokens(sizes.stream(key, "tokens"), n, zipf)
         tokens = jnp.where(distinct > 0, jnp.arange(n), tokens)
-        embedded = decoder_block.embed(sizes.stream(key, "embedding"), tokens, config.vocabulary, config.d)
+        embedded = decoder_block.embed(
+            sizes.stream(key, "embedding"), tokens, config.vocabulary, config.d
+        )
 
         def block(x: Array, key: Array) -> tuple[Array, dict[str, Array]]:
-            found = decoder_block.apply(decoder_block.init(key, config.d, 4 * config.d), x, causal=causal > 0)
+            found = decoder_block.apply(
+                decoder_block.init(key, config.d, 4 * config.d), x, causal=causal > 0
+            )
             squares, after = jnp.mean(x**2, axis=1), jnp.mean(found.output**2, axis=1)
             norms = theory.ColumnNorms(jnp.min(squares), jnp.max(squares))
             ranks = stable_rank_above(jnp.stack([x, *(getattr(found, name) for name in NAMES)]))
             bounds, grown = theory.block_bounds(ranks[0], norms, DELTA), (1 + DELTA) / (1 - DELTA)
             # As printed, with π for 2π and E ReLU(G)² = 1/2 for c_σ.
             bounds = bounds._replace(output=np.pi * grown * (1 + 2 * grown * (norms.high + 1)))
-            hidden, before = stable_rank_above(jnp.stack([found.mlp_hidden, found.mlp_preactivation]))
+            hidden, before = stable_rank_above(
+                jnp.stack([found.mlp_hidden, found.mlp_preactivation])
+            )
             return found.output, {
                 "rank": ranks[1:],
                 "bound": jnp.stack([getattr(bounds, name) for name in NAMES]),
@@ -93,7 +110,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
                 "by_length": stable_rank_above(beginnings * rms_norm(x)[None]),
             }
 
-        beginnings = (jnp.arange(n)[None] < jnp.array(config.lengths)[:, None]).astype(jnp.float32)[:, :, None]
+        beginnings = (jnp.arange(n)[None] < jnp.array(config.lengths)[:, None]).astype(jnp.float32)[
+            :, :, None
+        ]
         keys = jax.random.split(sizes.stream(key, "blocks"), config.blocks)
         return jax.lax.scan(block, jnp.sqrt(size) * embedded, keys)[1]
 
@@ -108,7 +127,10 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return dict(zip((*ACTIVATIONS, "independent"), ranks, strict=True))
 
     def lemmas(key: Key[Array, ""], d: sizes.AnySize) -> dict[str, Array]:
-        table, w = (sizes.normal(sizes.stream(key, name), (rows, d)) for name, rows in (("table", FEW), ("w", ROWS)))
+        table, w = (
+            sizes.normal(sizes.stream(key, name), (rows, d))
+            for name, rows in (("table", FEW), ("w", ROWS))
+        )
         tokens = decoder_block.zipf_tokens(sizes.stream(key, "tokens"), TOKENS, few)
         counts = jnp.zeros(FEW).at[tokens].add(1.0)
         deviations = jnp.where(counts > 0, jnp.abs(jnp.mean(table**2, axis=1) - 1), 0)
@@ -116,11 +138,17 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return {
             "embedded": spectral.stable_rank(table[tokens]),
             "equally_common": spectral.stable_rank(table),
-            "embedding_bound": theory.embedding_bound(jnp.max(deviations), jnp.max(counts) / TOKENS),
-            "shares": jnp.stack([jnp.mean(jax.nn.relu(z) ** 2), jnp.mean((z >= 1).astype(z.dtype))]),
+            "embedding_bound": theory.embedding_bound(
+                jnp.max(deviations), jnp.max(counts) / TOKENS
+            ),
+            "shares": jnp.stack(
+                [jnp.mean(jax.nn.relu(z) ** 2), jnp.mean((z >= 1).astype(z.dtype))]
+            ),
         }
 
-    def swept(measure: Callable[..., dict[str, Array]], seeds: int, **over: sweep.axes.Axis) -> xr.Dataset:
+    def swept(
+        measure: Callable[..., dict[str, Array]], seeds: int, **over: sweep.axes.Axis
+    ) -> xr.Dataset:
         return lab.swept(key, measure.__name__, measure, seeds, **over)
 
     columns = zip(("size", "distinct", "causal"), zip(*TEXTS.values(), strict=True), strict=True)
@@ -134,8 +162,12 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         blocks = sweep.labelled(blocks, "block", dim, outputs=quantities, **{dim: list(labels)})
     return {
         "depth": sweep.labelled(blocks, "block", outputs=("hidden", "before")),
-        "networks": sweep.labelled(swept(networks, config.networks, n=sweep.widths(*config.batches)), "layer"),
-        "lemmas": sweep.labelled(swept(lemmas, config.lemma_seeds, d=sweep.widths(config.lemma_d)), "activation"),
+        "networks": sweep.labelled(
+            swept(networks, config.networks, n=sweep.widths(*config.batches)), "layer"
+        ),
+        "lemmas": sweep.labelled(
+            swept(lemmas, config.lemma_seeds, d=sweep.widths(config.lemma_d)), "activation"
+        ),
     }
 
 
@@ -143,7 +175,9 @@ def _exchanged(config: Config, data: Data) -> Data:
     return {**data, "depth": data["depth"].rename(before="hidden", hidden="before")}
 
 
-def _of_depth(of: str, change: Callable[[xr.DataArray], xr.DataArray]) -> Callable[[Config, Data], Data]:
+def _of_depth(
+    of: str, change: Callable[[xr.DataArray], xr.DataArray]
+) -> Callable[[Config, Data], Data]:
     return lab.replacing(of, lambda data: change(data[of]), of="depth")
 
 
@@ -152,31 +186,50 @@ def _other_text(of: str) -> Callable[[Config, Data], Data]:
 
 
 def _reversed(of: str) -> dict[str, Callable[[Config, Data], Data]]:
-    return {"the blocks in reversed order": _of_depth(of, lambda found: found.isel(block=slice(None, None, -1)))}
+    return {
+        "the blocks in reversed order": _of_depth(
+            of, lambda found: found.isel(block=slice(None, None, -1))
+        )
+    }
 
 
-COMMON = {"tokens that are equally common": lab.replacing("embedded", "equally_common", of="lemmas")}
+COMMON = {
+    "tokens that are equally common": lab.replacing("embedded", "equally_common", of="lemmas")
+}
 BEFORE = {"the matrix before the activation": lab.replacing("hidden", "before", of="depth")}
 LESS = {"c_+ for c_+ + 2": _of_depth("allowed", lambda allowed: allowed - 2 * (1 + DELTA) ** 2)}
 LAST = {"before it": _of_depth("by_length", lambda ranks: ranks.roll(block=1))}
 INDEPENDENT = {"independent entries": lab.replacing("swiglu", "independent", of="networks")}
-QUARTER = "From a batch of the width on a factor 1.5 told nothing; from a quarter of it on, as in the figure, on another seed."
-TIGHT = "δ = 0.1 did not leave room enough for single tokens in 64 dimensions; judged on another seed."
-WIDER = "d/2 and 2 (1 + ℓ) d left too little room for tokens in 32 and 64 dimensions; judged on another seed."
+QUARTER = (
+    "From a batch of the width on a factor 1.5 told nothing; from a quarter of it on, as in the"
+    " figure, on another seed."
+)
+TIGHT = (
+    "δ = 0.1 did not leave room enough for single tokens in 64 dimensions; judged on another seed."
+)
+WIDER = (
+    "d/2 and 2 (1 + ℓ) d left too little room for tokens in 32 and 64 dimensions; judged on another"
+    " seed."
+)
 states = lab.Statements()
 
 
 @states("lemma-2-9", controls=COMMON)
 def lemma_2_9(config: Config, data: Data) -> lab.Relation:
-    """st(X) ≤ ((1 + ε)/(1 - ε))/p_max for embedded Zipf tokens, ε the largest deviation of ‖e_j‖²/d from 1."""
+    """st(X) ≤ ((1 + ε)/(1 - ε))/p_max for embedded Zipf tokens, ε the largest deviation of ‖e_j‖²/d
+    from 1.
+    """
     return lab.always(data["lemmas"]["embedded"], data["lemmas"]["embedding_bound"], slack=0.5)
 
 
 @states(
     "lemma-2-12",
-    f"‖σ(W a)‖² < (1 - ε) τ² p (k/d) ‖a‖², with twice the printed constant, has probability at most 2 exp(-ε² p k/2) at ε = {EPS:g} "
-    f"and k = {ROWS}, for ReLU and for the σ that is 0 below 1 and 1 above, which has E σ² = τ² p.",
-    controls={"twice that constant": lab.replacing("shares", lambda data: data["shares"] / 2, of="lemmas")},
+    "‖σ(W a)‖² < (1 - ε) τ² p (k/d) ‖a‖², with twice the printed constant, has probability at most"
+    f" 2 exp(-ε² p k/2) at ε = {EPS:g} and k = {ROWS}, for ReLU and for the σ that is 0 below 1 and"
+    " 1 above, which has E σ² = τ² p.",
+    controls={
+        "twice that constant": lab.replacing("shares", lambda data: data["shares"] / 2, of="lemmas")
+    },
 )
 def lemma_2_12(config: Config, data: Data) -> lab.Relation:
     least = (1 - EPS) * 2 * theory.frobenius_share(1.0, theory.SMALL_BALL_RELU)
@@ -184,24 +237,32 @@ def lemma_2_12(config: Config, data: Data) -> lab.Relation:
     return lab.happens(data["lemmas"]["shares"] < least, less_than=chance)
 
 
-@states(("proposition-2-14-ii", "lemma-2-10"), controls={"bounds of another text": _other_text("bound")})
+@states(
+    ("proposition-2-14-ii", "lemma-2-10"), controls={"bounds of another text": _other_text("bound")}
+)
 def proposition_2_14(config: Config, data: Data) -> lab.Relation:
-    """In every block the normalized states, X_att and X⁺ have stable ranks within the bounds of Proposition 2.14, that of X⁺ also with π
-    for 2π and E ReLU(G)² for c_σ.
+    """In every block the normalized states, X_att and X⁺ have stable ranks within the bounds of
+    Proposition 2.14, that of X⁺ also with π for 2π and E ReLU(G)² for c_σ.
     """
     return lab.always(data["depth"]["rank"], data["depth"]["bound"], slack=0.5)
 
 
 @states(("proposition-2-14-ii", "corollary-2-15", "figure-2"), controls=BEFORE)
 def hidden_rank(config: Config, data: Data) -> lab.Relation:
-    """At initialization st(B) is at most 1.1 π in every block, where 2π is printed: far below the largest possible."""
+    """At initialization st(B) is at most 1.1 π in every block, where 2π is printed: far below the
+    largest possible.
+    """
     return lab.always(data["depth"]["hidden"], xr.DataArray(1.1 * np.pi), slack=0.5)
 
 
 @states("figure-2", corrected=True, controls={"exchanged": _exchanged})
 def before_and_after_activation(config: Config, data: Data) -> lab.Relation:
-    """What the released code measures, the matrix before the activation, has a larger stable rank than after it, on average."""
-    return lab.ahead(data["depth"]["before"].mean("block"), data["depth"]["hidden"].mean("block"), least=0)
+    """What the released code measures, the matrix before the activation, has a larger stable rank
+    than after it, on average.
+    """
+    return lab.ahead(
+        data["depth"]["before"].mean("block"), data["depth"]["hidden"].mean("block"), least=0
+    )
 
 
 def _between(found: xr.DataArray, allowed: xr.DataArray, slack: float) -> lab.Relation:
@@ -210,7 +271,11 @@ def _between(found: xr.DataArray, allowed: xr.DataArray, slack: float) -> lab.Re
     return lab.always(xr.where(low, allowed, found), xr.where(low, found, allowed), slack=slack)
 
 
-@states("proposition-2-14-i", controls=LESS | {"of another text": _other_text("allowed")}, post_hoc=TIGHT)
+@states(
+    "proposition-2-14-i",
+    controls=LESS | {"of another text": _other_text("allowed")},
+    post_hoc=TIGHT,
+)
 def column_norms(config: Config, data: Data) -> lab.Relation:
     """(1 - δ)² c_- ≤ ‖x_t⁺‖²/d ≤ (1 + δ)² (c_+ + 2) for every token of every block."""
     return _between(data["depth"]["after"], data["depth"]["allowed"], 0.5)
@@ -218,22 +283,34 @@ def column_norms(config: Config, data: Data) -> lab.Relation:
 
 @states("eq-f-9", controls=_reversed("ends"), post_hoc=WIDER)
 def norms_by_depth(config: Config, data: Data) -> lab.Relation:
-    """For embeddings of entries N(0, 1) the squared column norms of X^(ℓ) are between d/4 and 3 (1 + ℓ) d."""
+    """For embeddings of entries N(0, 1) the squared column norms of X^(ℓ) are between d/4 and 3 (1
+    + ℓ) d.
+    """
     found = data["depth"]["ends"].sel(text=OF_SIZE_ONE)
     blocks = xr.DataArray(np.arange(config.blocks), dims="block")
-    return _between(found, xr.where(found.end == "smallest", 0.25, 3.0 * (1 + blocks)).broadcast_like(found), 0.6)
+    return _between(
+        found,
+        xr.where(found.end == "smallest", 0.25, 3.0 * (1 + blocks)).broadcast_like(found),
+        0.6,
+    )
 
 
 @states(("eq-f-11", "corollary-2-15"), controls=_reversed("rank"))
 def rank_by_depth(config: Config, data: Data) -> lab.Relation:
-    """Where st(X^(ℓ)) is allowed to grow as ℓ, from ℓ = 1 on it falls from each block to the next."""
+    """Where st(X^(ℓ)) is allowed to grow as ℓ, from ℓ = 1 on it falls from each block to the
+    next.
+    """
     ranks = data["depth"]["rank"].sel(of="output", text=OF_SIZE_ONE)
-    return lab.ahead(ranks.isel(block=slice(-1)), ranks.shift(block=-1).isel(block=slice(-1)), least=0)
+    return lab.ahead(
+        ranks.isel(block=slice(-1)), ranks.shift(block=-1).isel(block=slice(-1)), least=0
+    )
 
 
 @states("corollary-2-15", controls=LAST)
 def length(config: Config, data: Data) -> lab.Relation:
-    """After one block the stable rank of the normalized states does not grow with the length of a text in which no token repeats."""
+    """After one block the stable rank of the normalized states does not grow with the length of a
+    text in which no token repeats.
+    """
     ranks = data["depth"]["by_length"].sel(text="distinct, causal", drop=True)
     return lab.bounded(ranks.isel(block=1), "n", slower_than=0.25)
 
@@ -243,47 +320,82 @@ def _growth(data: Data, *names: str) -> xr.DataArray:
     return (ranks.isel(n=-1) / ranks.isel(n=0)).rename("st at the largest batch / at the smallest")
 
 
-@states("figure-17", controls={"ReLU": lab.replacing("swiglu", "relu", of="networks")}, post_hoc=QUARTER)
+@states(
+    "figure-17", controls={"ReLU": lab.replacing("swiglu", "relu", of="networks")}, post_hoc=QUARTER
+)
 def swiglu_grows(config: Config, data: Data) -> lab.Relation:
-    """In SwiGLU networks at initialization the stable ranks of all hidden layers grow with the batch, by more than a factor 2."""
+    """In SwiGLU networks at initialization the stable ranks of all hidden layers grow with the
+    batch, by more than a factor 2.
+    """
     return lab.above(_growth(data, "swiglu"), 2.0, "a factor 2")
 
 
 @states("figure-17-ambient", holds=False, controls=INDEPENDENT)
 def swiglu_ambient(config: Config, data: Data) -> lab.Relation:
-    """They come up to the ambient dimension: above 0.6 of it in all hidden layers at the largest batch."""
+    """They come up to the ambient dimension: above 0.6 of it in all hidden layers at the largest
+    batch.
+    """
     # Independent entries pass this at the largest batch.
     return lab.above(data["networks"]["swiglu"].isel(n=-1) / config.hidden, 0.6, "0.6 of the width")
 
 
-@states("figure-17-control", controls={"SwiGLU": lab.replacing("relu", "swiglu", of="networks")}, post_hoc=QUARTER)
+@states(
+    "figure-17-control",
+    controls={"SwiGLU": lab.replacing("relu", "swiglu", of="networks")},
+    post_hoc=QUARTER,
+)
 def relu_flat(config: Config, data: Data) -> lab.Relation:
-    """In ReLU and squared ReLU networks they stay essentially constant, within a factor 2, in all hidden layers."""
+    """In ReLU and squared ReLU networks they stay essentially constant, within a factor 2, in all
+    hidden layers.
+    """
     return lab.below(_growth(data, "relu", "relu_squared"), 2.0, "a factor 2")
 
 
 def tables(config: Config, data: Data) -> list[lab.Table]:
     """Figure 17 again, what can be read off it beside ours."""
     ranks = data["networks"]["swiglu"].mean("seed").transpose("layer", "n").values
-    rows = [(f"A_{i + 1}", *(f"{rank:.3g}" for rank in ranks[i]), *printed) for i, printed in enumerate(FIGURE_17)]
+    rows = [
+        (f"A_{i + 1}", *(f"{rank:.3g}" for rank in ranks[i]), *printed)
+        for i, printed in enumerate(FIGURE_17)
+    ]
     ours = (f"n = {n}, h = {config.hidden}" for n in config.batches)
     heads = ("features", *ours, "n = 128, h = 512, paper", "n = 65,536, paper")
     return [lab.Table("Figure 17: stable ranks of SwiGLU networks", heads, tuple(rows))]
 
 
 EXPERIMENT = lab.Experiment(
-    "decoder-block", ledger("spectral-criterion"),
+    "decoder-block",
+    ledger("spectral-criterion"),
     title="Stable ranks in decoder blocks and SwiGLU networks at initialization",
-    summary="The bounds hold in every draw; where they grow with the depth, the stable rank falls. SwiGLU's grows with the batch.",
-    config=Config, measure=run, statements=states, tables=tables,
+    summary=(
+        "The bounds hold in every draw; where they grow with the depth, the stable rank falls."
+        " SwiGLU's grows with the batch."
+    ),
+    config=Config,
+    measure=run,
+    statements=states,
+    tables=tables,
     scales={
         "quick": {"seed": 2},
         "smoke": {
-            "d": 32, "vocabulary": 128, "lengths": (8, 16, 32, 64, 128), "blocks": 3, "seeds": 10,
-            "hidden": 32, "batches": (8, 1024), "networks": 16, "lemma_d": 256, "lemma_seeds": 40,
+            "d": 32,
+            "vocabulary": 128,
+            "lengths": (8, 16, 32, 64, 128),
+            "blocks": 3,
+            "seeds": 10,
+            "hidden": 32,
+            "batches": (8, 1024),
+            "networks": 16,
+            "lemma_d": 256,
+            "lemma_seeds": 40,
         },
         "paper": {
-            "seed": 2, "d": 256, "vocabulary": 50_257, "lengths": (64, 128, 256, 512, 1024), "hidden": 512, "batches": (128, 16_384),
+            "seed": 2,
+            "d": 256,
+            "vocabulary": 50_257,
+            "lengths": (64, 128, 256, 512, 1024),
+            "hidden": 512,
+            "batches": (128, 16_384),
         },
     },
-)  # fmt: skip
+)

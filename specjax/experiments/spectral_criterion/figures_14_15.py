@@ -1,4 +1,6 @@
-"""Figures 14 and 15 and (3.20): nuclear rank of the gradient of ReLU random-feature regression along gradient descent, models I and II."""
+"""Figures 14 and 15 and (3.20): nuclear rank of the gradient of ReLU random-feature regression
+along gradient descent, models I and II.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,13 @@ from specjax.lab.drawing import COLORS
 from specjax.models import random_features as model
 
 MODELS = {"realizable": "model I", "teacher_student": "model II"}
-PEAKS = dict(zip(MODELS, ({64: 36, 128: 74, 256: 151, 512: 304}, {64: 27, 128: 56, 256: 113, 512: 227}), strict=True))
+PEAKS = dict(
+    zip(
+        MODELS,
+        ({64: 36, 128: 74, 256: 151, 512: 304}, {64: 27, 128: 56, 256: 113, 512: 227}),
+        strict=True,
+    )
+)
 """Of the paper's curves by k, read off Figure 14 (±10 %)."""
 Data = dict[str, xr.Dataset]
 
@@ -24,12 +32,19 @@ class Config(lab.Config):
 
     ks: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=8, points=5, help="features")
     seeds: int = lab.seeds(40, help="draws of weights, samples and teachers")
-    steps: int = lab.integer(1024, least=2, most=lab.MOST_COUNT, help="steps of gradient descent that are drawn")
-    points: int = lab.integer(6, least=2, help="steps from the first on at which the rank is computed for the curves")
+    steps: int = lab.integer(
+        1024, least=2, most=lab.MOST_COUNT, help="steps of gradient descent that are drawn"
+    )
+    points: int = lab.integer(
+        6, least=2, help="steps from the first on at which the rank is computed for the curves"
+    )
 
 
 def times(config: Config) -> list[int]:
-    return [0, *np.unique(np.round(np.geomspace(1, config.steps, config.points)).astype(int)).tolist()]
+    return [
+        0,
+        *np.unique(np.round(np.geomspace(1, config.steps, config.points)).astype(int)).tolist(),
+    ]
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -42,13 +57,17 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             for name, own in zip(MODELS, found, strict=True)
         }
 
-    over = {"k": sweep.zipped(k=sweep.widths(*config.ks), d=sweep.widths(*(k // 2 for k in config.ks)))}
+    over = {
+        "k": sweep.zipped(k=sweep.widths(*config.ks), d=sweep.widths(*(k // 2 for k in config.ks)))
+    }
     with jax.enable_x64(True):
         return {"ranks": lab.swept(key, "ranks", measure, config.seeds, **over)}
 
 
 def ranks(key: Key[Array, ""], k: int, d: int, points: tuple[tuple[int, float], ...]) -> Array:
-    """nr(∇L(W_t)) of both models, (2, points), at steps t with the step size 1/(c + λ_1(B)), for points (t, c)."""
+    """nr(∇L(W_t)) of both models, (2, points), at steps t with the step size 1/(c + λ_1(B)), for
+    points (t, c).
+    """
     # Weights and samples in one draw: a generator takes long to compile.
     v, v_bar, x = jnp.split(model.weights(sizes.stream(key, "rows"), 4 * k, d), [k, 2 * k])
     a, a_bar = (model.relu_features(w, jnp.sqrt(float(d)) * x.T) for w in (v, v_bar))
@@ -56,10 +75,13 @@ def ranks(key: Key[Array, ""], k: int, d: int, points: tuple[tuple[int, float], 
     path = model.trajectory(b, b, teacher)
     starts = (path.initial, -(teacher @ model.second_moment(a_bar, a)) @ path.vectors)
     descents = [
-        (path._replace(initial=start, rate=1 / (c + path.eigenvalues[-1])), t) for start in starts for t, c in points
+        (path._replace(initial=start, rate=1 / (c + path.eigenvalues[-1])), t)
+        for start in starts
+        for t, c in points
     ]
     gradients = jnp.stack([model.rotated_gradient_at(*descent) for descent in descents])
-    # A sum of singular values does not need the digits of those in float64, which take twice the time.
+    # A sum of singular values does not need the digits of those in float64, which take twice the
+    # time.
     scaled = gradients / jnp.max(jnp.abs(gradients), axis=(-2, -1), keepdims=True)
     return jnp.reshape(spectral.nuclear_rank(scaled.astype(jnp.float32)), (2, len(points)))
 
@@ -84,22 +106,38 @@ for stage, row, says in (
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Left and middle: nr against the step (Figure 14). Right: at W_0 and W_1, against k (Figure 15). Dashed: the paper's values."""
+    """Left and middle: nr against the step (Figure 14). Right: at W_0 and W_1, against k (Figure
+    15). Dashed: the paper's values.
+    """
     drawn = Figure(figsize=(13, 4), layout="constrained")
     axes = drawn.subplots(1, 3)
     for place, (name, label) in enumerate(MODELS.items()):
         for index, k in enumerate(config.ks):
             color = COLORS[index % len(COLORS)]
             mean = data["ranks"][f"{name}.curve"].sel(k=k).mean("seed")
-            axes[place].plot(times(config), mean, color=color, marker=".", linewidth=1, label=f"k = {k}")
+            axes[place].plot(
+                times(config), mean, color=color, marker=".", linewidth=1, label=f"k = {k}"
+            )
             if k in PEAKS[name]:
                 axes[place].axhline(PEAKS[name][k], color=color, linestyle="--", linewidth=1)
-        axes[place].set(xlabel="step; dashed: peaks of Figure 14", ylabel=f"nr(∇L), {label}", xlim=(0, config.steps))
+        axes[place].set(
+            xlabel="step; dashed: peaks of Figure 14",
+            ylabel=f"nr(∇L), {label}",
+            xlim=(0, config.steps),
+        )
         axes[place].set_xscale("symlog", linthresh=1)
         for stage, marker in (("before", "o"), ("after", "s")):
             mean = data["ranks"][f"{name}.{stage}"].mean("seed")
-            axes[2].plot(config.ks, mean, color=COLORS[place], marker=marker, label=f"{label}, {stage} the first step")
-    axes[2].plot(config.ks, 0.33 * np.array(config.ks), "k--", linewidth=1, label="0.33 k, W_1 in Figure 15")
+            axes[2].plot(
+                config.ks,
+                mean,
+                color=COLORS[place],
+                marker=marker,
+                label=f"{label}, {stage} the first step",
+            )
+    axes[2].plot(
+        config.ks, 0.33 * np.array(config.ks), "k--", linewidth=1, label="0.33 k, W_1 in Figure 15"
+    )
     axes[2].set_xscale("log", base=2)
     axes[2].set(xlabel="features k", ylabel="nr(∇L)")
     for panel in axes:
@@ -109,12 +147,19 @@ def figure(config: Config, data: Data) -> Figure:
 
 
 EXPERIMENT = lab.Experiment(
-    "figures-14-and-15", ledger("spectral-criterion"),
+    "figures-14-and-15",
+    ledger("spectral-criterion"),
     title="Nuclear rank of the gradient along gradient descent with ReLU features",
-    summary="nr(∇L) does not grow with the number of features before the first step, and in proportion after it, in both models.",
-    config=Config, measure=run, statements=states, figure=figure,
+    summary=(
+        "nr(∇L) does not grow with the number of features before the first step, and in proportion"
+        " after it, in both models."
+    ),
+    config=Config,
+    measure=run,
+    statements=states,
+    figure=figure,
     scales={
         "smoke": {"ks": (8, 16, 24, 32, 48), "seeds": 40, "steps": 64, "points": 3},
         "paper": {"ks": (32, 64, 128, 256, 512), "seeds": 100, "points": 60},
     },
-)  # fmt: skip
+)

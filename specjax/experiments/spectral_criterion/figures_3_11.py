@@ -1,7 +1,8 @@
-"""Figures 3 and 11: GD against SpecGD on random-feature regression with ReLU and with SwiGLU features, and st(A) in the width.
+"""Figures 3 and 11: GD against SpecGD on random-feature regression with ReLU and with SwiGLU
+features, and st(A) in the width.
 
-W is k×k, of 4k inputs in k/2 dimensions. Who is ahead is judged at a quarter, at half and at the end; that (1.5) holds all along can only
-become false, and is judged at the end.
+W is k×k, of 4k inputs in k/2 dimensions. Who is ahead is judged at a quarter, at half and at the
+end; that (1.5) holds all along can only become false, and is judged at the end.
 """
 
 import jax
@@ -27,18 +28,26 @@ class Config(lab.Config):
     """Sizes, iterations and draws; the paper has k = 100."""
 
     k: int = lab.integer(64, least=4, help="features and outputs")
-    relu_steps: int = lab.integer(1000, least=10, most=lab.MOST_COUNT, help="iterations with ReLU features (Figure 3)")
+    relu_steps: int = lab.integer(
+        1000, least=10, most=lab.MOST_COUNT, help="iterations with ReLU features (Figure 3)"
+    )
     swiglu_steps: int = lab.integer(
         400, least=10, most=lab.MOST_COUNT, help="iterations with SwiGLU features (Figure 11)"
     )
-    restart_steps: int = lab.integer(20, most=lab.MOST_COUNT, help="iterations of SpecGD after each restart")
+    restart_steps: int = lab.integer(
+        20, most=lab.MOST_COUNT, help="iterations of SpecGD after each restart"
+    )
     seeds: int = lab.seeds(40, help="draws of both problems")
-    widths: tuple[int, ...] = lab.sizes(25, 50, 100, 200, 400, least=4, points=5, help="features for st(A)")
+    widths: tuple[int, ...] = lab.sizes(
+        25, 50, 100, 200, 400, least=4, points=5, help="features for st(A)"
+    )
     width_seeds: int = lab.seeds(24, least=10, help="draws at each width")
 
 
 def rank_times(steps: int) -> np.ndarray:
-    """Iterations at which the rank along gradient descent is computed: dense at first, where it peaks."""
+    """Iterations at which the rank along gradient descent is computed: dense at first, where it
+    peaks.
+    """
     return np.unique(np.round(np.append(0, np.geomspace(1, steps, 40))).astype(int))
 
 
@@ -46,8 +55,12 @@ def restart_times(steps: int) -> np.ndarray:
     return np.arange(1, 10) * steps // 10
 
 
-def draw(key: Array, features: str, k: int, d: int, n: int) -> tuple[Float[Array, "k n"], Float[Array, "k k"]]:
-    """Features A of standard normal inputs, with weights N(0, 1/d), and a teacher with entries N(0, 1/k)."""
+def draw(
+    key: Array, features: str, k: int, d: int, n: int
+) -> tuple[Float[Array, "k n"], Float[Array, "k k"]]:
+    """Features A of standard normal inputs, with weights N(0, 1/d), and a teacher with entries N(0,
+    1/k).
+    """
     key_rows, key_teacher = jax.random.split(key)
     # Weights and samples in one draw: a generator takes long to compile.
     v, gate, x = jnp.split(model.weights(key_rows, 2 * k + n, d), [k, 2 * k])
@@ -57,13 +70,17 @@ def draw(key: Array, features: str, k: int, d: int, n: int) -> tuple[Float[Array
 
 
 def trajectories(key: Array, features: str, k: int, config: Config) -> dict[str, Array]:
-    """Gaps and ranks along GD, by its closed form, and along SpecGD from 0 and from points of GD; and what is judged."""
+    """Gaps and ranks along GD, by its closed form, and along SpecGD from 0 and from points of GD;
+    and what is judged.
+    """
     a, teacher = draw(key, features, k, k // 2, 4 * k)
     b = model.second_moment(a, a)
     path, steps = model.trajectory(b, b, teacher), getattr(config, f"{features}_steps")
     times, starts = jnp.asarray(rank_times(steps)), restart_times(steps)
     ends = jnp.asarray([int(length * steps) for length in LENGTHS])
-    gd_rank = jax.lax.map(lambda t: spectral.nuclear_rank(model.rotated_gradient_at(path, t)), times)
+    gd_rank = jax.lax.map(
+        lambda t: spectral.nuclear_rank(model.rotated_gradient_at(path, t)), times
+    )
     gd_gap = jax.vmap(lambda t: model.gap_at(path, t))(jnp.arange(steps + config.restart_steps + 1))
 
     def descend(t: int | Array, steps: int) -> model.SpectralDescent:
@@ -101,10 +118,16 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             def of_features(key: Array, k: int, name: str = name) -> dict[str, Array]:
                 return trajectories(key, name, k, config)
 
-            found = lab.swept(key, name, of_features, config.seeds, k=sweep.widths(config.k)).isel(k=0, drop=True)
-            found = sweep.labelled(found, "length", outputs=("gd", "spectral"), length=list(LENGTHS))
+            found = lab.swept(key, name, of_features, config.seeds, k=sweep.widths(config.k)).isel(
+                k=0, drop=True
+            )
+            found = sweep.labelled(
+                found, "length", outputs=("gd", "spectral"), length=list(LENGTHS)
+            )
             starts = restart_times(getattr(config, f"{name}_steps"))
-            data[name] = sweep.labelled(found, "start", outputs=("continued", "restarted"), start=starts)
+            data[name] = sweep.labelled(
+                found, "start", outputs=("continued", "restarted"), start=starts
+            )
         data["widths"] = lab.swept(key, "widths", stable_ranks, config.width_seeds, k=wide)
     return data
 
@@ -114,29 +137,43 @@ def _exchanged(config: Config, data: Data) -> Data:
 
 
 LEAD = 1.0
-"""Powers of ten in the gap that are much: a gap of a tenth would look the same in a figure of ten powers or more."""
+"""Powers of ten in the gap that are much: a gap of a tenth would look the same in a figure of ten
+powers or more.
+"""
 SWIGLU, RELU = {"SwiGLU features": _exchanged}, {"ReLU features": _exchanged}
 GD = {"GD": lab.replacing("spectral_holds", "gd_holds", of="relu")}
 SPECTRAL = {"SpecGD": lab.replacing("gd_holds", "spectral_holds", of="relu")}
-FIRST = "First judged along the run as well, in which what holds all along can only become false; now on another seed."
-EQUAL = "First judged at equal iterations, where a quarter of the run did not decide; now on another seed."
+FIRST = (
+    "First judged along the run as well, in which what holds all along can only become false; now"
+    " on another seed."
+)
+EQUAL = (
+    "First judged at equal iterations, where a quarter of the run did not decide; now on another"
+    " seed."
+)
 states = lab.Statements()
 
 
 def _mostly(holds: xr.DataArray) -> lab.Relation:
-    """A trajectory has a property, as the figure of one draw says, if three draws in four have it."""
+    """A trajectory has a property, as the figure of one draw says, if three draws in four have
+    it.
+    """
     return lab.happens(holds.astype(bool), more_than=0.75)
 
 
 @states("figure-3", along="length", controls=SWIGLU)
 def relu_spectral_ahead(config: Config, data: Data) -> lab.Relation:
-    """With ReLU features SpecGD comes to a much smaller gap than GD, by one power of ten or more."""
+    """With ReLU features SpecGD comes to a much smaller gap than GD, by one power of ten or
+    more.
+    """
     return lab.ahead(data["relu"]["gd"], data["relu"]["spectral"], least=LEAD)
 
 
 @states("figure-3-restarts", controls=SWIGLU)
 def relu_restarts(config: Config, data: Data) -> lab.Relation:
-    """From every tenth of GD's path some iterations of SpecGD come to a smaller gap than as many of GD."""
+    """From every tenth of GD's path some iterations of SpecGD come to a smaller gap than as many of
+    GD.
+    """
     return lab.ahead(data["relu"]["continued"], data["relu"]["restarted"], least=0)
 
 
@@ -154,9 +191,15 @@ def relu_rule_along_spectral(config: Config, data: Data) -> lab.Relation:
 
 @states("figure-11", controls=RELU, post_hoc=EQUAL)
 def swiglu_gd_ahead(config: Config, data: Data) -> lab.Relation:
-    """With SwiGLU features GD comes to a much smaller gap in half of the iterations than SpecGD in all, by one power of ten or more."""
+    """With SwiGLU features GD comes to a much smaller gap in half of the iterations than SpecGD in
+    all, by one power of ten or more.
+    """
     found = data["swiglu"]
-    return lab.ahead(found["spectral"].sel(length=1.0, drop=True), found["gd"].sel(length=0.5, drop=True), least=LEAD)
+    return lab.ahead(
+        found["spectral"].sel(length=1.0, drop=True),
+        found["gd"].sel(length=0.5, drop=True),
+        least=LEAD,
+    )
 
 
 @states("figure-11", controls=RELU, post_hoc=FIRST)
@@ -166,26 +209,44 @@ def swiglu_rule_violated(config: Config, data: Data) -> lab.Relation:
 
 
 PAPER: dict[str, tuple[dict[int, float], dict[int, float]]] = {
-    "relu gap": ({1000: 4e-3}, {1000: 4e-5}), "relu rank": ({0: 7, 57: 62, 1000: 25}, {}),
-    "swiglu gap": ({400: 3e-15}, {400: 2e-5}), "swiglu rank": ({0: 52, 400: 1}, {}),
-}  # fmt: skip
+    "relu gap": ({1000: 4e-3}, {1000: 4e-5}),
+    "relu rank": ({0: 7, 57: 62, 1000: 25}, {}),
+    "swiglu gap": ({400: 3e-15}, {400: 2e-5}),
+    "swiglu rank": ({0: 52, 400: 1}, {}),
+}
 """By iteration what can be read off the figures, of k = 100, of GD and of SpecGD."""
 WIDTHS = Quantities(states, "widths", "k")
 OTHER = {"√k": 0.5, "k^(3/2)": 1.5}
-WIDTHS(power(1), "swiglu-stable-rank", "section-1-2-2-width", "swiglu", {"ReLU features": "relu"}, rivals=OTHER)(
-    "st(A) of SwiGLU features grows in proportion to the width."
-)
+WIDTHS(
+    power(1),
+    "swiglu-stable-rank",
+    "section-1-2-2-width",
+    "swiglu",
+    {"ReLU features": "relu"},
+    rivals=OTHER,
+)("st(A) of SwiGLU features grows in proportion to the width.")
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """The paper's panels, of the first draw: rows ReLU (Figure 3) and SwiGLU (Figure 11), columns gap and nuclear rank; ×: the paper."""
+    """The paper's panels, of the first draw: rows ReLU (Figure 3) and SwiGLU (Figure 11), columns
+    gap and nuclear rank; ×: the paper.
+    """
     drawn = Figure(figsize=(10, 7), layout="constrained")
     for row, name in zip(drawn.subplots(2, 2), FEATURES, strict=True):
         first = data[name].isel(seed=0)
         steps = getattr(config, f"{name}_steps")
         label = "SpecGD, from GD's iterate"
-        for start, restarted in zip(first["start"].values, first["restarted_gap"].values, strict=True):
-            row[0].plot(start + np.arange(len(restarted)), restarted, "--", color="gray", linewidth=1, label=label)
+        for start, restarted in zip(
+            first["start"].values, first["restarted_gap"].values, strict=True
+        ):
+            row[0].plot(
+                start + np.arange(len(restarted)),
+                restarted,
+                "--",
+                color="gray",
+                linewidth=1,
+                label=label,
+            )
             label = "_"
         for quantity, axes in zip(("gap", "rank"), row, strict=True):
             times = rank_times(steps) if quantity == "rank" else np.arange(steps + 1)
@@ -194,26 +255,49 @@ def figure(config: Config, data: Data) -> Figure:
             for color, printed in zip(COLORS, PAPER[f"{name} {quantity}"], strict=False):
                 reached = [t for t in printed if t <= steps]
                 axes.plot(reached, [printed[t] for t in reached], "x", color=color)
-            axes.set(title=f"{name}: {quantity}; ×: the paper, k = 100", xlabel="iteration", ylabel=quantity)
+            axes.set(
+                title=f"{name}: {quantity}; ×: the paper, k = 100",
+                xlabel="iteration",
+                ylabel=quantity,
+            )
         row[0].set_yscale("log")
-        row[1].axhline(float(first["stable_rank"]), color="black", linestyle="--", linewidth=1, label="st(A)")
+        row[1].axhline(
+            float(first["stable_rank"]), color="black", linestyle="--", linewidth=1, label="st(A)"
+        )
         for axes in row:
             axes.legend(fontsize="small")
     return drawn
 
 
 EXPERIMENT = lab.Experiment(
-    "figures-3-and-11", ledger("spectral-criterion"),
+    "figures-3-and-11",
+    ledger("spectral-criterion"),
     title="GD against SpecGD on ReLU and on SwiGLU features",
-    summary="With ReLU features SpecGD ends lower, with SwiGLU features GD; nr(∇L) ≥ st(A) holds along GD, rarely along SpecGD.",
-    config=Config, measure=run, statements=states, figure=figure,
+    summary=(
+        "With ReLU features SpecGD ends lower, with SwiGLU features GD; nr(∇L) ≥ st(A) holds along"
+        " GD, rarely along SpecGD."
+    ),
+    config=Config,
+    measure=run,
+    statements=states,
+    figure=figure,
     scales={
         "quick": {"seed": 2},
         "smoke": {
-            "k": 32, "relu_steps": 400, "restart_steps": 10, "seeds": 12, "widths": (8, 12, 16, 24, 32), "width_seeds": 10,
+            "k": 32,
+            "relu_steps": 400,
+            "restart_steps": 10,
+            "seeds": 12,
+            "widths": (8, 12, 16, 24, 32),
+            "width_seeds": 10,
         },
         "paper": {
-            "seed": 2, "k": 100, "restart_steps": 400, "seeds": 100, "widths": (50, 100, 200, 400, 800), "width_seeds": 40,
+            "seed": 2,
+            "k": 100,
+            "restart_steps": 400,
+            "seeds": 100,
+            "widths": (50, 100, 200, 400, 800),
+            "width_seeds": 40,
         },
     },
-)  # fmt: skip
+)

@@ -1,7 +1,9 @@
-"""Table 2 in a small GPT: what Muon on W_out alone brings of what Muon on all matrices gains over AdamW, with and without a gate.
+"""Table 2 in a small GPT: what Muon on W_out alone brings of what Muon on all matrices gains over
+AdamW, with and without a gate.
 
-All arms of a draw have the same weights and batches. Each is judged at one learning rate, which was fixed before; some draws have others
-too, and show whether it is inside of its grid. The fractions are ratios of mean gains, of which none is capped.
+All arms of a draw have the same weights and batches. Each is judged at one learning rate, which was
+fixed before; some draws have others too, and show whether it is inside of its grid. The fractions
+are ratios of mean gains, of which none is capped.
 """
 
 from collections.abc import Callable
@@ -31,17 +33,31 @@ class Config(gpt_runs.Training):
     width: int = lab.integer(48, help="residual stream d")
     steps: int = lab.integer(200, most=lab.MOST_COUNT, help="steps")
     records: int = lab.integer(
-        2, least=2, most=lab.MOST_COUNT, help="equally long parts of a training, each of which ends with a record"
+        2,
+        least=2,
+        most=lab.MOST_COUNT,
+        help="equally long parts of a training, each of which ends with a record",
     )
     cooldown: int = lab.integer(
-        30, least=1, most=lab.MOST_COUNT, help="further steps before a record in which the rates fall to zero"
+        30,
+        least=1,
+        most=lab.MOST_COUNT,
+        help="further steps before a record in which the rates fall to zero",
     )
     stretches: int = lab.integer(128, most=lab.MOST_COUNT, help="sequences of the validation text")
-    adamw_rates: tuple[float, ...] = lab.grid(0.0012, 0.006, 0.03, count=3, help="of AdamW on the blocks")
-    muon_rates: tuple[float, ...] = lab.grid(0.002, 0.01, 0.05, count=3, help="of Muon, in all of its arms")
+    adamw_rates: tuple[float, ...] = lab.grid(
+        0.0012, 0.006, 0.03, count=3, help="of AdamW on the blocks"
+    )
+    muon_rates: tuple[float, ...] = lab.grid(
+        0.002, 0.01, 0.05, count=3, help="of Muon, in all of its arms"
+    )
     seeds: int = lab.seeds(2, help="draws at each rate")
-    seed: int = lab.root_seed(3, help="root of all randomness; smaller ones were seen while sizes were chosen")
-    parts: int = lab.integer(6, most=lab.MOST_COUNT, help="times as many draws at the middle rate, which is judged")
+    seed: int = lab.root_seed(
+        3, help="root of all randomness; smaller ones were seen while sizes were chosen"
+    )
+    parts: int = lab.integer(
+        6, most=lab.MOST_COUNT, help="times as many draws at the middle rate, which is judged"
+    )
 
     def cell(self, arm: str, place: int, part: int) -> Cell:
         """A training with the rate of AdamW or of Muon at a place of its grid."""
@@ -58,15 +74,20 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         judged = [config.cell(arm, 1, part) for arm in arms for part in range(config.parts)]
         ends = [config.cell(arm, place, 0) for arm in TUNED for place in (0, 2)]
         stream = sizes.stream(key, kind)
-        runs = gpt_runs.run(config, stream, config.architecture(*architecture), [*judged, *ends], lambda *_: {})
+        runs = gpt_runs.run(
+            config, stream, config.architecture(*architecture), [*judged, *ends], lambda *_: {}
+        )
         trained = runs["loss"].transpose("cell", "seed", "step").values
         middle = trained[: len(judged)].reshape(len(arms), -1, config.records)
         outer = trained[len(judged) :].reshape(len(TUNED), 2, -1, config.records)
         inner = middle[[arms.index(arm) for arm in TUNED], : config.seeds]
         grid = np.stack([outer[:, 0], inner, outer[:, 1]], 1)
-        found[kind] = xr.Dataset({"loss": (("arm", "seed", "step"), middle)}, {"arm": list(arms), "step": runs["step"]})
+        found[kind] = xr.Dataset(
+            {"loss": (("arm", "seed", "step"), middle)}, {"arm": list(arms), "step": runs["step"]}
+        )
         found[f"{kind}, grid"] = xr.Dataset(
-            {"loss": (("arm", "place", "seed", "step"), grid)}, {"arm": list(TUNED), "step": runs["step"]}
+            {"loss": (("arm", "place", "seed", "step"), grid)},
+            {"arm": list(TUNED), "step": runs["step"]},
         )
     return found
 
@@ -80,7 +101,9 @@ def losses(data: Data, arm: str) -> xr.DataArray:
 
 
 def inside(relation: lab.Relation, data: Data, *kinds: str) -> lab.Relation:
-    """The relation, unless the best rate of AdamW or Muon is an end of its grid, for some kinds of perceptrons or both."""
+    """The relation, unless the best rate of AdamW or Muon is an end of its grid, for some kinds of
+    perceptrons or both.
+    """
     kinds = kinds or tuple(KINDS)
     grids = [data[f"{kind}, grid"]["loss"].mean("seed").argmin("place") for kind in kinds]
     return lab.within_grid(relation, by_kind(grids, kinds), 3)
@@ -90,7 +113,11 @@ def exchanging(first: str, second: str) -> Callable[[Config, Data], Data]:
     names = {first: second, second: first}
 
     def exchanged(found: xr.Dataset) -> xr.Dataset:
-        return lab.at_labels(found, "arm", names) if set(names) <= set(found["arm"].values.tolist()) else found
+        return (
+            lab.at_labels(found, "arm", names)
+            if set(names) <= set(found["arm"].values.tolist())
+            else found
+        )
 
     return lambda config, data: {name: exchanged(found) for name, found in data.items()}
 
@@ -100,28 +127,58 @@ def _last(data: Data) -> Data:
 
 
 states = lab.Statements()
-OTHER_WAY = {"the kinds exchanged": lambda _, data: data | {"gated": data["non-gated"], "non-gated": data["gated"]}}
-WHOLE = {"Muon on all": lab.changing(lambda found: lab.at_labels(found, "arm", {"out": "muon"}), of="non-gated")}
+OTHER_WAY = {
+    "the kinds exchanged": (
+        lambda _, data: data | {"gated": data["non-gated"], "non-gated": data["gated"]}
+    )
+}
+WHOLE = {
+    "Muon on all": lab.changing(
+        lambda found: lab.at_labels(found, "arm", {"out": "muon"}), of="non-gated"
+    )
+}
 EMBEDDED = {"AdamW on all": exchanging("adamw", "embedded")}
-MINOR = "Stated after a run of another seed that left open whether W_out alone gains, and which fraction is larger."
-CHANGED = "Sizes, draws and the grids of rates were changed after runs that decided nothing; judged on a fresh seed."
+MINOR = (
+    "Stated after a run of another seed that left open whether W_out alone gains, and which"
+    " fraction is larger."
+)
+CHANGED = (
+    "Sizes, draws and the grids of rates were changed after runs that decided nothing; judged on a"
+    " fresh seed."
+)
 
 
-@states("section-1-3-muon", along="step", controls={"the two exchanged": exchanging("adamw", "muon")}, post_hoc=CHANGED)
+@states(
+    "section-1-3-muon",
+    along="step",
+    controls={"the two exchanged": exchanging("adamw", "muon")},
+    post_hoc=CHANGED,
+)
 def muon_is_ahead(config: Config, data: Data) -> lab.Relation:
-    """At this size too Muon on the blocks comes to a lower validation loss than AdamW, each at its best rate, at both lengths."""
+    """At this size too Muon on the blocks comes to a lower validation loss than AdamW, each at its
+    best rate, at both lengths.
+    """
     return inside(lab.ahead(losses(data, "adamw"), losses(data, "muon"), least=0), data)
 
 
-@states("table-2", holds=None, controls={"the two exchanged": exchanging("adamw", "out")}, post_hoc=CHANGED)
+@states(
+    "table-2",
+    holds=None,
+    controls={"the two exchanged": exchanging("adamw", "out")},
+    post_hoc=CHANGED,
+)
 def out_gains(config: Config, data: Data) -> lab.Relation:
-    """Muon on W_out alone, AdamW on the other matrices, comes to a lower validation loss than AdamW on all, with and without a gate."""
+    """Muon on W_out alone, AdamW on the other matrices, comes to a lower validation loss than AdamW
+    on all, with and without a gate.
+    """
     last = _last(data)
     return inside(lab.ahead(losses(last, "adamw"), losses(last, "out"), least=0), last)
 
 
 def fraction(data: Data, kind: str) -> xr.DataArray:
-    """What W_out alone brings of Muon's gain, at the end: draws whose mean is the ratio of means, with its error to first order."""
+    """What W_out alone brings of Muon's gain, at the end: draws whose mean is the ratio of means,
+    with its error to first order.
+    """
     last = data[kind]["loss"].isel(step=-1, drop=True)
     adamw, out, muon = (last.sel(arm=arm, drop=True) for arm in ARMS)
     whole = (adamw - muon).mean("seed")
@@ -131,63 +188,122 @@ def fraction(data: Data, kind: str) -> xr.DataArray:
 
 @states("table-2", holds=None, controls=OTHER_WAY, post_hoc=CHANGED)
 def fractions(config: Config, data: Data) -> lab.Relation:
-    """Of what Muon on all matrices gains, W_out alone brings a larger fraction without a gate than with one."""
-    return inside(lab.ahead(fraction(data, "non-gated"), fraction(data, "gated"), least=0), _last(data))
+    """Of what Muon on all matrices gains, W_out alone brings a larger fraction without a gate than
+    with one.
+    """
+    return inside(
+        lab.ahead(fraction(data, "non-gated"), fraction(data, "gated"), least=0), _last(data)
+    )
 
 
-@states("table-2", elsewhere=True, controls={"AdamW and Muon exchanged": exchanging("adamw", "muon")}, post_hoc=MINOR)
+@states(
+    "table-2",
+    elsewhere=True,
+    controls={"AdamW and Muon exchanged": exchanging("adamw", "muon")},
+    post_hoc=MINOR,
+)
 def out_brings_less(config: Config, data: Data) -> lab.Relation:
-    """At this size W_out alone brings less than half of what Muon on all matrices gains, without a gate too, where Table 2 has more."""
+    """At this size W_out alone brings less than half of what Muon on all matrices gains, without a
+    gate too, where Table 2 has more.
+    """
     both = by_kind([fraction(data, kind).rename("fraction") for kind in KINDS])
     return inside(lab.below(both, 0.5, "half"), _last(data))
 
 
 @states("table-2", elsewhere=True, holds=None, controls=WHOLE, post_hoc=MINOR)
 def fractions_are_nearer(config: Config, data: Data) -> lab.Relation:
-    """At this size the fraction without a gate is larger than that with one by less than in Table 2, where it is 0.35."""
-    apart = (fraction(data, "non-gated") - fraction(data, "gated")).rename("fraction without a gate less with one")
+    """At this size the fraction without a gate is larger than that with one by less than in Table
+    2, where it is 0.35.
+    """
+    apart = (fraction(data, "non-gated") - fraction(data, "gated")).rename(
+        "fraction without a gate less with one"
+    )
     return inside(lab.below(apart, 0.35, "Table 2's 0.35"), _last(data))
 
 
-@states("section-1-2-1-embedding-muon", along="step", holds=None, controls=EMBEDDED, post_hoc=CHANGED)
+@states(
+    "section-1-2-1-embedding-muon", along="step", holds=None, controls=EMBEDDED, post_hoc=CHANGED
+)
 def embedding_changes_little(config: Config, data: Data) -> lab.Relation:
-    """Muon on the embedding as well changes the validation loss only slightly, by less than half of what Muon on the blocks gains over
-    AdamW, at both lengths.
+    """Muon on the embedding as well changes the validation loss only slightly, by less than half of
+    what Muon on the blocks gains over AdamW, at both lengths.
     """
-    adamw, muon, embedded = (data["non-gated"]["loss"].sel(arm=arm, drop=True) for arm in ("adamw", "muon", "embedded"))
+    adamw, muon, embedded = (
+        data["non-gated"]["loss"].sel(arm=arm, drop=True) for arm in ("adamw", "muon", "embedded")
+    )
     either = xr.DataArray([1.0, -1.0], {"direction": ["up", "down"]}, "direction")
     beyond = either * (embedded - muon) - (adamw - muon) / 2
-    return inside(lab.below(beyond.rename("change less half of Muon's gain"), 0, "0"), data, "non-gated")
+    return inside(
+        lab.below(beyond.rename("change less half of Muon's gain"), 0, "0"), data, "non-gated"
+    )
 
 
 def tables(config: Config, data: Data) -> list[lab.Table]:
     """Table 2 again, the paper's columns beside ours."""
     rows = []
     for kind, quoted in TABLE_2.items():
-        ours = (f"{float(loss):.3f}" for loss in _last(data)[kind]["loss"].sel(arm=list(ARMS)).mean("seed"))
+        ours = (
+            f"{float(loss):.3f}"
+            for loss in _last(data)[kind]["loss"].sel(arm=list(ARMS)).mean("seed")
+        )
         mean, stderr = map(float, sweep.mean_and_stderr(fraction(data, kind)))
         paper = (quoted[0] - quoted[1]) / (quoted[0] - quoted[2])
         share = f"{mean:.2f} ± {4 * stderr:.2f}"
         rows.append((kind, *ours, share, *(f"{loss:.4f}" for loss in quoted), f"{paper:.2f}"))
     heads = ("AdamW", "Muon on W_out", "Muon on all", "fraction")
-    title = f"Table 2: validation loss after {config.steps} steps, nats a byte, {config.seeds * config.parts} draws"
-    return [lab.Table(title, ("perceptrons", *heads, *(f"{head}, paper" for head in heads)), tuple(rows))]
+    title = (
+        f"Table 2: validation loss after {config.steps} steps, nats a byte,"
+        f" {config.seeds * config.parts} draws"
+    )
+    return [
+        lab.Table(
+            title, ("perceptrons", *heads, *(f"{head}, paper" for head in heads)), tuple(rows)
+        )
+    ]
 
 
 EXPERIMENT = lab.Experiment(
-    "gpt-ablation", ledger("spectral-criterion"),
-    title="Muon on W_out alone, on all matrices and on the embedding, in a GPT with and without a gate",
-    summary="At this size Muon gains over AdamW, and W_out alone brings less than a tenth of it, with a gate and without.",
-    config=Config, measure=run, statements=states, tables=tables,
+    "gpt-ablation",
+    ledger("spectral-criterion"),
+    title=(
+        "Muon on W_out alone, on all matrices and on the embedding, in a GPT with and without a"
+        " gate"
+    ),
+    summary=(
+        "At this size Muon gains over AdamW, and W_out alone brings less than a tenth of it, with a"
+        " gate and without."
+    ),
+    config=Config,
+    measure=run,
+    statements=states,
+    tables=tables,
     scales={
-        # Sizes, rates and draws were chosen by runs with smaller seeds; 12 draws left open what Muon on the embedding changes.
+        # Sizes, rates and draws were chosen by runs with smaller seeds; 12 draws left open what
+        # Muon on the embedding changes.
         "quick": {"seed": 10, "parts": 9},
         "smoke": {
-            "width": 16, "blocks": 1, "heads": 1, "context": 16, "batch": 4, "steps": 40, "cooldown": 10, "stretches": 32,
+            "width": 16,
+            "blocks": 1,
+            "heads": 1,
+            "context": 16,
+            "batch": 4,
+            "steps": 40,
+            "cooldown": 10,
+            "stretches": 32,
         },
         "paper": {
-            "seed": 8, "width": 256, "blocks": 4, "heads": 4, "context": 256, "batch": 32, "steps": 2000, "cooldown": 500,
-            "adamw_rates": (0.0006, 0.003, 0.015), "muon_rates": (0.0012, 0.006, 0.03), "seeds": 4, "parts": 8,
+            "seed": 8,
+            "width": 256,
+            "blocks": 4,
+            "heads": 4,
+            "context": 256,
+            "batch": 32,
+            "steps": 2000,
+            "cooldown": 500,
+            "adamw_rates": (0.0006, 0.003, 0.015),
+            "muon_rates": (0.0012, 0.006, 0.03),
+            "seeds": 4,
+            "parts": 8,
         },
     },
-)  # fmt: skip
+)

@@ -1,7 +1,9 @@
-"""Byte-level GPTs on a real text, trained by AdamW and Muon from the same weights with the same batches, vmapped over draws and rates.
+"""Byte-level GPTs on a real text, trained by AdamW and Muon from the same weights with the same
+batches, vmapped over draws and rates.
 
-Which of the two moves a matrix is a mask, so that all rules are one program. Muon's steps have the root mean square of AdamW's, and no
-weight decays. Rates are constant: what a training has after t steps is what one of that length has.
+Which of the two moves a matrix is a mask, so that all rules are one program. Muon's steps have the
+root mean square of AdamW's, and no weight decays. Rates are constant: what a training has after t
+steps is what one of that length has.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,9 +29,13 @@ ARMS = {
     "muon": tuple(Blocks.__dataclass_fields__),
     "embedded": ("embedding", *Blocks.__dataclass_fields__),
 }
-"""The matrices that Muon moves; the rest of the blocks has AdamW at the swept rate, and embedding, positions and head at their own."""
+"""The matrices that Muon moves; the rest of the blocks has AdamW at the swept rate, and embedding,
+positions and head at their own.
+"""
 LARGEST = 2 * float(np.log(text.VOCABULARY))
-"""Losses count for no more, and those of diverged runs for as much: twice that of a uniform guess."""
+"""Losses count for no more, and those of diverged runs for as much: twice that of a uniform
+guess.
+"""
 
 
 class Training(lab.Config):
@@ -43,14 +49,24 @@ class Training(lab.Config):
     batch: int = lab.integer(8, most=lab.MOST_COUNT, help="sequences in a batch")
     steps: int = lab.integer(450, most=lab.MOST_COUNT, help="steps")
     records: int = lab.integer(
-        3, least=2, most=lab.MOST_COUNT, help="equally long parts of a training, each of which ends with a record"
+        3,
+        least=2,
+        most=lab.MOST_COUNT,
+        help="equally long parts of a training, each of which ends with a record",
     )
     stretches: int = lab.integer(
-        64, most=lab.MOST_COUNT, help="sequences of the validation text, and of those that ranks are of"
+        64,
+        most=lab.MOST_COUNT,
+        help="sequences of the validation text, and of those that ranks are of",
     )
-    table_rate: float = lab.number(0.01, above=0, help="AdamW's rate for embedding, positions and head")
+    table_rate: float = lab.number(
+        0.01, above=0, help="AdamW's rate for embedding, positions and head"
+    )
     cooldown: int = lab.integer(
-        0, least=0, most=lab.MOST_COUNT, help="further steps before a record in which the rates fall to zero"
+        0,
+        least=0,
+        most=lab.MOST_COUNT,
+        help="further steps before a record in which the rates fall to zero",
     )
     seeds: int = lab.seeds(12, help="draws of weights and batches")
 
@@ -62,11 +78,21 @@ class Training(lab.Config):
 
     def architecture(self, activation: str, expansion: int = 4, /) -> Architecture:
         """The transformer with one kind of perceptron."""
-        return Architecture(text.VOCABULARY, self.width, self.context, self.blocks, self.heads, activation, expansion)
+        return Architecture(
+            text.VOCABULARY,
+            self.width,
+            self.context,
+            self.blocks,
+            self.heads,
+            activation,
+            expansion,
+        )
 
 
 class Cell(NamedTuple):
-    """One training of every seed: its arm, AdamW's and Muon's rates for the matrices of the blocks, and which part of the draws it has."""
+    """One training of every seed: its arm, AdamW's and Muon's rates for the matrices of the blocks,
+    and which part of the draws it has.
+    """
 
     arm: str
     adamw: float
@@ -79,7 +105,9 @@ State = tuple[Transformer, Any, Any]
 Stretch = tuple[Array, Array, Array]
 """First and last step, and whether the rates fall: then a copy is trained."""
 Observe = Callable[[Transformer, Sequences], dict[str, Array]]
-"""What is kept of a model, on sequences of the training text that are as many as those of validation."""
+"""What is kept of a model, on sequences of the training text that are as many as those of
+validation.
+"""
 
 
 def run(
@@ -92,13 +120,16 @@ def run(
     dims: tuple[str, ...] = (),
     start: bool = False,
 ) -> xr.Dataset:
-    """Validation losses, and what is observed along the axes `dims`, of every draw at every record, or also before the first step.
+    """Validation losses, and what is observed along the axes `dims`, of every draw at every record,
+    or also before the first step.
 
     All cells of a part have the same weights, batches and sequences to be observed on.
     """
     contents = text.load(config.text or None)
     train = jnp.asarray(contents.train)
-    held_out = Sequences(jnp.asarray(text.stretches(contents.validation, config.stretches, config.context)))
+    held_out = Sequences(
+        jnp.asarray(text.stretches(contents.validation, config.stretches, config.context))
+    )
     masks = jnp.asarray([[float(name in moved) for name in _MOVED] for moved in ARMS.values()])
     every = config.steps // config.records
     steps = [every * record for record in range(0 if start else 1, config.records + 1)]
@@ -109,7 +140,9 @@ def run(
         stretches = [each for both in zip(stretches, cooling, strict=True) for each in both]
     begins, ends, falling = zip(*stretches, strict=True)
 
-    def measure(key: Key[Array, ""], arm: Array, adamw: Array, muon: Array, part: Array) -> dict[str, Array]:
+    def measure(
+        key: Key[Array, ""], arm: Array, adamw: Array, muon: Array, part: Array
+    ) -> dict[str, Array]:
         key = jax.random.fold_in(key, part.astype(int))
         batches, seen = sizes.stream(key, "batches"), sizes.stream(key, "observed")
         by_muon = dict(zip(_MOVED, masks[arm.astype(int)] > 0, strict=True))
@@ -129,25 +162,38 @@ def run(
             ]
             tables = jax.tree.map(lambda update: config.table_rate * update, own)
             updates = eqx.tree_at(lambda model: list(_matrices(model).values()), tables, moves)
-            return jax.tree.map(lambda weights, update: weights - factor * update, model, updates), adam, momenta
+            return (
+                jax.tree.map(lambda weights, update: weights - factor * update, model, updates),
+                adam,
+                momenta,
+            )
 
         def look(model: Transformer) -> dict[str, Array]:
             loss = transformer.loss(model, held_out)
             tokens = Sequences(text.draw(train, seen, config.stretches, config.context))
-            return {"loss": jnp.where(loss < LARGEST, loss, LARGEST), **observe(model, tokens)}  # NaN is not below
+            return {
+                "loss": jnp.where(loss < LARGEST, loss, LARGEST),
+                **observe(model, tokens),
+            }  # NaN is not below
 
         def stretch(state: State, over: Stretch) -> tuple[State, dict[str, Array]]:
             after = jax.lax.fori_loop(over[0], over[1], partial(step, over), state)
-            return jax.tree.map(lambda old, new: jnp.where(over[2], old, new), state, after), look(after[0])
+            return jax.tree.map(lambda old, new: jnp.where(over[2], old, new), state, after), look(
+                after[0]
+            )
 
         model = transformer.init(sizes.stream(key, "weights"), architecture)
         state = model, _ADAM.init(model), _MUON.init(_matrices(model))
-        _, found = jax.lax.scan(stretch, state, (jnp.asarray(begins), jnp.asarray(ends), jnp.asarray(falling)))
+        _, found = jax.lax.scan(
+            stretch, state, (jnp.asarray(begins), jnp.asarray(ends), jnp.asarray(falling))
+        )
         return {name: values[1::2] if config.cooldown else values for name, values in found.items()}
 
     arms, adamw, muon, parts = zip(*cells, strict=True)
     columns = {"arm": map(list(ARMS).index, arms), "adamw": adamw, "muon": muon, "part": parts}
-    axis = sweep.zipped(**{name: sweep.values(*map(float, column)) for name, column in columns.items()})
+    axis = sweep.zipped(
+        **{name: sweep.values(*map(float, column)) for name, column in columns.items()}
+    )
     found = sweep.run(measure, {"cell": axis}, seeds=config.seeds, key=key)
     named: dict[str, Any] = {"step": steps, "arm": ("cell", list(arms))}
     return sweep.labelled(found.drop_vars(list(columns)), "step", *dims, **named)
@@ -156,7 +202,8 @@ def run(
 _MOVED = ("embedding", *Blocks.__dataclass_fields__)
 _ADAM = optax.scale_by_adam(b2=0.95)
 _MUON = optax.chain(
-    optim.momentum(0.95, nesterov=True), optim.orthogonalize(scale="point_two_sqrt_max", dimension_numbers=optim.OUT_IN)
+    optim.momentum(0.95, nesterov=True),
+    optim.orthogonalize(scale="point_two_sqrt_max", dimension_numbers=optim.OUT_IN),
 )
 
 

@@ -1,7 +1,9 @@
-"""Figures 2 and 5 to 10 on a small GPT: the ranks of Table 1 while Muon teaches it a real text, in several draws.
+"""Figures 2 and 5 to 10 on a small GPT: the ranks of Table 1 while Muon teaches it a real text, in
+several draws.
 
-The paper shows one run of a model of 768 features on parts of words; this one has 64 features and bytes for tokens, and cannot refute it.
-Where they differ the statement is ours, about this size, and the figure's numbers are a control.
+The paper shows one run of a model of 768 features on parts of words; this one has 64 features and
+bytes for tokens, and cannot refute it. Where they differ the statement is ours, about this size,
+and the figure's numbers are a control.
 """
 
 from collections.abc import Callable
@@ -21,9 +23,13 @@ from specjax.models.transformer import Sequences, Transformer
 from specjax.spectral.squaring import stable_rank_above
 
 LARGE = 2.0
-"""A nuclear rank is large from this multiple of st(A) on: it then orders the losses of a quadratic model, not its guarantees alone."""
+"""A nuclear rank is large from this multiple of st(A) on: it then orders the losses of a quadratic
+model, not its guarantees alone.
+"""
 HALF = 0.5
-"""What the figures show falls, or differs, by more than a factor of two; what does so by less does not do as they do."""
+"""What the figures show falls, or differs, by more than a factor of two; what does so by less does
+not do as they do.
+"""
 PEAK, END = 9.0, 2.2
 """Read off Figure 2: stable ranks after 100 steps, and at the end."""
 BLOCK = ("query", "key", "value", "output", "up", "down")
@@ -33,26 +39,42 @@ MATRICES = (*BLOCK, "embedding", "head")
 class Config(gpt_runs.Training):
     """The training of one GPT by Muon."""
 
-    muon_rate: float = lab.number(0.01, above=0, help="learning rate of Muon on the matrices of the blocks")
+    muon_rate: float = lab.number(
+        0.01, above=0, help="learning rate of Muon on the matrices of the blocks"
+    )
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Both ranks of every matrix, with those of embedding and head repeated for each block, and the loss, at every record."""
+    """Both ranks of every matrix, with those of embedding and head repeated for each block, and the
+    loss, at every record.
+    """
 
     def observe(model: Transformer, seen: Sequences) -> dict[str, Array]:
         ranks = training.measure_ranks(transformer.loss, model, seen)
 
         def table(tree: Transformer) -> Array:
-            ends = [jnp.full(config.blocks, end) for end in (tree.embedding, tree.head) if end is not None]
+            ends = [
+                jnp.full(config.blocks, end)
+                for end in (tree.embedding, tree.head)
+                if end is not None
+            ]
             return jnp.stack([*(getattr(tree.blocks, name) for name in BLOCK), *ends])
 
         embedded = stable_rank_above(model.embedding[seen.tokens[:, :-1].reshape(-1)])
-        return {"stable_rank": table(ranks.stable), "nuclear_rank": table(ranks.nuclear), "embedded": embedded}
+        return {
+            "stable_rank": table(ranks.stable),
+            "nuclear_rank": table(ranks.nuclear),
+            "embedded": embedded,
+        }
 
     cell = gpt_runs.Cell("muon", config.muon_rate, config.muon_rate)
     stream, architecture = sizes.stream(key, "trainings"), config.architecture("relu_squared")
-    found = gpt_runs.run(config, stream, architecture, [cell], observe, dims=("matrix", "block"), start=True)
-    return found.isel(cell=0, drop=True).assign_coords(matrix=list(MATRICES), block=1 + np.arange(config.blocks))
+    found = gpt_runs.run(
+        config, stream, architecture, [cell], observe, dims=("matrix", "block"), start=True
+    )
+    return found.isel(cell=0, drop=True).assign_coords(
+        matrix=list(MATRICES), block=1 + np.arange(config.blocks)
+    )
 
 
 def trained(data: xr.Dataset, *matrices: str) -> xr.Dataset:
@@ -77,14 +99,20 @@ def _largest(config: Config) -> xr.DataArray:
 
 
 def _noise(config: Config, data: xr.Dataset) -> xr.Dataset:
-    """Independent Gaussian features in the place of the activations: n d/(√n + √d)² for n tokens, in the limit of both."""
+    """Independent Gaussian features in the place of the activations: n d/(√n + √d)² for n tokens,
+    in the limit of both.
+    """
     tokens = config.stretches * config.context
-    return data.assign(stable_rank=data["stable_rank"] * 0 + 1 / (_largest(config) ** -0.5 + tokens**-0.5) ** 2)
+    return data.assign(
+        stable_rank=data["stable_rank"] * 0 + 1 / (_largest(config) ** -0.5 + tokens**-0.5) ** 2
+    )
 
 
 def _value_at_start(config: Config, data: xr.Dataset) -> xr.Dataset:
     """Ranks of W_V at initialization in the place of all others."""
-    start = data[["stable_rank", "nuclear_rank"]].isel(step=0, drop=True).sel(matrix="value", drop=True)
+    start = (
+        data[["stable_rank", "nuclear_rank"]].isel(step=0, drop=True).sel(matrix="value", drop=True)
+    )
     return data.assign({name: values.broadcast_like(data[name]) for name, values in start.items()})
 
 
@@ -95,33 +123,52 @@ def _figure_falls(config: Config, data: xr.Dataset) -> xr.Dataset:
 
 def times(ranks: str, factor: float, *matrices: str) -> Callable[[Config, xr.Dataset], xr.Dataset]:
     """A control: some ranks less by as much as in the paper's figures."""
-    return lambda config, data: data.assign({ranks: data[ranks] * xr.where(data["matrix"].isin(matrices), factor, 1)})
+    return lambda config, data: data.assign(
+        {ranks: data[ranks] * xr.where(data["matrix"].isin(matrices), factor, 1)}
+    )
 
 
 states = lab.Statements()
 THIRD = {"the third of Figure 9": times("nuclear_rank", 1 / 3, "value")}
 MODEST = {"the margins of the figures": times("nuclear_rank", 14 / 110, "embedding", "head")}
 SHARE = {"the share of Figure 10": times("embedded", 10.8 / 26, *MATRICES)}
-SPLIT = "It was one statement, which a run of another seed, five times as long, left open for W_Q and W_K alone."
-NOISE, VALUE = {"Gaussian features": _noise}, {"the gradient of W_V at initialization": _value_at_start}
+SPLIT = (
+    "It was one statement, which a run of another seed, five times as long, left open for W_Q and"
+    " W_K alone."
+)
+NOISE, VALUE = (
+    {"Gaussian features": _noise},
+    {"the gradient of W_V at initialization": _value_at_start},
+)
 
 
 @states(("figure-2", "section-1-3-trajectory"), along="step", controls=NOISE)
 def perceptrons_far_below(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The activations of the perceptrons have, in every block and all along, a stable rank far below its largest value."""
+    """The activations of the perceptrons have, in every block and all along, a stable rank far
+    below its largest value.
+    """
     return lab.below(trained(data, "down")["stable_rank"] / _largest(config), 1 / 10, "0.1")
 
 
 @states(("figure-6", "section-1-3-trajectory"), along="step", controls=NOISE)
 def normalized_activations_low(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The three kinds of normalized activations have a low stable rank in every block throughout the training."""
-    return lab.below(trained(data, "query", "up", "head")["stable_rank"] / _largest(config), 1 / 4, "0.25")
+    """The three kinds of normalized activations have a low stable rank in every block throughout
+    the training.
+    """
+    return lab.below(
+        trained(data, "query", "up", "head")["stable_rank"] / _largest(config), 1 / 4, "0.25"
+    )
 
 
-@states(("figure-2", "figure-6"), along="step", controls={"the fall of Figure 2": _figure_falls}, elsewhere=True)
+@states(
+    ("figure-2", "figure-6"),
+    along="step",
+    controls={"the fall of Figure 2": _figure_falls},
+    elsewhere=True,
+)
 def no_fall(config: Config, data: xr.Dataset) -> lab.Relation:
-    """At this size the stable ranks of perceptrons and of normalized activations do not fall after the first record as the figures' do:
-    at every later one they are above half of what they were.
+    """At this size the stable ranks of perceptrons and of normalized activations do not fall after
+    the first record as the figures' do: at every later one they are above half of what they were.
     """
     ranks = geometric(trained(data, "query", "up", "down", "head")["stable_rank"])
     return lab.above(ranks.isel(step=slice(1, None)) / ranks.isel(step=0, drop=True), HALF, "0.5")
@@ -129,9 +176,12 @@ def no_fall(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states("eq-1-8", along="step", controls=VALUE, holds=None)
 def inequality(config: Config, data: xr.Dataset) -> lab.Relation:
-    """From the first record after initialization on nr(G) is at least st(A) for every matrix of every block, in every draw."""
+    """From the first record after initialization on nr(G) is at least st(A) for every matrix of
+    every block, in every draw.
+    """
     found = trained(data, *BLOCK)
-    # Of the weakest matrix nr is about twice st: a rule that asks for two and a half times as much breaks.
+    # Of the weakest matrix nr is about twice st: a rule that asks for two and a half times as much
+    # breaks.
     return lab.always(found["stable_rank"], found["nuclear_rank"], slack=0.6)
 
 
@@ -143,13 +193,23 @@ def value_for_query(config: Config, data: xr.Dataset) -> xr.Dataset:
 def not_from_the_start(config: Config, data: xr.Dataset) -> lab.Relation:
     """At initialization it does not hold for W_V: typically nr(G) is below st(A)."""
     start = data.isel(step=0).sel(matrix="value")
-    return lab.below(geometric(start["nuclear_rank"] / start["stable_rank"]).rename("nr/st of W_V"), 1, "1")
+    return lab.below(
+        geometric(start["nuclear_rank"] / start["stable_rank"]).rename("nr/st of W_V"), 1, "1"
+    )
 
 
 def _large(row: str, name: str, of: str, *matrices: str, holds: bool | None = True) -> None:
     says = f"The gradients of {of} typically have a large nuclear rank."
 
-    @states(row, says, name=f"large-ranks-{name}", along="step", controls=VALUE, holds=holds, post_hoc=SPLIT)
+    @states(
+        row,
+        says,
+        name=f"large-ranks-{name}",
+        along="step",
+        controls=VALUE,
+        holds=holds,
+        post_hoc=SPLIT,
+    )
     def large(config: Config, data: xr.Dataset) -> lab.Relation:
         return lab.above(margin(data, *matrices), LARGE, f"{LARGE:g}")
 
@@ -161,28 +221,47 @@ _large("figure-9", "of-outputs", "W_O", "output")
 
 @states("figure-9", along="step", controls=THIRD, elsewhere=True)
 def values_are_as_large(config: Config, data: xr.Dataset) -> lab.Relation:
-    """At this size W_V is no more modest than W_O: the nuclear rank of its gradient is more than half of that of W_O's."""
+    """At this size W_V is no more modest than W_O: the nuclear rank of its gradient is more than
+    half of that of W_O's.
+    """
     ranks = geometric(trained(data)["nuclear_rank"])
-    return lab.above(ranks.sel(matrix="value", drop=True) / ranks.sel(matrix="output", drop=True), HALF, "0.5")
+    return lab.above(
+        ranks.sel(matrix="value", drop=True) / ranks.sel(matrix="output", drop=True), HALF, "0.5"
+    )
 
 
 @states(("figure-7", "section-1-2-1-embedding"), along="step", controls=MODEST, elsewhere=True)
 def ends_have_margins(config: Config, data: xr.Dataset) -> lab.Relation:
-    """At this size, with bytes for tokens, embedding and head have margins nr/st like the blocks': above half of their mean."""
+    """At this size, with bytes for tokens, embedding and head have margins nr/st like the blocks':
+    above half of their mean.
+    """
     of_blocks = xr.ufuncs.exp(xr.ufuncs.log(margin(data, *BLOCK)).mean("matrix"))
     return lab.above(margin(data, "embedding", "head") / of_blocks, HALF, "0.5")
 
 
 @states(("figure-10", "section-2-2-1-loose"), along="step", controls=SHARE, elsewhere=True)
 def embedded_near_indicators(config: Config, data: xr.Dataset) -> lab.Relation:
-    """At this size, with bytes for tokens, the embedded tokens have more than half of the stable rank 1/p_max of their indicators."""
+    """At this size, with bytes for tokens, the embedded tokens have more than half of the stable
+    rank 1/p_max of their indicators.
+    """
     found = trained(data)
-    return lab.above(found["embedded"] / found["stable_rank"].sel(matrix="embedding", block=1, drop=True), HALF, "0.5")
+    return lab.above(
+        found["embedded"] / found["stable_rank"].sel(matrix="embedding", block=1, drop=True),
+        HALF,
+        "0.5",
+    )
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Both ranks and their ratio along the training: medians over draws of the means over blocks; values of the paper's figures dashed."""
-    margins = {"(1.8)": 1.0, "up, paper": 110.0, "head, paper": 20.0, "embedding, paper": 14.0}  # Figures 5 to 7 and 10
+    """Both ranks and their ratio along the training: medians over draws of the means over blocks;
+    values of the paper's figures dashed.
+    """
+    margins = {
+        "(1.8)": 1.0,
+        "up, paper": 110.0,
+        "head, paper": 20.0,
+        "embedding, paper": 14.0,
+    }  # Figures 5 to 7 and 10
     panels = {
         "st(A)": (data["stable_rank"], {"peak of Figure 2": PEAK, "end of Figure 2": END}),
         "nr(G)": (data["nuclear_rank"], {"up, Figure 5": 220.0, "head, Figure 7": 20.0}),
@@ -192,27 +271,59 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     for axes, (title, (values, lines)) in zip(drawn.subplots(1, 3), panels.items(), strict=True):
         for place, name in enumerate(MATRICES):
             middle = geometric(values.where(values > 0).sel(matrix=name)).median("seed")
-            style = {"color": COLORS[place % len(COLORS)], "marker": "o" if place < len(COLORS) else "s"}
+            style = {
+                "color": COLORS[place % len(COLORS)],
+                "marker": "o" if place < len(COLORS) else "s",
+            }
             axes.plot(middle["step"], middle, label=name, **style)
         for place, (name, level) in enumerate(lines.items()):
-            axes.axhline(level, color="black", linewidth=1, linestyle=("--", ":", "-.", (0, (1, 3)))[place], label=name)
+            axes.axhline(
+                level,
+                color="black",
+                linewidth=1,
+                linestyle=("--", ":", "-.", (0, (1, 3)))[place],
+                label=name,
+            )
         axes.set(yscale="log", xlabel="step", ylabel=title, ylim=(None, 3 * axes.get_ylim()[1]))
         axes.legend(fontsize="x-small", ncols=3, loc="upper center")
     return drawn
 
 
 EXPERIMENT = lab.Experiment(
-    "gpt-telemetry", ledger("spectral-criterion"),
+    "gpt-telemetry",
+    ledger("spectral-criterion"),
     title="Ranks of activations and gradients while a small GPT learns a text",
-    summary="Stable ranks of activations are low and nuclear ranks of gradients several times as large; the former do not fall here.",
-    config=Config, measure=run, statements=states, figure=figure,
+    summary=(
+        "Stable ranks of activations are low and nuclear ranks of gradients several times as large;"
+        " the former do not fall here."
+    ),
+    config=Config,
+    measure=run,
+    statements=states,
+    figure=figure,
     scales={
         # Sizes, rates and draws were chosen by runs with smaller seeds.
         "quick": {"seed": 8},
-        "smoke": {"width": 32, "blocks": 1, "heads": 1, "context": 16, "steps": 100, "records": 2, "seeds": 4},
+        "smoke": {
+            "width": 32,
+            "blocks": 1,
+            "heads": 1,
+            "context": 16,
+            "steps": 100,
+            "records": 2,
+            "seeds": 4,
+        },
         "paper": {
-            "seed": 8, "width": 384, "blocks": 6, "heads": 6, "context": 256, "batch": 64, "steps": 5000, "records": 10,
-            "muon_rate": 0.005, "table_rate": 0.003,
+            "seed": 8,
+            "width": 384,
+            "blocks": 6,
+            "heads": 6,
+            "context": 256,
+            "batch": 64,
+            "steps": 5000,
+            "records": 10,
+            "muon_rate": 0.005,
+            "table_rate": 0.003,
         },
     },
-)  # fmt: skip
+)

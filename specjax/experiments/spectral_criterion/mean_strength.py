@@ -1,7 +1,9 @@
-"""Section 1.2.2: the mean of the features is a spike of A Aᵀ, which bounds st(A); and who gains from a mean.
+"""Section 1.2.2: the mean of the features is a spike of A Aᵀ, which bounds st(A); and who gains
+from a mean.
 
-Features in the width, d = k/2 and n = 4k: ReLU, the same less their mean, gated (SwiGLU), and the same with ReLU's mean put in. And
-regression on A = I + λ 1 1ᵀ, without a mean and with a strong one, by GD and by SpecGD.
+Features in the width, d = k/2 and n = 4k: ReLU, the same less their mean, gated (SwiGLU), and the
+same with ReLU's mean put in. And regression on A = I + λ 1 1ᵀ, without a mean and with a strong
+one, by GD and by SpecGD.
 """
 
 import jax
@@ -30,13 +32,18 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Stable ranks of features, and the gap of SpecGD less that of GD after a quarter, half and all of the iterations."""
+    """Stable ranks of features, and the gap of SpecGD less that of GD after a quarter, half and all
+    of the iterations.
+    """
 
     def features(key: Key[Array, ""], k: int, d: int, n: int) -> dict[str, Array]:
         gate, value, x = jnp.split(model.weights(key, 2 * k + n, d), [k, 2 * k])
         x = jnp.sqrt(float(d)) * x.T
         relu, gated = model.relu_features(value, x), model.swiglu_features(gate, value, x)
-        centred, moved = relu - jnp.mean(relu, axis=1, keepdims=True), gated + feature_mean(value)[:, None]
+        centred, moved = (
+            relu - jnp.mean(relu, axis=1, keepdims=True),
+            gated + feature_mean(value)[:, None],
+        )
         found = {"ReLU": relu, "gated": gated, "centred": centred, "moved": moved}
         moments = {name: model.second_moment(one, one) for name, one in found.items()}
         return {name: jnp.trace(b) / jnp.linalg.eigvalsh(b)[-1] for name, b in moments.items()}
@@ -46,12 +53,21 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         b = model.second_moment(a, a)
         path = model.trajectory(b, b, model.weights(key, k, k))
         descent = model.spectral_descent(path, model.rotated_error_at(path, 0), config.steps).gap
-        return {"lead": descent[jnp.asarray(lengths)] - jnp.stack([model.gap_at(path, t) for t in lengths])}
+        return {
+            "lead": (
+                descent[jnp.asarray(lengths)] - jnp.stack([model.gap_at(path, t) for t in lengths])
+            )
+        }
 
     lengths = [config.steps // 4, config.steps // 2, config.steps]
     half, fourfold = [k // 2 for k in config.ks], [4 * k for k in config.ks]
-    wide = sweep.zipped(k=sweep.widths(*config.ks), d=sweep.widths(*half), n=sweep.widths(*fourfold))
-    strengths: sweep.axes.Over = {"k": sweep.widths(config.k), "strength": sweep.values(0.0, config.strength)}
+    wide = sweep.zipped(
+        k=sweep.widths(*config.ks), d=sweep.widths(*half), n=sweep.widths(*fourfold)
+    )
+    strengths: sweep.axes.Over = {
+        "k": sweep.widths(config.k),
+        "strength": sweep.values(0.0, config.strength),
+    }
     with jax.enable_x64(True):
         swept = lab.swept(key, "features", features, config.seeds, k=wide)
         paths = lab.swept(key, "teachers", trajectories, config.teachers, **strengths)
@@ -68,24 +84,40 @@ WITH = {"with ReLU's mean put in": "moved", "ReLU features": "ReLU"}
 FEATURES(lab.grows, "gated-grows", "section-1-2-2-mean", "gated", WITH)(
     "Gated features have no such spike: their st(A) grows with the width."
 )
-EXCHANGED = {"the two methods exchanged": lab.replacing("lead", lambda data: -data["lead"], of="mean")}
+EXCHANGED = {
+    "the two methods exchanged": lab.replacing("lead", lambda data: -data["lead"], of="mean")
+}
 
 
 @states("section-1-2-2-mean", corrected=True, controls=EXCHANGED, along="t")
 def who_is_ahead(config: Config, data: Data) -> lab.Relation:
-    """On A = I + λ 1 1ᵀ gradient descent is ahead without a mean and SpecGD with a strong one, in most draws and at every length."""
+    """On A = I + λ 1 1ᵀ gradient descent is ahead without a mean and SpecGD with a strong one, in
+    most draws and at every length.
+    """
     lead = data["mean"]["lead"]
     as_said = [lead.isel(strength=0) > 0, lead.isel(strength=-1) < 0]
     return lab.happens(xr.concat(as_said, "strength").rename("ahead as expected"), more_than=0.5)
 
 
 EXPERIMENT = lab.Experiment(
-    "mean-strength", ledger("spectral-criterion"),
+    "mean-strength",
+    ledger("spectral-criterion"),
     title="The mean of the features bounds st(A), and decides who gains",
-    summary="The mean of ReLU features bounds their stable rank; without one gradient descent is ahead, with a strong one SpecGD.",
-    config=Config, measure=run, statements=states,
+    summary=(
+        "The mean of ReLU features bounds their stable rank; without one gradient descent is ahead,"
+        " with a strong one SpecGD."
+    ),
+    config=Config,
+    measure=run,
+    statements=states,
     scales={
         "smoke": {"ks": (8, 12, 16, 24, 32), "seeds": 100, "k": 16, "steps": 20, "teachers": 20},
-        "paper": {"ks": (32, 64, 128, 256, 512), "seeds": 100, "k": 200, "steps": 200, "teachers": 100},
+        "paper": {
+            "ks": (32, 64, 128, 256, 512),
+            "seeds": 100,
+            "k": 200,
+            "steps": 200,
+            "teachers": 100,
+        },
     },
-)  # fmt: skip
+)

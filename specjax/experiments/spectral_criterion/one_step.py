@@ -1,6 +1,8 @@
-"""Sections 1.2 and 4.5: one spectral step against one gradient step on random problems of many shapes, on gains, and on smooth losses.
+"""Sections 1.2 and 4.5: one spectral step against one gradient step on random problems of many
+shapes, on gains, and on smooth losses.
 
-Decreases are measured on the losses, in units of what the gradient step guarantees, a scale that no cancellation reaches.
+Decreases are measured on the losses, in units of what the gradient step guarantees, a scale that no
+cancellation reaches.
 """
 
 from collections.abc import Callable
@@ -20,8 +22,16 @@ from specjax.models import random_features
 from specjax.theory import one_step as theory
 from specjax.theory.layered import diagonal_ranks, diagonal_threshold
 
-SHAPES, GAINS = ((1, 6, 12), (3, 8, 24), (12, 4, 20), (8, 8, 4), (8, 8, 16), (16, 12, 32)), ((6, 24), (24, 48))
-"""(m, k, n): fewer outputs than features, more, fewer samples than features, square and wide; and (d, n) of gains of a normalization."""
+SHAPES, GAINS = (
+    ((1, 6, 12), (3, 8, 24), (12, 4, 20), (8, 8, 4), (8, 8, 16), (16, 12, 32)),
+    (
+        (6, 24),
+        (24, 48),
+    ),
+)
+"""(m, k, n): fewer outputs than features, more, fewer samples than features, square and wide; and
+(d, n) of gains of a normalization.
+"""
 ROUNDING = 1e-9
 """What float64 leaves of the difference of two losses, relative to either decrease."""
 
@@ -33,21 +43,27 @@ class Config(lab.Config):
     """How many problems; every inequality is asked of each of them."""
 
     seeds: int = lab.seeds(15_000, least=500, help="problems of each shape")
-    smooth_seeds: int = lab.seeds(1000, least=20, help="problems of each number of samples for smooth losses")
+    smooth_seeds: int = lab.seeds(
+        1000, least=20, help="problems of each number of samples for smooth losses"
+    )
 
 
 def draw(key: Array, m: int, k: int, n: int) -> tuple[Array, Array, Array]:
-    """W, A and Y of a problem, with a random mean of the features, decay of their scales, direction of the error and noise."""
+    """W, A and Y of a problem, with a random mean of the features, decay of their scales, direction
+    of the error and noise.
+    """
     key_scales, key_normals = jax.random.split(key)
     mean, decay, q, noise = jax.random.uniform(key_scales, (4,)) * jnp.asarray([2.0, 1.5, 1.5, 0.5])
-    # One call for all of them: a normal generator takes longer to compile than everything else here.
+    # One call for all of them: a normal generator takes longer to compile than everything else
+    #     here.
     counts = np.asarray([k * n, m * k, m * k, m * n])
     normals = jnp.split(jax.random.normal(key_normals, (counts.sum(),)), np.cumsum(counts)[:-1])
     shapes = ((k, n), (m, k), (m, k), (m, n))
     features, direction, w, errors = (x.reshape(s) for x, s in zip(normals, shapes, strict=True))
     a = mean + features * (jnp.arange(1.0, k + 1) ** -decay)[:, None]
     values, vectors = jnp.linalg.eigh(random_features.second_moment(a, a))
-    # For q near 1 the gradient is mostly along the spike of B, for q below 0 along the smallest eigenvalues.
+    # For q near 1 the gradient is mostly along the spike of B, for q below 0 along the smallest
+    # eigenvalues.
     powers = jnp.maximum(values / values[-1], 1e-3) ** (q - 1.5)
     error = direction @ (vectors * powers[None, :]) @ vectors.T
     return w, a, (w - error) @ a + noise * errors
@@ -59,11 +75,18 @@ def measure_problem(key: Array, m: int, k: int, n: int) -> dict[str, Array]:
     before, *after = (random_features.loss(x, a, y) for x in moved)
     found = theory.compare(random_features.gradient(w, a, y), random_features.second_moment(a, a))
     gradient, spectral = ((before - loss) / found.guaranteed_gd for loss in after)
-    return {"gradient": gradient, "spectral": spectral, "advantage": found.advantage, "threshold": found.threshold}
+    return {
+        "gradient": gradient,
+        "spectral": spectral,
+        "advantage": found.advantage,
+        "threshold": found.threshold,
+    }
 
 
 def measure_gain(key: Array, d: int, n: int) -> dict[str, Array]:
-    """Those of a gain γ, L = ‖Diag(γ - γ_#) A‖_F²/2n: by the sign step, and by gradient steps of the paper's length and of an exact one."""
+    """Those of a gain γ, L = ‖Diag(γ - γ_#) A‖_F²/2n: by the sign step, and by gradient steps of
+    the paper's length and of an exact one.
+    """
     _, a, _ = draw(key, 1, d, n)
     key_power, key_error = jax.random.split(sizes.stream(key, "gain"))
     b = random_features.second_moment(a, a)
@@ -88,7 +111,9 @@ LOSSES: dict[str, tuple[Callable[[Array, Array], Array], float]] = {
     "huber": (lambda z, y: jnp.sum(optax.huber_loss(z, y)) / z.shape[1], 1.0),
     "squared": (lambda z, y: jnp.sum((z - y) ** 2) / (2 * z.shape[1]), 1.0),
 }
-"""Losses f(Z, Y), means over samples in columns, and n times the Lipschitz constant of their gradient in the Frobenius norm."""
+"""Losses f(Z, Y), means over samples in columns, and n times the Lipschitz constant of their
+gradient in the Frobenius norm.
+"""
 STEPS = ("gradient", "spectral")
 SMOOTH = ("corrected_promised", "corrected_decrease", "printed_promised", "printed_decrease")
 
@@ -101,11 +126,19 @@ def measure_smooth(key: Array, n: int) -> dict[str, Array]:
     # One decomposition for all losses compiles faster than one for each.
     directions = theory.spectral_direction(jnp.stack(gradients))
     found: dict[str, Array] = {}
-    for name, of in (("corrected", theory.smooth_rates), ("printed", theory.smooth_rates_as_printed)):
+    for name, of in (
+        ("corrected", theory.smooth_rates),
+        ("printed", theory.smooth_rates_as_printed),
+    ):
         promised, decrease = [], []
-        for (f, curvature), start, g, direction in zip(LOSSES.values(), before, gradients, directions, strict=True):
+        for (f, curvature), start, g, direction in zip(
+            LOSSES.values(), before, gradients, directions, strict=True
+        ):
             # ⟨G, G⟩ = ‖G‖_F² and ⟨G, ‖G‖_* polar(G)⟩ = ‖G‖_*².
-            moves = [rate * along for rate, along in zip(of(a, curvature / n), (g, direction), strict=True)]
+            moves = [
+                rate * along
+                for rate, along in zip(of(a, curvature / n), (g, direction), strict=True)
+            ]
             promised.append([jnp.sum(g * move) / 2 / start for move in moves])
             decrease.append([1 - f((w - move) @ a, y) / start for move in moves])
         found |= {f"{name}_promised": jnp.array(promised), f"{name}_decrease": jnp.array(decrease)}
@@ -122,10 +155,14 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     with jax.enable_x64(True):
         for name, (measure, axes, points, seeds) in measured.items():
             of_axes = zip(axes, zip(*points, strict=True), strict=True)
-            over = {"shape": sweep.zipped(**{axis: sweep.widths(*extents) for axis, extents in of_axes})}
+            over = {
+                "shape": sweep.zipped(**{axis: sweep.widths(*extents) for axis, extents in of_axes})
+            }
             swept = lab.swept(key, name, measure, seeds, **over)
             found[name] = swept.assign_coords(shape=["×".join(map(str, point)) for point in points])
-    found["smooth"] = sweep.labelled(found["smooth"], "loss", "step", loss=list(LOSSES), step=list(STEPS))
+    found["smooth"] = sweep.labelled(
+        found["smooth"], "loss", "step", loss=list(LOSSES), step=list(STEPS)
+    )
     return found
 
 
@@ -138,7 +175,9 @@ def _always(smaller: xr.DataArray, larger: xr.DataArray) -> lab.Relation:
 
 
 def _exchanged(of: str, names: tuple[str, ...] = STEPS) -> Function:
-    """A control: the decreases of the two steps exchanged, or those by the two lengths for smooth losses."""
+    """A control: the decreases of the two steps exchanged, or those by the two lengths for smooth
+    losses.
+    """
     half = len(names) // 2
     other = dict(zip(names, names[half:] + names[:half], strict=True))
     return lambda config, data: {**data, of: data[of].rename(other)}
@@ -153,7 +192,9 @@ def _guaranteed(of: str, name: str, row: str, says: str) -> None:
 
 
 def _at_least(found: xr.Dataset, more: str, less: str, where: xr.DataArray) -> lab.Relation:
-    """One step decreases the loss at least as much as another does in all problems `where` it is said; 0 stands for the others."""
+    """One step decreases the loss at least as much as another does in all problems `where` it is
+    said; 0 stands for the others.
+    """
     return _always(found[less].where(where, 0.0), found[more])
 
 
@@ -161,22 +202,29 @@ def _rank_times(factor: float, of: str) -> Function:
     return lab.replacing("advantage", lambda found: factor * found["advantage"], of=of)
 
 
-BOTH = "In every problem a gradient step decreases the loss by at least ‖G‖_F²/2L_F, and a spectral step by at least ‖G‖_*²/2L_op."
+BOTH = (
+    "In every problem a gradient step decreases the loss by at least ‖G‖_F²/2L_F, and a spectral"
+    " step by at least ‖G‖_*²/2L_op."
+)
 _guaranteed("problems", "guarantees", "section-1-2-guarantees", BOTH)
 
 
 @states("eq-1-5", holds=False, controls={"from 2 st(A) on": _rank_times(0.5, "problems")})
 def rule_one_stable_rank(config: Config, data: Data) -> lab.Relation:
-    """Above the level st(A) SpecGD is superior to GD (caption of Figure 3): wherever nr(G) is at least st(A), its step decreases the
-    loss at least as much.
+    """Above the level st(A) SpecGD is superior to GD (caption of Figure 3): wherever nr(G) is at
+    least st(A), its step decreases the loss at least as much.
     """
     return _at_least(data["problems"], "spectral", "gradient", data["problems"]["advantage"] >= 1)
 
 
-@states("eq-1-5", corrected=True, controls={"without the stretches": lab.replacing("threshold", 1.0, of="problems")})
+@states(
+    "eq-1-5",
+    corrected=True,
+    controls={"without the stretches": lab.replacing("threshold", 1.0, of="problems")},
+)
 def exact_ratio(config: Config, data: Data) -> lab.Relation:
-    """The decreases have the ratio (nr/st) (2 - τ)/(2 - ρ), ρ and τ the stretches of the two steps, so that the spectral step gains more
-    if and only if nr(G)/st(A) is above (2 - ρ)/(2 - τ).
+    """The decreases have the ratio (nr/st) (2 - τ)/(2 - ρ), ρ and τ the stretches of the two steps,
+    so that the spectral step gains more if and only if nr(G)/st(A) is above (2 - ρ)/(2 - τ).
     """
     found = data["problems"]
     ratio = found["spectral"] / found["gradient"] * found["threshold"] / found["advantage"]
@@ -191,28 +239,33 @@ def rule_two_stable_ranks(config: Config, data: Data) -> lab.Relation:
 
 @states("eq-1-6", holds=False, controls={"the corrected steps": _exchanged("smooth", SMOOTH)})
 def smooth_steps_printed(config: Config, data: Data) -> lab.Relation:
-    """With the steps 1/(L_F L) and ‖∇L‖_*/(L_op L), L the Lipschitz constant of ∇f, softmax, logistic, Huber and squared losses decrease
-    by at least ‖∇L‖_F²/(2 L_F L) and ‖∇L‖_*²/(2 L_op L).
+    """With the steps 1/(L_F L) and ‖∇L‖_*/(L_op L), L the Lipschitz constant of ∇f, softmax,
+    logistic, Huber and squared losses decrease by at least ‖∇L‖_F²/(2 L_F L) and ‖∇L‖_*²/(2 L_op
+    L).
     """
     return _always(data["smooth"]["printed_promised"], data["smooth"]["printed_decrease"])
 
 
 @states("eq-1-6", corrected=True, controls={"the printed steps": _exchanged("smooth", SMOOTH)})
 def smooth_steps_corrected(config: Config, data: Data) -> lab.Relation:
-    """With the steps 1/(L ‖A‖_op²) and ‖∇L‖_*/(L ‖A‖_F²) they decrease by at least ‖∇L‖_F²/(2 L ‖A‖_op²) and ‖∇L‖_*²/(2 L ‖A‖_F²)."""
+    """With the steps 1/(L ‖A‖_op²) and ‖∇L‖_*/(L ‖A‖_F²) they decrease by at least ‖∇L‖_F²/(2 L
+    ‖A‖_op²) and ‖∇L‖_*²/(2 L ‖A‖_F²).
+    """
     return _always(data["smooth"]["corrected_promised"], data["smooth"]["corrected_decrease"])
 
 
 SIGNS = (
-    "On a gain the step ‖g‖_1/L^op along the signs decreases a quadratic loss, for which C_op can be 0, by at least ‖g‖_1²/2L^op, and "
-    "the step g/L^F by at least ‖g‖_2²/2L^F."
+    "On a gain the step ‖g‖_1/L^op along the signs decreases a quadratic loss, for which C_op can"
+    " be 0, by at least ‖g‖_1²/2L^op, and the step g/L^F by at least ‖g‖_2²/2L^F."
 )
 _guaranteed("gains", "sign-guarantees", "section-4-5-sign", SIGNS)
 
 
 @states("section-4-5-rule", holds=False, controls={"from 2 st(A) on": _rank_times(0.5, "gains")})
 def sign_rule(config: Config, data: Data) -> lab.Relation:
-    """At the level of the quadratic model the sign step dominates the Euclidean one on a gain wherever ‖g‖_1²/‖g‖_2² is at least st(A)."""
+    """At the level of the quadratic model the sign step dominates the Euclidean one on a gain
+    wherever ‖g‖_1²/‖g‖_2² is at least st(A).
+    """
     return _at_least(data["gains"], "spectral", "gradient", data["gains"]["advantage"] >= 1)
 
 
@@ -221,16 +274,26 @@ LONGER = {"the length by ‖A‖_op²": lab.replacing("exact", "gradient", of="g
 
 @states("section-4-5-rule", corrected=True, controls=LONGER)
 def sharp_sign_rule(config: Config, data: Data) -> lab.Relation:
-    """A Euclidean step of the length that the exact curvature of a gain allows, max_i ‖row_i(A)‖², decreases the loss at least as much
-    as the sign step wherever ‖g‖_1²/‖g‖_2² is at most ‖A‖_F²/max_i ‖row_i(A)‖², which is d for balanced rows.
+    """A Euclidean step of the length that the exact curvature of a gain allows, max_i ‖row_i(A)‖²,
+    decreases the loss at least as much as the sign step wherever ‖g‖_1²/‖g‖_2² is at most
+    ‖A‖_F²/max_i ‖row_i(A)‖², which is d for balanced rows.
     """
     return _at_least(data["gains"], "exact", "spectral", data["gains"]["sharp"] <= 1)
 
 
 EXPERIMENT = lab.Experiment(
-    "one-step-comparison", ledger("spectral-criterion"),
+    "one-step-comparison",
+    ledger("spectral-criterion"),
     title="One spectral step against one gradient step",
-    summary="nr(G) ≥ 2 st(A) orders the losses, nr(G) ≥ st(A) only the guarantees; the steps printed for smooth losses are too long.",
-    config=Config, measure=run, statements=states,
-    scales={"smoke": {"seeds": 500, "smooth_seeds": 50}, "paper": {"seeds": 200_000, "smooth_seeds": 10_000}},
-)  # fmt: skip
+    summary=(
+        "nr(G) ≥ 2 st(A) orders the losses, nr(G) ≥ st(A) only the guarantees; the steps printed"
+        " for smooth losses are too long."
+    ),
+    config=Config,
+    measure=run,
+    statements=states,
+    scales={
+        "smoke": {"seeds": 500, "smooth_seeds": 50},
+        "paper": {"seeds": 200_000, "smooth_seeds": 10_000},
+    },
+)

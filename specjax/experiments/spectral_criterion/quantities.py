@@ -1,4 +1,6 @@
-"""Statements on single quantities of a run, mostly as a size grows: the controls are other quantities in their place."""
+"""Statements on single quantities of a run, mostly as a size grows: the controls are other
+quantities in their place.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +13,9 @@ from specjax import lab
 from specjax.lab.controls import Source
 
 SLOWEST = 0.25
-"""The slowest growth of a quantity that counts; those that grow do so as the square root of the size or faster."""
+"""The slowest growth of a quantity that counts; those that grow do so as the square root of the
+size or faster.
+"""
 Judge = Callable[[xr.DataArray, str], lab.Relation]
 """What is said of a quantity and its size, such as `lab.grows`."""
 
@@ -26,7 +30,9 @@ def power(exponent: float | int) -> Judge:
 
 @dataclass(frozen=True)
 class Quantities:
-    """Makes statements on the quantities of the dataset `of` of a run, over the size `dim` where there is one."""
+    """Makes statements on the quantities of the dataset `of` of a run, over the size `dim` where
+    there is one.
+    """
 
     states: lab.Statements
     of: str
@@ -41,19 +47,29 @@ class Quantities:
         controls: Mapping[str, Source | tuple[Source, ...]] | None = None,
         **options: Any,
     ) -> Callable[[str], lab.Statement]:
-        """A statement on one quantity, or on several as its points; a control stands in the place of the first, or of several."""
+        """A statement on one quantity, or on several as its points; a control stands in the place
+        of the first, or of several.
+        """
         names = (quantities,) if isinstance(quantities, str) else quantities
 
         def control(source: Source | tuple[Source, ...]) -> Callable[[Any, Any], Any]:
             sources = source if isinstance(source, tuple) else (source,)
-            each = [lab.replacing(name, one, of=self.of) for name, one in zip(names, sources, strict=False)]
-            return lambda config, data: reduce(lambda changed, replaced: replaced(config, changed), each, data)
+            each = [
+                lab.replacing(name, one, of=self.of)
+                for name, one in zip(names, sources, strict=False)
+            ]
+            return lambda config, data: reduce(
+                lambda changed, replaced: replaced(config, changed), each, data
+            )
 
         def judged(_: Any, data: Mapping[str, xr.Dataset]) -> lab.Relation:
             each = [data[self.of][quantity] for quantity in names]
             if len(each) == 1:
                 return relation(each[0], self.dim)
-            return relation(xr.concat(each, xr.DataArray(list(names), dims="of", name="of")).rename(name), self.dim)
+            return relation(
+                xr.concat(each, xr.DataArray(list(names), dims="of", name="of")).rename(name),
+                self.dim,
+            )
 
         made = {label: control(source) for label, source in (controls or {}).items()}
         return lambda says: self.states(cites, says, name=name, controls=made, **options)(judged)

@@ -1,7 +1,9 @@
-"""Section 3: nuclear rank of the gradient before, in and after the window of spectral advantage, in spiked models of both kinds.
+"""Section 3: nuclear rank of the gradient before, in and after the window of spectral advantage, in
+spiked models of both kinds.
 
-"drawn" has Gaussian teachers, and takes singular values; "spectra" has an orthogonal teacher, for which rank and gap are closed forms in
-the eigenvalues, so that late times can be followed to large dimensions.
+"drawn" has Gaussian teachers, and takes singular values; "spectra" has an orthogonal teacher, for
+which rank and gap are closed forms in the eigenvalues, so that late times can be followed to large
+dimensions.
 """
 
 import math
@@ -22,12 +24,20 @@ from specjax.models import spiked
 from specjax.sizes import AnySize
 from specjax.theory import gradient_rank as theory
 
-ORDER = "It was that nr is a power d^1: on one set of draws that was refuted by 0.02 at t = 2 d^0.15 log d. The theorem has a lower bound."
-AT_LEAST = "It was that nr/√d grows, which 60 draws of model II told from no limit; with ε = 1/4 the remark says no more than this."
+ORDER = (
+    "It was that nr is a power d^1: on one set of draws that was refuted by 0.02 at t = 2 d^0.15"
+    " log d. The theorem has a lower bound."
+)
+AT_LEAST = (
+    "It was that nr/√d grows, which 60 draws of model II told from no limit; with ε = 1/4 the"
+    " remark says no more than this."
+)
 BULK = (0.1, 1.5)
 """Of the drawn models: wide, so that two of its directions are far from alike."""
 MULTI, MULTI_LOW, WEAK = 0.9, 0.75, 0.6
-"""Powers u and ℓ of the larger and the smaller one of two spikes, and that of a single one that is smaller than its u = 1 allows."""
+"""Powers u and ℓ of the larger and the smaller one of two spikes, and that of a single one that is
+smaller than its u = 1 allows.
+"""
 THETA = 20.0
 """ηt at which the rank is compared with its late law."""
 ACCURACY = 1e-3
@@ -38,16 +48,23 @@ Data = Mapping[str, xr.Dataset]
 class Config(lab.Config):
     """Dimensions; there are as many features and outputs."""
 
-    ds: tuple[int, ...] = lab.sizes(12, 24, 48, 96, 160, least=10, points=5, help="dimensions of the drawn models")
+    ds: tuple[int, ...] = lab.sizes(
+        12, 24, 48, 96, 160, least=10, points=5, help="dimensions of the drawn models"
+    )
     seeds: int = lab.seeds(60, help="draws at each of ds")
-    large_ds: tuple[int, ...] = lab.sizes(512, 2048, 8192, least=64, points=2, help="dimensions of the closed forms")
+    large_ds: tuple[int, ...] = lab.sizes(
+        512, 2048, 8192, least=64, points=2, help="dimensions of the closed forms"
+    )
     spectra: int = lab.seeds(20, help="spectra at each of large_ds")
 
 
 def measure_drawn(key: Key[Array, ""], d: int) -> dict[str, Array]:
-    """Of models I and II with one spike of d, two, or a weak one: nuclear ranks by time, and what the statements put beside them."""
+    """Of models I and II with one spike of d, two, or a weak one: nuclear ranks by time, and what
+    the statements put beside them.
+    """
     teacher, rank, size = model.weights(sizes.stream(key, "teacher"), d, d), d // 2, float(d)
-    # A spike of 0 is none. What is alike is one program, since decompositions and generators take long to compile.
+    # A spike of 0 is none. What is alike is one program, since decompositions and generators take
+    # long to compile.
     spikes = jnp.asarray([[size, 0.0], [size**MULTI, size**MULTI_LOW], [size**WEAK, 0.0]])
     b, b_bar = jax.vmap(lambda one, s: spiked.teacher_student(one, d, s, s, rank, BULK))(
         jax.random.split(sizes.stream(key, "spikes"), 3), spikes
@@ -58,12 +75,23 @@ def measure_drawn(key: Key[Array, ""], d: int) -> dict[str, Array]:
     left, _, right = jnp.linalg.svd(b_bar[:2])
 
     def gradients(initial: Array, points: Sequence[tuple[int, float | int]]) -> list[Array]:
-        kinds, steps = np.asarray([kind for kind, _ in points]), jnp.asarray([round(t) for _, t in points])
-        chosen = jax.tree.map(lambda leaf: leaf[kinds], paths)._replace(initial=initial @ paths.vectors[kinds])
+        kinds, steps = (
+            np.asarray([kind for kind, _ in points]),
+            jnp.asarray([round(t) for _, t in points]),
+        )
+        chosen = jax.tree.map(lambda leaf: leaf[kinds], paths)._replace(
+            initial=initial @ paths.vectors[kinds]
+        )
         return list(jax.vmap(model.rotated_gradient_at)(chosen, steps))
 
     burnt, window = 2 * size ** (MULTI - MULTI_LOW) * math.log(d), size**MULTI
-    times = {"start": (0, 0), "first": (0, 1), "strong": (0, d), "late": (0, size * math.log(d)), "dead": (0, d**2)}
+    times = {
+        "start": (0, 0),
+        "first": (0, 1),
+        "strong": (0, d),
+        "late": (0, size * math.log(d)),
+        "dead": (0, d**2),
+    }
     times |= {"burnt": (1, burnt), "window": (1, window), "weak": (2, d)}
     kinds, points = np.asarray([kind for kind, _ in times.values()]), tuple(times.values())
     drawn = gradients(-teacher @ b[kinds], points) + gradients(-teacher @ b_bar[kinds], points)
@@ -73,21 +101,40 @@ def measure_drawn(key: Key[Array, ""], d: int) -> dict[str, Array]:
     def along(kind: int, kept: Array) -> Array:
         return jnp.where(kept, columns[kind], 0) @ left[kind].T
 
-    # Blind to the left spike direction; two rows along singular vectors at the ends of the bulk; blind to all of the bulk but for one.
-    blind, two = along(0, places > 0), jnp.zeros_like(teacher).at[:2].set(left[0][:, np.asarray([1, rank - 2])].T)
+    # Blind to the left spike direction; two rows along singular vectors at the ends of the bulk;
+    # blind to all of the bulk but for one.
+    blind, two = (
+        along(0, places > 0),
+        jnp.zeros_like(teacher).at[:2].set(left[0][:, np.asarray([1, rank - 2])].T),
+    )
     coherent = along(1, (places == 2) | (places > rank + 1))
-    others = gradients(-jnp.stack([blind, two, coherent]) @ b_bar[np.asarray([0, 0, 1])], ((0, 0), (0, 1), (1, window)))
+    others = gradients(
+        -jnp.stack([blind, two, coherent]) @ b_bar[np.asarray([0, 0, 1])],
+        ((0, 0), (0, 1), (1, window)),
+    )
     found |= dict(zip(("ii_blind", "ii_two", "ii_coherent"), others, strict=True))
-    bulks = jnp.where(places < rank, columns[0], 0), jnp.where((places > 1) & (places < rank - 2), columns[1], 0)
-    matrices = found | {"teacher": teacher, "coherent": coherent, "bulk_one": bulks[0], "bulk_two": bulks[1]}
-    nuclear = dict(zip(matrices, spectral.nuclear_norm(jnp.stack(list(matrices.values()))), strict=True))
+    bulks = (
+        jnp.where(places < rank, columns[0], 0),
+        jnp.where((places > 1) & (places < rank - 2), columns[1], 0),
+    )
+    matrices = found | {
+        "teacher": teacher,
+        "coherent": coherent,
+        "bulk_one": bulks[0],
+        "bulk_two": bulks[1],
+    }
+    nuclear = dict(
+        zip(matrices, spectral.nuclear_norm(jnp.stack(list(matrices.values()))), strict=True)
+    )
     frobenius = {name: jnp.linalg.norm(matrix) for name, matrix in matrices.items()}
     ranks = {name: (nuclear[name] / frobenius[name]) ** 2 for name in matrices}
     values = paths.eigenvalues[0]
     factors = theory.gradient_factors(values, paths.rate[0], 1)
     printed, error = nuclear["bulk_one"] / frobenius["teacher"], size ** (MULTI - MULTI_LOW)
     lower, upper = nuclear["bulk_two"] - 2 * error, frobenius["teacher"] + np.sqrt(2) * error
-    inside = [(lower / nuclear[name], frobenius[name] / upper) for name in ("ii_burnt", "ii_window")]
+    inside = [
+        (lower / nuclear[name], frobenius[name] / upper) for name in ("ii_burnt", "ii_window")
+    ]
     return {
         **{name: ranks[name] for name in found},
         "condition": jnp.max(factors) / jnp.min(factors),
@@ -105,7 +152,8 @@ def measure_drawn(key: Key[Array, ""], d: int) -> dict[str, Array]:
 
 
 def measure_spectra(key: Key[Array, ""], d: AnySize) -> dict[str, Array]:
-    """One spike of d above a uniform bulk, η = 1/d: steps to both accuracies, and the rank late, all over d.
+    """One spike of d above a uniform bulk, η = 1/d: steps to both accuracies, and the rank late,
+    all over d.
 
     Padded eigenvalues are zero, and add nothing to any sum.
     """
@@ -118,14 +166,18 @@ def measure_spectra(key: Key[Array, ""], d: AnySize) -> dict[str, Array]:
     gaps = jax.lax.map(lambda t: theory.expected_gap(spectrum, 1 / count, t), steps)
     late = jnp.round(THETA * count).astype(jnp.int32)
     return {
-        "relative": last_time(steps, gaps, ACCURACY * theory.expected_gap(spectrum, 1 / count, 0)) / count,
+        "relative": (
+            last_time(steps, gaps, ACCURACY * theory.expected_gap(spectrum, 1 / count, 0)) / count
+        ),
         "absolute": last_time(steps, gaps, jnp.asarray(ACCURACY)) / count,
         "late": theory.orthogonal_teacher_nuclear_rank(spectrum, 1 / count, late) / count,
     }
 
 
 def last_time(steps: Array, values: Array, level: Array) -> Array:
-    """The last t at which a value is at least `level`, on the logarithmic line between the grid's points."""
+    """The last t at which a value is at least `level`, on the logarithmic line between the grid's
+    points.
+    """
     last = jnp.max(jnp.where(values >= level, jnp.arange(values.shape[0]), 0))
     following = jnp.minimum(last + 1, values.shape[0] - 1)
     x, y = jnp.log(steps.astype(values.dtype)), jnp.log(values / level)
@@ -155,7 +207,9 @@ def _nearly_linear(found: xr.DataArray, dim: str) -> lab.Relation:
 
 
 def _late(found: xr.DataArray, _: str) -> lab.Relation:
-    return lab.equals(found.isel(d=-1), float(theory.late_nuclear_rank_uniform(1.0, *spiked.BULK, THETA)))
+    return lab.equals(
+        found.isel(d=-1), float(theory.late_nuclear_rank_uniform(1.0, *spiked.BULK, THETA))
+    )
 
 
 def _gains(found: xr.DataArray, _: str) -> lab.Relation:
@@ -172,7 +226,12 @@ DRAWN(bounded, "initial-model-ii", "section-3-2-2", "ii_start", LATER, corrected
     "In model II nr(∇L(W_0)) is bounded as d grows, where ‖W̄ v‖ ≥ κ‖v‖."
 )
 DRAWN(
-    bounded, "initial-model-ii-printed", "section-3-2-2", "ii_blind", {"a Gaussian teacher": "ii_start"}, holds=False
+    bounded,
+    "initial-model-ii-printed",
+    "section-3-2-2",
+    "ii_blind",
+    {"a Gaussian teacher": "ii_start"},
+    holds=False,
 )("It is where ‖W̄ u‖ ≥ κ‖u‖, also for a teacher that is blind to v.")
 DRAWN(bounded, "condition", "lemma-3-5", "condition", {"that of B": "condition_of_b"})(
     "The condition number of (I - ηB)B stays bounded as d grows."
@@ -183,38 +242,79 @@ DRAWN(power(1), "first-step", ("lemma-3-5", "section-3-1-3"), FIRST, START, riva
     "With a Gaussian teacher nr(∇L(W_1)) grows as d in both models."
 )
 PRINTED, GAUSSIAN = "bound-3-19-printed", {"a Gaussian teacher": "printed"}
-DRAWN(lambda found, _: lab.above(found, 1.0, "1"), PRINTED, "theorem-3-9", "printed_two", GAUSSIAN, holds=False)(
-    "nr(∇L(W_1)) ≥ ‖M̄‖_*/‖W̄‖_F in model II, also for a teacher along two singular vectors of B̄ at the ends of its bulk."
+DRAWN(
+    lambda found, _: lab.above(found, 1.0, "1"),
+    PRINTED,
+    "theorem-3-9",
+    "printed_two",
+    GAUSSIAN,
+    holds=False,
+)(
+    "nr(∇L(W_1)) ≥ ‖M̄‖_*/‖W̄‖_F in model II, also for a teacher along two singular vectors of B̄"
+    " at the ends of its bulk."
 )
-DRAWN(bounded, "bound-3-19", "theorem-3-9", "square", {"at W_0": "square_at_start"}, corrected=True)(
-    "With a Gaussian teacher nr(∇L(W_1)) is at least of the order of (‖M̄‖_*/‖W̄‖_F)²: their ratio stays bounded as d grows."
+DRAWN(
+    bounded, "bound-3-19", "theorem-3-9", "square", {"at W_0": "square_at_start"}, corrected=True
+)(
+    "With a Gaussian teacher nr(∇L(W_1)) is at least of the order of (‖M̄‖_*/‖W̄‖_F)²: their ratio"
+    " stays bounded as d grows."
 )
-DRAWN(power(-1), "directions", "eq-3-21", "sine", rivals={"1/√d": -0.5, "d^(-3/2)": -1.5, "no fall": 0.0})(
-    "The sine of the angle between the top eigenvector of B and the top right singular vector of B̄ falls as 1/d."
+DRAWN(
+    power(-1),
+    "directions",
+    "eq-3-21",
+    "sine",
+    rivals={"1/√d": -0.5, "d^(-3/2)": -1.5, "no fall": 0.0},
+)(
+    "The sine of the angle between the top eigenvector of B and the top right singular vector of B̄"
+    " falls as 1/d."
 )
 WINDOW, AT_START = ("i_burnt", "i_window", "ii_burnt", "ii_window"), {"at W_0": "i_start"}
-DRAWN(_linear, "window", ("theorem-3-6", "corollary-3-12"), WINDOW, AT_START, corrected=True, post_hoc=ORDER)(
-    "Where λ_1(B) is of order d^u both nr(∇L) are at least of order d, with spikes d^0.9 and d^0.75 from 2 d^0.15 log d to d^0.9."
+DRAWN(
+    _linear,
+    "window",
+    ("theorem-3-6", "corollary-3-12"),
+    WINDOW,
+    AT_START,
+    corrected=True,
+    post_hoc=ORDER,
+)(
+    "Where λ_1(B) is of order d^u both nr(∇L) are at least of order d, with spikes d^0.9 and d^0.75"
+    " from 2 d^0.15 log d to d^0.9."
 )
-DRAWN(bounded, "norms", "theorem-3-11", "norms", {"‖∇L‖_F at W_0": "norms_at_start"}, corrected=True)(
-    "In this window ‖∇L‖_* and ‖∇L‖_F of model II are of the orders of both bounds: what is below over what is above stays bounded."
+DRAWN(
+    bounded, "norms", "theorem-3-11", "norms", {"‖∇L‖_F at W_0": "norms_at_start"}, corrected=True
+)(
+    "In this window ‖∇L‖_* and ‖∇L‖_F of model II are of the orders of both bounds: what is below"
+    " over what is above stays bounded."
 )
-ROWS, STRONG = ("theorem-3-6", "theorem-3-11", "corollary-3-12"), {"a spike of d": ("i_strong", "ii_strong")}
+ROWS, STRONG = (
+    ("theorem-3-6", "theorem-3-11", "corollary-3-12"),
+    {"a spike of d": ("i_strong", "ii_strong")},
+)
 DRAWN(power(1), "weak-spike", ROWS, ("i_weak", "ii_weak"), STRONG, holds=False)(
-    f"With u = 1 and one spike of d^{WEAK}, which the assumptions allow, nr(∇L) at t = d grows as d in both models."
+    f"With u = 1 and one spike of d^{WEAK}, which the assumptions allow, nr(∇L) at t = d grows as d"
+    " in both models."
 )
 for row, kind in (("remark-1", "i"), ("remark-2", "ii")):
-    DRAWN(_nearly_linear, row, row, f"{kind}_late", {"at t = d²": f"{kind}_dead"}, post_hoc=AT_LEAST)(
-        f"In model {kind.upper()} nr(∇L(W_t)) is at least of order d^(3/4) at t = d log d, with one spike of d."
+    DRAWN(
+        _nearly_linear, row, row, f"{kind}_late", {"at t = d²": f"{kind}_dead"}, post_hoc=AT_LEAST
+    )(
+        f"In model {kind.upper()} nr(∇L(W_t)) is at least of order d^(3/4) at t = d log d, with one"
+        " spike of d."
     )
 LATE: dict[str, Any] = {"2k/wηt alone": 2 / THETA}
-LATE["of a square-root edge"] = lambda *_: float(theory.late_nuclear_rank_square_root(1.0, 1.0, THETA))
+LATE["of a square-root edge"] = lambda *_: float(
+    theory.late_nuclear_rank_square_root(1.0, 1.0, THETA)
+)
 SPECTRA(_late, "late-rank", "remark-1", "late", corrected=True, rivals=LATE)(
-    "Late the rank falls as 1/t only: it is 2k/(wηt) up to O(1/ηt) with an orthogonal teacher and a uniform bulk of width w."
+    "Late the rank falls as 1/t only: it is 2k/(wηt) up to O(1/ηt) with an orthogonal teacher and a"
+    " uniform bulk of width w."
 )
 COHERENT = {"a teacher on one direction of the bulk": "coherent"}
 DRAWN(bounded, "incoherence", "section-3-2-4-incoherence", "incoherent", COHERENT)(
-    "For a teacher spread over the bulk nr(∇L(W_t)) in the window is at least of the order of nr(W̄): their ratio stays bounded."
+    "For a teacher spread over the bulk nr(∇L(W_t)) in the window is at least of the order of"
+    " nr(W̄): their ratio stays bounded."
 )
 
 
@@ -230,21 +330,43 @@ def _printed(config: Config, data: Data) -> xr.DataArray:
     controls={"to an absolute error": lab.replacing("relative", "absolute", of="spectra")},
 )
 def relative_cost(config: Config, data: Data) -> lab.Relation:
-    """Gradient descent needs in proportion to d log(1/δ) steps to a relative error δ: at a fixed δ as d."""
+    """Gradient descent needs in proportion to d log(1/δ) steps to a relative error δ: at a fixed δ
+    as d.
+    """
     found = data["spectra"]["relative"]
-    return lab.equals((found / found.isel(d=0)).isel(d=slice(1, None)).rename("steps/d over those at the first d"), 1.0)
+    return lab.equals(
+        (found / found.isel(d=0))
+        .isel(d=slice(1, None))
+        .rename("steps/d over those at the first d"),
+        1.0,
+    )
 
 
-SPECTRA(_gains, "absolute-cost", "section-3-1-4-cost", "absolute", {"to a relative error": "relative"})(
-    "To an absolute error it needs a multiple of d log d: steps/d gain with each unit of log d."
-)
+SPECTRA(
+    _gains, "absolute-cost", "section-3-1-4-cost", "absolute", {"to a relative error": "relative"}
+)("To an absolute error it needs a multiple of d log d: steps/d gain with each unit of log d.")
 EXPERIMENT = lab.Experiment(
-    "gradient-rank-window", ledger("spectral-criterion"),
+    "gradient-rank-window",
+    ledger("spectral-criterion"),
     title="How long the gradient of a spiked model keeps a large nuclear rank",
-    summary="nr(∇L) is of order one at W_0 and of order d for order d steps after; the bound of Theorem 3.9 must be squared.",
-    config=Config, measure=run, statements=states,
+    summary=(
+        "nr(∇L) is of order one at W_0 and of order d for order d steps after; the bound of Theorem"
+        " 3.9 must be squared."
+    ),
+    config=Config,
+    measure=run,
+    statements=states,
     scales={
-        "smoke": {"ds": (24, 36, 48, 72, 96), "seeds": 30, "large_ds": (128, 512, 2048), "spectra": 20},
-        "paper": {"ds": (32, 64, 128, 256, 512), "large_ds": (1024, 4096, 16384, 65536), "spectra": 32},
+        "smoke": {
+            "ds": (24, 36, 48, 72, 96),
+            "seeds": 30,
+            "large_ds": (128, 512, 2048),
+            "spectra": 20,
+        },
+        "paper": {
+            "ds": (32, 64, 128, 256, 512),
+            "large_ds": (1024, 4096, 16384, 65536),
+            "spectra": 32,
+        },
     },
-)  # fmt: skip
+)

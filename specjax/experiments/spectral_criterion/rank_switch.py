@@ -1,8 +1,11 @@
-"""The rule (1.5) followed: in every iteration each block takes a spectral step where nr(G) ≥ st(A), else a Euclidean one.
+"""The rule (1.5) followed: in every iteration each block takes a spectral step where nr(G) ≥ st(A),
+else a Euclidean one.
 
-Euclidean steps, spectral ones on the internal blocks and on all, and the rule: on two linear maps with the step size of the guarantees,
-where nr(G) crosses st(A) on the way or is below from the start; and in a small SwiGLU network, each kind with the best step size of a grid,
-chosen in draws that do not judge. All was settled in runs of other draws; a run that diverged has the loss at which it was stopped.
+Euclidean steps, spectral ones on the internal blocks and on all, and the rule: on two linear maps
+with the step size of the guarantees, where nr(G) crosses st(A) on the way or is below from the
+start; and in a small SwiGLU network, each kind with the best step size of a grid, chosen in draws
+that do not judge. All was settled in runs of other draws; a run that diverged has the loss at which
+it was stopped.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,15 +40,23 @@ class Config(lab.Config):
     width: int = lab.integer(24, least=8, help="its hidden units h")
     samples: int = lab.integer(256, least=8, most=lab.MOST_COUNT, help="its samples n")
     rates: tuple[float, ...] = lab.grid(0.0025, 0.005, 0.01, 0.02, help="its step sizes")
-    lengths: tuple[int, ...] = lab.sizes(150, 200, points=2, most=lab.MOST_COUNT, help="its iterations")
-    features: int = lab.integer(32, least=8, help="inputs k and outputs m of the linear maps; n = 4k, d = k/2")
+    lengths: tuple[int, ...] = lab.sizes(
+        150, 200, points=2, most=lab.MOST_COUNT, help="its iterations"
+    )
+    features: int = lab.integer(
+        32, least=8, help="inputs k and outputs m of the linear maps; n = 4k, d = k/2"
+    )
     linear_lengths: tuple[int, ...] = lab.sizes(
         90, 120, points=2, most=lab.MOST_COUNT, help="iterations of the linear maps"
     )
     linear_seeds: int = lab.seeds(48, least=16, help="draws of the linear maps")
     seeds: int = lab.seeds(24, least=16, help="draws of the network that judge")
-    choosing: int = lab.integer(8, most=lab.MOST_COUNT, help="further draws of it, which choose the step sizes")
-    seed: int = lab.root_seed(1, help="root of all randomness; others than this one's draws settled the sizes")
+    choosing: int = lab.integer(
+        8, most=lab.MOST_COUNT, help="further draws of it, which choose the step sizes"
+    )
+    seed: int = lab.root_seed(
+        1, help="root of all randomness; others than this one's draws settled the sizes"
+    )
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -60,13 +71,20 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         # The step size of the guarantees, since the loss is without the ½ of the paper.
         return {"left": descend(drawn, "relu", jnp.asarray(0.5), config.linear_lengths, 1e9)}
 
-    runs = lab.swept(key, "network", network, config.choosing + config.seeds, rate=sweep.values(*config.rates))
+    runs = lab.swept(
+        key, "network", network, config.choosing + config.seeds, rate=sweep.values(*config.rates)
+    )
     # A loss that falls by thirty powers of ten is beyond float32.
     with jax.enable_x64(True):
         maps = lab.swept(key, "linear", linear, config.linear_seeds, problem=sweep.values(0, 1))
-    kinds: dict[str, Any] = {"steps": [k for k in STEPS if k != "internal"], "length": list(config.linear_lengths)}
+    kinds: dict[str, Any] = {
+        "steps": [k for k in STEPS if k != "internal"],
+        "length": list(config.linear_lengths),
+    }
     return {
-        "network": sweep.labelled(runs, "steps", "length", steps=list(STEPS), length=list(config.lengths)),
+        "network": sweep.labelled(
+            runs, "steps", "length", steps=list(STEPS), length=list(config.lengths)
+        ),
         "linear": sweep.labelled(maps, *kinds, **kinds, problem=["features", "control"]),
     }
 
@@ -74,12 +92,21 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 def descend(
     problem: Problem, activation: str, rate: Array, lengths: Sequence[int], limit: float
 ) -> Float[Array, "steps lengths"]:
-    """log10 of the loss over the first one with every kind of steps that differs from the others."""
+    """log10 of the loss over the first one with every kind of steps that differs from the
+    others.
+    """
     params, batch = problem
 
     def one(thresholds: Array) -> Array:
         found = layerwise_descent.descend(
-            params, batch, activation, rate, thresholds=thresholds, records=1, every=lengths[-1] + 1, limit=limit
+            params,
+            batch,
+            activation,
+            rate,
+            thresholds=thresholds,
+            records=1,
+            every=lengths[-1] + 1,
+            limit=limit,
         )
         return jnp.log10(found.loss[jnp.asarray(lengths)] / found.loss[0])
 
@@ -88,17 +115,21 @@ def descend(
 
 
 def linear_problem(key: Key[Array, ""], k: int, control: Array) -> Problem:
-    """W_0 = 0, inputs and targets, samples in rows; the two problems differ by a traced number, so that they share a program.
+    """W_0 = 0, inputs and targets, samples in rows; the two problems differ by a traced number, so
+    that they share a program.
 
-    Features (0): SwiGLU of inputs in k/2 dimensions, and a Gaussian W_# (Figure 11). Control (1): Gaussian inputs, and a W_# whose i-th
-    column is a Gaussian one over i, so that the gradient has a low nuclear rank.
+    Features (0): SwiGLU of inputs in k/2 dimensions, and a Gaussian W_# (Figure 11). Control (1):
+    Gaussian inputs, and a W_# whose i-th column is a Gaussian one over i, so that the gradient has
+    a low nuclear rank.
     """
     n, d = 4 * k, k // 2
     shapes = ((n, d), (2 * k, d), (n, k), (k, k))
     # One draw cut to pieces: a generator for each would take longer to compile than the training.
     values = jax.random.normal(key, (sum(map(prod, shapes)),))
     pieces = jnp.split(values, np.cumsum([prod(shape) for shape in shapes])[:-1])
-    inputs, weights, gaussian, target = (p.reshape(shape) for p, shape in zip(pieces, shapes, strict=True))
+    inputs, weights, gaussian, target = (
+        p.reshape(shape) for p, shape in zip(pieces, shapes, strict=True)
+    )
     features = mlp.activated(inputs @ (weights / np.sqrt(d)).T, "swiglu")
     x = jnp.where(control == 1, gaussian, features)
     scale = jnp.where(control == 1, 1 / jnp.arange(1, k + 1, dtype=x.dtype), 1 / np.sqrt(k))
@@ -121,16 +152,22 @@ def lead(left: xr.DataArray, first: str, second: str) -> xr.DataArray:
 
 
 def leads(data: Data, problem: str, *pairs: tuple[str, str]) -> lab.Relation:
-    """In pairs of steps on a linear map the first is ahead of the second, by the factor that counts."""
+    """In pairs of steps on a linear map the first is ahead of the second, by the factor that
+    counts.
+    """
     left = data["linear"]["left"].sel(problem=problem, drop=True)
-    names = xr.DataArray([f"{first} over {second}" for first, second in pairs], dims="lead", name="lead")
+    names = xr.DataArray(
+        [f"{first} over {second}" for first, second in pairs], dims="lead", name="lead"
+    )
     found = xr.concat([lead(left, *pair) for pair in pairs], names).rename("lead, log₁₀ loss")
     return lab.above(found, AHEAD, "a factor of 1.2", by="median")
 
 
 def in_place(target: str, source: str, of: str) -> Callable[[Config, Data], Data]:
     def replaced(found: xr.Dataset) -> xr.DataArray:
-        return found["left"].where(found["steps"] != target, found["left"].sel(steps=source, drop=True))
+        return found["left"].where(
+            found["steps"] != target, found["left"].sel(steps=source, drop=True)
+        )
 
     return lab.replacing("left", replaced, of=of)
 
@@ -141,7 +178,9 @@ BY_RULE = {"spectral steps in its place": in_place("rule", "spectral", "linear")
 
 @states(("eq-1-5", "figure-11"), corrected=True, controls=BY_RULE, along="length")
 def rule_ahead_on_features(config: Config, data: Data) -> lab.Relation:
-    """On SwiGLU features, with the step size of the guarantees, following the rule ends ahead of Euclidean and of spectral steps."""
+    """On SwiGLU features, with the step size of the guarantees, following the rule ends ahead of
+    Euclidean and of spectral steps.
+    """
     return leads(data, "features", ("rule", "Euclidean"), ("rule", "spectral"))
 
 
@@ -152,46 +191,79 @@ def _features(found: xr.Dataset) -> xr.DataArray:
 @states(
     "eq-1-5",
     controls={
-        "spectral steps in the place of Euclidean ones": in_place("Euclidean", "spectral", "linear"),
+        "spectral steps in the place of Euclidean ones": in_place(
+            "Euclidean", "spectral", "linear"
+        ),
         "SwiGLU features": lab.replacing("left", _features, of="linear"),
     },
     along="length",
 )
 def euclidean_ahead_in_control(config: Config, data: Data) -> lab.Relation:
-    """On a linear map with nr(G) below st(A) from the start, Euclidean steps and the rule end ahead of spectral ones, with the step size
-    of the guarantees.
+    """On a linear map with nr(G) below st(A) from the start, Euclidean steps and the rule end ahead
+    of spectral ones, with the step size of the guarantees.
     """
     return leads(data, "control", ("Euclidean", "spectral"), ("rule", "spectral"))
 
 
 def _of_network(says: str, first: str, second: str, *, corrected: bool) -> None:
-    says, name = f"In the network, each with its own step size, {says}.", f"{first}-ahead-of-{second.lower()}"
+    says, name = (
+        f"In the network, each with its own step size, {says}.",
+        f"{first}-ahead-of-{second.lower()}",
+    )
     controls = {f"{second} steps in their place": in_place(first, second, "network")}
     options = {"corrected": corrected, "along": "length", "holds": None}
 
     @states("section-1-2-1-internal", says, name=name, controls=controls, **options)
     def ahead(config: Config, data: Data) -> lab.Relation:
-        found = lab.above(lead(tuned(config, data), first, second), AHEAD, "a factor of 1.2", by="median")
-        return lab.within_grid(found, best(config, data).sel(steps=[first, second]), data["network"].sizes["rate"])
+        found = lab.above(
+            lead(tuned(config, data), first, second), AHEAD, "a factor of 1.2", by="median"
+        )
+        return lab.within_grid(
+            found, best(config, data).sel(steps=[first, second]), data["network"].sizes["rate"]
+        )
 
 
-_of_network("internal spectral steps end ahead of Euclidean ones", "internal", "Euclidean", corrected=False)
-ALL = "spectral steps on all blocks end ahead of the rule, so that they help where nr(G) is below st(A) as well"
+_of_network(
+    "internal spectral steps end ahead of Euclidean ones", "internal", "Euclidean", corrected=False
+)
+ALL = (
+    "spectral steps on all blocks end ahead of the rule, so that they help where nr(G) is below"
+    " st(A) as well"
+)
 _of_network(ALL, "spectral", "rule", corrected=True)
 
 EXPERIMENT = lab.Experiment(
-    "rank-switch", ledger("spectral-criterion"),
+    "rank-switch",
+    ledger("spectral-criterion"),
     title="Does it pay to take spectral steps where nr(G) ≥ st(A)?",
-    summary="On a linear map the rule nr(G) ≥ st(A) beats always Euclidean and always spectral steps; in a small network it is open.",
-    config=Config, measure=run, statements=states,
+    summary=(
+        "On a linear map the rule nr(G) ≥ st(A) beats always Euclidean and always spectral steps;"
+        " in a small network it is open."
+    ),
+    config=Config,
+    measure=run,
+    statements=states,
     scales={
         "smoke": {
-            "width": 8, "samples": 32, "lengths": (10, 20), "seeds": 16, "choosing": 4,
-            "features": 16, "linear_lengths": (30, 40), "linear_seeds": 16,
+            "width": 8,
+            "samples": 32,
+            "lengths": (10, 20),
+            "seeds": 16,
+            "choosing": 4,
+            "features": 16,
+            "linear_lengths": (30, 40),
+            "linear_seeds": 16,
         },
-        # With 100 features Euclidean steps are ahead on them, too, from 40 iterations on: the control is one before that only.
+        # With 100 features Euclidean steps are ahead on them, too, from 40 iterations on: the
+        # control is one before that only.
         "paper": {
-            "seed": 4, "width": 48, "features": 100, "linear_lengths": (30, 35), "lengths": (150, 200, 400), "seeds": 48, "choosing": 16,
+            "seed": 4,
+            "width": 48,
+            "features": 100,
+            "linear_lengths": (30, 35),
+            "lengths": (150, 200, 400),
+            "seeds": 48,
+            "choosing": 16,
         },
     },
-)  # fmt: skip
+)

@@ -1,4 +1,5 @@
-"""Networks that learn x_1 x_2 x_3, by gradient descent and with spectral steps on the internal blocks: the runs of Figures 1, 4 and 18.
+"""Networks that learn x_1 x_2 x_3, by gradient descent and with spectral steps on the internal
+blocks: the runs of Figures 1, 4 and 18.
 
 Four layers without biases, all samples in every iteration. A run that diverges stops alone.
 """
@@ -33,34 +34,56 @@ Data = dict[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """The second step sizes, and the third of SwiGLU, are the figures'; with the first, those times one factor, few draws diverge."""
+    """The second step sizes, and the third of SwiGLU, are the figures'; with the first, those times
+    one factor, few draws diverge.
+    """
 
     inputs: int = lab.integer(16, least=3, help="inputs d")
-    samples: int = lab.integer(64, least=8, most=lab.MOST_COUNT, help="samples n of the squared ReLU networks")
+    samples: int = lab.integer(
+        64, least=8, most=lab.MOST_COUNT, help="samples n of the squared ReLU networks"
+    )
     width: int = lab.integer(64, least=8, help="hidden units h")
-    gd_rates: tuple[float, ...] = lab.numbers(0.03, 0.081, above=0, count=2, help="two step sizes of GD")
-    spectral_rates: tuple[float, ...] = lab.numbers(0.037, 0.1, above=0, count=2, help="two of SpecGD")
+    gd_rates: tuple[float, ...] = lab.numbers(
+        0.03, 0.081, above=0, count=2, help="two step sizes of GD"
+    )
+    spectral_rates: tuple[float, ...] = lab.numbers(
+        0.037, 0.1, above=0, count=2, help="two of SpecGD"
+    )
     lengths: tuple[int, ...] = lab.sizes(
         100, 200, points=2, most=lab.MOST_COUNT, help="iterations of the squared ReLU networks"
     )
-    seeds: int = lab.seeds(64, least=16, help="draws of squared ReLU networks; fewer have no interval of the median")
+    seeds: int = lab.seeds(
+        64, least=16, help="draws of squared ReLU networks; fewer have no interval of the median"
+    )
     gated_samples: tuple[int, ...] = lab.sizes(
         64, 256, least=8, count=2, most=lab.MOST_COUNT, help="two batch sizes of SwiGLU networks"
     )
-    gated_gd_rates: tuple[float, ...] = lab.numbers(0.0025, 0.01, 0.0035, above=0, count=3, help="of GD for SwiGLU")
-    gated_spectral_rates: tuple[float, ...] = lab.numbers(0.00625, 0.025, 0.0015, above=0, count=3, help="of SpecGD")
+    gated_gd_rates: tuple[float, ...] = lab.numbers(
+        0.0025, 0.01, 0.0035, above=0, count=3, help="of GD for SwiGLU"
+    )
+    gated_spectral_rates: tuple[float, ...] = lab.numbers(
+        0.00625, 0.025, 0.0015, above=0, count=3, help="of SpecGD"
+    )
     gated_lengths: tuple[int, ...] = lab.sizes(
         60, 100, points=2, most=lab.MOST_COUNT, help="iterations of the SwiGLU networks"
     )
     gated_seeds: int = lab.seeds(48, least=16, help="draws of SwiGLU networks")
-    fragile_seeds: int = lab.seeds(16, least=16, help="draws of either with the larger step sizes, which may diverge")
-    starts: tuple[int, ...] = lab.sizes(8, 16, 24, 32, 48, least=3, points=5, help="inputs d at initialization")
-    start_inputs: int = lab.integer(32, least=3, help="inputs d of SwiGLU networks at initialization; h = 4d")
+    fragile_seeds: int = lab.seeds(
+        16, least=16, help="draws of either with the larger step sizes, which may diverge"
+    )
+    starts: tuple[int, ...] = lab.sizes(
+        8, 16, 24, 32, 48, least=3, points=5, help="inputs d at initialization"
+    )
+    start_inputs: int = lab.integer(
+        32, least=3, help="inputs d of SwiGLU networks at initialization; h = 4d"
+    )
     start_samples: tuple[int, ...] = lab.sizes(
         128, 2048, least=8, count=2, most=lab.MOST_COUNT, help="their two batch sizes"
     )
     start_seeds: int = lab.seeds(48, least=16, help="draws of each")
-    seed: int = lab.root_seed(4, help="root of all randomness; others than this one's draws settled the sizes")
+    seed: int = lab.root_seed(
+        4, help="root of all randomness; others than this one's draws settled the sizes"
+    )
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -71,45 +94,90 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return ranks(draw(key, "swiglu", n, config.start_inputs, 4 * config.start_inputs), "swiglu")
 
     def trained(
-        activation: str, lengths: Sequence[int], key: Key[Array, ""], gd: Array, spectral: Array, n: AnySize
+        activation: str,
+        lengths: Sequence[int],
+        key: Key[Array, ""],
+        gd: Array,
+        spectral: Array,
+        n: AnySize,
     ) -> dict[str, Array]:
-        """log10 of losses and ranks of both methods at the iterations of `records`; after a divergence those of `LIMIT`, and 0."""
+        """log10 of losses and ranks of both methods at the iterations of `records`; after a
+        divergence those of `LIMIT`, and 0.
+        """
         params, batch = draw(key, activation, n, config.inputs, config.width)
         at, methods = records(lengths), zip((gd, spectral), OPTIMIZERS.values(), strict=True)
-        descend = partial(layerwise_descent.descend, params, batch, activation, limit=LIMIT, samples=n)
-        runs = [descend(rate, thresholds=steps, records=len(at), every=at.step) for rate, steps in methods]
+        descend = partial(
+            layerwise_descent.descend, params, batch, activation, limit=LIMIT, samples=n
+        )
+        runs = [
+            descend(rate, thresholds=steps, records=len(at), every=at.step)
+            for rate, steps in methods
+        ]
         both = jax.tree.map(lambda *values: jnp.stack(values), *runs)
         loss = jnp.log10(both.loss[:, :: at.step])
         return {"loss": loss, "stable_rank": both.stable_rank, "nuclear_rank": both.nuclear_rank}
 
     def swept(
-        name: str, measure: Callable[..., Any], seeds: int | Mapping[str, Sequence[int]], **over: sweep.axes.Axis
+        name: str,
+        measure: Callable[..., Any],
+        seeds: int | Mapping[str, Sequence[int]],
+        **over: sweep.axes.Axis,
     ) -> xr.Dataset:
         # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
-        return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, name), check_padding=False)
+        return sweep.run(
+            measure, over, seeds=seeds, key=sizes.stream(key, name), check_padding=False
+        )
 
-    def runs(samples: Sequence[int], gd: Sequence[float], spectral: Sequence[float]) -> sweep.axes.Axis:
-        return sweep.zipped(n=sweep.widths(*samples), gd=sweep.values(*gd), spectral=sweep.values(*spectral))
+    def runs(
+        samples: Sequence[int], gd: Sequence[float], spectral: Sequence[float]
+    ) -> sweep.axes.Axis:
+        return sweep.zipped(
+            n=sweep.widths(*samples), gd=sweep.values(*gd), spectral=sweep.values(*spectral)
+        )
 
     small, large = config.gated_samples
-    few, many, counts = config.fragile_seeds, config.gated_seeds, sweep.widths(*config.start_samples)
+    few, many, counts = (
+        config.fragile_seeds,
+        config.gated_seeds,
+        sweep.widths(*config.start_samples),
+    )
     relu_runs = runs((config.samples,) * 2, config.gd_rates, config.spectral_rates)
     gated_runs = runs((small, small, large), config.gated_gd_rates, config.gated_spectral_rates)
-    widths = sweep.zipped(d=sweep.widths(*config.starts), h=sweep.widths(*(4 * d for d in config.starts)))
-    relu = swept("relu", partial(trained, "relu_squared", config.lengths), {"run": (config.seeds, few)}, run=relu_runs)
-    gated = swept("gated", partial(trained, "swiglu", config.gated_lengths), {"run": (many, few, many)}, run=gated_runs)
+    widths = sweep.zipped(
+        d=sweep.widths(*config.starts), h=sweep.widths(*(4 * d for d in config.starts))
+    )
+    relu = swept(
+        "relu",
+        partial(trained, "relu_squared", config.lengths),
+        {"run": (config.seeds, few)},
+        run=relu_runs,
+    )
+    gated = swept(
+        "gated",
+        partial(trained, "swiglu", config.gated_lengths),
+        {"run": (many, few, many)},
+        run=gated_runs,
+    )
     return {
         "relu": labelled(relu, config.lengths),
         "gated": labelled(gated, config.gated_lengths),
-        "starts": sweep.labelled(swept("starts", starts, config.start_seeds, d=widths), "block", block=BLOCKS),
-        "batches": sweep.labelled(swept("batches", batches, config.start_seeds, n=counts), "block", block=BLOCKS),
+        "starts": sweep.labelled(
+            swept("starts", starts, config.start_seeds, d=widths), "block", block=BLOCKS
+        ),
+        "batches": sweep.labelled(
+            swept("batches", batches, config.start_seeds, n=counts), "block", block=BLOCKS
+        ),
     }
 
 
 def draw(key: Key[Array, ""], activation: str, n: AnySize, d: AnySize, h: AnySize) -> Problem:
-    """Weights of torch's default distribution, Gaussian inputs and their targets x_1 x_2 x_3; zero on padding."""
+    """Weights of torch's default distribution, Gaussian inputs and their targets x_1 x_2 x_3; zero
+    on padding.
+    """
     x = sizes.normal(sizes.stream(key, "inputs"), (n, d))
-    params = mlp.init(sizes.stream(key, "weights"), (d, h, h, h, 1), activation, distribution="uniform")
+    params = mlp.init(
+        sizes.stream(key, "weights"), (d, h, h, h, 1), activation, distribution="uniform"
+    )
     return params, (x, jnp.prod(x[:, :3], axis=1, keepdims=True))
 
 
@@ -117,20 +185,30 @@ def ranks(problem: Problem, activation: str) -> dict[str, Float[Array, "4"]]:
     """st(A_(ℓ-1)) and nr(G_ℓ) of every block."""
     params, batch = problem
     first, *internal, last = jax.grad(lambda p: mlp.loss(p, batch, activation))(params)
-    nuclear = [spectral.nuclear_rank(each) for each in (first[None], jnp.stack(internal), last[None])]
+    nuclear = [
+        spectral.nuclear_rank(each) for each in (first[None], jnp.stack(internal), last[None])
+    ]
     stable = [stable_rank_above(a) for a in mlp.layer_inputs(params, batch[0], activation)]
     return {"stable_rank": jnp.stack(stable), "nuclear_rank": jnp.concatenate(nuclear)}
 
 
 def records(lengths: Sequence[int]) -> range:
-    """The iterations at which a training that is judged at `lengths` is looked at, from 0 to the last."""
+    """The iterations at which a training that is judged at `lengths` is looked at, from 0 to the
+    last.
+    """
     # At least every tenth, so that figures have curves.
     return range(0, lengths[-1] + 1, gcd(10, *lengths))
 
 
 def labelled(found: xr.Dataset, lengths: Sequence[int]) -> xr.Dataset:
-    """What a sweep of `train` has found, with names for its axes, and with `lasts`: which runs have not diverged."""
-    dims: dict[str, Any] = {"optimizer": list(OPTIMIZERS), "length": list(records(lengths)), "block": BLOCKS}
+    """What a sweep of `train` has found, with names for its axes, and with `lasts`: which runs have
+    not diverged.
+    """
+    dims: dict[str, Any] = {
+        "optimizer": list(OPTIMIZERS),
+        "length": list(records(lengths)),
+        "block": BLOCKS,
+    }
     named = sweep.labelled(found, *dims, **dims)
     # A little below the limit, for the logarithm's rounding.
     return named.assign(lasts=named["loss"] < np.log10(LIMIT) - 1e-3)

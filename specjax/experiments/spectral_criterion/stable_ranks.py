@@ -1,7 +1,9 @@
-"""Theorems 2.2, 2.3, B.1 and B.2, (C.1), and depth: how near samples come to the stable rank of their population.
+"""Theorems 2.2, 2.3, B.1 and B.2, (C.1), and depth: how near samples come to the stable rank of
+their population.
 
-Theorem 2.2 is put to columns that are rarely long; the others, whose constants are open, to normal ones, of one large and many small
-eigenvalues too. No data come near the bound of Theorem 2.8; what is judged is whether ranks grow with the depth.
+Theorem 2.2 is put to columns that are rarely long; the others, whose constants are open, to normal
+ones, of one large and many small eigenvalues too. No data come near the bound of Theorem 2.8; what
+is judged is whether ranks grow with the depth.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +56,9 @@ COLUMNS = {
     "needed": np.log(1 / (2 * CHANCE)) / SPIKE.p0,
     "corrected": theory.small_ball_samples(SPIKE.p0, CHANCE),
 }
-"""Columns of Theorem 2.2 as printed and as corrected, those that rare spikes need, and half as many."""
+"""Columns of Theorem 2.2 as printed and as corrected, those that rare spikes need, and half as
+many.
+"""
 FEW = ("printed", "half", "needed")
 
 
@@ -74,16 +78,25 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         place = jnp.floor(sizes.uniform(place_key, (n,)) * (SPIKE.rows - 1)).astype(jnp.int32)
         counted = sizes.mask(n)
         others = jnp.zeros(SPIKE.rows - 1).at[place].add(jnp.where(counted & ~rare, 1.0, 0.0))
-        diagonal = jnp.concatenate([a * jnp.sum(rare & counted).astype(others.dtype)[None], b * others])
+        diagonal = jnp.concatenate(
+            [a * jnp.sum(rare & counted).astype(others.dtype)[None], b * others]
+        )
         return {"stable_rank": jnp.sum(diagonal) / jnp.max(diagonal)}
 
     def normal(key: Key[Array, ""], n: sizes.AnySize) -> dict[str, Array]:
         z = sizes.normal(key, (n, D))
         roots = jnp.sqrt(diagonals)
-        moments = roots[:, :, None] * (z.T @ z / jnp.asarray(sizes.active(n), z.dtype))[None] * roots[:, None]
+        moments = (
+            roots[:, :, None]
+            * (z.T @ z / jnp.asarray(sizes.active(n), z.dtype))[None]
+            * roots[:, None]
+        )
         population = jnp.stack([jnp.diag(diagonal) for diagonal in diagonals])
         found = jnp.linalg.eigvalsh(jnp.concatenate([moments, moments - population]))
-        (tops, errors), er = (found[: len(roots), -1], found[len(roots) :]), jnp.sum(diagonals, axis=1)
+        (tops, errors), er = (
+            (found[: len(roots), -1], found[len(roots) :]),
+            jnp.sum(diagonals, axis=1),
+        )
         traces = jnp.trace(moments, axis1=1, axis2=2)
         return {
             "rank": jnp.abs(traces / tops / er - 1),
@@ -95,7 +108,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         x = same = sizes.normal(sizes.stream(key, "inputs"), (n, 4096))
         found: list[Array] = []
         for layer in range(DEPTH):
-            w = jax.random.normal(sizes.stream(key, f"layer {layer}"), (24, x.shape[0])) / np.sqrt(x.shape[0])
+            w = jax.random.normal(sizes.stream(key, f"layer {layer}"), (24, x.shape[0])) / np.sqrt(
+                x.shape[0]
+            )
             x, same = (w @ x) ** 2, same**2
             x, same = x / jnp.max(x), same / jnp.max(same)
             for activations in (x, same):
@@ -103,7 +118,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
                 found.append(jnp.trace(gram) / jnp.linalg.eigvalsh(gram)[-1])
         return {"gaussian": jnp.stack(found[::2]), "identity": jnp.stack(found[1::2])}
 
-    def swept(measure: Callable[..., dict[str, Array]], ns: Iterable[int], seeds: int) -> xr.Dataset:
+    def swept(
+        measure: Callable[..., dict[str, Array]], ns: Iterable[int], seeds: int
+    ) -> xr.Dataset:
         stream = sizes.stream(key, measure.__name__)
         return sweep.run(measure, {"n": sweep.widths(*ns)}, seeds=seeds, key=stream)
 
@@ -111,14 +128,18 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     rare = swept(spikes, counts, config.spiked).rename(n="columns")
     return {
         "spikes": rare.assign_coords(n=("columns", counts), columns=list(COLUMNS)),
-        "normal": sweep.labelled(swept(normal, config.ns, config.seeds), "spectrum", spectrum=list(SPECTRA)),
+        "normal": sweep.labelled(
+            swept(normal, config.ns, config.seeds), "spectrum", spectrum=list(SPECTRA)
+        ),
         "networks": sweep.labelled(swept(networks, (D,), config.networks), "layer"),
         "tails": _tails(sizes.stream(key, "tails"), config.tails),
     }
 
 
 def _tails(key: Key[Array, ""], count: int) -> xr.Dataset:
-    """Logarithms of the exact probability in (C.1), of its bound, and of Cramér's, at drawn ε and d."""
+    """Logarithms of the exact probability in (C.1), of its bound, and of Cramér's, at drawn ε and
+    d.
+    """
     eps, exponents = np.asarray(jax.random.uniform(key, (2, count)), float)
     eps, exponents = 0.1 + 0.4 * eps, 1 + 299 * exponents
     d = np.ceil(64 * exponents / eps**2)
@@ -126,7 +147,9 @@ def _tails(key: Key[Array, ""], count: int) -> xr.Dataset:
     exact = np.logaddexp(chi2.logsf(d * (1 + t), d), chi2.logcdf(d * (1 - t), d))
     bounds = {"printed": theory.norm_log_tail_as_printed, "cramer": theory.norm_log_tail_bound}
     pairs = list(zip(eps.tolist(), d.astype(int).tolist(), strict=True))
-    found = {"exact": exact} | {name: np.array([bound(*pair) for pair in pairs]) for name, bound in bounds.items()}
+    found = {"exact": exact} | {
+        name: np.array([bound(*pair) for pair in pairs]) for name, bound in bounds.items()
+    }
     return xr.Dataset({name: ("seed", values) for name, values in found.items()})
 
 
@@ -146,13 +169,22 @@ def _with_columns(which: str) -> Callable[[Config, Data], Data]:
     return lab.replacing("stable_rank", all_of_one, of="spikes")
 
 
-@states("theorem-2-2", holds=False, controls={"as many columns as corrected": _with_columns("corrected")})
+@states(
+    "theorem-2-2",
+    holds=False,
+    controls={"as many columns as corrected": _with_columns("corrected")},
+)
 def theorem_2_2_printed(config: Config, data: Data) -> lab.Relation:
-    """With log(1/2c)/(8 p_0) columns st(Z_n) ≤ 2 er(M)/(p_0 c_0 c) fails with probability at most 2c, also under rare spikes."""
+    """With log(1/2c)/(8 p_0) columns st(Z_n) ≤ 2 er(M)/(p_0 c_0 c) fails with probability at most
+    2c, also under rare spikes.
+    """
     return lab.happens(_failed(data, "printed"), less_than=2 * CHANCE)
 
 
-FEWER = {"as many columns as printed": _with_columns("printed"), "half of those needed": _with_columns("half")}
+FEWER = {
+    "as many columns as printed": _with_columns("printed"),
+    "half of those needed": _with_columns("half"),
+}
 
 
 @states("theorem-2-2", corrected=True, controls=FEWER)
@@ -167,11 +199,19 @@ def _power(factor: float | int) -> Callable[[Config, Data], xr.DataArray]:
 
 states(
     "theorem-2-2",
-    "Under rare spikes it fails with probability (1 - p_0)^n, so that log(1/2c)/p_0 columns are needed, eight times those printed.",
+    "Under rare spikes it fails with probability (1 - p_0)^n, so that log(1/2c)/p_0 columns are"
+    " needed, eight times those printed.",
     name="needed-columns",
     corrected=True,
-    rivals={"exp(-p_0 n/8), the bound of the proof": _power(1 / 8), "exp(-8 p_0 n), as printed": _power(8)},
-)(lambda _, data: lab.equals(_failed(data, *FEW).astype(float), (1 - SPIKE.p0) ** _failed(data, *FEW).n))
+    rivals={
+        "exp(-p_0 n/8), the bound of the proof": _power(1 / 8),
+        "exp(-8 p_0 n), as printed": _power(8),
+    },
+)(
+    lambda _, data: lab.equals(
+        _failed(data, *FEW).astype(float), (1 - SPIKE.p0) ** _failed(data, *FEW).n
+    )
+)
 
 
 def _bound(of: str, data: xr.Dataset | xr.DataArray, u: float) -> xr.DataArray:
@@ -180,18 +220,31 @@ def _bound(of: str, data: xr.Dataset | xr.DataArray, u: float) -> xr.DataArray:
     return 2 * (np.sqrt(size) + (0.0 if of == "rank" else size))
 
 
-def _within(of: str, row: str, says: str, share: float, controls: Mapping[str, Callable[[xr.Dataset], Any]]) -> None:
-    says = f"{says} for normal columns at C = 2 over the power of K, at every spectrum and n, u = {U:g}."
+def _within(
+    of: str, row: str, says: str, share: float, controls: Mapping[str, Callable[[xr.Dataset], Any]]
+) -> None:
+    says = (
+        f"{says} for normal columns at C = 2 over the power of K, at every spectrum and n, u ="
+        f" {U:g}."
+    )
 
     def rarely(found: xr.DataArray, _: str) -> lab.Relation:
         return lab.happens(found > _bound(of, found, U), less_than=share * float(np.exp(-U)))
 
-    NORMAL(rarely, row, row, of, {"half of the constant": lambda data: 2 * data[of], **controls})(says)
+    NORMAL(rarely, row, row, of, {"half of the constant": lambda data: 2 * data[of], **controls})(
+        says
+    )
 
 
 def _isotropic(of: str) -> dict[str, Callable[[xr.Dataset], xr.DataArray]]:
-    """Isotropic data of the same dimension in the place of one large eigenvalue and many small ones."""
-    return {"isotropic data": lambda d: d[of].where(d.spectrum != LARGE, d[of].sel(spectrum=ISOTROPIC, drop=True))}
+    """Isotropic data of the same dimension in the place of one large eigenvalue and many small
+    ones.
+    """
+    return {
+        "isotropic data": (
+            lambda d: d[of].where(d.spectrum != LARGE, d[of].sel(spectrum=ISOTROPIC, drop=True))
+        )
+    }
 
 
 RANK = "|st(Z_n)/er(M) - 1| ≤ C K⁴ √((er(M) + u)/n) with probability at least 1 - 5 e^(-u)"
@@ -201,26 +254,43 @@ _within("rank", "theorem-2-3", RANK, 5.0, _isotropic("rank"))
 @states(
     "theorem-2-3",
     corrected=True,
-    rivals={"4 er(M), as for isotropic data of many dimensions": 16.0, "2, without what the trace does": 2.0},
+    rivals={
+        "4 er(M), as for isotropic data of many dimensions": 16.0,
+        "2, without what the trace does": 2.0,
+    },
 )
 def one_large(config: Config, data: Data) -> lab.Relation:
-    """For one large and many small eigenvalues the error is no function of er(M)/n: n E(st(Z_n)/er(M) - 1)² tends to twice the sum of (1
-    - 1/er(M))² and of the squares of the other λ_i/tr M.
+    """For one large and many small eigenvalues the error is no function of er(M)/n: n
+    E(st(Z_n)/er(M) - 1)² tends to twice the sum of (1 - 1/er(M))² and of the squares of the other
+    λ_i/tr M.
     """
     shares = eigenvalues().sel(spectrum=LARGE) / eigenvalues().sel(spectrum=LARGE).sum()
     spread = float(2 * ((shares - (np.arange(D) == 0)) ** 2).sum())
-    return lab.equals((data["normal"]["rank"] ** 2 * data["normal"].n).sel(spectrum=LARGE).isel(n=-1), spread)
+    return lab.equals(
+        (data["normal"]["rank"] ** 2 * data["normal"].n).sel(spectrum=LARGE).isel(n=-1), spread
+    )
 
 
 TRACE = "|tr M_n/tr M - 1| ≤ C K² (√(u/n) + u/n) with probability at least 1 - 4 e^(-u)"
-NORM = "‖M_n - M‖_op/‖M‖_op ≤ C K⁴ (√((er(M) + u)/n) + (er(M) + u)/n) with probability at least 1 - 4 e^(-u)"
-ALONE = {"bound without u": lambda data: data["norm"] * _bound("norm", data, U) / _bound("norm", data, 0.0)}
+NORM = (
+    "‖M_n - M‖_op/‖M‖_op ≤ C K⁴ (√((er(M) + u)/n) + (er(M) + u)/n) with probability at least 1 - 4"
+    " e^(-u)"
+)
+ALONE = {
+    "bound without u": (
+        lambda data: data["norm"] * _bound("norm", data, U) / _bound("norm", data, 0.0)
+    )
+}
 _within("trace", "theorem-b-1", TRACE, 4.0, {})
 _within("norm", "theorem-b-2", NORM, 4.0, _isotropic("norm") | ALONE)
 SQUARES, IDENTITY = "section-2-1-depth", {"identity weights": "identity"}
-DEPTHS(lambda ranks, layer: lab.above(-ranks.diff(layer), 0.0, "no fall"), "depth", SQUARES, "gaussian", IDENTITY)(
-    "In networks of squares with normal weights the stable rank falls from each layer to the next."
-)
+DEPTHS(
+    lambda ranks, layer: lab.above(-ranks.diff(layer), 0.0, "no fall"),
+    "depth",
+    SQUARES,
+    "gaussian",
+    IDENTITY,
+)("In networks of squares with normal weights the stable rank falls from each layer to the next.")
 DEPTHS(
     lambda ranks, layer: lab.ahead(ranks.isel({layer: 1}), ranks.isel({layer: 0}) ** 2, least=0),
     "identity-weights",
@@ -229,29 +299,50 @@ DEPTHS(
     {"normal weights": "gaussian"},
     corrected=True,
 )(
-    "With identity weights the growth is there: the stable rank of the second layer is larger than the square of that of the first."
+    "With identity weights the growth is there: the stable rank of the second layer is larger than"
+    " the square of that of the first."
 )
 
 
-@states("eq-c-1", holds=False, controls={"Cramér's bound": lab.replacing("printed", "cramer", of="tails")})
+@states(
+    "eq-c-1",
+    holds=False,
+    controls={"Cramér's bound": lab.replacing("printed", "cramer", of="tails")},
+)
 def inequality_c_1_printed(config: Config, data: Data) -> lab.Relation:
     """P(|‖g‖² - d| > ε d/4) ≤ 2 exp(-ε² d/64) at every ε and d, by the exact law."""
     return lab.always(data["tails"]["exact"], data["tails"]["printed"], slack=0.5)
 
 
-@states("eq-c-1", corrected=True, controls={"the printed bound": lab.replacing("cramer", "printed", of="tails")})
+@states(
+    "eq-c-1",
+    corrected=True,
+    controls={"the printed bound": lab.replacing("cramer", "printed", of="tails")},
+)
 def inequality_c_1(config: Config, data: Data) -> lab.Relation:
     """It is at most 2 exp(-d (t - log(1 + t))/2) with t = ε/4."""
     return lab.always(data["tails"]["exact"], data["tails"]["cramer"], slack=0.5)
 
 
 EXPERIMENT = lab.Experiment(
-    "stable-ranks", ledger("spectral-criterion"),
+    "stable-ranks",
+    ledger("spectral-criterion"),
     title="Stable ranks from samples to the population",
-    summary="The theorems hold for normal data with small constants; Theorem 2.2 prints 1/8 of the columns that rare spikes need.",
-    config=Config, measure=run, statements=states,
+    summary=(
+        "The theorems hold for normal data with small constants; Theorem 2.2 prints 1/8 of the"
+        " columns that rare spikes need."
+    ),
+    config=Config,
+    measure=run,
+    statements=states,
     scales={
         "smoke": {"ns": (128, 512), "seeds": 60, "spiked": 200, "networks": 20, "tails": 50},
-        "paper": {"ns": (128, 512, 2048, 8192), "seeds": 6000, "spiked": 20_000, "networks": 1000, "tails": 1000},
+        "paper": {
+            "ns": (128, 512, 2048, 8192),
+            "seeds": 6000,
+            "spiked": 20_000,
+            "networks": 1000,
+            "tails": 1000,
+        },
     },
-)  # fmt: skip
+)

@@ -1,4 +1,6 @@
-"""The closed list of relations that a statement can be about, each with one rule, one interval and one way to be attacked."""
+"""The closed list of relations that a statement can be about, each with one rule, one interval and
+one way to be attacked.
+"""
 
 from specjax.lab.relations.always import always as always
 from specjax.lab.relations.ends import bounded as bounded

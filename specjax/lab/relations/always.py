@@ -29,23 +29,34 @@ class Always(Relation):
     rounding: float
 
     def perturbed(self) -> dict[str, Relation]:
-        """The two sides exchanged, which holds as well where rounding hides what is between them, or nothing is."""
+        """The two sides exchanged, which holds as well where rounding hides what is between them,
+        or nothing is.
+        """
         return {"the two sides exchanged": replace(self, smaller=self.larger, larger=self.smaller)}
 
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """Confirmed if no draw violates the bound and one violates the tightened bound; refuted if one violates the bound."""
+        """Confirmed if no draw violates the bound and one violates the tightened bound; refuted if
+        one violates the bound.
+        """
         margins = self._margins()
         smallest = float(margins.min()) - self.rounding
         rate = self._violations()
         verdict: Verdict = "refuted" if float(rate.value.max()) > 0 else "confirmed"
-        reason = f"The smallest margin is {smallest:.3g} of the bound; at most {float(rate.high.max()):.2g} of all draws violate it."
+        reason = (
+            f"The smallest margin is {smallest:.3g} of the bound; at most"
+            f" {float(rate.high.max()):.2g} of all draws violate it."
+        )
         if verdict == "confirmed" and not bool((self._tightened()._margins() < 0).any()):
             verdict = "inconclusive"
-            reason += f" No draw would violate a bound that is tighter by {self.slack:g}: these data cannot put it to the test."
+            reason += (
+                f" No draw would violate a bound that is tighter by {self.slack:g}: these data"
+                " cannot put it to the test."
+            )
         return Finding(
             verdict,
-            f"share of draws that violate the bound by more than rounding ({self.rounding:g}): refuted if there is one; confirmed "
-            f"if there is none, and the bound tightened by {self.slack:g} is violated",
+            f"share of draws that violate the bound by more than rounding ({self.rounding:g}):"
+            " refuted if there is one; confirmed if there is none, and the bound tightened by"
+            f" {self.slack:g} is violated",
             finding.points(rate, 0.0, first=-margins.min(draw_dim(margins))),
             rate.draws,
             (),
@@ -60,13 +71,21 @@ class Always(Relation):
         axes.set_ylabel("smaller / larger side (all draws)")
 
     def line(self) -> Line | None:
-        """The same ratios; an axis of those far from 1, as where a bound is near 0, is logarithmic beyond 2."""
+        """The same ratios; an axis of those far from 1, as where a bound is near 0, is logarithmic
+        beyond 2.
+        """
         middle = self._ratios()
         if has_curve(middle.value):
             return None
         far = max(float(abs(end).max()) for end in (middle.low, middle.high)) > _FAR
         ticks = (-1000, -100, -10, 0, 1, 10, 100, 1000)
-        return Line("smaller / larger side in all draws", middle, 1.0, linear_to=2.0 if far else None, ticks=ticks)
+        return Line(
+            "smaller / larger side in all draws",
+            middle,
+            1.0,
+            linear_to=2.0 if far else None,
+            ticks=ticks,
+        )
 
     def _ratios(self) -> Estimate:
         ratio = self.smaller / self.larger
@@ -86,14 +105,16 @@ class Always(Relation):
 
 
 @checked
-def always(smaller: xr.DataArray, larger: xr.DataArray, *, slack: float | int, rounding: float | int = 0.0) -> Always:
+def always(
+    smaller: xr.DataArray, larger: xr.DataArray, *, slack: float | int, rounding: float | int = 0.0
+) -> Always:
     """`smaller` is at most `larger` in every draw, at every point.
 
     Args:
         smaller: Dimensions of the points, and "seed".
         larger: The same, or numbers without draws.
-        slack: How loose the bound may be, as a share of it, from 0 to 1: tightened by as much, it must be violated by some draw. A bound
-            that no draw comes near is not put to the test.
+        slack: How loose the bound may be, as a share of it, from 0 to 1: tightened by as much, it
+            must be violated by some draw. A bound that no draw comes near is not put to the test.
         rounding: The relative error of floating-point numbers that is no violation.
 
     Raises:
@@ -106,6 +127,7 @@ def always(smaller: xr.DataArray, larger: xr.DataArray, *, slack: float | int, r
     for side in (smaller, larger):
         if not np.isfinite(side.values).all():
             raise ValueError(
-                f"A bound needs finite numbers, and {side.name!r} has others; leave these draws out, and say why."
+                f"A bound needs finite numbers, and {side.name!r} has others; leave these draws"
+                " out, and say why."
             )
     return Always(smaller.astype(float), larger.astype(float), slack, rounding)

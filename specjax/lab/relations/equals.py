@@ -30,26 +30,33 @@ class Equals(Relation):
         return self.form
 
     def against(self, rival: Number) -> "Equals":
-        """With the rival in the place of the form, which then is a rival itself: no resolution is needed."""
+        """With the rival in the place of the form, which then is a rival itself: no resolution is
+        needed.
+        """
         return replace(self, form=rival, resolution=None)
 
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """Confirmed if the form lies in every interval and each rival outside of one; refuted if the form lies outside of one."""
+        """Confirmed if the form lies in every interval and each rival outside of one; refuted if
+        the form lies outside of one.
+        """
         if not rivals and self.resolution is None:
             raise ValueError(
-                f"A closed form of {self.draws.name!r} with neither a rival nor a resolution could never be confirmed; "
-                "name a wrong formula."
+                f"A closed form of {self.draws.name!r} with neither a rival nor a resolution could"
+                " never be confirmed; name a wrong formula."
             )
         found = estimate(self.draws, self.by)
         away = found.distance(self.form)
         distances = finding.distances(found, {**rivals, **self._nearby()})
         verdict: Verdict = "refuted"
         if bool(found.contains(self.form).all()):
-            verdict = "confirmed" if distances and all(d.excluded for d in distances) else "inconclusive"
+            verdict = (
+                "confirmed" if distances and all(d.excluded for d in distances) else "inconclusive"
+            )
         return Finding(
             verdict,
-            "confirmed if the closed form lies within 4 standard errors (Student's t) of the estimate at every point and each rival "
-            "outside at one or more; refuted if it lies outside at one",
+            "confirmed if the closed form lies within 4 standard errors (Student's t) of the"
+            " estimate at every point and each rival outside at one or more; refuted if it lies"
+            " outside at one",
             finding.points(found, self.form, first=away),
             found.draws,
             distances,
@@ -59,7 +66,8 @@ class Equals(Relation):
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """The estimate over the form, at each point; the rivals over the form as lines.
 
-        Where the form is zero somewhere: what is left of them less the form, over the half-width of the interval.
+        Where the form is zero somewhere: what is left of them less the form, over the half-width of
+            the interval.
         """
         form, found = xr.DataArray(self.form), estimate(self.draws, self.by)
         dim = first_dim(found.value)
@@ -70,7 +78,14 @@ class Equals(Relation):
         shown = Estimate(found.value - less, found.low - less, found.high - less, found.draws)
         draw_estimates(axes, shown, dim, scale=over)
         for color, (rival, number) in zip(cycle(COLORS[::-1]), rivals.items(), strict=False):
-            draw_line(axes, (xr.DataArray(number) - less) / over, found.value, dim, label=rival, color=color)
+            draw_line(
+                axes,
+                (xr.DataArray(number) - less) / over,
+                found.value,
+                dim,
+                label=rival,
+                color=color,
+            )
         axes.axhline(0 if zero else 1, color="black", linewidth=1)
         name = self.draws.name or "estimate"
         axes.set_ylabel(f"({name} - closed form) / half-width" if zero else f"{name} / closed form")
@@ -78,12 +93,19 @@ class Equals(Relation):
     def _nearby(self) -> dict[str, Number]:
         if self.resolution is None:
             return {}
-        return {f"the form × {factor:g}": self.form * factor for factor in (1 + self.resolution, 1 - self.resolution)}
+        return {
+            f"the form × {factor:g}": self.form * factor
+            for factor in (1 + self.resolution, 1 - self.resolution)
+        }
 
 
 @checked
 def equals(
-    draws: xr.DataArray, form: Number, *, by: Estimator = "mean", resolution: float | int | None = None
+    draws: xr.DataArray,
+    form: Number,
+    *,
+    by: Estimator = "mean",
+    resolution: float | int | None = None,
 ) -> Equals:
     """The law of `draws` has the mean, or median or quantile, `form` at every point.
 
@@ -91,18 +113,24 @@ def equals(
         draws: Dimensions of the points, and "seed" or "batch".
         form: A number, or one for each point, as `lab.along` makes it.
         by: What is estimated.
-        resolution: A relative error of the form that must be excluded; only for a statement without rivals.
+        resolution: A relative error of the form that must be excluded; only for a statement without
+            rivals.
 
     Raises:
-        ValueError: a form that is not finite, or has dimensions that the draws lack; a resolution that is not positive.
+        ValueError: a form that is not finite, or has dimensions that the draws lack; a resolution
+            that is not positive.
     """
     wanted = xr.DataArray(form)
     if lacking := [str(dim) for dim in wanted.dims if dim not in draws.dims]:
         raise ValueError(
-            f"The closed form has the dimensions {lacking}, which {draws.name!r} lacks; select or average them first."
+            f"The closed form has the dimensions {lacking}, which {draws.name!r} lacks; select or"
+            " average them first."
         )
     if not bool(xr.ufuncs.isfinite(wanted).all()):
-        raise ValueError(f"The closed form of {draws.name!r} is not finite at one point or more; say where it holds.")
+        raise ValueError(
+            f"The closed form of {draws.name!r} is not finite at one point or more; say where it"
+            " holds."
+        )
     if resolution is not None and not resolution > 0:
         raise ValueError(f"A resolution is a positive relative error, got {resolution}.")
     return Equals(draws, form, by, resolution)

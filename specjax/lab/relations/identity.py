@@ -29,7 +29,8 @@ class Identity(Relation):
         found = Estimate(largest, self.error.min(dim), largest, self.error.sizes[dim])
         return Finding(
             "confirmed" if bool((largest <= self.tolerance).all()) else "refuted",
-            f"largest error over all draws: confirmed up to {self.tolerance:.3g}, which is for rounding, refuted above",
+            f"largest error over all draws: confirmed up to {self.tolerance:.3g}, which is for"
+            " rounding, refuted above",
             finding.points(found, self.tolerance, first=largest),
             found.draws,
         )
@@ -43,25 +44,35 @@ class Identity(Relation):
         dim, error = draw_dim(self.error), self.error / self.tolerance
         largest = error.max(dim)
         found = Estimate(largest, error.min(dim), largest, error.sizes[dim])
-        return Line("error in all draws / tolerance", found, 1.0, linear_to=1e-6, ticks=(0, 1e-3, 1, 1e4, 1e8))
+        return Line(
+            "error in all draws / tolerance",
+            found,
+            1.0,
+            linear_to=1e-6,
+            ticks=(0, 1e-3, 1, 1e4, 1e8),
+        )
 
 
 @checked
 def identity(error: xr.DataArray, *, tolerance: float | int) -> Identity:
     """`error`, the distance of two sides relative to their size, is rounding in every draw.
 
-    The statement needs a control in which the identity is false: there the error must be larger than the tolerance.
+    The statement needs a control in which the identity is false: there the error must be larger
+    than the tolerance.
 
     Raises:
-        ValueError: no draws, errors that are not finite or negative, or a tolerance that is not positive.
+        ValueError: no draws, errors that are not finite or negative, or a tolerance that is not
+            positive.
     """
     if draw_dim(error) != "seed":
         raise ValueError(
-            f"An identity is judged in single draws, and {error.name!r} has means of batches; keep the seeds (reduce=None)."
+            f"An identity is judged in single draws, and {error.name!r} has means of batches; keep"
+            " the seeds (reduce=None)."
         )
     if not (np.isfinite(error.values).all() and (error.values >= 0).all()):
         raise ValueError(
-            f"{error.name!r} needs finite errors, none of them negative; leave failed draws out, and say why."
+            f"{error.name!r} needs finite errors, none of them negative; leave failed draws out,"
+            " and say why."
         )
     if not tolerance > 0:
         raise ValueError(f"A tolerance for rounding is positive, got {tolerance}.")

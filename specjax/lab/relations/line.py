@@ -15,7 +15,9 @@ _SPREAD = 0.3
 _LEAST = 4
 """Lines for which a panel has place at least."""
 _APART = 0.15
-"""The least distance of ticks, as a share of the axis, at which labels such as -1000 do not touch."""
+"""The least distance of ticks, as a share of the axis, at which labels such as -1000 do not
+touch.
+"""
 _MOST = 1000.0
 """Standard errors that stand for all larger numbers, as where there is no noise."""
 
@@ -34,24 +36,45 @@ class Line:
 
 
 def draw_lines(axes: Axes, lines: Mapping[str, Line]) -> None:
-    """Lines of one axis, the first one at the top: estimates with their intervals, and a bar at the limit."""
+    """Lines of one axis, the first one at the top: estimates with their intervals, and a bar at the
+    limit.
+    """
     heights = range(len(lines), 0, -1)
     for height, line in zip(heights, lines.values(), strict=True):
-        middle, low, high = (part.values.ravel() for part in (line.found.value, line.found.low, line.found.high))
-        places = height + (np.linspace(_SPREAD, -_SPREAD, middle.size) if middle.size > 1 else np.zeros(1))
+        middle, low, high = (
+            part.values.ravel() for part in (line.found.value, line.found.low, line.found.high)
+        )
+        places = height + (
+            np.linspace(_SPREAD, -_SPREAD, middle.size) if middle.size > 1 else np.zeros(1)
+        )
         bars = np.stack([middle - low, high - middle]).clip(0)
-        axes.errorbar(middle, places, xerr=bars, fmt="o", markersize=3.5, capsize=1.5, linewidth=1, color=COLORS[0])
+        axes.errorbar(
+            middle,
+            places,
+            xerr=bars,
+            fmt="o",
+            markersize=3.5,
+            capsize=1.5,
+            linewidth=1,
+            color=COLORS[0],
+        )
         axes.plot([line.limit] * 2, [height - 0.45, height + 0.45], color="black", linewidth=1.2)
     # Few lines stay together in the middle.
     blank = max(_LEAST - len(lines), 0) / 2
     axes.set_yticks(heights, list(lines))
     axes.set(xlabel=line.axis, ylim=(0.4 - blank, len(lines) + 0.6 + blank))
     # One line that reaches far makes the axis that all of them share.
-    far = next(((line.linear_to, line.ticks) for line in lines.values() if line.linear_to is not None), None)
+    far = next(
+        ((line.linear_to, line.ticks) for line in lines.values() if line.linear_to is not None),
+        None,
+    )
     if far is not None:
         linear_to, wanted = far
         axes.set_xscale("symlog", linthresh=linear_to, linscale=1.0)
-        ends = [(float(line.found.low.min()), float(line.found.high.max()), line.limit) for line in lines.values()]
+        ends = [
+            (float(line.found.low.min()), float(line.found.high.max()), line.limit)
+            for line in lines.values()
+        ]
         axes.set_xlim(2 * min(0.0, *map(min, ends)) - linear_to / 2, 2 * max(map(max, ends)))
         ticks = apart(axes, wanted, _APART)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
@@ -61,11 +84,17 @@ def draw_lines(axes: Axes, lines: Mapping[str, Line]) -> None:
 def has_curve(values: xr.DataArray) -> bool:
     """Whether there are three points or more along a dimension of numbers."""
     dim = first_dim(values)
-    return dim is not None and values.sizes[dim] > 2 and bool(np.issubdtype(values[dim].dtype, np.number))
+    return (
+        dim is not None
+        and values.sizes[dim] > 2
+        and bool(np.issubdtype(values[dim].dtype, np.number))
+    )
 
 
 def beyond(found: Estimate, threshold: Number, upper: bool) -> Line:
-    """How many standard errors an estimate lies on the right side of a threshold; at most `_MOST`."""
+    """How many standard errors an estimate lies on the right side of a threshold; at most
+    `_MOST`.
+    """
     lead = (found.value - threshold) * (1 if upper else -1)
     half = xr.where((lead > 0) == upper, found.value - found.low, found.high - found.value)
     errors = (STANDARD_ERRORS * lead / half.where(half > 0, np.nextafter(0, 1))).clip(-_MOST, _MOST)

@@ -1,4 +1,6 @@
-"""An estimate is a number up to a margin: for formulas that are not exact, whose own error is known."""
+"""An estimate is a number up to a margin: for formulas that are not exact, whose own error is
+known.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -46,7 +48,8 @@ class Near(Relation):
             verdict = "refuted"
         return Finding(
             verdict,
-            f"confirmed if every interval (4 standard errors) is nearer to the target than {self.called}, refuted if one is farther",
+            "confirmed if every interval (4 standard errors) is nearer to the target than"
+            f" {self.called}, refuted if one is farther",
             finding.points(found, self.target, first=abs(found.value - self.target) - self.within),
             found.draws,
             finding.distances(found, rivals),
@@ -58,13 +61,17 @@ class Near(Relation):
         dim = first_dim(found.value)
         draw_estimates(axes, found, dim)
         for sign, label in ((1, self.called), (-1, "_")):
-            draw_line(axes, sign * xr.DataArray(self.within), found.value, dim, label=label, color="black")
+            draw_line(
+                axes, sign * xr.DataArray(self.within), found.value, dim, label=label, color="black"
+            )
         zero = isinstance(self.target, (int, float)) and self.target == 0
         axes.set_ylabel(str(self.draws.name or "estimate") + ("" if zero else " less the target"))
 
 
 @checked
-def near(draws: xr.DataArray, target: Number, within: Number, called: str, *, by: Estimator = "mean") -> Near:
+def near(
+    draws: xr.DataArray, target: Number, within: Number, called: str, *, by: Estimator = "mean"
+) -> Near:
     """The mean of `draws`, or another estimate, is less than `within` from `target` at every point.
 
     `lab.equals` is for forms that are exact.
@@ -72,7 +79,8 @@ def near(draws: xr.DataArray, target: Number, within: Number, called: str, *, by
     Args:
         draws: Dimensions of the points, and "seed" or "batch".
         target: A number, or one for each point.
-        within: The margin, in units of the draws: the smallest distance that counts; one for each point, if need be.
+        within: The margin, in units of the draws: the smallest distance that counts; one for each
+            point, if need be.
         called: What the margin is, in words that a reader of the record understands.
         by: What is estimated.
 
@@ -81,5 +89,7 @@ def near(draws: xr.DataArray, target: Number, within: Number, called: str, *, by
     """
     draw_dim(draws)
     if not bool((xr.DataArray(within) > 0).all()):
-        raise ValueError(f"A margin is positive, got {within}; for a form that is exact take lab.equals.")
+        raise ValueError(
+            f"A margin is positive, got {within}; for a form that is exact take lab.equals."
+        )
     return Near(draws, target, within, words(called, "near"), by)

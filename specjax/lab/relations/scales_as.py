@@ -21,8 +21,9 @@ Fit = Literal["power law", "asymptotic"]
 RESOLUTION = 0.1
 """How far an exponent is that has to be excluded where no rival is named."""
 LOGARITHM = "a power of the logarithm"
-"""The rival that every exponent has: x^b (log x)^c with a c of 1/2 or more up or down, and for b the exponent itself, a named rival or any
-multiple of 1/2."""
+"""The rival that every exponent has: x^b (log x)^c with a c of 1/2 or more up or down, and for b
+the exponent itself, a named rival or any multiple of 1/2.
+"""
 _HALVES = 0.5 * np.arange(-8, 9)
 
 
@@ -49,7 +50,9 @@ class ScalesAs(Relation):
         return other
 
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """Confirmed if every power law that the data bear has the exponent, and no rival is the exponent of any curve that they bear."""
+        """Confirmed if every power law that the data bear has the exponent, and no rival is the
+        exponent of any curve that they bear.
+        """
         fitted = self._fitted
         found, tried = fitted.every, rivals or self._nearby()
         away = found.distance(self.exponent)
@@ -59,14 +62,21 @@ class ScalesAs(Relation):
         # A point that does not follow the model has an exponent that says nothing.
         if bool((~found.contains(self.exponent) & (fitted.reasons == "")).any()):
             verdict = "refuted"
-        elif bool((fitted.reasons == "").all()) and bool(fitted.within.contains(self.exponent).all()):
-            verdict = "confirmed" if all(each.excluded for each in (*distances, logarithm)) else "inconclusive"
+        elif bool((fitted.reasons == "").all()) and bool(
+            fitted.within.contains(self.exponent).all()
+        ):
+            verdict = (
+                "confirmed"
+                if all(each.excluded for each in (*distances, logarithm))
+                else "inconclusive"
+            )
         return Finding(
             verdict,
-            f"exponent in {self.dim} of {_MEANING[self.fit]}: confirmed if at every point the interval has the prediction inside, "
-            f"every rival lies outside of one, and {LOGARITHM} of 1/2 or more beside the exponent, a rival or a multiple of 1/2 is "
-            "excluded; refuted if the prediction lies outside of the exponents of all curves that the data allow; inconclusive where they "
-            f"{_CONTRADICTED[self.fit]}",
+            f"exponent in {self.dim} of {_MEANING[self.fit]}: confirmed if at every point the"
+            f" interval has the prediction inside, every rival lies outside of one, and {LOGARITHM}"
+            " of 1/2 or more beside the exponent, a rival or a multiple of 1/2 is excluded;"
+            " refuted if the prediction lies outside of the exponents of all curves that the data"
+            f" allow; inconclusive where they {_CONTRADICTED[self.fit]}",
             finding.points(found, self.exponent, first=away),
             found.draws,
             (*distances, logarithm),
@@ -74,15 +84,22 @@ class ScalesAs(Relation):
             away=float(away.max()),
         )
 
-    def _logarithms(self, fitted: "_Fitted", rivals: Mapping[str, Number]) -> tuple[Distance, list[str]]:
-        """How far the nearest power of the logarithm is at the point where it is nearest, and the curves with one that the data allow."""
+    def _logarithms(
+        self, fitted: "_Fitted", rivals: Mapping[str, Number]
+    ) -> tuple[Distance, list[str]]:
+        """How far the nearest power of the logarithm is at the point where it is nearest, and the
+        curves with one that the data allow.
+        """
         nearest, curves = np.inf, []
-        numbers = [_at_points(fitted.reasons, number) for number in (self.exponent, *rivals.values())]
+        numbers = [
+            _at_points(fitted.reasons, number) for number in (self.exponent, *rivals.values())
+        ]
         for own, found in zip(np.concatenate(numbers, axis=1), fitted.found, strict=True):
             if found is None:
                 nearest = 0.0
                 continue
-            # A rival that is no multiple of 1/2 is often a number beside the exponent, and some unit makes some logarithm near to it.
+            # A rival that is no multiple of 1/2 is often a number beside the exponent, and some
+            # unit makes some logarithm near to it.
             halves = _HALVES + np.round(2 * found.exponent) / 2
             any_unit = {float(b): b in (own[0], *halves) for b in (*own, *halves)}
             tried = {b: found.from_logarithm(b, any_unit=free) for b, free in any_unit.items()}
@@ -97,25 +114,40 @@ class ScalesAs(Relation):
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Means against the size with the fitted power law, on logarithmic axes, for each point."""
         for point in self._points():
-            at = ", ".join(f"{dim} = {self.draws[dim].values[place]}" for dim, place in point.items())
+            at = ", ".join(
+                f"{dim} = {self.draws[dim].values[place]}" for dim, place in point.items()
+            )
             draw_power(axes, self.draws.isel(point), self.dim, at or None)
 
     def _nearby(self) -> dict[str, Number]:
-        return {f"the exponent {step:+g}": self.exponent + step for step in (self.resolution, -self.resolution)}
+        return {
+            f"the exponent {step:+g}": self.exponent + step
+            for step in (self.resolution, -self.resolution)
+        }
 
     def _reason(self, fitted: "_Fitted", distances: tuple[Distance, ...], curves: list[str]) -> str:
-        """Why nothing is decided: a contradicted model, curves with a logarithm or a limit, or a rival that is not excluded."""
+        """Why nothing is decided: a contradicted model, curves with a logarithm or a limit, or a
+        rival that is not excluded.
+        """
         reasons = list(dict.fromkeys(filter(None, fitted.reasons.values.ravel().tolist())))
         if reasons:
             return " ".join(reasons)
         reasons = [f"The data allow {curve} as well." for curve in dict.fromkeys(curves)]
-        if self.fit == "asymptotic" and any(found is not None and found.limit for found in fitted.found):
+        if self.fit == "asymptotic" and any(
+            found is not None and found.limit for found in fitted.found
+        ):
             reasons.append("The data allow a curve that settles at a limit as well.")
-        return " ".join(reasons + [f"The data do not exclude {each.rival}." for each in distances if not each.excluded])
+        return " ".join(
+            reasons
+            + [f"The data do not exclude {each.rival}." for each in distances if not each.excluded]
+        )
 
     def _points(self) -> list[dict[str, int]]:
         dims = [str(dim) for dim in self.draws.dims if dim not in (self.dim, draw_dim(self.draws))]
-        return [dict(zip(dims, place, strict=True)) for place in np.ndindex(*(self.draws.sizes[dim] for dim in dims))]
+        return [
+            dict(zip(dims, place, strict=True))
+            for place in np.ndindex(*(self.draws.sizes[dim] for dim in dims))
+        ]
 
     @cached_property
     def _fitted(self) -> "_Fitted":
@@ -146,11 +178,19 @@ class ScalesAs(Relation):
             if self.fit == "power law":
                 return self._of_pure_power(draws, found)
         except ValueError as error:
-            # A mean within noise of zero, say, has no logarithm: more draws are needed, and nothing is decided.
+            # A mean within noise of zero, say, has no logarithm: more draws are needed, and nothing
+            # is decided.
             return _At(np.nan, everything, everything, everything, str(error), None)
         if found.contradicted:
-            reason = "The data contradict every power law with a correction and every one above an offset"
-            reason += f"; {found.curve} would do." if found.curve else ", with a power of the logarithm as well."
+            reason = (
+                "The data contradict every power law with a correction and every one above an"
+                " offset"
+            )
+            reason += (
+                f"; {found.curve} would do."
+                if found.curve
+                else ", with a power of the logarithm as well."
+            )
             return _At(np.nan, everything, everything, everything, reason, None)
         return _At(found.exponent, found.interval, found.powers, found.within, "", found)
 
@@ -160,12 +200,21 @@ class ScalesAs(Relation):
         interval = line.exponent - half, line.exponent + half
         choice = fits.choose_model(draws, self.dim, significance=2 * TAIL, by=self.by)
         reason = "" if choice.model == "power law" else choice.reason
-        return _At(line.exponent, interval, interval, interval, reason, None if found.contradicted else found)
+        return _At(
+            line.exponent,
+            interval,
+            interval,
+            interval,
+            reason,
+            None if found.contradicted else found,
+        )
 
 
 @dataclass(frozen=True)
 class _Fitted:
-    """At each point: the exponents of all curves, of power laws, and of the nearest of these, why nothing is known, and what was found."""
+    """At each point: the exponents of all curves, of power laws, and of the nearest of these, why
+    nothing is known, and what was found.
+    """
 
     every: Estimate
     powers: Estimate
@@ -186,7 +235,9 @@ class _At(NamedTuple):
 
 
 def _at_points(frame: xr.DataArray, number: Number) -> np.ndarray:
-    """A number at each point of a frame, in its order: a row for each, with as many entries as the number has points besides."""
+    """A number at each point of a frame, in its order: a row for each, with as many entries as the
+    number has points besides.
+    """
     found = xr.DataArray(number).broadcast_like(frame).transpose(*frame.dims, ...)
     return found.values.astype(float).reshape(frame.size, -1)
 
@@ -197,8 +248,10 @@ _CONTRADICTED: dict[Fit, str] = {
 }
 _MEANING: dict[Fit, str] = {
     "power law": "a power law, ± 4 standard errors (Student's t)",
-    "asymptotic": "power laws with a correction x^-g, g from 1/2 to 2, and a second term no larger at the smallest size, or above an "
-    "offset, at 4 standard deviations",
+    "asymptotic": (
+        "power laws with a correction x^-g, g from 1/2 to 2, and a second term no larger at the"
+        " smallest size, or above an offset, at 4 standard deviations"
+    ),
 }
 
 
@@ -214,14 +267,17 @@ def scales_as(
 ) -> ScalesAs:
     """The mean of `draws` grows as the power `exponent` of the size `dim`, at every point.
 
-    With "power law" the data must follow y = a xᵇ at the sizes swept, which is tested no further than their noise allows: a slow
-    correction may pass. With "asymptotic" it is y = a xᵇ (1 + c x⁻ᵍ + …) at large sizes, g from 1/2 to 2, with a second term that is no
-    larger at the smallest size, x⁻²ᵍ or x⁻ᵍ log x; slower corrections are not among them. Where the data contradict that, nothing is
-    decided. A power of 1/2 or more of a logarithm, in any unit, is a rival of the exponent and beside each multiple of 1/2, and a power
-    of log x beside each rival. So is each exponent `resolution` away where the statement names no rival.
+    With "power law" the data must follow y = a xᵇ at the sizes swept, which is tested no further
+    than their noise allows: a slow correction may pass. With "asymptotic" it is y = a xᵇ (1 + c x⁻ᵍ
+    + …) at large sizes, g from 1/2 to 2, with a second term that is no larger at the smallest size,
+    x⁻²ᵍ or x⁻ᵍ log x; slower corrections are not among them. Where the data contradict that,
+    nothing is decided. A power of 1/2 or more of a logarithm, in any unit, is a rival of the
+    exponent and beside each multiple of 1/2, and a power of log x beside each rival. So is each
+    exponent `resolution` away where the statement names no rival.
 
     Args:
-        draws: Dimensions `dim` and "seed" or "batch", and those of the points; at least 5 sizes, and more seeds than sizes.
+        draws: Dimensions `dim` and "seed" or "batch", and those of the points; at least 5 sizes,
+            and more seeds than sizes.
         dim: The size.
         exponent: What the statement says: a number, or one for each point.
         fit: Which model.
@@ -229,8 +285,8 @@ def scales_as(
         resolution: How far an exponent is that has to be excluded where no rival is named.
 
     Raises:
-        ValueError: the draws lack `dim`, a dimension of the exponents, or have fewer than 5 sizes; sizes that are no
-            numbers; another fit; a resolution that is not positive.
+        ValueError: the draws lack `dim`, a dimension of the exponents, or have fewer than 5 sizes;
+            sizes that are no numbers; another fit; a resolution that is not positive.
     """
     draw_dim(draws)
     check_number(resolution, "resolution", "(0, inf)", "scales_as")
@@ -242,10 +298,12 @@ def scales_as(
     fits.require_single_draws(by, draws)
     if lacking := [str(other) for other in xr.DataArray(exponent).dims if other not in dims]:
         raise ValueError(
-            f"The exponents have the dimensions {lacking}, which {draws.name!r} lacks; select or average them first."
+            f"The exponents have the dimensions {lacking}, which {draws.name!r} lacks; select or"
+            " average them first."
         )
     if draws.sizes[dim] < 5:
         raise ValueError(
-            f"An exponent in {dim!r} with a test of its model needs at least 5 sizes, got {draws.sizes[dim]}."
+            f"An exponent in {dim!r} with a test of its model needs at least 5 sizes, got"
+            f" {draws.sizes[dim]}."
         )
     return ScalesAs(draws, dim, exponent, fit, by, resolution)

@@ -1,4 +1,6 @@
-"""An estimate lies on one side of a threshold that has a name: a mean, a lead of one thing on another, a share of draws."""
+"""An estimate lies on one side of a threshold that has a name: a mean, a lead of one thing on
+another, a share of draws.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,8 +44,9 @@ class OnOneSide(Relation):
         side = "above" if self.upper else "below"
         return Finding(
             verdict,
-            f"confirmed if every interval ({'Clopper-Pearson' if self.by is None else '4 standard errors'}) lies {side} {self.called}, "
-            "refuted if one lies on the other side",
+            "confirmed if every interval"
+            f" ({'Clopper-Pearson' if self.by is None else '4 standard errors'}) lies {side}"
+            f" {self.called}, refuted if one lies on the other side",
             finding.points(found, self.threshold, first=beyond),
             found.draws,
         )
@@ -53,12 +56,16 @@ class OnOneSide(Relation):
         found = self._estimate()
         dim = first_dim(found.value)
         draw_estimates(axes, found, dim)
-        draw_line(axes, xr.DataArray(self.threshold), found.value, dim, label=self.called, color="black")
+        draw_line(
+            axes, xr.DataArray(self.threshold), found.value, dim, label=self.called, color="black"
+        )
         name = str(self.draws.name or "estimate")
         axes.set_ylabel(f"share of draws: {name}" if self.by is None else name)
 
     def line(self) -> Line | None:
-        """A share and what it is compared with, or how many standard errors an estimate is on the right side of its threshold."""
+        """A share and what it is compared with, or how many standard errors an estimate is on the
+        right side of its threshold.
+        """
         found = self._estimate()
         if has_curve(found.value):
             return None
@@ -71,7 +78,9 @@ class OnOneSide(Relation):
 
 
 @checked
-def above(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean") -> OnOneSide:
+def above(
+    draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean"
+) -> OnOneSide:
     """The mean of `draws`, or another estimate, lies above `threshold` at every point.
 
     Args:
@@ -88,15 +97,22 @@ def above(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator 
 
 
 @checked
-def below(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean") -> OnOneSide:
-    """The mean of `draws`, or another estimate, lies below `threshold` at every point; as for `above`."""
+def below(
+    draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean"
+) -> OnOneSide:
+    """The mean of `draws`, or another estimate, lies below `threshold` at every point; as for
+    `above`.
+    """
     draw_dim(draws)
     return OnOneSide(draws, threshold, words(called, "below"), False, by)
 
 
 @checked
-def ahead(first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: Estimator = "mean") -> OnOneSide:
-    """`first` is larger than `second`, in pairs of draws, by more than `least`: the smallest lead that counts.
+def ahead(
+    first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: Estimator = "mean"
+) -> OnOneSide:
+    """`first` is larger than `second`, in pairs of draws, by more than `least`: the smallest lead
+    that counts.
 
     Raises:
         ValueError: the two are not the same draws at the same points.
@@ -106,7 +122,8 @@ def ahead(first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: 
         lead = xr.align(first, second, join="exact")
     except ValueError as error:
         raise ValueError(
-            f"A lead is of two quantities of the same draws at the same points; {first.name!r} and {second.name!r} differ."
+            f"A lead is of two quantities of the same draws at the same points; {first.name!r} and"
+            f" {second.name!r} differ."
         ) from error
     return OnOneSide(
         (lead[0] - lead[1]).rename(f"{first.name} less {second.name}"),
@@ -119,18 +136,23 @@ def ahead(first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: 
 
 @checked
 def happens(
-    draws: xr.DataArray, *, more_than: float | int | None = None, less_than: float | int | None = None
+    draws: xr.DataArray,
+    *,
+    more_than: float | int | None = None,
+    less_than: float | int | None = None,
 ) -> OnOneSide:
     """The share of draws that are true lies above, or below, a number at every point.
 
     Raises:
-        ValueError: draws that are not true or false; not exactly one of the two shares, or one outside [0, 1].
+        ValueError: draws that are not true or false; not exactly one of the two shares, or one
+            outside [0, 1].
     """
     share(draws)
     given = [level for level in (more_than, less_than) if level is not None]
     # No interval of a share lies beyond 0 or 1: nothing could be confirmed there.
     if len(given) != 1 or not 0 < given[0] < 1:
         raise ValueError(
-            f"A share is compared with one number between 0 and 1, got more_than={more_than} and less_than={less_than}."
+            f"A share is compared with one number between 0 and 1, got more_than={more_than} and"
+            f" less_than={less_than}."
         )
     return OnOneSide(draws, given[0], f"a share of {given[0]:g}", more_than is not None, None)

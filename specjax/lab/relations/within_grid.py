@@ -22,7 +22,9 @@ class WithinGrid(Relation):
     count: int
 
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """The finding of the relation, but inconclusive where something was chosen at an end of its grid, which the reason names."""
+        """The finding of the relation, but inconclusive where something was chosen at an end of its
+        grid, which the reason names.
+        """
         found = self.relation.judge(rivals)
         ends = {0: "smallest", self.count - 1: "largest"}
         told = [
@@ -51,7 +53,9 @@ class WithinGrid(Relation):
 
     def perturbed(self) -> dict[str, Relation]:
         """Those of the relation, with what was chosen."""
-        return {name: replace(self, relation=other) for name, other in self.relation.perturbed().items()}
+        return {
+            name: replace(self, relation=other) for name, other in self.relation.perturbed().items()
+        }
 
     def against(self, rival: Number) -> "WithinGrid":
         """The relation with a rival in its prediction's place."""
@@ -74,7 +78,8 @@ class WithinGrid(Relation):
 
 @checked
 def within_grid(relation: Relation, chosen: xr.DataArray, count: int) -> WithinGrid:
-    """`relation` between data that were tuned, such as losses at the best of several learning rates.
+    """`relation` between data that were tuned, such as losses at the best of several learning
+    rates.
 
     Args:
         relation: Of the tuned data.
@@ -87,5 +92,7 @@ def within_grid(relation: Relation, chosen: xr.DataArray, count: int) -> WithinG
     if count < 3:
         raise ValueError(f"A grid with an inside has at least 3 values, got {count}.")
     if not bool(((chosen >= 0) & (chosen < count)).all()):
-        raise ValueError(f"Places in a grid of {count} are from 0 to {count - 1}, got {chosen.values.tolist()}.")
+        raise ValueError(
+            f"Places in a grid of {count} are from 0 to {count - 1}, got {chosen.values.tolist()}."
+        )
     return WithinGrid(relation, chosen, count)

@@ -1,7 +1,9 @@
-"""Linear associative memory: N facts (v_i, u_i) in one d×d matrix W, read out by the largest u_jᵀ W v_i (associative-memory paper).
+"""Linear associative memory: N facts (v_i, u_i) in one d×d matrix W, read out by the largest u_jᵀ W
+v_i (associative-memory paper).
 
-Embeddings, frequencies of the items, the cross-entropy loss with its exact gradients and its Hessian at zero, and the exact number of
-items that a W recovers, its logits. Every function is O(N d) in memory.
+Embeddings, frequencies of the items, the cross-entropy loss with its exact gradients and its
+Hessian at zero, and the exact number of items that a W recovers, its logits. Every function is O(N
+d) in memory.
 """
 
 from specjax.models.associative_memory.embeddings import anisotropic as anisotropic
@@ -30,7 +32,9 @@ from specjax.models.associative_memory.recovery import recovered as recovered
 from specjax.models.associative_memory.signals import largest_interaction as largest_interaction
 from specjax.models.associative_memory.signals import signal_slope as signal_slope
 from specjax.models.associative_memory.signals import signals as signals
-from specjax.models.associative_memory.steps import gradient_singular_values as gradient_singular_values
+from specjax.models.associative_memory.steps import (
+    gradient_singular_values as gradient_singular_values,
+)
 from specjax.models.associative_memory.steps import mapped_steps as mapped_steps
 from specjax.models.associative_memory.steps import one_step as one_step
 from specjax.models.associative_memory.steps import polar_step as polar_step

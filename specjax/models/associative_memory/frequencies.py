@@ -1,4 +1,6 @@
-"""How often each item appears: a power law, frequencies of the user, and those counted in a minibatch."""
+"""How often each item appears: a power law, frequencies of the user, and those counted in a
+minibatch.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +14,8 @@ from specjax.programs import is_traced
 
 
 def power_law(n: int, alpha: float | Float[Array, ""]) -> Float[Array, " n"]:
-    """p_i ∝ i^-α for i = 1, ..., n, of sum 1. The paper has α > 1; any α is a distribution on finitely many items.
+    """p_i ∝ i^-α for i = 1, ..., n, of sum 1. The paper has α > 1; any α is a distribution on
+    finitely many items.
 
     Raises:
         ValueError: n below 2, or α that is not finite.
@@ -29,23 +32,30 @@ def frequencies(p: Float[Array | np.ndarray, " n"]) -> Float[Array, " n"]:
     """Frequencies of the user as an array of JAX's default float dtype.
 
     Raises:
-        ValueError: fewer than two items, an entry that is negative or not finite, or a sum that is not 1 to within 1e-5.
+        ValueError: fewer than two items, an entry that is negative or not finite, or a sum that is
+            not 1 to within 1e-5.
     """
     exact = np.asarray(p, np.float64)
     check_items(len(exact))
     bad = exact[~(np.isfinite(exact) & (exact >= 0))]
     if len(bad):
-        raise ValueError(f"Frequencies must be finite and not negative, got {bad[0]}; drop or correct such items.")
+        raise ValueError(
+            f"Frequencies must be finite and not negative, got {bad[0]}; drop or correct such"
+            " items."
+        )
     if abs(exact.sum() - 1) > 1e-5:
-        raise ValueError(f"Frequencies must sum to 1, these sum to {exact.sum():.6g}; divide them by their sum.")
+        raise ValueError(
+            f"Frequencies must sum to 1, these sum to {exact.sum():.6g}; divide them by their sum."
+        )
     return jnp.asarray(exact, jnp.result_type(float))
 
 
 def minibatch(key: Key[Array, ""], p: Float[Array, " n"], batch: int) -> Float[Array, " n"]:
-    """Empirical frequencies q of `batch` independent draws from p: counts divided by `batch`, in O(N + batch) memory.
+    """Empirical frequencies q of `batch` independent draws from p: counts divided by `batch`, in
+    O(N + batch) memory.
 
-    The draws are made in float64, since float32 cannot place a draw among items of probability below 1e-7. For one key, those of a
-    smaller batch are the first of a larger one.
+    The draws are made in float64, since float32 cannot place a draw among items of probability
+    below 1e-7. For one key, those of a smaller batch are the first of a larger one.
 
     Raises:
         ValueError: a batch below 1.
@@ -53,15 +63,24 @@ def minibatch(key: Key[Array, ""], p: Float[Array, " n"], batch: int) -> Float[A
     return minibatches(key, p, (batch,))[0]
 
 
-def minibatches(key: Key[Array, ""], p: Float[Array, " n"], batches: Sequence[int]) -> Float[Array, "batches n"]:
+def minibatches(
+    key: Key[Array, ""], p: Float[Array, " n"], batches: Sequence[int]
+) -> Float[Array, "batches n"]:
     """`minibatch` for several sizes, of which the smaller are the first draws of the larger."""
     for batch in batches:
         if batch < 1:
-            raise ValueError(f"A batch needs at least one draw, got batch={batch}; leave it out for the population.")
+            raise ValueError(
+                f"A batch needs at least one draw, got batch={batch}; leave it out for the"
+                " population."
+            )
     items = _items_drawn(key, p, max(batches))
 
     def of_size(batch: Array) -> Array:
-        counts = jnp.zeros(len(p), jnp.int32).at[items].add((jnp.arange(len(items)) < batch).astype(jnp.int32))
+        counts = (
+            jnp.zeros(len(p), jnp.int32)
+            .at[items]
+            .add((jnp.arange(len(items)) < batch).astype(jnp.int32))
+        )
         return counts.astype(p.dtype) / batch.astype(p.dtype)
 
     return jax.lax.map(of_size, jnp.asarray(batches))
@@ -76,7 +95,9 @@ def _items_drawn(key: Array, p: Array, number: int) -> Array:
 
 @jax.jit
 def _items(bits: Array, p: Array) -> Array:
-    """The items at which the cumulative frequencies pass uniform draws made of pairs of 32 bits; called with float64 switched on."""
+    """The items at which the cumulative frequencies pass uniform draws made of pairs of 32 bits;
+    called with float64 switched on.
+    """
     high, low = bits.astype(jnp.float64).T
     draws = (high + low * 2.0**-32) * 2.0**-32
     cumulative = jnp.cumsum(p.astype(jnp.float64))

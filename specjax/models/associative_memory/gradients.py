@@ -1,7 +1,9 @@
-"""Cross-entropy of a linear associative memory, and its gradients: exact, and never with all N² logits at a time.
+"""Cross-entropy of a linear associative memory, and its gradients: exact, and never with all N²
+logits at a time.
 
-L(W) = -Σ_i q_i log p̂_W(i | i), p̂_W(j | i) = exp(u_jᵀ W v_i) / Σ_k exp(u_kᵀ W v_i) (associative-memory, eq. 1); q are the frequencies of the
-population or of a minibatch. u and v are (N, d), q is (N,), W is (d, d).
+L(W) = -Σ_i q_i log p̂_W(i | i), p̂_W(j | i) = exp(u_jᵀ W v_i) / Σ_k exp(u_kᵀ W v_i)
+(associative-memory, eq. 1); q are the frequencies of the population or of a minibatch. u and v are
+(N, d), q is (N,), W is (d, d).
 """
 
 from collections.abc import Callable
@@ -32,7 +34,9 @@ def init(u: Float[Array, "n d"], *runs: int) -> Float[Array, "*runs d d"]:
     return jnp.zeros((*runs, u.shape[1], u.shape[1]), u.dtype)
 
 
-def gradient_at_zero(u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"]) -> Float[Array, "d d"]:
+def gradient_at_zero(
+    u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"]
+) -> Float[Array, "d d"]:
     """∇L(0) = -Σ_i q_i (u_i - ū) v_iᵀ exactly, ū the mean of all u_j, in O(N d²)."""
     weighted = v * q[:, None]
     matched = jnp.matmul(u.T, weighted, precision=_HIGHEST)
@@ -40,9 +44,14 @@ def gradient_at_zero(u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Ar
 
 
 def deflated_gradient(
-    u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"], stored: int | Int[Array, ""]
+    u: Float[Array, "n d"],
+    v: Float[Array, "n d"],
+    q: Float[Array, " n"],
+    stored: int | Int[Array, ""],
 ) -> Float[Array, "d d"]:
-    """-Σ_{i > stored} q_i u_i v_iᵀ: the gradient in which the first `stored` items no longer count (associative-memory, eq. 5)."""
+    """-Σ_{i > stored} q_i u_i v_iᵀ: the gradient in which the first `stored` items no longer count
+    (associative-memory, eq. 5).
+    """
     left = jnp.where(jnp.arange(len(q)) >= stored, q, 0)
     return -jnp.matmul(u.T, v * left[:, None], precision=_HIGHEST)
 
@@ -65,14 +74,18 @@ def loss_and_gradient(
     v: Float[Array, "*#batch n d"],
     q: Float[Array, "*#batch n"],
 ) -> LossAndGradient:
-    """L(W) and ∇L(W) = -Σ_i q_i (u_i - Σ_j p̂(j | i) u_j) v_iᵀ, exact, in O(M N d) time and O(N d) memory.
+    """L(W) and ∇L(W) = -Σ_i q_i (u_i - Σ_j p̂(j | i) u_j) v_iᵀ, exact, in O(M N d) time and O(N d)
+    memory.
 
-    M is the number of items with q_i > 0: all of them for a population, at most the batch for a minibatch. Logits are made block by
-    block; each block adds to Σ_j exp and Σ_j exp · u_j relative to the largest logit so far, so that none overflows and one pass
-    is enough. Leading axes, and `jax.vmap`, go through the problems one after the other.
+    M is the number of items with q_i > 0: all of them for a population, at most the batch for a
+    minibatch. Logits are made block by block; each block adds to Σ_j exp and Σ_j exp · u_j relative
+    to the largest logit so far, so that none overflows and one pass is enough. Leading axes, and
+    `jax.vmap`, go through the problems one after the other.
     """
     with jax.numpy_rank_promotion("allow"):
-        return LossAndGradient(*jnp.vectorize(_streamed, signature="(d,d),(n,d),(n,d),(n)->(),(d,d)")(w, u, v, q))
+        return LossAndGradient(
+            *jnp.vectorize(_streamed, signature="(d,d),(n,d),(n,d),(n)->(),(d,d)")(w, u, v, q)
+        )
 
 
 @sequential_vmap
@@ -87,7 +100,9 @@ def _loss(w: Array, u: Array, v: Array, q: Array) -> Array:
 
 @sequential_vmap
 def _streamed(w: Array, u: Array, v: Array, q: Array) -> tuple[Array, Array]:
-    def add(state: tuple[Array, Array], y: Array, items: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+    def add(
+        state: tuple[Array, Array], y: Array, items: tuple[Array, Array, Array]
+    ) -> tuple[Array, Array]:
         total, gradient = state
         own, embedded, weights = items
         largest, sums, averages = _softmax_sums(y, u, averaged=True)
@@ -99,7 +114,9 @@ def _streamed(w: Array, u: Array, v: Array, q: Array) -> tuple[Array, Array]:
 
 
 def _over_items(w: Array, u: Array, v: Array, q: Array, add: Callable[..., Any], start: Any) -> Any:
-    """`add` over blocks of the items with q > 0, given their queries W v_i and the triple of their u_i, v_i and q_i."""
+    """`add` over blocks of the items with q > 0, given their queries W v_i and the triple of their
+    u_i, v_i and q_i.
+    """
     n = len(q)
     items = true_places(q > 0, -(-n // ROWS) * ROWS)
 
@@ -113,7 +130,9 @@ def _over_items(w: Array, u: Array, v: Array, q: Array, add: Callable[..., Any],
 
 
 def _softmax_sums(y: Array, u: Array, averaged: bool) -> tuple[Array, Array, Array]:
-    """For each query: the largest logit m, Σ_j exp(logit_j - m), and, if `averaged`, Σ_j exp(logit_j - m) u_j."""
+    """For each query: the largest logit m, Σ_j exp(logit_j - m), and, if `averaged`, Σ_j
+    exp(logit_j - m) u_j.
+    """
     n, d = u.shape
     columns = min(COLUMNS, n)
 
@@ -127,10 +146,16 @@ def _softmax_sums(y: Array, u: Array, averaged: bool) -> tuple[Array, Array, Arr
         now = jnp.maximum(largest, jnp.max(logits, axis=1))
         exps, shrunk = jnp.exp(logits - now[:, None]), jnp.exp(largest - now)
         if averaged:
-            averages = averages * shrunk[:, None] + jnp.matmul(exps, competitors, precision=_HIGHEST)
+            averages = averages * shrunk[:, None] + jnp.matmul(
+                exps, competitors, precision=_HIGHEST
+            )
         return now, sums * shrunk + jnp.sum(exps, axis=1), averages
 
-    start = jnp.full(len(y), -jnp.inf, y.dtype), jnp.zeros(len(y), y.dtype), jnp.zeros((len(y), d), y.dtype)
+    start = (
+        jnp.full(len(y), -jnp.inf, y.dtype),
+        jnp.zeros(len(y), y.dtype),
+        jnp.zeros((len(y), d), y.dtype),
+    )
     return jax.lax.fori_loop(0, -(-n // columns), step, start)
 
 

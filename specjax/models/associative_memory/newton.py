@@ -1,4 +1,6 @@
-"""Newton's method: at W = 0, where the Hessian is a Kronecker product (associative-memory, Lemma G.2 and eq. 6), and at any W."""
+"""Newton's method: at W = 0, where the Hessian is a Kronecker product (associative-memory, Lemma
+G.2 and eq. 6), and at any W.
+"""
 
 from typing import NamedTuple
 
@@ -13,13 +15,17 @@ _HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class HessianAtZero(NamedTuple):
-    """∇²L(0)[Δ] = Σ_u Δ M_v, with Σ_u = (1/N) Σ_i u_i u_iᵀ - ū ūᵀ and M_v = Σ_i q_i v_i v_iᵀ, both (d, d)."""
+    """∇²L(0)[Δ] = Σ_u Δ M_v, with Σ_u = (1/N) Σ_i u_i u_iᵀ - ū ūᵀ and M_v = Σ_i q_i v_i v_iᵀ, both
+    (d, d).
+    """
 
     left: Float[Array, "d d"]
     right: Float[Array, "d d"]
 
 
-def hessian_at_zero(u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"]) -> HessianAtZero:
+def hessian_at_zero(
+    u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"]
+) -> HessianAtZero:
     """The two factors of the Hessian at W = 0, in O(N d²)."""
     centred = u - jnp.mean(u, axis=0)[None, :]
     left = jnp.matmul(centred.T, centred, precision=_HIGHEST) / len(u)
@@ -31,8 +37,9 @@ def newton_step(
 ) -> Float[Array, "d d"]:
     """-(Σ_u + ρ I)⁻¹ ∇L (M_v + ρ I)⁻¹ with the ridge ρ >= 0: the Newton step for ρ = 0.
 
-    Rows and columns that are zero throughout, as padding is, stay zero. Without a ridge both factors need full rank, so that N
-    exceeds d and at least d of the items have q_i > 0: otherwise the step is infinite or NaN.
+    Rows and columns that are zero throughout, as padding is, stay zero. Without a ridge both
+    factors need full rank, so that N exceeds d and at least d of the items have q_i > 0: otherwise
+    the step is infinite or NaN.
 
     Raises:
         ValueError: a negative ridge.
@@ -50,12 +57,16 @@ def newton_direction(
     q: Float[Array, " n"],
     ridge: float | Float[Array, ""] = 0.0,
 ) -> Float[Array, "d d"]:
-    """-(∇²L(W) + ρ I)⁻¹[∇L(W)] with the ridge ρ at any W, in O(N² d² + N d⁴ + d⁶): for small memories.
+    """-(∇²L(W) + ρ I)⁻¹[∇L(W)] with the ridge ρ at any W, in O(N² d² + N d⁴ + d⁶): for small
+    memories.
 
-    ∇²L(W)[Δ] = Σ_i q_i Cov_i Δ v_i v_iᵀ, with Cov_i the covariance of the unembeddings under the scores of item i. Padding stays zero.
+    ∇²L(W)[Δ] = Σ_i q_i Cov_i Δ v_i v_iᵀ, with Cov_i the covariance of the unembeddings under the
+    scores of item i. Padding stays zero.
     """
     d = u.shape[1]
-    scores = jax.nn.softmax(jnp.matmul(jnp.matmul(v, w.T, precision=_HIGHEST), u.T, precision=_HIGHEST), axis=1)
+    scores = jax.nn.softmax(
+        jnp.matmul(jnp.matmul(v, w.T, precision=_HIGHEST), u.T, precision=_HIGHEST), axis=1
+    )
     means = jnp.matmul(scores, u, precision=_HIGHEST)
     covariances = jnp.matmul(scores, _squares(u), precision=_HIGHEST) - _squares(means)
     paired = jnp.matmul((covariances * q[:, None]).T, _squares(v), precision=_HIGHEST)

@@ -1,9 +1,11 @@
 """Which items a memory recovers, exactly, without most of the N² logits.
 
-Item i is recovered by W if u_iᵀ W v_i > max_{j≠i} u_jᵀ W v_i (associative-memory, eq. 3). Nearly every item that is not recovered
-loses to one of the first few competitors, so the test goes in stages: all items against the first competitors, those that are
-left against more, and only the last few against all N. What is decided this way is decided by more than rounding can change; the
-other pairs, ties among them, are decided in float64 by the sign of Σ_k (u_ik - u_jk) (W v_i)_k, which is exactly zero for equal u.
+Item i is recovered by W if u_iᵀ W v_i > max_{j≠i} u_jᵀ W v_i (associative-memory, eq. 3). Nearly
+every item that is not recovered loses to one of the first few competitors, so the test goes in
+stages: all items against the first competitors, those that are left against more, and only the last
+few against all N. What is decided this way is decided by more than rounding can change; the other
+pairs, ties among them, are decided in float64 by the sign of Σ_k (u_ik - u_jk) (W v_i)_k, which is
+exactly zero for equal u.
 """
 
 import jax
@@ -17,7 +19,9 @@ from specjax.spectral.scaling import exactly_scaled, scaled
 FIRST = 128
 """Competitors that every item meets."""
 STAGES = (1024, 8192)
-"""Competitors that the items left over after the stage before have met at the end of each of these; the last stage is all N."""
+"""Competitors that the items left over after the stage before have met at the end of each of these;
+the last stage is all N.
+"""
 ROWS, COLUMNS = 256, 1024
 """Items and competitors of one block of logits."""
 ALL_ROWS = 8192
@@ -27,7 +31,9 @@ PAIRS = 32
 
 
 def queries(v: Float[Array, "n d"], w: Float[Array, "d d"]) -> Float[Array, "n d"]:
-    """W v_i for each item, divided by a power of two of its own, which changes no recovery and rounds nothing."""
+    """W v_i for each item, divided by a power of two of its own, which changes no recovery and
+    rounds nothing.
+    """
     y = jnp.matmul(v, exactly_scaled(w).T, precision=jax.lax.Precision.HIGHEST)
     return scaled(y, axis=1)[0]
 
@@ -37,9 +43,10 @@ def recovered(
 ) -> Bool[Array, "..."]:
     """Whether each item is recovered: u_iᵀ W v_i > u_jᵀ W v_i for every j ≠ i.
 
-    The answer is that of the inner products of u with `queries(v, w)`, taken exactly: no rounding of a logit decides. A tie is not a
-    recovery; so W = 0 recovers nothing, and neither of two items with the same u and v is recovered. An item with a query or a
-    u that is not finite is not recovered. Leading axes, and `jax.vmap`, go through the problems one after the other.
+    The answer is that of the inner products of u with `queries(v, w)`, taken exactly: no rounding
+    of a logit decides. A tie is not a recovery; so W = 0 recovers nothing, and neither of two items
+    with the same u and v is recovered. An item with a query or a u that is not finite is not
+    recovered. Leading axes, and `jax.vmap`, go through the problems one after the other.
 
     Raises:
         ValueError: fewer than two items, or shapes that do not fit together.
@@ -49,7 +56,8 @@ def recovered(
         raise ValueError(f"Recovery compares items, so it needs N of at least 2, got N={n}.")
     if v.shape[-2:] != (n, d) or w.shape[-2:] != (d, d):
         raise ValueError(
-            f"u and v need the shape (N, d) and w (d, d), got {u.shape[-2:]}, {v.shape[-2:]} and {w.shape[-2:]}."
+            f"u and v need the shape (N, d) and w (d, d), got {u.shape[-2:]}, {v.shape[-2:]} and"
+            f" {w.shape[-2:]}."
         )
     # Arguments without batch axes are shared and not repeated.
     with jax.numpy_rank_promotion("allow"):
@@ -66,7 +74,9 @@ def prefix(mask: Bool[Array, "*batch n"]) -> Int[Array, "*batch"]:
     return jnp.sum(jnp.cumprod(mask, axis=-1, dtype=jnp.int32), axis=-1, dtype=jnp.int32)
 
 
-def count_of_few(u: Float[Array, "n d"], v: Float[Array, "n d"], w: Float[Array, "d d"]) -> Int[Array, ""]:
+def count_of_few(
+    u: Float[Array, "n d"], v: Float[Array, "n d"], w: Float[Array, "d d"]
+) -> Int[Array, ""]:
     """The count by all logits at once, which is fast for few items."""
     return _count_of_logits(v @ w.T @ u.T)
 
@@ -74,14 +84,18 @@ def count_of_few(u: Float[Array, "n d"], v: Float[Array, "n d"], w: Float[Array,
 def count_of_descent(
     u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"], most: int
 ) -> Int[Array, ""]:
-    """The count after one step of gradient descent from zero on frequencies q of which at most `most` are not zero, as in a minibatch.
+    """The count after one step of gradient descent from zero on frequencies q of which at most
+    `most` are not zero, as in a minibatch.
 
-    That of `count_of_few` at W = Σ_i q_i (u_i - ū) v_iᵀ, without forming W: its logits are sums over those items.
+    That of `count_of_few` at W = Σ_i q_i (u_i - ū) v_iᵀ, without forming W: its logits are sums
+    over those items.
     """
     # Where there are fewer items, the last is taken again, of which the share is 0.
     seen = true_places(q != 0, most)
     share = jnp.take(q, seen, mode="fill", fill_value=0)
-    of_v, of_u = (jnp.take(x, seen, axis=0, mode="clip") for x in (v, u - jnp.mean(u, axis=0)[None, :]))
+    of_v, of_u = (
+        jnp.take(x, seen, axis=0, mode="clip") for x in (v, u - jnp.mean(u, axis=0)[None, :])
+    )
     return _count_of_logits((v @ of_v.T * share[None, :]) @ (of_u @ u.T))
 
 
@@ -97,7 +111,8 @@ def _recovered(u: Array, v: Array, w: Array) -> Array:
     norms = jnp.sqrt(jnp.sum(u * u, axis=1))
     lengths = jnp.sqrt(jnp.sum(y * y, axis=1))
     signal = jnp.sum(u * y, axis=1)
-    # Two inner products of d terms, each within d roundings of |u|ᵀ|y| whatever the order; half as much again for norms and sums.
+    # Two inner products of d terms, each within d roundings of |u|ᵀ|y| whatever the order; half as
+    # much again for norms and sums.
     rounding = 1.5 * (d + 4) * jnp.finfo(u.dtype).eps / 2
     margin = rounding * (norms + jnp.max(norms)) * lengths + 2 * d * jnp.finfo(u.dtype).tiny
     usable = jnp.isfinite(margin) & jnp.isfinite(signal) & (lengths > 0)
@@ -122,17 +137,24 @@ def _against_first(u: Array, y: Array) -> Array:
     def step(block: Array, best: Array) -> Array:
         start = jnp.minimum(block * rows, n - rows)
         found = _largest(
-            jax.lax.dynamic_slice_in_dim(y, start, rows), competitors, start + jnp.arange(rows), jnp.arange(first)
+            jax.lax.dynamic_slice_in_dim(y, start, rows),
+            competitors,
+            start + jnp.arange(rows),
+            jnp.arange(first),
         )
         return jax.lax.dynamic_update_slice_in_dim(best, found, start, 0)
 
     return jax.lax.fori_loop(0, -(-n // rows), step, jnp.full(n, -jnp.inf, u.dtype))
 
 
-def _against(u: Array, y: Array, best: Array, items: Array, number: Array, start: int, end: int) -> Array:
-    """`best` with the `number` first of `items` tested against the competitors from `start` to `end`.
+def _against(
+    u: Array, y: Array, best: Array, items: Array, number: Array, start: int, end: int
+) -> Array:
+    """`best` with the `number` first of `items` tested against the competitors from `start` to
+    `end`.
 
-    The last block of competitors starts early enough to be whole; meeting some of them twice does no harm.
+    The last block of competitors starts early enough to be whole; meeting some of them twice does
+    no harm.
     """
     columns = min(COLUMNS, len(u))
     blocks = -(-(end - start) // columns)
@@ -144,7 +166,9 @@ def _against(u: Array, y: Array, best: Array, items: Array, number: Array, start
         def columns_step(block: Array, found: Array) -> Array:
             at = jnp.minimum(start + block * columns, len(u) - columns)
             competitors = jax.lax.dynamic_slice_in_dim(u, at, columns)
-            return jnp.maximum(found, _largest(queried, competitors, rows, at + jnp.arange(columns)))
+            return jnp.maximum(
+                found, _largest(queried, competitors, rows, at + jnp.arange(columns))
+            )
 
         found = jax.lax.fori_loop(0, blocks, columns_step, jnp.full(ROWS, -jnp.inf, u.dtype))
         return best.at[rows].max(found, mode="drop")
@@ -159,13 +183,19 @@ def _largest(y: Array, competitors: Array, rows: Array, columns: Array) -> Array
 
 
 def _compacted(mask: Array) -> tuple[Array, Array]:
-    """The indices where `mask` holds, followed by N up to a whole number of blocks, and how many they are."""
+    """The indices where `mask` holds, followed by N up to a whole number of blocks, and how many
+    they are.
+    """
     n = len(mask)
     return true_places(mask, -(-n // ROWS) * ROWS), jnp.sum(mask)
 
 
-def _decide(u: Array, y: Array, signal: Array, margin: Array, certain: Array, close: Array) -> Array:
-    """`certain`, with those of the `close` items that no competitor within rounding equals or exceeds."""
+def _decide(
+    u: Array, y: Array, signal: Array, margin: Array, certain: Array, close: Array
+) -> Array:
+    """`certain`, with those of the `close` items that no competitor within rounding equals or
+    exceeds.
+    """
     items, number = _compacted(close)
 
     def step(k: Array, certain: Array) -> Array:
@@ -178,14 +208,17 @@ def _decide(u: Array, y: Array, signal: Array, margin: Array, certain: Array, cl
 
 
 def _wins(u: Array, y: Array, item: Array, near: Array) -> Array:
-    """Whether the logit of `item` exceeds those of the competitors in `near`, by its differences to them in float64."""
+    """Whether the logit of `item` exceeds those of the competitors in `near`, by its differences to
+    them in float64.
+    """
 
     def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
         near, _ = state
         js = true_places(near, min(PAIRS, len(u)))
         with jax.enable_x64(True):
             own, others, query = (
-                a.astype(jnp.float64) for a in (u[item], jnp.take(u, js, axis=0, mode="clip"), y[item])
+                a.astype(jnp.float64)
+                for a in (u[item], jnp.take(u, js, axis=0, mode="clip"), y[item])
             )
             larger = jnp.sum((own[None] - others) * query[None], axis=1) > 0
         return near.at[js].set(False, mode="drop"), jnp.all(larger | (js == len(u)))

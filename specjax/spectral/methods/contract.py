@@ -1,8 +1,9 @@
 """What a polar method is.
 
-A method maps a wide or square matrix `(m, n)`, m <= n, to its orthogonal polar factor; `specjax.spectral.polar` transposes tall
-inputs, maps over leading axes and divides by a power of two, which is exact, so a method sees one matrix whose largest entry has absolute
-value in [1, 2). Any callable from an array to an array is a method too; it is differentiated as it is written.
+A method maps a wide or square matrix `(m, n)`, m <= n, to its orthogonal polar factor;
+`specjax.spectral.polar` transposes tall inputs, maps over leading axes and divides by a power of
+two, which is exact, so a method sees one matrix whose largest entry has absolute value in [1, 2).
+Any callable from an array to an array is a method too; it is differentiated as it is written.
 """
 
 import jax.numpy as jnp
@@ -10,24 +11,34 @@ from jaxtyping import Array, Inexact
 
 
 class AbstractPolar:
-    """A method for the polar factor: a small frozen object that `polar(x, method=...)` calls on each matrix.
+    """A method for the polar factor: a small frozen object that `polar(x, method=...)` calls on
+    each matrix.
 
-    Those here are frozen dataclasses and static in jax's trees: equal where their fields are, and without arrays.
+    Those here are frozen dataclasses and static in jax's trees: equal where their fields are, and
+    without arrays.
     """
 
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
-        """The polar factor of one matrix with m <= n whose largest entry is in [1, 2) in absolute value (or which is zero)."""
+        """The polar factor of one matrix with m <= n whose largest entry is in [1, 2) in absolute
+        value (or which is zero).
+        """
         raise NotImplementedError
 
 
 class ExactPolar(AbstractPolar):
-    """A method that returns the polar factor to rounding, so that `polar` can differentiate it in closed form.
+    """A method that returns the polar factor to rounding, so that `polar` can differentiate it in
+    closed form.
 
-    Half precision, which LAPACK and cuSOLVER do not know, is computed in float32 and rounded at the end.
+    Half precision, which LAPACK and cuSOLVER do not know, is computed in float32 and rounded at the
+    end.
     """
 
 
-def zero_where_zero(factor: Inexact[Array, "m n"], x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
-    """The factor with the zero rows and columns of x, where a decomposition leaves rounding noise, set to zero exactly."""
+def zero_where_zero(
+    factor: Inexact[Array, "m n"], x: Inexact[Array, "m n"]
+) -> Inexact[Array, "m n"]:
+    """The factor with the zero rows and columns of x, where a decomposition leaves rounding noise,
+    set to zero exactly.
+    """
     rows, columns = jnp.any(x != 0, axis=1), jnp.any(x != 0, axis=0)
     return jnp.where(rows[:, None] & columns[None, :], factor, 0)

@@ -1,4 +1,6 @@
-"""Newton's iteration for the polar factor (Higham, Computing the polar decomposition, 1986; Functions of Matrices, eq. 8.24)."""
+"""Newton's iteration for the polar factor (Higham, Computing the polar decomposition, 1986;
+Functions of Matrices, eq. 8.24).
+"""
 
 from dataclasses import dataclass
 
@@ -14,14 +16,17 @@ from specjax.spectral.products import adjoint, product
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Newton(ExactPolar):
-    """X ← (μ X + X⁻ᴴ / μ) / 2 with Higham's 1,∞-norm scaling μ, for matrices of full rank; wide ones by a QR factorization first.
+    """X ← (μ X + X⁻ᴴ / μ) / 2 with Higham's 1,∞-norm scaling μ, for matrices of full rank; wide
+    ones by a QR factorization first.
 
-    It converges quadratically, in at most nine steps up to the condition number 1e12, to an orthonormal factor with the same
-    accuracy as `SVD`. `steps` bounds the number of steps; a matrix that has not converged by then is NaN, never half done.
+    It converges quadratically, in at most nine steps up to the condition number 1e12, to an
+    orthonormal factor with the same accuracy as `SVD`. `steps` bounds the number of steps; a matrix
+    that has not converged by then is NaN, never half done.
 
-    Rank: zero rows are set aside, so zero padding commutes as long as the nonzero rows are linearly independent. Any other
-    matrix whose condition number ‖x‖_F ‖x⁻¹‖_F exceeds 1 / (16 machine epsilon) has no inverse to iterate with and is NaN: take `SVD` or
-    `QDWH`, which return the partial isometry. A zero matrix goes to zero.
+    Rank: zero rows are set aside, so zero padding commutes as long as the nonzero rows are linearly
+    independent. Any other matrix whose condition number ‖x‖_F ‖x⁻¹‖_F exceeds 1 / (16 machine
+    epsilon) has no inverse to iterate with and is NaN: take `SVD` or `QDWH`, which return the
+    partial isometry. A zero matrix goes to zero.
     """
 
     steps: int = 20
@@ -34,7 +39,8 @@ class Newton(ExactPolar):
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
         zero = jnp.all(x == 0, axis=1)
-        # Zero rows last: there they are a zero block of the triangular factor, and the identity takes its place.
+        # Zero rows last: there they are a zero block of the triangular factor, and the identity
+        #     takes its place.
         order = jnp.argsort(zero, stable=True)
         q, r = jnp.linalg.qr(adjoint(x[order]))
         core = self._square(adjoint(r) + jnp.diag(zero[order].astype(x.dtype)))
@@ -51,7 +57,9 @@ class Newton(ExactPolar):
         def advance(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             step, x, change = state
             inverse = jnp.linalg.inv(x)
-            mu = jnp.where(change > 0.01, jnp.sqrt(jnp.sqrt(_size(inverse)) / jnp.sqrt(_size(x))), 1).astype(x.dtype)
+            mu = jnp.where(
+                change > 0.01, jnp.sqrt(jnp.sqrt(_size(inverse)) / jnp.sqrt(_size(x))), 1
+            ).astype(x.dtype)
             new = 0.5 * (mu * x + adjoint(inverse) / mu)
             return step + 1, new, jnp.linalg.norm(new - x) / jnp.linalg.norm(new)
 

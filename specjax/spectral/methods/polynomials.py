@@ -1,16 +1,19 @@
 """Polynomial iterations for the polar factor: matrix products only.
 
-One step applies an odd quintic to every singular value: X ← S X, S = a + b G + c G², G = XXᴴ. Where m is much smaller than n the
-steps run on the m×m matrices alone, G ← S G S, and the product of all S is applied to X once, at the end of a block of steps (the
-Gram form). Rounding moves the eigenvalues of G by u, the unit roundoff, relative to the largest; a block multiplies the smallest
-ones by Π a², and `gram_blocks` ends it, for a new Gram matrix, before Π a² exceeds `GRAM_GROWTH`. Five steps of Muon are one block,
-with an error in float32 up to 4e-3 in the worst spectra and near 1e-6 in flat ones, such as that of a Gaussian matrix. The standard
-form has errors of 1e-4 at most.
+One step applies an odd quintic to every singular value: X ← S X, S = a + b G + c G², G = XXᴴ. Where
+m is much smaller than n the steps run on the m×m matrices alone, G ← S G S, and the product of all
+S is applied to X once, at the end of a block of steps (the Gram form). Rounding moves the
+eigenvalues of G by u, the unit roundoff, relative to the largest; a block multiplies the smallest
+ones by Π a², and `gram_blocks` ends it, for a new Gram matrix, before Π a² exceeds `GRAM_GROWTH`.
+Five steps of Muon are one block, with an error in float32 up to 4e-3 in the worst spectra and near
+1e-6 in flat ones, such as that of a Gaussian matrix. The standard form has errors of 1e-4 at most.
 
-Half precision. Products of operands rounded to bfloat16 or float16, accumulated in float32, run at up to twice the speed on a CPU.
-What is kept between products stays in float32, so that only operands are rounded, and of square ones only the difference from
-their mean eigenvalue (`centred_product`): near the end singular values are near 1, and G and S near multiples of the identity.
-The blocks of the Gram form are shorter, three and two steps of Muon, see `GRAM_GROWTH_ROUNDED`.
+Half precision. Products of operands rounded to bfloat16 or float16, accumulated in float32, run at
+up to twice the speed on a CPU. What is kept between products stays in float32, so that only
+operands are rounded, and of square ones only the difference from their mean eigenvalue
+(`centred_product`): near the end singular values are near 1, and G and S near multiples of the
+identity. The blocks of the Gram form are shorter, three and two steps of Muon, see
+`GRAM_GROWTH_ROUNDED`.
 """
 
 import math
@@ -29,43 +32,56 @@ from specjax.spectral.minimax import MUON, Quintic, best_composition
 from specjax.spectral.products import centred_product, commuting_product, diagonal_of, rounded_gram
 
 GRAM_GROWTH = 2.0**18
-"""How much the steps of a block may magnify rounding in the Gram matrix before it is formed anew: to 1/64 in float32."""
+"""How much the steps of a block may magnify rounding in the Gram matrix before it is formed anew:
+to 1/64 in float32.
+"""
 
 GRAM_GROWTH_ROUNDED = 2.0**12
-"""The same for operands in half precision, chosen by measurement: three steps of Muon, where Π a² = 2^10.7, have errors below 1e-2
-on spectra from flat to k⁻², and five, at 2^17.8, up to 1e-1."""
+"""The same for operands in half precision, chosen by measurement: three steps of Muon, where Π a² =
+2^10.7, have errors below 1e-2 on spectra from flat to k⁻², and five, at 2^17.8, up to 1e-1.
+"""
 
 
 Scaling = Literal["frobenius", "schatten-4", "aol", "spectral"]
-"""What x is divided by before the first step, so that no singular value exceeds 1: a norm, or its rows each by a number of their own."""
+"""What x is divided by before the first step, so that no singular value exceeds 1: a norm, or its
+rows each by a number of their own.
+"""
 
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class NewtonSchulz(AbstractPolar):
-    """`steps` odd polynomial steps from x / ‖x‖_F, matrix products only; zero padding stays zero exactly.
+    """`steps` odd polynomial steps from x / ‖x‖_F, matrix products only; zero padding stays zero
+    exactly.
 
-    With the default coefficients it is what Muon runs: singular values from 1e-2 ‖x‖_F up end in [0.681, 1.135], none ends above
-    1.21, and those far below 1e-3 ‖x‖_F only grow 485-fold, so the result is not the polar factor but a matrix near it. With
-    `CUBIC` it converges to the polar factor, with about log(‖x‖_F / s_min) / log(1.5) steps to start and quadratically then.
-    `band(method.polynomials(), lower)` is where singular values from lower ‖x‖_F up end. Derivatives are those of the
-    polynomials, which for an unconverged iteration are not those of the polar factor.
+    With the default coefficients it is what Muon runs: singular values from 1e-2 ‖x‖_F up end in
+    [0.681, 1.135], none ends above 1.21, and those far below 1e-3 ‖x‖_F only grow 485-fold, so the
+    result is not the polar factor but a matrix near it. With `CUBIC` it converges to the polar
+    factor, with about log(‖x‖_F / s_min) / log(1.5) steps to start and quadratically then.
+    `band(method.polynomials(), lower)` is where singular values from lower ‖x‖_F up end.
+    Derivatives are those of the polynomials, which for an unconverged iteration are not those of
+    the polar factor.
 
     `coefficients` is one polynomial for all steps, or one for each step.
 
-    `gram` chooses the Gram form; by default it is taken where it needs fewer operations, which for five steps is n > 1.5 m.
-    `restart` is the number of its steps between two Gram matrices; by default as many as accuracy allows, for Muon's polynomials five,
-    or three with half-precision operands. In float32, and in float64 where singular values are small, `restart=3` or `gram=False` is the
-    more accurate one: in float32 the Gram form is off by up to 4e-3 in the worst spectra, the standard form by at most 1e-4.
+    `gram` chooses the Gram form; by default it is taken where it needs fewer operations, which for
+    five steps is n > 1.5 m. `restart` is the number of its steps between two Gram matrices; by
+    default as many as accuracy allows, for Muon's polynomials five, or three with half-precision
+    operands. In float32, and in float64 where singular values are small, `restart=3` or
+    `gram=False` is the
+    more accurate one: in float32 the Gram form is off by up to 4e-3 in the worst spectra, the
+        standard form by at most 1e-4.
 
-    `operands` is the dtype that operands of products are rounded to, with sums and everything in between in float32:
-    `jnp.bfloat16` for float32 matrices at up to twice the speed. By default it is the dtype of x. Errors of five steps against
-    exact arithmetic, relative in the Frobenius norm: in float32 2e-6 (a flat spectrum) to 1e-3, with bfloat16 operands 2e-3 to 1e-2.
+    `operands` is the dtype that operands of products are rounded to, with sums and everything in
+    between in float32: `jnp.bfloat16` for float32 matrices at up to twice the speed. By default it
+    is the dtype of x. Errors of five steps against exact arithmetic, relative in the Frobenius
+    norm: in float32 2e-6 (a flat spectrum) to 1e-3, with bfloat16 operands 2e-3 to 1e-2.
 
-    `scaling` is what x is divided by first, in the place of ‖x‖_F. "schatten-4", ‖x xᴴ‖_F^(1/2), is smaller, so that flat spectra need
-    fewer steps, and as cheap (Grishina, Smirnov and Rakhuba 2025); "spectral", ‖x‖_op, is the smallest and needs the eigenvalues of x xᴴ.
-    "aol" divides row i of a wide x, and column i of a tall one, by (Σ_j |x xᴴ|_ij)^(1/2) (Boissin et al. 2025, Turbo-Muon); the steps then
-    go towards the polar factor of that other matrix.
+    `scaling` is what x is divided by first, in the place of ‖x‖_F. "schatten-4", ‖x xᴴ‖_F^(1/2), is
+    smaller, so that flat spectra need fewer steps, and as cheap (Grishina, Smirnov and Rakhuba
+    2025); "spectral", ‖x‖_op, is the smallest and needs the eigenvalues of x xᴴ. "aol" divides row
+    i of a wide x, and column i of a tall one, by (Σ_j |x xᴴ|_ij)^(1/2) (Boissin et al. 2025,
+    Turbo-Muon); the steps then go towards the polar factor of that other matrix.
     """
 
     steps: int = 5
@@ -77,37 +93,49 @@ class NewtonSchulz(AbstractPolar):
 
     def __post_init__(self) -> None:
         if not isinstance(self.scaling, str) or self.scaling not in get_args(Scaling):
-            raise ValueError(f"Unknown scaling {shown(self.scaling)}; choose one of {', '.join(get_args(Scaling))}.")
+            raise ValueError(
+                f"Unknown scaling {shown(self.scaling)}; choose one of"
+                f" {', '.join(get_args(Scaling))}."
+            )
         check_fields(self)
         if self.steps < 1:
             raise ValueError(f"NewtonSchulz needs steps >= 1, got steps={self.steps}.")
         if not isinstance(self.coefficients, Quintic) and len(self.coefficients) != self.steps:
             raise ValueError(
-                f"NewtonSchulz needs one polynomial or one for each of its {self.steps} steps, got {len(self.coefficients)}; "
-                f"set steps={len(self.coefficients)}."
+                f"NewtonSchulz needs one polynomial or one for each of its {self.steps} steps, got"
+                f" {len(self.coefficients)}; set steps={len(self.coefficients)}."
             )
         _check_form(self.restart, self.operands)
 
     def polynomials(self) -> tuple[Quintic, ...]:
         """The polynomial of each step."""
-        return (self.coefficients,) * self.steps if isinstance(self.coefficients, Quintic) else self.coefficients
+        return (
+            (self.coefficients,) * self.steps
+            if isinstance(self.coefficients, Quintic)
+            else self.coefficients
+        )
 
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
-        return _composed(self.polynomials(), x, self.gram, self.restart, self.operands, self.scaling)
+        return _composed(
+            self.polynomials(), x, self.gram, self.restart, self.operands, self.scaling
+        )
 
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class PolarExpress(AbstractPolar):
-    """The `steps` odd quintics whose composition is the best for singular values in [lower, 1] ‖x‖_F; products only.
+    """The `steps` odd quintics whose composition is the best for singular values in [lower, 1]
+    ‖x‖_F; products only.
 
-    Computed at construction for the bound and number of steps given (Amsel, Persson, Musco and Gower, The Polar Express, 2025).
-    With the defaults singular values from 1e-3 ‖x‖_F up end at 1 to rounding, after five steps in [0.869, 1.131], and smaller
-    ones fall short: those from 1e-4 ‖x‖_F end in [0.587, 1]. `band(method.polynomials(), lower)` says so for any choice. Zero
-    padding stays zero exactly. Take `lower` near the smallest singular value that matters, relative to ‖x‖_F, and more steps for
-    a smaller one. `safety` and `cushion` are the paper's guards against rounding, explained in `best_composition`; `gram`,
-    `restart`, `operands` and derivatives are as in `NewtonSchulz`.
+    Computed at construction for the bound and number of steps given (Amsel, Persson, Musco and
+    Gower, The Polar Express, 2025). With the defaults singular values from 1e-3 ‖x‖_F up end at 1
+    to rounding, after five steps in [0.869, 1.131], and smaller
+    ones fall short: those from 1e-4 ‖x‖_F end in [0.587, 1]. `band(method.polynomials(), lower)`
+    says so for any choice. Zero padding stays zero exactly. Take `lower` near the smallest singular
+    value that matters, relative to ‖x‖_F, and more steps for a smaller one. `safety` and `cushion`
+    are the paper's guards against rounding, explained in `best_composition`; `gram`, `restart`,
+    `operands` and derivatives are as in `NewtonSchulz`.
     """
 
     steps: int = 8
@@ -125,9 +153,13 @@ class PolarExpress(AbstractPolar):
         if not 0 < self.lower < 1:
             raise ValueError(f"PolarExpress needs 0 < lower < 1, got lower={self.lower}.")
         if not self.safety >= 1:
-            raise ValueError(f"PolarExpress needs safety >= 1, got safety={self.safety}; 1 means none.")
+            raise ValueError(
+                f"PolarExpress needs safety >= 1, got safety={self.safety}; 1 means none."
+            )
         if not 0 <= self.cushion < 1:
-            raise ValueError(f"PolarExpress needs 0 <= cushion < 1, got cushion={self.cushion}; 0 means none.")
+            raise ValueError(
+                f"PolarExpress needs 0 <= cushion < 1, got cushion={self.cushion}; 0 means none."
+            )
         _check_form(self.restart, self.operands)
 
     def polynomials(self) -> tuple[Quintic, ...]:
@@ -150,7 +182,9 @@ def _composed(
     """The polynomials in turn on the singular values of x, scaled."""
     is_complex = jnp.issubdtype(x.dtype, jnp.complexfloating)
     if is_complex and operands is not None:
-        raise ValueError(f"operands={jnp.dtype(operands)} is for real matrices, got {x.dtype}; leave it out.")
+        raise ValueError(
+            f"operands={jnp.dtype(operands)} is for real matrices, got {x.dtype}; leave it out."
+        )
     rounded = x.dtype if not is_complex and jnp.finfo(x.dtype).bits < 32 else operands
     y = x if rounded is None else x.astype(jnp.float32)
     if restart is None:
@@ -166,7 +200,8 @@ def _composed(
 def _check_form(restart: int | None, operands: DTypeLike | None) -> None:
     if restart is not None and restart < 1:
         raise ValueError(
-            f"restart needs at least one step between Gram matrices, got {restart}; None lets the method choose."
+            f"restart needs at least one step between Gram matrices, got {restart}; None lets the"
+            " method choose."
         )
     try:
         dtype = jnp.dtype(operands)
@@ -174,19 +209,26 @@ def _check_form(restart: int | None, operands: DTypeLike | None) -> None:
         dtype = None
     if operands is not None and dtype not in (jnp.bfloat16, jnp.float16):
         got = shown(operands) if dtype is None else dtype
-        raise ValueError(f"operands must be jnp.bfloat16, jnp.float16 or None (the dtype of x), got {got}.")
+        raise ValueError(
+            f"operands must be jnp.bfloat16, jnp.float16 or None (the dtype of x), got {got}."
+        )
 
 
 def gram_blocks(polynomials: tuple[Quintic, ...], growth: float) -> tuple[tuple[Quintic, ...], ...]:
-    """The steps between two Gram matrices: as few blocks as keep Π a² within `growth` in each, and of those the division
-    with the smallest largest Π a². A block has at least one step.
+    """The steps between two Gram matrices: as few blocks as keep Π a² within `growth` in each, and
+    of those the division with the smallest largest Π a². A block has at least one step.
     """
     slopes = [2 * math.log(abs(p.a)) if p.a else 0.0 for p in polynomials]
-    # The smallest bound on Σ log a² of a block, among all sums of consecutive steps, that admits the fewest blocks.
+    # The smallest bound on Σ log a² of a block, among all sums of consecutive steps, that admits
+    # the fewest blocks.
     limit = max(math.log(growth), *slopes)
-    sums = sorted(sum(slopes[i:j]) for i in range(len(slopes)) for j in range(i + 1, len(slopes) + 1))
+    sums = sorted(
+        sum(slopes[i:j]) for i in range(len(slopes)) for j in range(i + 1, len(slopes) + 1)
+    )
     fewest = len(_greedy(slopes, limit))
-    ends = next(e for bound in sums if bound >= max(slopes) and len(e := _greedy(slopes, bound)) == fewest)
+    ends = next(
+        e for bound in sums if bound >= max(slopes) and len(e := _greedy(slopes, bound)) == fewest
+    )
     return tuple(polynomials[i:j] for i, j in zip((0, *ends[:-1]), ends, strict=True))
 
 
@@ -204,8 +246,9 @@ def _greedy(slopes: list[float], bound: float) -> list[int]:
 def gram_is_cheaper(shape: tuple[int, ...], steps: int, blocks: int) -> bool:
     """Whether the Gram form needs fewer operations than the standard one for an (m, n) matrix.
 
-    In units of 2m² operations the standard form takes 2n + m for a step. The Gram form takes 2n for a block, to form the Gram
-    matrix and to return to X, and on the m×m matrices 4m for a step but only m for the first of a block.
+    In units of 2m² operations the standard form takes 2n + m for a step. The Gram form takes 2n for
+    a block, to form the Gram matrix and to return to X, and on the m×m matrices 4m for a step but
+    only m for the first of a block.
     """
     m, n = shape
     return 2 * n * blocks + m * (4 * steps - 3 * blocks) < (2 * n + m) * steps
@@ -228,14 +271,20 @@ def _in_standard_form(
     # One number commutes with the step, a diagonal matrix does not.
     one_number = reciprocal.ndim == 0
     first, *others = polynomials
-    x = reciprocal * _step(first, gram, x, operands) if one_number else _step(first, gram, reciprocal.T * x, operands)
+    x = (
+        reciprocal * _step(first, gram, x, operands)
+        if one_number
+        else _step(first, gram, reciprocal.T * x, operands)
+    )
     for p in others:
         x = _step(p, rounded_gram(x, operands), x, operands)
     return x
 
 
 def _scaled_gram(gram: Array, scaling: Scaling) -> tuple[Array, Array]:
-    """The Gram matrix D gram D of D x, and D: one number, or its diagonal as a row (1, m). Nothing is divided by zero."""
+    """The Gram matrix D gram D of D x, and D: one number, or its diagonal as a row (1, m). Nothing
+    is divided by zero.
+    """
     if scaling == "frobenius":
         squares = jnp.sum(diagonal_of(gram)).real
     elif scaling == "schatten-4":

@@ -1,4 +1,6 @@
-"""Dynamically weighted Halley iteration (Nakatsukasa, Bai and Gygi, Optimizing Halley's iteration, 2010)."""
+"""Dynamically weighted Halley iteration (Nakatsukasa, Bai and Gygi, Optimizing Halley's iteration,
+2010).
+"""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ from specjax.spectral.products import adjoint, product
 
 
 class Halley(NamedTuple):
-    """The odd rational function s (a + b s²) / (1 + c s²) that one step applies to each singular value s."""
+    """The odd rational function s (a + b s²) / (1 + c s²) that one step applies to each singular
+    value s.
+    """
 
     a: float
     b: float
@@ -24,14 +28,17 @@ class Halley(NamedTuple):
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class QDWH(ExactPolar):
-    """A fixed sequence of weighted Halley steps that sends [rtol, 1] ‖x‖_F near 1, then five steps to 1 or, from below, to 0.
+    """A fixed sequence of weighted Halley steps that sends [rtol, 1] ‖x‖_F near 1, then five steps
+    to 1 or, from below, to 0.
 
-    Built from QR and Cholesky factorizations, the same operations for every matrix, so that a batch takes no more steps than
-    its members; the weights are computed on the host for the given `rtol` (four steps in float64, three in float32). The factor
-    is as accurate as that of `SVD`; wide matrices are reduced by a QR factorization first.
+    Built from QR and Cholesky factorizations, the same operations for every matrix, so that a batch
+    takes no more steps than its members; the weights are computed on the host for the given `rtol`
+    (four steps in float64, three in float32). The factor is as accurate as that of `SVD`; wide
+    matrices are reduced by a QR factorization first.
 
-    Rank: the map is odd, so zero singular values stay zero. Those from rtol ‖x‖_F up go to 1 and those below a tenth of
-    that to 0; in between lies one point of discontinuity. The default rtol is 64 times the machine epsilon. Note the
+    Rank: the map is odd, so zero singular values stay zero. Those from rtol ‖x‖_F up go to 1 and
+    those below a tenth of that to 0; in between lies one point of discontinuity. The default rtol
+    is 64 times the machine epsilon. Note the
     Frobenius norm: `SVD` measures against the largest singular value.
     """
 
@@ -58,7 +65,9 @@ class QDWH(ExactPolar):
 
 
 def halley_weights(lower: float, tolerance: float) -> tuple[Halley, ...]:
-    """The weights of the steps that take [lower, 1] into [1 - tolerance, 1], each the best for the interval it starts from."""
+    """The weights of the steps that take [lower, 1] into [1 - tolerance, 1], each the best for the
+    interval it starts from.
+    """
     steps = []
     while 1 - lower > tolerance:
         d = (4 * (1 - lower**2) / lower**4) ** (1 / 3)
@@ -72,7 +81,9 @@ def halley_weights(lower: float, tolerance: float) -> tuple[Halley, ...]:
 
 
 def _step(x: Array, weights: Halley) -> Array:
-    """X (a + b XᴴX) (1 + c XᴴX)⁻¹ for a square matrix of norm at most 1, without forming XᴴX where c is large."""
+    """X (a + b XᴴX) (1 + c XᴴX)⁻¹ for a square matrix of norm at most 1, without forming XᴴX where
+    c is large.
+    """
     a, b, c = weights
     eye = jnp.eye(x.shape[0], dtype=x.dtype)
     if c > 100:
@@ -81,5 +92,7 @@ def _step(x: Array, weights: Halley) -> Array:
         return b / c * x + (a - b / c) / math.sqrt(c) * product(upper, adjoint(lower))
     root = jnp.linalg.cholesky(eye + c * product(adjoint(x), x))
     half = jax.lax.linalg.triangular_solve(root, adjoint(x), left_side=True, lower=True)
-    whole = jax.lax.linalg.triangular_solve(root, half, left_side=True, lower=True, transpose_a=True, conjugate_a=True)
+    whole = jax.lax.linalg.triangular_solve(
+        root, half, left_side=True, lower=True, transpose_a=True, conjugate_a=True
+    )
     return b / c * x + (a - b / c) * adjoint(whole)

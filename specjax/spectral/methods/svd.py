@@ -15,14 +15,16 @@ from specjax.spectral.products import product
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class SVD(ExactPolar):
-    """U Vᵀ of the compact singular value decomposition: exact to rounding at every condition number up to 1/rtol.
+    """U Vᵀ of the compact singular value decomposition: exact to rounding at every condition number
+    up to 1/rtol.
 
-    Exact means: orthonormal and the factor of a matrix within a few roundings of x. The distance to the factor of x itself
-    then grows as the condition number of the problem, 2 ‖x‖ / (s_m + s_{m-1}) roundings for square x and 1 / s_m for wide.
+    Exact means: orthonormal and the factor of a matrix within a few roundings of x. The distance to
+    the factor of x itself then grows as the condition number of the problem, 2 ‖x‖ / (s_m +
+    s_{m-1}) roundings for square x and 1 / s_m for wide.
 
-    Singular values up to `rtol` times the largest count as zero, so a rank-deficient matrix goes to its partial isometry.
-    The default, 64 times the machine epsilon (7.6e-6 in float32, 1.4e-14 in float64), does not depend on the shape: zero padding
-    must not move the cut.
+    Singular values up to `rtol` times the largest count as zero, so a rank-deficient matrix goes to
+    its partial isometry. The default, 64 times the machine epsilon (7.6e-6 in float32, 1.4e-14 in
+    float64), does not depend on the shape: zero padding must not move the cut.
     """
 
     rtol: float | None = None
@@ -41,5 +43,7 @@ class SVD(ExactPolar):
 
 
 def is_kept(s: Float[Array, " m"], rtol: float | None) -> Array:
-    """Which of the sorted singular values count as nonzero: those above `rtol` (64 roundings by default) times the largest."""
+    """Which of the sorted singular values count as nonzero: those above `rtol` (64 roundings by
+    default) times the largest.
+    """
     return (s > (64 * jnp.finfo(s.dtype).eps if rtol is None else rtol) * s[0]) & (s > 0)

@@ -1,4 +1,6 @@
-"""What a store says of its sweep, in JSON: the configuration that decides the numbers, the plan that cuts them, the axes."""
+"""What a store says of its sweep, in JSON: the configuration that decides the numbers, the plan
+that cuts them, the axes.
+"""
 
 import json
 import os
@@ -19,11 +21,15 @@ NAME, LOCK = "sweep.json", "lock"
 class Description:
     """A sweep, as JSON gives it back."""
 
-    config: dict[str, Any]  # everything that decides the numbers: a store is continued only by the same
+    config: dict[
+        str, Any
+    ]  # everything that decides the numbers: a store is continued only by the same
     plan: dict[str, Any]  # how they are cut into blocks: whoever continues a store adopts its plan
     places: list[list[list[int]]]  # the indices of each bucket along every axis
     sample: str  # the dimension behind the axes
-    form: dict[str, Any]  # of the dataset: its `to_dict` without data, but for the coordinates of axes
+    form: dict[
+        str, Any
+    ]  # of the dataset: its `to_dict` without data, but for the coordinates of axes
 
     @classmethod
     def of(cls, dataset: xr.Dataset, sample: str, **fields: Any) -> "Description":
@@ -44,13 +50,20 @@ class Description:
 
     def to_json(self) -> bytes:
         """The content of the file, with its checksum."""
-        return json.dumps([checksum(json.dumps(asdict(self)).encode()), asdict(self)], indent=1).encode()
+        return json.dumps(
+            [checksum(json.dumps(asdict(self)).encode()), asdict(self)], indent=1
+        ).encode()
 
     def require(self, asked: "Description", path: Path) -> None:
-        """Raises ValueError if this, of the store at `path`, is another sweep than `asked`, with the fields that differ."""
+        """Raises ValueError if this, of the store at `path`, is another sweep than `asked`, with
+        the fields that differ.
+        """
         there, here = _leaves(self.config), _leaves(asked.config)
         differ = [key for key in {**there, **here} if there.get(key) != here.get(key)]
-        told = [f"{key} is {there.get(key, 'absent')} there and {here.get(key, 'absent')} here" for key in differ]
+        told = [
+            f"{key} is {there.get(key, 'absent')} there and {here.get(key, 'absent')} here"
+            for key in differ
+        ]
         if told:
             told[5:] = ["..."] * (len(told) > 5)
             what = f"a sweep of another configuration: {'; '.join(told)}"
@@ -58,7 +71,9 @@ class Description:
 
 
 def read_description(path: Path) -> Description | None:
-    """What the store at `path` says, or None if there is no block yet; ValueError if there is what this version cannot read."""
+    """What the store at `path` says, or None if there is no block yet; ValueError if there is what
+    this version cannot read.
+    """
     if not os.path.lexists(path):
         return None
     with in_one_sentence(path):
@@ -74,9 +89,13 @@ def read_description(path: Path) -> Description | None:
                 return Description(**fields) if blocks else None
     if blocks:
         raise ValueError(
-            f"{path} has blocks, but its {NAME} is not what was written; put it back, or choose another path."
+            f"{path} has blocks, but its {NAME} is not what was written; put it back, or choose"
+            " another path."
         )
-    told = f"holds {min(foreign)!r}, so it is no store of this version; if an earlier one wrote it, continue with that"
+    told = (
+        f"holds {min(foreign)!r}, so it is no store of this version; if an earlier one wrote it,"
+        " continue with that"
+    )
     raise ValueError(f"{path} {told}, or choose another path.")
 
 
@@ -86,11 +105,17 @@ def in_one_sentence(path: Path) -> AbstractContextManager[None]:
 
 
 def _leaves(value: Any, place: str = "") -> dict[str, str]:
-    """The values in a configuration as JSON, by their places, and the order of what has names: axes in another order are other arrays."""
+    """The values in a configuration as JSON, by their places, and the order of what has names: axes
+    in another order are other arrays.
+    """
     if not isinstance(value, dict | list):
         return {place: json.dumps(value)}
     named = value if isinstance(value, dict) else dict(enumerate(value))
-    found = {f"the order of {place}": ", ".join(value)} if isinstance(value, dict) and place and len(value) > 1 else {}
+    found = (
+        {f"the order of {place}": ", ".join(value)}
+        if isinstance(value, dict) and place and len(value) > 1
+        else {}
+    )
     for name, part in named.items():
         found |= _leaves(part, f"{place}.{name}" if place else str(name))
     return found

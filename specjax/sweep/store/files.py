@@ -1,4 +1,6 @@
-"""The files of a store: written as a whole or not at all; a block's is an uncompressed zip of arrays, which `numpy.load` opens."""
+"""The files of a store: written as a whole or not at all; a block's is an uncompressed zip of
+arrays, which `numpy.load` opens.
+"""
 
 import hashlib
 import io
@@ -31,7 +33,9 @@ class Block(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A block as its file has it: the arrays, its place, the name that it was written under, the seconds that it took."""
+    """A block as its file has it: the arrays, its place, the name that it was written under, the
+    seconds that it took.
+    """
 
     arrays: dict[str, NDArray[Any]]
     block: Block
@@ -40,13 +44,21 @@ class Stored(NamedTuple):
 
 
 def find_blocks(folder: Path) -> dict[Path, Block]:
-    """The blocks in a store, by their files, whose names are bucketBUCKET-START-STOP-CHECKSUM.npz."""
-    named = ((file, _NAME.fullmatch(file.name)) for file in sorted(folder.iterdir()) if file.is_file())
+    """The blocks in a store, by their files, whose names are
+    bucketBUCKET-START-STOP-CHECKSUM.npz.
+    """
+    named = (
+        (file, _NAME.fullmatch(file.name)) for file in sorted(folder.iterdir()) if file.is_file()
+    )
     return {file: Block(*map(int, found.groups())) for file, found in named if found}
 
 
-def save_block(folder: Path, block: Block, arrays: Mapping[str, NDArray[Any]], note: Mapping[str, Any]) -> Path:
-    """Writes the arrays of a block, with its place and a note in JSON as the comment of the zip, to a file, which it returns."""
+def save_block(
+    folder: Path, block: Block, arrays: Mapping[str, NDArray[Any]], note: Mapping[str, Any]
+) -> Path:
+    """Writes the arrays of a block, with its place and a note in JSON as the comment of the zip, to
+    a file, which it returns.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.comment = json.dumps({"block": block, **note}).encode()
@@ -63,7 +75,8 @@ def load_block(file: Path, sweep: str) -> Stored:
 
     Raises:
         StoreError: it is not what was written.
-        ValueError: it is a block of another sweep, or of an earlier version, whose checksums do not cover the place of a block.
+        ValueError: it is a block of another sweep, or of an earlier version, whose checksums do not
+            cover the place of a block.
     """
     content = file.read_bytes()
     digest = checksum(content)
@@ -77,8 +90,12 @@ def load_block(file: Path, sweep: str) -> Stored:
     if note.get("sweep") != sweep:
         raise ValueError(f"{file} is a block of another sweep; take it out of the store.")
     if "block" not in note:
-        raise ValueError(f"{file} was written by an earlier version; continue with that, or choose another path.")
-    members = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
+        raise ValueError(
+            f"{file} was written by an earlier version; continue with that, or choose another path."
+        )
+    members = {
+        name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()
+    }
     arrays = {name: np.lib.format.read_array(member) for name, member in members.items()}
     block = Block(*note["block"])
     return Stored(arrays, block, _name(block, digest), note["seconds"])

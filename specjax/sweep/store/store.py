@@ -1,4 +1,6 @@
-"""A store of a sweep: written to block by block, continued, and read with one block in memory at a time."""
+"""A store of a sweep: written to block by block, continued, and read with one block in memory at a
+time.
+"""
 
 import json
 import warnings
@@ -16,8 +18,21 @@ from xarray.core import indexing
 
 from specjax import keeping
 from specjax.keeping import StoreError, put
-from specjax.sweep.store.description import LOCK, NAME, Description, in_one_sentence, read_description
-from specjax.sweep.store.files import PARTIAL, Block, DamagedBlocksWarning, find_blocks, load_block, save_block
+from specjax.sweep.store.description import (
+    LOCK,
+    NAME,
+    Description,
+    in_one_sentence,
+    read_description,
+)
+from specjax.sweep.store.files import (
+    PARTIAL,
+    Block,
+    DamagedBlocksWarning,
+    find_blocks,
+    load_block,
+    save_block,
+)
 
 
 @dataclass
@@ -26,67 +41,95 @@ class Store:
 
     path: Path
     described: Description  # what is asked for; there may be more samples
-    blocks: dict[Path, Block] = field(default_factory=dict)  # those that are finished, by their files
+    blocks: dict[Path, Block] = field(
+        default_factory=dict
+    )  # those that are finished, by their files
     seconds: float = 0.0  # they took, together
 
     @classmethod
     @contextmanager
     def opened(cls, path: Path, described: Description) -> Iterator["Store"]:
-        """Within the block, a store at `path` for one writer, made if there is none. Damaged blocks are deleted, with a warning.
+        """Within the block, a store at `path` for one writer, made if there is none. Damaged blocks
+        are deleted, with a warning.
 
         One that has all that is asked for may lie on a disk that can only be read.
 
         Raises:
-            ValueError: `path` holds something else, or another configuration (the differing fields are named).
+            ValueError: `path` holds something else, or another configuration (the differing fields
+                are named).
             StoreError: it cannot be written, or another process writes to it.
         """
         with ExitStack() as held:
             with in_one_sentence(path):
                 store, refused = cls(path, described), None
-                store._stored()  # before anything is written into a folder that is no store, or another's
+                # before anything is written into a folder that is no store, or another's
+                store._stored()
                 path.mkdir(parents=True, exist_ok=True)
                 try:
                     held.enter_context(keeping.locked(path / LOCK))
                 except BlockingIOError:
                     raise
                 except OSError as error:
-                    refused = error  # as on a disk that can only be read: a store that has all that is asked for needs no lock
+                    # as on a disk that can only be read: a store that has all that is asked for
+                    # needs no lock
+                    refused = error
                 store._begin(refused)
             yield store
 
     def missing(self, bucket: int) -> list[tuple[int, int]]:
-        """The ranges (start, stop) of samples asked for that no finished block of the bucket holds, in order."""
+        """The ranges (start, stop) of samples asked for that no finished block of the bucket holds,
+        in order.
+        """
         edges, reached, samples = [], 0, self.described.samples
-        for _, start, stop in sorted(block for block in self.blocks.values() if block.bucket == bucket):
+        for _, start, stop in sorted(
+            block for block in self.blocks.values() if block.bucket == bucket
+        ):
             edges.append((reached, min(start, samples)))
             reached = max(reached, stop)
         return [(start, stop) for start, stop in [*edges, (reached, samples)] if start < stop]
 
     def write(self, block: Block, arrays: Mapping[str, NDArray[Any]], seconds: float) -> None:
-        """Adds every variable of a block, of shape (*points of each axis, samples, *trailing), or raises StoreError: the disk is full."""
+        """Adds every variable of a block, of shape (*points of each axis, samples, *trailing), or
+        raises StoreError: the disk is full.
+        """
         with in_one_sentence(self.path):
-            file = save_block(self.path, block, arrays, {"sweep": self.described.identity, "seconds": seconds})
+            file = save_block(
+                self.path, block, arrays, {"sweep": self.described.identity, "seconds": seconds}
+            )
         self.blocks[file] = block
         self.seconds += seconds
 
     def read(self) -> dict[str, NDArray[Any]]:
-        """Every variable, at the samples asked for; NaN (zero where the dtype has no NaN) where no block is finished."""
-        outputs = {name: _nans(v["shape"], v["dtype"]) for name, v in self.described.form["data_vars"].items()}
+        """Every variable, at the samples asked for; NaN (zero where the dtype has no NaN) where no
+        block is finished.
+        """
+        outputs = {
+            name: _nans(v["shape"], v["dtype"])
+            for name, v in self.described.form["data_vars"].items()
+        }
         along = next(iter(outputs.values())).shape[: len(self.described.places[0]) + 1]
         self.fill(outputs, [*map(np.arange, along)])
         return outputs
 
-    def fill(self, outputs: Mapping[str, Any], along: Sequence[Any], behind: Sequence[Any] = ()) -> None:
-        """Puts what there is of variables at indices (in order, each once) `along` axes and samples, and `behind` these, into arrays."""
+    def fill(
+        self, outputs: Mapping[str, Any], along: Sequence[Any], behind: Sequence[Any] = ()
+    ) -> None:
+        """Puts what there is of variables at indices (in order, each once) `along` axes and
+        samples, and `behind` these, into arrays.
+        """
         *axes, samples = along
         for file, (bucket, start, stop) in self.blocks.items():
             pairs = zip(axes, self.described.places[bucket], strict=True)
             common = [np.intersect1d(*pair, return_indices=True)[1:] for pair in pairs]
             low, high = np.searchsorted(samples, (start, stop))
-            there, here = zip(*common, (np.arange(low, high), samples[low:high] - start), strict=True)
+            there, here = zip(
+                *common, (np.arange(low, high), samples[low:high] - start), strict=True
+            )
             arrays = self._arrays(file) if all(map(len, there)) else {}
             for name, output in outputs.items() if arrays else ():
-                part = arrays[name].view(self.described.form["data_vars"][name]["dtype"])[np.ix_(*here)]
+                part = arrays[name].view(self.described.form["data_vars"][name]["dtype"])[
+                    np.ix_(*here)
+                ]
                 for axis, keys in enumerate(behind, len(along)):
                     part = part.take(keys, axis)
                 output[np.ix_(*there)] = part
@@ -105,8 +148,12 @@ class Store:
         return stored
 
     def _begin(self, refused: OSError | None) -> None:
-        """Finds the finished blocks, mends damaged and renamed ones, and writes what is asked for, unless that is `refused`."""
-        stored = self._stored()  # again: another process may have written it before the lock was ours
+        """Finds the finished blocks, mends damaged and renamed ones, and writes what is asked for,
+        unless that is `refused`.
+        """
+        stored = (
+            self._stored()
+        )  # again: another process may have written it before the lock was ours
         if stored is not None and stored.plan != self.described.plan:
             raise OSError("another process has just made it, with another plan")
         damaged, renamed = self._read_blocks()
@@ -120,9 +167,14 @@ class Store:
             file.replace(self.path / name)
         if damaged:
             names = ", ".join(file.name for file in damaged)
-            told = f"{len(damaged)} of the blocks in {self.path} are damaged and computed again: {names}."
+            told = (
+                f"{len(damaged)} of the blocks in {self.path} are damaged and computed again:"
+                f" {names}."
+            )
             warnings.warn(told, DamagedBlocksWarning, stacklevel=7)
-        if stored is None or (stored != self.described and stored.samples <= self.described.samples):
+        if stored is None or (
+            stored != self.described and stored.samples <= self.described.samples
+        ):
             put(self.path / NAME, self.described.to_json(), PARTIAL)
 
     def _read_blocks(self) -> tuple[list[Path], dict[Path, str]]:
@@ -143,19 +195,23 @@ class Store:
 
 
 def open_store(path: str | Path) -> xr.Dataset:
-    """The results in a store of `specjax.sweep.run`, of which entries are read when they are asked for.
+    """The results in a store of `specjax.sweep.run`, of which entries are read when they are asked
+    for.
 
-    A store may be larger than memory: select before you compute. It may be opened while the sweep runs: what is not computed is NaN,
-    for which integers and booleans become float64. The attributes are what decided the numbers.
+    A store may be larger than memory: select before you compute. It may be opened while the sweep
+    runs: what is not computed is NaN, for which integers and booleans become float64. The
+    attributes are what decided the numbers.
 
     Raises:
-        ValueError: there is no store with a finished block at `path`; or an entry that is asked for is in a block of another sweep, or
-            of an earlier version.
+        ValueError: there is no store with a finished block at `path`; or an entry that is asked for
+            is in a block of another sweep, or of an earlier version.
         StoreError: an entry that is asked for is in a block that is damaged or was renamed.
     """
     described = read_description(Path(path))
     if described is None:
-        raise ValueError(f"{path} holds no finished block of a sweep; give the folder of run(..., store=FOLDER).")
+        raise ValueError(
+            f"{path} holds no finished block of a sweep; give the folder of run(..., store=FOLDER)."
+        )
     with in_one_sentence(Path(path)):
         blocks = find_blocks(Path(path))
     for file, block in blocks.items():
@@ -165,8 +221,13 @@ def open_store(path: str | Path) -> xr.Dataset:
     whole = not any(map(store.missing, range(len(described.places))))
     for name, variable in form["data_vars"].items():
         variable["data"] = indexing.LazilyIndexedArray(_Lazy(store, name, whole))
-    form["coords"][described.sample] = {"dims": described.sample, "data": np.arange(described.samples)}
-    form["attrs"] = {name: v if isinstance(v, str) else json.dumps(v) for name, v in described.config.items()}
+    form["coords"][described.sample] = {
+        "dims": described.sample,
+        "data": np.arange(described.samples),
+    }
+    form["attrs"] = {
+        name: v if isinstance(v, str) else json.dumps(v) for name, v in described.config.items()
+    }
     return xr.Dataset.from_dict(form)
 
 
@@ -178,15 +239,27 @@ class _Lazy(BackendArray):
     def __init__(self, store: Store, name: str, whole: bool) -> None:
         form = store.described.form["data_vars"][name]
         stored = np.dtype(form["dtype"])
-        self.shape, self.dtype = tuple(form["shape"]), np.dtype(float) if stored.kind in "biu" and not whole else stored
+        self.shape, self.dtype = (
+            tuple(form["shape"]),
+            (np.dtype(float) if stored.kind in "biu" and not whole else stored),
+        )
         self._store, self._name = store, name
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.OUTER, self._read
+        )
 
     def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
         asked = [np.arange(n)[k] for n, k in zip(self.shape, key, strict=True)]
-        keys, back = zip(*(np.unique(indices, return_inverse=True) for indices in asked), strict=True)
-        output, leading = _nans([*map(len, keys)], self.dtype), len(self._store.described.places[0]) + 1
+        keys, back = zip(
+            *(np.unique(indices, return_inverse=True) for indices in asked), strict=True
+        )
+        output, leading = (
+            _nans([*map(len, keys)], self.dtype),
+            len(self._store.described.places[0]) + 1,
+        )
         self._store.fill({self._name: output}, keys[:leading], keys[leading:])
-        return output[np.ix_(*map(np.ravel, back))].reshape([n for indices in asked for n in indices.shape])
+        return output[np.ix_(*map(np.ravel, back))].reshape(
+            [n for indices in asked for n in indices.shape]
+        )

@@ -1,7 +1,9 @@
-"""Convergence of simplified Muon without a condition number, and of its rivals with one (the preconditioning paper).
+"""Convergence of simplified Muon without a condition number, and of its rivals with one (the
+preconditioning paper).
 
-For matrix factorization and for in-context regression Muon's matrix iterates decouple into scalar sequences, one for each eigenvalue.
-The closed forms are for those sequences; `adversarial` builds the instances on which SignGD cannot do the same.
+For matrix factorization and for in-context regression Muon's matrix iterates decouple into scalar
+sequences, one for each eigenvalue. The closed forms are for those sequences; `adversarial` builds
+the instances on which SignGD cannot do the same.
 """
 
 from specjax.theory.preconditioning import adversarial as adversarial

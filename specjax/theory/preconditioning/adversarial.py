@@ -1,11 +1,14 @@
-"""Instances on which SignGD needs at least as many steps as the condition number says (preconditioning, Theorems 2 and 4, Appendix C).
+"""Instances on which SignGD needs at least as many steps as the condition number says
+(preconditioning, Theorems 2 and 4, Appendix C).
 
-With R = [[1, 1], [1, -1]] / √2 a sign vector is, in the coordinates R z = (a, b), ±√2 along one axis: SignGD moves one coordinate at a
-time, a while it dominates the gradient. The starts below keep |a| above a threshold τ for as long as the steps allow it (Lemma 15), which
-freezes b, and then the steps are too small to bring b home quickly. They are built backward from the schedule, which must therefore be
-given in full and must not increase.
+With R = [[1, 1], [1, -1]] / √2 a sign vector is, in the coordinates R z = (a, b), ±√2 along one
+axis: SignGD moves one coordinate at a time, a while it dominates the gradient. The starts below
+keep |a| above a threshold τ for as long as the steps allow it (Lemma 15), which freezes b, and then
+the steps are too small to bring b home quickly. They are built backward from the schedule, which
+must therefore be given in full and must not increase.
 
-Everything is a function of the schedule: a start is bad for one schedule only, and nothing here bounds SignGD from a generic start.
+Everything is a function of the schedule: a start is bad for one schedule only, and nothing here
+    bounds SignGD from a generic start.
 """
 
 from typing import NamedTuple
@@ -20,11 +23,15 @@ from specjax.theory.closed_forms import floats
 from specjax.theory.preconditioning.conditions import check_condition_number, check_non_increasing
 
 RADIUS = 0.25
-"""c: in |d_1| <= c, |d_2| <= c/√κ the factorization's gradient g_i is between λ_i |d_i| and 3 λ_i |d_i|, since 3 c + c² < 1 (eq. 156)."""
+"""c: in |d_1| <= c, |d_2| <= c/√κ the factorization's gradient g_i is between λ_i |d_i| and 3 λ_i
+|d_i|, since 3 c + c² < 1 (eq. 156).
+"""
 
 
 class Barrier(NamedTuple):
-    """The first coordinate from which b stays frozen through the step `frozen` - 1, and the number of those steps."""
+    """The first coordinate from which b stays frozen through the step `frozen` - 1, and the number
+    of those steps.
+    """
 
     start: Float[Array, ""]
     frozen: Int[Array, ""]
@@ -33,9 +40,10 @@ class Barrier(NamedTuple):
 class Instance(NamedTuple):
     """A problem and a start that is bad for one schedule.
 
-    `matrix` is the Hessian (quadratic), the target M (factorization) or the covariance S (regression), shape (2, 2); `start` is the
-    vector z_0 (2,), or the matrix X_0 or Q_0 (2, 2); `accuracy` is the error at which SignGD has not arrived before the bound, and
-    `frozen` the steps of the barrier: those with learning rates of at least `least_rate`.
+    `matrix` is the Hessian (quadratic), the target M (factorization) or the covariance S
+    (regression), shape (2, 2); `start` is the vector z_0 (2,), or the matrix X_0 or Q_0 (2, 2);
+    `accuracy` is the error at which SignGD has not arrived before the bound, and `frozen` the steps
+    of the barrier: those with learning rates of at least `least_rate`.
     """
 
     matrix: Float[Array, "2 2"]
@@ -85,11 +93,15 @@ class RegressionInstance(Instance):
     def error(self, q: Float[Array, "2 2"]) -> Float[Array, ""]:
         """The distance to the minimum."""
         (a, b), _ = self.matrix
-        return jnp.linalg.norm(q - jnp.stack([jnp.stack([a, -b]), jnp.stack([-b, a])]) / ((a - b) * (a + b)))
+        return jnp.linalg.norm(
+            q - jnp.stack([jnp.stack([a, -b]), jnp.stack([-b, a])]) / ((a - b) * (a + b))
+        )
 
 
 class Followed(NamedTuple):
-    """The steps taken, whether the last error is the accuracy or less, and how far a step within the barrier ever moved b."""
+    """The steps taken, whether the last error is the accuracy or less, and how far a step within
+    the barrier ever moved b.
+    """
 
     steps: Int[Array, ""]
     arrived: Bool[Array, ""]
@@ -102,7 +114,9 @@ def follow(
     rates: Float[Array, " steps"],
     start: Float[Array, "2 ..."] | None = None,
 ) -> Followed:
-    """SignGD from the start of an instance, or from another, until its error is at most the accuracy or the learning rates are over."""
+    """SignGD from the start of an instance, or from another, until its error is at most the
+    accuracy or the learning rates are over.
+    """
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         x, t, _ = state
@@ -134,10 +148,12 @@ def first_moves(a: ArrayLike, b: ArrayLike, kappa: ArrayLike) -> Bool[Array, "..
 
 @checked_but("moves")
 def barrier(moves: Float[Array, " steps"], tau: ArrayLike) -> Barrier:
-    """a_0 such that a ← a - moves_t sign(a) keeps |a_t| >= τ through the last t with moves_t >= 2 τ (Lemma 15).
+    """a_0 such that a ← a - moves_t sign(a) keeps |a_t| >= τ through the last t with moves_t >= 2 τ
+    (Lemma 15).
 
-    Backward from a_T = moves_T / 2 the iterate before a_{t+1} is a_t = moves_t - a_{t+1}, positive, and forward the signs alternate.
-    Without such a t the barrier has no steps and a_0 = 0. It is never below τ: τ <= a_t <= moves_t - τ.
+    Backward from a_T = moves_T / 2 the iterate before a_{t+1} is a_t = moves_t - a_{t+1}, positive,
+    and forward the signs alternate. Without such a t the barrier has no steps and a_0 = 0. It is
+    never below τ: τ <= a_t <= moves_t - τ.
 
     Raises:
         ValueError: for moves that are not positive or increase, where their values are known.
@@ -153,16 +169,20 @@ def barrier(moves: Float[Array, " steps"], tau: ArrayLike) -> Barrier:
         before = jnp.where(index == frozen - 1, move / 2, move - after)
         return jnp.where(is_held, before, after), None
 
-    start, _ = jax.lax.scan(back, jnp.zeros_like(tau), (moves, jnp.arange(moves.shape[0]), held), reverse=True)
+    start, _ = jax.lax.scan(
+        back, jnp.zeros_like(tau), (moves, jnp.arange(moves.shape[0]), held), reverse=True
+    )
     return Barrier(start, frozen)
 
 
 @checked
-def quadratic(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike) -> QuadraticInstance:
+def quadratic(
+    kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike
+) -> QuadraticInstance:
     """½ zᵀ H z with H = R diag(1, 1/κ) R: |z| <= ε takes at least `frozen` + κ/4 steps (Lemma 12).
 
-    b_0 = 2 ε and τ = b_0 / κ, a little more so that the inequality of Lemma 14 is strict. A step moves a or b by √2 η_t.
-    Raises ValueError for κ below 1 or learning rates that increase.
+    b_0 = 2 ε and τ = b_0 / κ, a little more so that the inequality of Lemma 14 is strict. A step
+    moves a or b by √2 η_t. Raises ValueError for κ below 1 or learning rates that increase.
     """
     check_condition_number(kappa)
     kappa, accuracy = floats(kappa, accuracy)
@@ -170,20 +190,25 @@ def quadratic(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLi
     tau = _above(second / kappa)
     first = barrier(move * rates, tau)
     z = rotation() @ jnp.stack([first.start, second])
-    return QuadraticInstance(_rotated(jnp.ones_like(kappa), 1 / kappa), z, accuracy, first.frozen, 2 * tau / move)
+    return QuadraticInstance(
+        _rotated(jnp.ones_like(kappa), 1 / kappa), z, accuracy, first.frozen, 2 * tau / move
+    )
 
 
 @checked
 def factorization(kappa: ArrayLike, rates: Float[Array, " steps"]) -> FactorizationInstance:
-    """M = R diag(1, 1/κ) R, X_0 = R diag(1 + a_0, κ^(-1/2) + b_0) R: ‖X Xᵀ - M‖_F <= 1/(5 κ) takes `frozen` + κ/12 (Theorem 2).
+    """M = R diag(1, 1/κ) R, X_0 = R diag(1 + a_0, κ^(-1/2) + b_0) R: ‖X Xᵀ - M‖_F <= 1/(5 κ) takes
+    `frozen` + κ/12 (Theorem 2).
 
-    b_0 = c/√κ, τ = 3 b_0/κ and a step moves an eigenvalue by 2 η_t; the first rate must be at most c/2 = 1/8 for X_0 to be in the
-    region of `RADIUS`. Raises ValueError for a larger one, κ below 1 or learning rates that increase.
+    b_0 = c/√κ, τ = 3 b_0/κ and a step moves an eigenvalue by 2 η_t; the first rate must be at most
+    c/2 = 1/8 for X_0 to be in the region of `RADIUS`. Raises ValueError for a larger one, κ below 1
+    or learning rates that increase.
     """
     check_condition_number(kappa)
     if not is_traced(rates) and rates[0] > RADIUS / 2:
         raise ValueError(
-            f"The factorization instance needs a first learning rate of at most {RADIUS / 2}, got {float(rates[0]):g}; scale the schedule."
+            f"The factorization instance needs a first learning rate of at most {RADIUS / 2}, got"
+            f" {float(rates[0]):g}; scale the schedule."
         )
     (kappa,) = floats(kappa)
     root = 1 / jnp.sqrt(kappa)
@@ -191,15 +216,21 @@ def factorization(kappa: ArrayLike, rates: Float[Array, " steps"]) -> Factorizat
     tau = _above(3 * second / kappa)
     first = barrier(2 * rates, tau)
     start = _rotated(1 + first.start, root + second)
-    return FactorizationInstance(_rotated(jnp.ones_like(kappa), 1 / kappa), start, 0.2 / kappa, first.frozen, tau)
+    return FactorizationInstance(
+        _rotated(jnp.ones_like(kappa), 1 / kappa), start, 0.2 / kappa, first.frozen, tau
+    )
 
 
 @checked
-def regression(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike) -> RegressionInstance:
-    """S = R diag(1, 1/κ) R, Q_0 = S⁻¹ + R diag(a_0, b_0) R: ‖Q - S⁻¹‖_F <= ε takes at least `frozen` + κ³/4 steps (Theorem 4).
+def regression(
+    kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike
+) -> RegressionInstance:
+    """S = R diag(1, 1/κ) R, Q_0 = S⁻¹ + R diag(a_0, b_0) R: ‖Q - S⁻¹‖_F <= ε takes at least
+    `frozen` + κ³/4 steps (Theorem 4).
 
-    On matrices of this form the objective is a quadratic with the eigenvalues 1 and κ⁻³, so b_0 = 2 ε and τ = b_0 κ⁻³; a step
-    moves an eigenvalue by 2 η_t. Any ε will do. Raises ValueError for κ below 1 or learning rates that increase.
+    On matrices of this form the objective is a quadratic with the eigenvalues 1 and κ⁻³, so b_0 = 2
+    ε and τ = b_0 κ⁻³; a step moves an eigenvalue by 2 η_t. Any ε will do. Raises ValueError for κ
+    below 1 or learning rates that increase.
     """
     check_condition_number(kappa)
     kappa, accuracy = floats(kappa, accuracy)
@@ -207,15 +238,18 @@ def regression(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayL
     tau = _above(second / kappa**3)
     first = barrier(2 * rates, tau)
     start = _rotated(1 + first.start, kappa + second)
-    return RegressionInstance(_rotated(jnp.ones_like(kappa), 1 / kappa), start, accuracy, first.frozen, tau)
+    return RegressionInstance(
+        _rotated(jnp.ones_like(kappa), 1 / kappa), start, accuracy, first.frozen, tau
+    )
 
 
 @checked
 def tied_sign(gradient: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
-    """The signs of a 2×2 matrix after its two diagonal and its two other entries are averaged (Lemma 16).
+    """The signs of a 2×2 matrix after its two diagonal and its two other entries are averaged
+    (Lemma 16).
 
-    In exact arithmetic both pairs are equal. Where their difference from zero is rounding, signs taken one by one would leave the
-    invariant set.
+    In exact arithmetic both pairs are equal. Where their difference from zero is rounding, signs
+    taken one by one would leave the invariant set.
     """
     # Twice the averages: each entry and the one opposite.
     return jnp.sign(gradient + gradient[::-1, ::-1])

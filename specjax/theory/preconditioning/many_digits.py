@@ -1,7 +1,8 @@
-"""Muon in decimal arithmetic of any number of digits, for small matrices: what rounding does to a run, and what it does not.
+"""Muon in decimal arithmetic of any number of digits, for small matrices: what rounding does to a
+run, and what it does not.
 
-Arrays hold `decimal.Decimal`, with a first dimension of seeds over which everything is mapped at once. Where a run in float64 parts from
-one with a hundred digits, rounding has decided.
+Arrays hold `decimal.Decimal`, with a first dimension of seeds over which everything is mapped at
+once. Where a run in float64 parts from one with a hundred digits, rounding has decided.
 """
 
 from collections.abc import Callable
@@ -32,12 +33,18 @@ def in_context(s: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 @checked
 def beside_scalars(
-    gradient: Gradient, basis: np.ndarray, spectrum: np.ndarray, start: float, rates: np.ndarray, digits: int
+    gradient: Gradient,
+    basis: np.ndarray,
+    spectrum: np.ndarray,
+    start: float,
+    rates: np.ndarray,
+    digits: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Muon from X_0 = start · I beside its scalar sequences: ‖Uᵀ X_t U - diag(x_t)‖_F and ‖X_t X_tᵀ - M‖_F as floats (seeds, steps).
+    """Muon from X_0 = start · I beside its scalar sequences: ‖Uᵀ X_t U - diag(x_t)‖_F and ‖X_t X_tᵀ
+    - M‖_F as floats (seeds, steps).
 
-    M or S is U diag(spectrum) Uᵀ with U the polar factor of `basis` (seeds, d, d), rates are (seeds, steps), and every operation is rounded
-    to so many digits.
+    M or S is U diag(spectrum) Uᵀ with U the polar factor of `basis` (seeds, d, d), rates are
+    (seeds, steps), and every operation is rounded to so many digits.
     """
     with localcontext(prec=digits):
         u = polar(decimals(basis))
@@ -55,10 +62,11 @@ def beside_scalars(
 
 @checked
 def polar(x: np.ndarray) -> np.ndarray:
-    """The polar factors of matrices (seeds, d, d), by Newton's iteration with scaling, which converges from everywhere.
+    """The polar factors of matrices (seeds, d, d), by Newton's iteration with scaling, which
+    converges from everywhere.
 
-    Of a singular matrix it is that of an invertible one that no digit tells from it: as with a singular value decomposition, a square
-    matrix of orthonormal columns.
+    Of a singular matrix it is that of an invertible one that no digit tells from it: as with a
+    singular value decomposition, a square matrix of orthonormal columns.
     """
     settled, change = Decimal(10) ** (-getcontext().prec * 2 // 3), Decimal(1)
     while change > settled:
@@ -79,12 +87,17 @@ def _nothing() -> np.ndarray:
 
 
 def _inverse(x: np.ndarray) -> np.ndarray:
-    """Gauss and Jordan's elimination with pivots of the largest size; one of 0 counts as next to nothing.
+    """Gauss and Jordan's elimination with pivots of the largest size; one of 0 counts as next to
+    nothing.
 
-    Where steps are shorter than the last digit a gradient is rounding alone, and its rows can be equal to the last digit.
+    Where steps are shorter than the last digit a gradient is rounding alone, and its rows can be
+    equal to the last digit.
     """
     seeds, n, _ = x.shape
-    rows, each = np.concatenate([x, decimals(np.broadcast_to(np.eye(n), x.shape))], axis=-1), np.arange(seeds)
+    rows, each = (
+        np.concatenate([x, decimals(np.broadcast_to(np.eye(n), x.shape))], axis=-1),
+        np.arange(seeds),
+    )
     for column in range(n):
         pivot = column + np.argmax(np.abs(rows[:, column:, column]), axis=1)
         rows[each, pivot], rows[each, column] = rows[each, column], rows[each, pivot]

@@ -1,7 +1,9 @@
-"""Iterations to an accuracy in the spectral domain: gradient descent over millions of steps, without a matrix.
+"""Iterations to an accuracy in the spectral domain: gradient descent over millions of steps,
+without a matrix.
 
-From an aligned start X_0 = U Σ_0 Wᵀ gradient descent on a factorization stays aligned too, and each singular value obeys
-x ← x - η (x² - λ) x by itself. A scalar step costs nanoseconds, so condition numbers up to 1e6 are within reach.
+From an aligned start X_0 = U Σ_0 Wᵀ gradient descent on a factorization stays aligned too, and each
+singular value obeys x ← x - η (x² - λ) x by itself. A scalar step costs nanoseconds, so condition
+numbers up to 1e6 are within reach.
 """
 
 from collections.abc import Callable
@@ -14,7 +16,9 @@ from specjax.arguments import checked
 from specjax.theory.closed_forms import floats
 
 UNROLLED = 32
-"""Steps in one turn of the loop: its overhead is of the order of a microsecond, as much as hundreds of scalar steps."""
+"""Steps in one turn of the loop: its overhead is of the order of a microsecond, as much as hundreds
+of scalar steps.
+"""
 
 
 @checked
@@ -32,27 +36,38 @@ def gradient_descent_steps(
     accuracy: ArrayLike,
     limit: int,
 ) -> Int[Array, "*batch"]:
-    """The first t with max_i |x_i² - λ_i| <= ε of each batch, or `limit` where it is not reached before.
+    """The first t with max_i |x_i² - λ_i| <= ε of each batch, or `limit` where it is not reached
+    before.
 
-    One loop for the whole batch; those that have arrived wait. `limit` is rounded up to a multiple of `UNROLLED`. Null directions
-    have λ = 0. The loop works on one number per eigenvalue and batch, so few eigenvalues at a time are fast.
+    One loop for the whole batch; those that have arrived wait. `limit` is rounded up to a multiple
+    of `UNROLLED`. Null directions have λ = 0. The loop works on one number per eigenvalue and
+    batch, so few eigenvalues at a time are fast.
     """
     (accuracy,) = floats(accuracy)
     lams = tuple(jnp.moveaxis(spectrum, -1, 0))
 
-    def turn(state: tuple[tuple[Array, ...], Array, Array]) -> tuple[tuple[Array, ...], Array, Array]:
+    def turn(
+        state: tuple[tuple[Array, ...], Array, Array],
+    ) -> tuple[tuple[Array, ...], Array, Array]:
         xs, steps, turns = state
         for _ in range(UNROLLED):
             far = _largest(lambda x, lam: jnp.abs(x**2 - lam), xs, lams) > accuracy
             steps = steps + far.astype(steps.dtype)
-            xs = tuple(jnp.where(far, gradient_descent_step(x, lam, rate), x) for x, lam in zip(xs, lams, strict=True))
+            xs = tuple(
+                jnp.where(far, gradient_descent_step(x, lam, rate), x)
+                for x, lam in zip(xs, lams, strict=True)
+            )
         return xs, steps, turns + 1
 
     def unfinished(state: tuple[tuple[Array, ...], Array, Array]) -> Array:
         _, steps, turns = state
         return (turns * UNROLLED < limit) & jnp.any(steps == turns * UNROLLED)
 
-    initial = tuple(jnp.moveaxis(start, -1, 0)), jnp.zeros(start.shape[:-1], int), jnp.zeros((), int)
+    initial = (
+        tuple(jnp.moveaxis(start, -1, 0)),
+        jnp.zeros(start.shape[:-1], int),
+        jnp.zeros((), int),
+    )
     _, steps, _ = jax.lax.while_loop(unfinished, turn, initial)
     return steps
 

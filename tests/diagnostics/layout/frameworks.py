@@ -1,12 +1,24 @@
-"""Models of flax and haiku as their users write them, with what every leaf is; of what is not installed there is none.
+"""Models of flax and haiku as their users write them, with what every leaf is; of what is not
+installed there is none.
 
-Each is a function that gives loss, abstract parameters, abstract batch and the truth, as in `models`.
+Each is a function that gives loss, abstract parameters, abstract batch and the truth, as in
+`models`.
 """
 
 import jax
 import jax.numpy as jnp
 
-from tests.diagnostics.layout.models import BATCH, EXPERTS, HIDDEN, TEXT, TOKENS, D, cross_entropy, shaped, squares
+from tests.diagnostics.layout.models import (
+    BATCH,
+    EXPERTS,
+    HIDDEN,
+    TEXT,
+    TOKENS,
+    D,
+    cross_entropy,
+    shaped,
+    squares,
+)
 
 KEY = jax.random.key(0)
 IMAGES = (shaped(7, 12, 12, 3), shaped(7, 1))
@@ -24,17 +36,23 @@ def linen_attention():
         def __call__(self, tokens):
             x = nn.Embed(TOKENS, D)(tokens)
             a = nn.LayerNorm()(x)
-            x = x + nn.MultiHeadDotProductAttention(num_heads=2)(a, mask=nn.make_causal_mask(tokens))
+            x = x + nn.MultiHeadDotProductAttention(num_heads=2)(
+                a, mask=nn.make_causal_mask(tokens)
+            )
             x = x + nn.Dense(D)(nn.gelu(nn.Dense(HIDDEN)(x)))
             return nn.Dense(TOKENS)(x)
 
     model = Network()
     params = jax.eval_shape(model.init, KEY, jnp.ones((2, 5), int))
-    attention = {f"{name}.kernel": "in out out" for name in ("query", "key", "value")} | {"out.kernel": "in in out"}
+    attention = {f"{name}.kernel": "in out out" for name in ("query", "key", "value")} | {
+        "out.kernel": "in in out"
+    }
     attention |= {f"{name}.bias": "bias" for name in ("query", "key", "value", "out")}
     truth = {"Embed_0.embedding": "lookup", "LayerNorm_0.scale": "gain", "LayerNorm_0.bias": "bias"}
     truth |= named("MultiHeadDotProductAttention_0", attention)
-    truth |= {f"Dense_{i}.kernel": "in out" for i in range(3)} | {f"Dense_{i}.bias": "bias" for i in range(3)}
+    truth |= {f"Dense_{i}.kernel": "in out" for i in range(3)} | {
+        f"Dense_{i}.bias": "bias" for i in range(3)
+    }
     return cross_entropy(model.apply), params, TEXT, named("params", truth)
 
 
@@ -80,7 +98,9 @@ def linen_scan():
     class Network(nn.Module):
         @nn.compact
         def __call__(self, x):
-            blocks = nn.scan(nn.remat(Block), variable_axes={"params": 0}, split_rngs={"params": True}, length=3)
+            blocks = nn.scan(
+                nn.remat(Block), variable_axes={"params": 0}, split_rngs={"params": True}, length=3
+            )
             x, _ = blocks(name="blocks")(x[:, None], None)
             return nn.Dense(1)(x[:, 0])
 
@@ -91,7 +111,9 @@ def linen_scan():
         f"{name}.bias": "bias" for name in ("query", "key", "value", "out")
     }
     truth = {"RMSNorm_0.scale": "gain"} | named("MultiHeadDotProductAttention_0", attention)
-    truth |= {f"Dense_{i}.kernel": "batch in out" for i in range(2)} | {f"Dense_{i}.bias": "bias" for i in range(2)}
+    truth |= {f"Dense_{i}.kernel": "batch in out" for i in range(2)} | {
+        f"Dense_{i}.bias": "bias" for i in range(2)
+    }
     ends = {"params.Dense_0.kernel": "in out", "params.Dense_0.bias": "bias"}
     return squares(model.apply), params, BATCH, named("params.blocks", truth) | ends
 
@@ -109,12 +131,16 @@ def nnx_mlp():
 
     class Network(nnx.Module):
         def __init__(self, rngs):
-            self.layers = nnx.List([nnx.Linear(D, HIDDEN, rngs=rngs), nnx.Linear(HIDDEN, 1, rngs=rngs)])
+            self.layers = nnx.List(
+                [nnx.Linear(D, HIDDEN, rngs=rngs), nnx.Linear(HIDDEN, 1, rngs=rngs)]
+            )
 
         def __call__(self, x):
             return self.layers[1](nnx.relu(self.layers[0](x)))
 
-    truth = {f"layers.{i}.kernel": "in out" for i in range(2)} | {f"layers.{i}.bias": "bias" for i in range(2)}
+    truth = {f"layers.{i}.kernel": "in out" for i in range(2)} | {
+        f"layers.{i}.bias": "bias" for i in range(2)
+    }
     return of_nnx(lambda: Network(nnx.Rngs(0)), squares, BATCH, truth)
 
 
@@ -176,8 +202,12 @@ def of_haiku(network, wrap, batch, example, truth):
 def haiku_mlp():
     import haiku as hk
 
-    truth = {f"mlp/~/linear_{i}.w": "in out" for i in range(2)} | {f"mlp/~/linear_{i}.b": "bias" for i in range(2)}
-    return of_haiku(lambda x: hk.nets.MLP([HIDDEN, 1])(x), squares, BATCH, jnp.ones(BATCH[0].shape), truth)
+    truth = {f"mlp/~/linear_{i}.w": "in out" for i in range(2)} | {
+        f"mlp/~/linear_{i}.b": "bias" for i in range(2)
+    }
+    return of_haiku(
+        lambda x: hk.nets.MLP([HIDDEN, 1])(x), squares, BATCH, jnp.ones(BATCH[0].shape), truth
+    )
 
 
 def haiku_transformer():
@@ -187,12 +217,21 @@ def haiku_transformer():
         x = hk.Embed(TOKENS, D)(tokens)
         a = hk.LayerNorm(-1, create_scale=True, create_offset=True)(x)
         mask = jnp.tril(jnp.ones((1, 1, tokens.shape[1], tokens.shape[1])))
-        x = x + hk.MultiHeadAttention(2, 4, w_init=hk.initializers.VarianceScaling(), model_size=D)(a, a, a, mask)
+        x = x + hk.MultiHeadAttention(2, 4, w_init=hk.initializers.VarianceScaling(), model_size=D)(
+            a, a, a, mask
+        )
         return hk.Linear(TOKENS)(x)
 
-    projections = {f"multi_head_attention/{name}.w": "in out" for name in ("query", "key", "value", "linear")}
+    projections = {
+        f"multi_head_attention/{name}.w": "in out" for name in ("query", "key", "value", "linear")
+    }
     projections |= {name.removesuffix("w") + "b": "bias" for name in projections}
-    truth = {"embed.embeddings": "lookup", "layer_norm.scale": "gain", "layer_norm.offset": "bias", **projections}
+    truth = {
+        "embed.embeddings": "lookup",
+        "layer_norm.scale": "gain",
+        "layer_norm.offset": "bias",
+        **projections,
+    }
     truth |= {"linear.w": "in out", "linear.b": "bias"}
     return of_haiku(network, cross_entropy, TEXT, jnp.ones((2, 5), int), truth)
 
@@ -224,5 +263,9 @@ MODELS = {
         "nnx-transformer": nnx_transformer,
         "nnx-moe": nnx_experts,
     },
-    "haiku": {"haiku-mlp": haiku_mlp, "haiku-transformer": haiku_transformer, "haiku-cnn": haiku_cnn},
+    "haiku": {
+        "haiku-mlp": haiku_mlp,
+        "haiku-transformer": haiku_transformer,
+        "haiku-cnn": haiku_cnn,
+    },
 }

@@ -1,7 +1,9 @@
-"""Models as people write them: a loss, abstract parameters, an abstract batch, and by hand what every leaf is.
+"""Models as people write them: a loss, abstract parameters, an abstract batch, and by hand what
+every leaf is.
 
-The truth of a leaf is what its axes are ("in", "out", "batch"), with widths of splits behind a slash, or the kind of a leaf that is no
-matrix. Nothing has values, so that no model is ever computed.
+The truth of a leaf is what its axes are ("in", "out", "batch"), with widths of splits behind a
+slash, or the kind of a leaf that is no matrix. Nothing has values, so that no model is ever
+computed.
 """
 
 from functools import partial
@@ -63,7 +65,10 @@ def dict_mlp():
 def _transformer_parts():
     def block(x, p):
         a = norm(x, p["norm1"])
-        q, k, v = (jnp.einsum("btd,dhk->bthk", a, p[name]) + p[f"{name}_bias"] for name in ("query", "key", "value"))
+        q, k, v = (
+            jnp.einsum("btd,dhk->bthk", a, p[name]) + p[f"{name}_bias"]
+            for name in ("query", "key", "value")
+        )
         x = x + jnp.einsum("bthk,hkd->btd", attend(q, k, v), p["out"])
         return x + jax.nn.gelu(norm(x, p["norm2"]) @ p["up"] + p["up_bias"]) @ p["down"]
 
@@ -110,7 +115,10 @@ def unrolled_transformer():
             x = jax.checkpoint(block)(x, p)
         return x
 
-    params = {**ends, "blocks": [{name: shaped(*shape) for name, shape in shapes.items()} for _ in range(2)]}
+    params = {
+        **ends,
+        "blocks": [{name: shaped(*shape) for name, shape in shapes.items()} for _ in range(2)],
+    }
     names = {f"blocks.{i}.{name}": what for i in range(2) for name, what in truth.items()}
     return _with_ends(blocks), params, TEXT, of_ends | names
 
@@ -122,7 +130,9 @@ def scanned_transformer():
         return lax.scan(jax.checkpoint(lambda x, p: (block(x, p), None)), x, stack)[0]
 
     params = {**ends, "blocks": {name: shaped(LAYERS, *shape) for name, shape in shapes.items()}}
-    stacked = {f"blocks.{name}": f"batch {what}" if " " in what else what for name, what in truth.items()}
+    stacked = {
+        f"blocks.{name}": f"batch {what}" if " " in what else what for name, what in truth.items()
+    }
     return _with_ends(blocks), params, TEXT, of_ends | stacked
 
 
@@ -144,7 +154,9 @@ def experts():
 
     def apply(p, x):
         gates = jax.nn.softmax(x @ p["router"])
-        hidden = jax.nn.silu(jnp.einsum("bd,edh->beh", x, p["gate"])) * jnp.einsum("bd,edh->beh", x, p["up"])
+        hidden = jax.nn.silu(jnp.einsum("bd,edh->beh", x, p["gate"])) * jnp.einsum(
+            "bd,edh->beh", x, p["up"]
+        )
         mixed = jnp.einsum("beh,ehd->bed", hidden, p["down"])
         return jnp.einsum("be,bed->bd", gates, mixed) @ p["readout"]
 
@@ -155,7 +167,11 @@ def experts():
         "down": shaped(EXPERTS, HIDDEN, D),
         "readout": shaped(D, 1),
     }
-    truth = {"router": "in out", **dict.fromkeys(("gate", "up", "down"), "batch in out"), "readout": "in out"}
+    truth = {
+        "router": "in out",
+        **dict.fromkeys(("gate", "up", "down"), "batch in out"),
+        "readout": "in out",
+    }
     return squares(apply), params, BATCH, truth
 
 
@@ -195,7 +211,12 @@ def picked_experts():
         return jnp.einsum("bd,bdh->bh", x, p["up"][chosen]) + p["bias"][chosen]
 
     params = {"router": shaped(D, EXPERTS), "up": shaped(EXPERTS, D, 1), "bias": shaped(EXPERTS, 1)}
-    return squares(apply), params, BATCH, {"router": "in out", "up": "batch in out", "bias": "lookup"}
+    return (
+        squares(apply),
+        params,
+        BATCH,
+        {"router": "in out", "up": "batch in out", "bias": "lookup"},
+    )
 
 
 def images(layout):
@@ -208,7 +229,9 @@ def images(layout):
         return shaped(*(sizes[axis] for axis in kernel))
 
     def apply(p, x):
-        conv = partial(lax.conv_general_dilated, padding="SAME", dimension_numbers=(data, kernel, data))
+        conv = partial(
+            lax.conv_general_dilated, padding="SAME", dimension_numbers=(data, kernel, data)
+        )
         shape = [1, 1, 1, 1]
         shape[data.index("C")] = 8
         x = jax.nn.relu(conv(x, p["first"], window_strides=(2, 2)) + p["bias"].reshape(shape))
@@ -237,26 +260,44 @@ def images(layout):
         "depthwise": "convolution",
     }
     size = {"N": 7, "C": 3, "H": 6, "W": 6}
-    return squares(apply), params, (shaped(*(size[a] for a in data)), shaped(7, 1)), truth | {"head": "in out"}
+    return (
+        squares(apply),
+        params,
+        (shaped(*(size[a] for a in data)), shaped(7, 1)),
+        truth | {"head": "in out"},
+    )
 
 
 def fused():
-    """Queries, keys and values of unequal widths in one matrix, rotary positions, gate and up in one, one key for two queries."""
+    """Queries, keys and values of unequal widths in one matrix, rotary positions, gate and up in
+    one, one key for two queries.
+    """
     groups = 2
 
     def rotated(x):
         a, b = jnp.split(x, 2, axis=-1)
         angle = jnp.arange(x.shape[1], dtype=jnp.float32)[None, :, None, None]
         return jnp.concatenate(
-            [a * jnp.cos(angle) - b * jnp.sin(angle), b * jnp.cos(angle) + a * jnp.sin(angle)], axis=-1
+            [a * jnp.cos(angle) - b * jnp.sin(angle), b * jnp.cos(angle) + a * jnp.sin(angle)],
+            axis=-1,
         )
 
     def apply(p, tokens):
         x = p["embedding"][tokens]
         b, t, _ = x.shape
         q, k, v = jnp.split(x @ p["qkv"] + p["qkv_bias"], [4 * groups, 4 * groups + 4], axis=-1)
-        q, k, v = rotated(q.reshape(b, t, groups, 4)), rotated(k.reshape(b, t, 1, 4)), v.reshape(b, t, 1, 4)
-        x = x + attend(q, jnp.repeat(k, groups, axis=2), jnp.repeat(v, groups, axis=2)).reshape(b, t, -1) @ p["out"]
+        q, k, v = (
+            rotated(q.reshape(b, t, groups, 4)),
+            rotated(k.reshape(b, t, 1, 4)),
+            v.reshape(b, t, 1, 4),
+        )
+        x = (
+            x
+            + attend(q, jnp.repeat(k, groups, axis=2), jnp.repeat(v, groups, axis=2)).reshape(
+                b, t, -1
+            )
+            @ p["out"]
+        )
         gate, up = jnp.split(x @ p["gate_up"], 2, axis=-1)
         stacked = jnp.einsum("btd,dnh->btnh", x, p["three"])
         mixed = stacked[:, :, 0] * stacked[:, :, 1] + stacked[:, :, 2]
@@ -284,7 +325,9 @@ def fused():
 
 
 def interleaved():
-    """Fused matrices stored by head and by group, as by Megatron, Falcon and DeepSeek; those of the first have rotary positions."""
+    """Fused matrices stored by head and by group, as by Megatron, Falcon and DeepSeek; those of the
+    first have rotary positions.
+    """
     heads, head, per_key, nope = 2, 4, 2, 6
 
     def rotated(x):
@@ -298,9 +341,18 @@ def interleaved():
         q, k, v = jnp.split((x @ p["by_head"]).reshape(b, t, heads, 3 * head), 3, axis=-1)
         x = x + attend(rotated(q), rotated(k), v).reshape(b, t, -1) @ p["out"]
         groups = (x @ p["by_group"].T).reshape(b, t, heads, per_key + 2, head)
-        q, k, v = groups[:, :, :, :-2].reshape(b, t, -1, head), groups[:, :, :, -2], groups[:, :, :, -1]
-        x = x + attend(q, *(jnp.repeat(z, per_key, axis=2) for z in (k, v))).reshape(b, t, -1) @ p["grouped_out"]
-        # Latent attention: keys have a part without positions, beside the values, and one with, which all heads share.
+        q, k, v = (
+            groups[:, :, :, :-2].reshape(b, t, -1, head),
+            groups[:, :, :, -2],
+            groups[:, :, :, -1],
+        )
+        x = (
+            x
+            + attend(q, *(jnp.repeat(z, per_key, axis=2) for z in (k, v))).reshape(b, t, -1)
+            @ p["grouped_out"]
+        )
+        # Latent attention: keys have a part without positions, beside the values, and one with,
+        #     which all heads share.
         q = jnp.einsum("btd,dhk->bthk", x, p["q"])
         q = jnp.concatenate([q[..., :nope], rotated(q[..., nope:])], axis=-1)
         up = jnp.einsum("btd,dhk->bthk", x, p["up"])
@@ -335,7 +387,9 @@ def interleaved():
 
 
 def reparametrized():
-    """Weights made of parameters: an adapter of low rank, a weight norm, matrices joined before the product, tables by one-hot rows."""
+    """Weights made of parameters: an adapter of low rank, a weight norm, matrices joined before the
+    product, tables by one-hot rows.
+    """
 
     def apply(p, batch):
         x, tokens = batch
@@ -344,7 +398,9 @@ def reparametrized():
         direction = p["v"] / jnp.linalg.norm(p["v"], axis=0, keepdims=True)
         x = jnp.tanh(x @ (p["g"] * direction))
         q, k = jnp.split(x @ jnp.concatenate([p["q"], p["k"].T], axis=1), [3], axis=1)
-        return q @ p["after_q"] + k @ p["after_k"], sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(p))
+        return q @ p["after_q"] + k @ p["after_k"], sum(
+            jnp.sum(leaf**2) for leaf in jax.tree.leaves(p)
+        )
 
     def loss(p, batch):
         y, penalty = apply(p, batch[:2])
@@ -410,7 +466,9 @@ def factorization():
 
 def equinox_mlp():
     model = eqx.filter_eval_shape(eqx.nn.MLP, D, 1, HIDDEN, 2, key=jax.random.key(0))
-    truth = {f"layers.{i}.weight": "out in" for i in range(3)} | {f"layers.{i}.bias": "bias" for i in range(3)}
+    truth = {f"layers.{i}.weight": "out in" for i in range(3)} | {
+        f"layers.{i}.bias": "bias" for i in range(3)
+    }
     return squares(lambda model, x: jax.vmap(model)(x)), model, BATCH, truth
 
 
@@ -446,7 +504,12 @@ def equinox_cnn():
         "head.weight": "out in",
         "head.bias": "bias",
     }
-    return squares(lambda model, x: jax.vmap(model)(x)), model, (shaped(7, 3, 12, 12), shaped(7, 1)), truth
+    return (
+        squares(lambda model, x: jax.vmap(model)(x)),
+        model,
+        (shaped(7, 3, 12, 12), shaped(7, 1)),
+        truth,
+    )
 
 
 class EquinoxBlock(eqx.Module):
@@ -485,7 +548,10 @@ def equinox_transformer():
     model = eqx.filter_eval_shape(Network, jax.random.key(0))
     truth = {"embedding.weight": "lookup", "head.weight": "out in"}
     for i in range(2):
-        truth |= {f"blocks.{i}.attention.{name}_proj.weight": "out in" for name in ("query", "key", "value", "output")}
+        truth |= {
+            f"blocks.{i}.attention.{name}_proj.weight": "out in"
+            for name in ("query", "key", "value", "output")
+        }
         truth |= {f"blocks.{i}.norm.weight": "gain", f"blocks.{i}.norm.bias": "bias"}
         truth |= {f"blocks.{i}.mlp.layers.{j}.weight": "out in" for j in range(2)}
         truth |= {f"blocks.{i}.mlp.layers.{j}.bias": "bias" for j in range(2)}
@@ -503,8 +569,13 @@ def equinox_scanned():
 
         return jnp.mean(lax.scan(layer, x, arrays)[0] ** 2)
 
-    model = eqx.filter_eval_shape(eqx.filter_vmap(EquinoxBlock), jax.random.split(jax.random.key(0), 3))
-    truth = {f"attention.{name}_proj.weight": "batch out in" for name in ("query", "key", "value", "output")}
+    model = eqx.filter_eval_shape(
+        eqx.filter_vmap(EquinoxBlock), jax.random.split(jax.random.key(0), 3)
+    )
+    truth = {
+        f"attention.{name}_proj.weight": "batch out in"
+        for name in ("query", "key", "value", "output")
+    }
     truth |= {"norm.weight": "gain", "norm.bias": "bias"}
     truth |= {f"mlp.layers.{j}.weight": "batch out in" for j in range(2)}
     truth |= {f"mlp.layers.{j}.bias": "bias" for j in range(2)}
@@ -516,14 +587,18 @@ def ensemble():
 
     def loss(params, batch):
         x, y = batch
-        return jnp.mean(jax.vmap(lambda p: jnp.mean((jnp.tanh(x @ p["w"] + p["b"]) @ p["v"] - y) ** 2))(params))
+        return jnp.mean(
+            jax.vmap(lambda p: jnp.mean((jnp.tanh(x @ p["w"] + p["b"]) @ p["v"] - y) ** 2))(params)
+        )
 
     params = {"w": shaped(4, D, HIDDEN), "b": shaped(4, HIDDEN), "v": shaped(4, HIDDEN, 1)}
     return loss, params, BATCH, {"w": "batch in out", "b": "bias", "v": "batch in out"}
 
 
 def sharded():
-    """Columns of the first matrix and rows of the second on other devices, the third gathered from parts."""
+    """Columns of the first matrix and rows of the second on other devices, the third gathered from
+    parts.
+    """
     mesh = jax.sharding.AbstractMesh((2,), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec
 
@@ -541,13 +616,17 @@ def sharded():
 
 
 def scalars():
-    """Scalars, complex numbers, a table of attention's places, an axis of one entry, a matrix that only a loop sees."""
+    """Scalars, complex numbers, a table of attention's places, an axis of one entry, a matrix that
+    only a loop sees.
+    """
 
     def apply(p, x):
         x = jnp.exp(p["temperature"]) * (x @ (p["scale"] * p["w"])) + p["one"]
         x = x + jnp.real(x.astype(complex) @ p["complex"])
         x = x + p["places"][jnp.arange(7) % 3][:, None]
-        _, x = lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.tanh(c[1] @ p["looped"])), (0, x))
+        _, x = lax.while_loop(
+            lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.tanh(c[1] @ p["looped"])), (0, x)
+        )
         return x @ p["vector"]
 
     params = {
@@ -560,7 +639,13 @@ def scalars():
         "looped": shaped(HIDDEN, HIDDEN),
         "vector": shaped(HIDDEN),
     }
-    truth = {"temperature": "gain", "scale": "gain", "w": "in out", "one": "bias", "complex": "linear"}
+    truth = {
+        "temperature": "gain",
+        "scale": "gain",
+        "w": "in out",
+        "one": "bias",
+        "complex": "linear",
+    }
     truth |= {"places": "lookup", "looped": "in out", "vector": "linear"}
     return squares(apply), params, (shaped(7, D), shaped(7)), truth
 

@@ -17,13 +17,17 @@ OF_FRAMEWORKS = [
     pytest.param(
         make,
         id=name,
-        marks=[pytest.mark.skipif(find_spec(framework) is None, reason=f"{framework} is not installed")],
+        marks=[
+            pytest.mark.skipif(find_spec(framework) is None, reason=f"{framework} is not installed")
+        ],
     )
     for framework, models in frameworks.MODELS.items()
     for name, make in models.items()
 ]
 EQUINOX = [
-    pytest.param(make, id=name, marks=pytest.mark.integration) for name, make in MODELS.items() if "equinox" in name
+    pytest.param(make, id=name, marks=pytest.mark.integration)
+    for name, make in MODELS.items()
+    if "equinox" in name
 ]
 OWN = [pytest.param(make, id=name) for name, make in MODELS.items() if "equinox" not in name]
 
@@ -39,8 +43,12 @@ def told(row):
     """A row in the words of the truth."""
     if row.label == "other":
         return row.kind
-    widths, turns = row.splits if isinstance(row.splits, optim.Interleaved) else (row.splits or (), 1)
-    splits = " / " + f"{turns} turns of " * (turns > 1) + " ".join(map(str, widths)) if widths else ""
+    widths, turns = (
+        row.splits if isinstance(row.splits, optim.Interleaved) else (row.splits or (), 1)
+    )
+    splits = (
+        " / " + f"{turns} turns of " * (turns > 1) + " ".join(map(str, widths)) if widths else ""
+    )
     return " ".join(row.axes) + splits
 
 
@@ -57,18 +65,26 @@ def test_heads_readouts_and_reasons_are_told():
     heads = {f"blocks.{name}" for name in ("query", "key", "value", "out")}
     assert {name: row.heads for name, row in rows.items() if row.heads} == dict.fromkeys(heads, 2)
     assert rows["blocks.query"].matrices == ((4, 8, 6),)
-    assert rows["blocks.query"].reason == (
-        "multiplies activations; axis 0 counts the layers of a scan; 2 heads in its outputs"
+    assert (
+        rows["blocks.query"].reason
+        == "multiplies activations; axis 0 counts the layers of a scan; 2 heads in its outputs"
     )
-    assert "tied readout" in {row.name: row for row in matrix_layout(*fused()[:3]).rows}["embedding"].reason
+    assert (
+        "tied readout"
+        in {row.name: row for row in matrix_layout(*fused()[:3]).rows}["embedding"].reason
+    )
 
 
 @pytest.mark.integration
 def test_a_layout_goes_straight_into_muon():
-    """One step on the fused model moves what is a matrix by factors whose parts have singular values 1, each part of its own."""
+    """One step on the fused model moves what is a matrix by factors whose parts have singular
+    values 1, each part of its own.
+    """
     loss, shapes, _, _ = fused()
     rng = np.random.default_rng(0)
-    params = {name: jnp.asarray(rng.standard_normal(x.shape, np.float32)) for name, x in shapes.items()}
+    params = {
+        name: jnp.asarray(rng.standard_normal(x.shape, np.float32)) for name, x in shapes.items()
+    }
     tokens = jnp.asarray(rng.integers(0, 11, TEXT.shape, np.int32))
     layout = matrix_layout(loss, params, tokens)
     optimizer = optim.muon(
@@ -90,7 +106,9 @@ def test_a_layout_goes_straight_into_muon():
         gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
         assert np.allclose(gram, np.eye(len(gram)), atol=1e-4)
     told_by_routing = {row.name: row.matrices for row in optim.routing(optimizer, params).rows}
-    assert told_by_routing == {row.name: row.matrices if row.label == "matrix" else () for row in layout.rows}
+    assert told_by_routing == {
+        row.name: row.matrices if row.label == "matrix" else () for row in layout.rows
+    }
 
 
 def test_large_models_cost_nothing():
@@ -99,7 +117,10 @@ def test_large_models_cost_nothing():
 
     def loss(p, x):
         def block(x, p):
-            return x + jax.nn.silu(x @ p["gate"]) * (x @ p["up"]) @ p["down"].T + (x @ p["square"]), None
+            return (
+                x + jax.nn.silu(x @ p["gate"]) * (x @ p["up"]) @ p["down"].T + (x @ p["square"]),
+                None,
+            )
 
         return jnp.mean(lax.scan(block, x, p)[0] ** 2)
 
@@ -124,11 +145,16 @@ def test_labels_of_readouts_and_kinds_can_be_chosen():
     assert layout.labels["head"] == "matrix"
     assert other.labels["head"] == "other"
     assert other.labels["blocks"] == layout.labels["blocks"]
-    with pytest.raises(ValueError, match="There is no kind 'embedding' of leaves; there are readout, linear"):
+    with pytest.raises(
+        ValueError, match="There is no kind 'embedding' of leaves; there are readout, linear"
+    ):
         layout.labelled(embedding="other")
     with pytest.raises(ValueError, match=r"A label is .* got 'adam'"):
         layout.labelled(readout="adam")
-    with pytest.raises(ValueError, match="The leaf embedding cannot be labelled a matrix: its entries are looked up"):
+    with pytest.raises(
+        ValueError,
+        match="The leaf embedding cannot be labelled a matrix: its entries are looked up",
+    ):
         layout.labelled(lookup="matrix")
 
 
@@ -158,14 +184,21 @@ def test_a_loss_that_cannot_be_read_is_refused():
     with pytest.raises(ValueError, match=r"does not use the leaf layer\.spare of shape \(3,\)"):
         matrix_layout(lambda p, b: jnp.mean(b[0] @ p["layer"]["w"]), w, BATCH)
     with pytest.raises(
-        ValueError, match=r"program depends on the values of the batch's leaf kept, as with a boolean mask"
+        ValueError,
+        match=r"program depends on the values of the batch's leaf kept, as with a boolean mask",
     ):
         matrix_layout(
-            lambda w, b: jnp.sum((b["x"] @ w)[b["kept"]]), shaped(8, 1), {"x": BATCH[0], "kept": shaped(7, dtype=bool)}
+            lambda w, b: jnp.sum((b["x"] @ w)[b["kept"]]),
+            shaped(8, 1),
+            {"x": BATCH[0], "kept": shaped(7, dtype=bool)},
         )
     with pytest.raises(ValueError, match="program depends on the values of the batch's leaf 1, as"):
-        matrix_layout(lambda w, b: jnp.sum(b[0] @ w) if b[1][0, 0] > 0 else 0.0, shaped(8, 1), BATCH)
-    with pytest.raises(ValueError, match="program depends on the values of the parameters or the batch"):
+        matrix_layout(
+            lambda w, b: jnp.sum(b[0] @ w) if b[1][0, 0] > 0 else 0.0, shaped(8, 1), BATCH
+        )
+    with pytest.raises(
+        ValueError, match="program depends on the values of the parameters or the batch"
+    ):
         matrix_layout(lambda w, b: jnp.sum(b[0] @ w) if w[0, 0] > 0 else 0.0, shaped(8, 1), BATCH)
     with pytest.raises(ValueError, match="must be one number, or"):
         matrix_layout(lambda w, b: b[0] @ w, shaped(8, 1), BATCH)
@@ -174,7 +207,8 @@ def test_a_loss_that_cannot_be_read_is_refused():
 def test_without_a_layout_muon_warns_of_stacks():
     params = {"blocks": {"w": jnp.ones((3, 4, 5)), "b": jnp.ones((3, 5))}, "head": jnp.ones((5, 2))}
     with pytest.warns(
-        UserWarning, match=r"blocks\.w \(3, 4, 5\).*stacked vectors for matrices: blocks\.b \(3, 5\); pass"
+        UserWarning,
+        match=r"blocks\.w \(3, 4, 5\).*stacked vectors for matrices: blocks\.b \(3, 5\); pass",
     ):
         optim.muon(0.1).init(params)
     labels = jax.tree.map(lambda _: "other", params)
@@ -184,7 +218,9 @@ def test_without_a_layout_muon_warns_of_stacks():
 
 def test_an_axis_that_two_branches_use_in_two_ways_is_the_first():
     """A tied autoencoder: the same matrix there and, transposed, back."""
-    layout = matrix_layout(lambda w, x: jnp.mean((jnp.tanh(x @ w) @ w.T - x) ** 2), shaped(8, 3), shaped(7, 8))
+    layout = matrix_layout(
+        lambda w, x: jnp.mean((jnp.tanh(x @ w) @ w.T - x) ** 2), shaped(8, 3), shaped(7, 8)
+    )
     (row,) = layout.rows
     assert (row.name, told(row)) == ("the only leaf", "in out")
 

@@ -1,4 +1,6 @@
-"""The pieces of an axis against NumPy: an array of the numbers of its entries goes through the same operations."""
+"""The pieces of an axis against NumPy: an array of the numbers of its entries goes through the same
+operations.
+"""
 
 import itertools
 
@@ -34,11 +36,21 @@ MOVES = {
         x.reshape(4, 3, 4)[:, 1:3],
     ),
     "cut-across-pieces": lambda t, x: (
-        pieces.cut(pieces.reshaped(pieces.transposed(pieces.reshaped(t, (4, 3, 4)), (1, 0, 2)), (3, 16)), 1, 4, 8),
+        pieces.cut(
+            pieces.reshaped(pieces.transposed(pieces.reshaped(t, (4, 3, 4)), (1, 0, 2)), (3, 16)),
+            1,
+            4,
+            8,
+        ),
         x.reshape(4, 3, 4).transpose(1, 0, 2).reshape(3, 16)[:, 4:12],
     ),
     "cut-within-a-piece": lambda t, x: (
-        pieces.cut(pieces.reshaped(pieces.transposed(pieces.reshaped(t, (4, 3, 4)), (1, 0, 2)), (3, 16)), 1, 5, 2),
+        pieces.cut(
+            pieces.reshaped(pieces.transposed(pieces.reshaped(t, (4, 3, 4)), (1, 0, 2)), (3, 16)),
+            1,
+            5,
+            2,
+        ),
         x.reshape(4, 3, 4).transpose(1, 0, 2).reshape(3, 16)[:, 5:7],
     ),
     "cut-twice": lambda t, x: (pieces.cut(pieces.cut(t, 1, 2, 8), 1, 3, 4), x[:, 2:10][:, 3:7]),
