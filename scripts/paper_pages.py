@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specjax.experiments.ledgers import PAPERS
-from specjax.report import records, standing
+from specjax.report import ledger_status, records
 from specjax.report.record import Result
 
 FOLDER = Path(__file__).parents[1] / "docs" / "papers"
@@ -50,7 +50,7 @@ def with_tables(page: str, paper: str) -> str:
     recorded = records.load_all()
     if "<!-- standing -->" not in page:
         page = page.rstrip("\n") + "\n" + SECTION
-    found = standing.rows(paper, list(recorded.values()))
+    found = ledger_status.rows(paper, list(recorded.values()))
     rows = [
         (s.row.id, s.row.says, s.status, s.row.finding or s.row.because, "; ".join(s.decided[:1]))
         for s in found

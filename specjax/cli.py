@@ -133,10 +133,10 @@ def _dispatch(arguments: list[str]) -> int:
 def _list(arguments: list[str]) -> int:
     _parser("specjax list", "List the experiments: name, paper and title.").parse(arguments)
     from specjax import experiments
-    from specjax.report import cells
+    from specjax.report import formatting
 
     rows = [(each.name, each.paper, each.title) for each in experiments.load_all().values()]
-    print(cells.align([("name", "paper", "title"), *rows]))
+    print(formatting.align([("name", "paper", "title"), *rows]))
     return 0
 
 
@@ -167,11 +167,11 @@ def _run(arguments: list[str]) -> int:
 
 
 def _scaling(arguments: list[str]) -> int:
-    from specjax.experiments.scaling import ours, study
+    from specjax.experiments.scaling import builtin_models, scaling_cli
 
     # These two come first because the other flags, which --help shows, are those of the experiment
     # that they name.
-    choices = {"model": list(ours.MODELS), "optimizer": list(ours.OPTIMIZERS)}
+    choices = {"model": list(builtin_models.MODELS), "optimizer": list(builtin_models.OPTIMIZERS)}
     first = _Parser(prog="specjax scaling", add_help=False, allow_abbrev=False)
     for what, known in choices.items():
         first.add_argument(f"--{what}", default=known[0])
@@ -184,7 +184,9 @@ def _scaling(arguments: list[str]) -> int:
         for what, known in choices.items()
     )
     prog = f"specjax scaling --model {given.model} --optimizer {given.optimizer}"
-    return _run_with_flags(prog, study.experiment(given.model, given.optimizer), rest, epilog=told)
+    return _run_with_flags(
+        prog, scaling_cli.experiment(given.model, given.optimizer), rest, epilog=told
+    )
 
 
 def _run_with_flags(
@@ -230,7 +232,7 @@ def _run_one(
     experiment: "Experiment[Any]", scale: str, config: "Config", out: Path, explain: bool
 ) -> int:
     from specjax import report
-    from specjax.report.lines import told_now_and_then
+    from specjax.report.text_progress import told_now_and_then
     from specjax.sweep import StoreError
 
     with _told_in_one_sentence():
@@ -301,7 +303,7 @@ def _reproduce(arguments: list[str]) -> int:
             " experiments."
         )
     from specjax import experiments, report
-    from specjax.report import cells, comparison, records, reproduction
+    from specjax.report import formatting, record_diff, records, reproduction
 
     names = [name for name in experiments.names() if _selected(name, given.only)]
     if not names:
@@ -331,7 +333,7 @@ def _reproduce(arguments: list[str]) -> int:
         outcomes.append(outcome)
         if outcome.trace:
             print(outcome.trace, end="", file=sys.stderr)
-        found = "failed" if outcome.result is None else cells.counts(outcome.result.checks)
+        found = "failed" if outcome.result is None else formatting.counts(outcome.result.checks)
         print(
             f"[{len(outcomes)}/{len(names)}] {outcome.name}: {outcome.seconds:.1f} s, {found}",
             flush=True,
@@ -347,7 +349,7 @@ def _reproduce(arguments: list[str]) -> int:
     outcomes.sort(key=lambda outcome: experiments.names().index(outcome.name))
     results = [outcome.result for outcome in outcomes if outcome.result is not None]
     failures = [outcome.failure for outcome in outcomes if outcome.result is None]
-    problems = failures + cells.surprises(results)
+    problems = failures + formatting.surprises(results)
     if results:
         _print_checks(results)
         try:
@@ -355,7 +357,7 @@ def _reproduce(arguments: list[str]) -> int:
             _print_places(results, out)
         except ValueError as error:
             problems.append(f"The report is as it was: {_sentence(error)}")
-    if told := comparison.differing(results, recorded):
+    if told := record_diff.differing(results, recorded):
         print("\n".join(["\nnot as recorded:", *told]))
     for problem in problems:
         print(f"specjax: {problem}", file=sys.stderr)
@@ -375,7 +377,7 @@ def _judge(arguments: list[str]) -> int:
     given = parser.parse(arguments)
     out = _out(given.out)
     from specjax import experiments, report
-    from specjax.report import cells
+    from specjax.report import formatting
 
     known = experiments.names()
     for name in given.names:
@@ -401,7 +403,7 @@ def _judge(arguments: list[str]) -> int:
                 " name.",
                 file=sys.stderr,
             )
-    problems += cells.surprises(results)
+    problems += formatting.surprises(results)
     for problem in problems:
         print(f"specjax: {problem}", file=sys.stderr)
     return 1 if problems else 0
@@ -445,7 +447,7 @@ def _attack(arguments: list[str]) -> int:
     given = parser.parse(arguments)
     scale = _scale(given.scale)
     from specjax import experiments, lab
-    from specjax.report import cells
+    from specjax.report import formatting
 
     known = experiments.load_all()
     papers = {experiment.paper for experiment in known.values()}
@@ -459,7 +461,11 @@ def _attack(arguments: list[str]) -> int:
             with _told_in_one_sentence():
                 rows += lab.attack_rows(name, experiment.judge(config, experiment.run(config)))
     header = ("experiment", "statement", "verdict", "against", "outcome", "")
-    print(cells.align([header, *((*row[:-1], "SURVIVES" if row.survived else "") for row in rows)]))
+    print(
+        formatting.align(
+            [header, *((*row[:-1], "SURVIVES" if row.survived else "") for row in rows)]
+        )
+    )
     survivors = sum(row.survived for row in rows)
     print(
         f"{len(rows)} attacks, {survivors} survived that should not have been"
@@ -486,21 +492,21 @@ def _ledger(arguments: list[str]) -> int:
         ),
     )
     given = parser.parse(arguments)
-    from specjax.report import cells, standing
+    from specjax.report import formatting, ledger_status
 
-    papers = list(standing.known())
+    papers = list(ledger_status.known())
     if given.paper is not None and given.paper not in papers:
         raise UserError(_unknown("paper", given.paper, papers))
     with _told_in_one_sentence():
-        found = standing.deciding(_out(given.out))
+        found = ledger_status.deciding(_out(given.out))
         for paper in papers if given.paper is None else [given.paper]:
-            rows = standing.rows(paper, found)
-            print(f"{paper}: {standing.counts(rows)}")
+            rows = ledger_status.rows(paper, found)
+            print(f"{paper}: {ledger_status.counts(rows)}")
             print(
-                cells.align(
+                formatting.align(
                     [
                         ("row", "where", "status", "decided by", "says or why not"),
-                        *map(standing.cells, rows),
+                        *map(ledger_status.cells, rows),
                     ]
                 )
                 + "\n"
@@ -509,26 +515,26 @@ def _ledger(arguments: list[str]) -> int:
 
 
 def _print_checks(results: "Sequence[Result]") -> None:
-    from specjax.report import cells
+    from specjax.report import formatting
 
-    rows: list[tuple[str, ...]] = [("experiment", *cells.CHECK_HEADER)]
+    rows: list[tuple[str, ...]] = [("experiment", *formatting.CHECK_HEADER)]
     rows += [
-        (result.record.name, *cells.check_row(check))
+        (result.record.name, *formatting.check_row(check))
         for result in results
         for check in result.checks
     ]
-    print("\n" + cells.align(rows) + "\n")
+    print("\n" + formatting.align(rows) + "\n")
 
 
 def _print_places(results: "Sequence[Result]", out: Path) -> None:
     from specjax import report
-    from specjax.report import cells
+    from specjax.report import formatting
 
     rows = [
         (r.record.name, f"{r.record.seconds:.1f} s", str(out / r.record.name / report.FIGURE))
         for r in results
     ]
-    print(cells.align([("experiment", "time", "figure"), *rows]))
+    print(formatting.align([("experiment", "time", "figure"), *rows]))
     print(f"report: {out / report.MARKDOWN} and {out / report.HTML}")
 
 

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 import specjax
 from specjax import lab, report, sizes, sweep
 from specjax.cli import main
-from specjax.report import peak, records
+from specjax.report import peak_memory, records
 
 
 class Config(lab.Config):
@@ -255,12 +255,12 @@ def test_a_second_run_joins_the_report():
     assert page.index("A toy slope</strong>") < page.index("Another toy</strong>")
 
 
-@pytest.mark.skipif(peak.peak() is None, reason="the system does not count the peak")
+@pytest.mark.skipif(peak_memory.peak() is None, reason="the system does not count the peak")
 def test_a_result_holds_the_memory_of_its_run():
     assert main(["run", "toy-slope"]) == 0
     memory = report.load(Path("results/toy-slope")).record.memory
     # An interpreter with JAX in it holds more than 50 MB, and this process no more than it does.
-    assert 50e6 < memory <= peak.peak()
+    assert 50e6 < memory <= peak_memory.peak()
 
 
 def test_what_was_run_is_told_where_the_report_cannot_be_made(capsys, monkeypatch):

@@ -11,10 +11,10 @@ from textwrap import fill, indent
 import matplotlib.pyplot as plt
 
 from specjax.experiments.ledgers import PAPERS, ledger
-from specjax.report import records, standing
+from specjax.report import ledger_status, records
 
 recorded = list(records.load_all().values())
-found = {paper: standing.rows(paper, recorded) for paper in PAPERS}
+found = {paper: ledger_status.rows(paper, recorded) for paper in PAPERS}
 counts = {paper: Counter(row.status for row in rows) for paper, rows in found.items()}
 for paper, of_status in counts.items():
     print(f"{paper:20} {dict(of_status)}")

@@ -14,7 +14,7 @@ from specjax.diagnostics.linear_maps import Inputs
 from specjax.diagnostics.probe import Probe, listed, shape_by_shape
 from specjax.jaxlib import cpu_options
 from specjax.spectral import CUBIC, NewtonSchulz
-from specjax.spectral.scaling import scaled
+from specjax.spectral.float_range import scaled
 
 
 class Curvature(NamedTuple):

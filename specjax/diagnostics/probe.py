@@ -20,9 +20,9 @@ from specjax.diagnostics.linear_maps import (
     linear_maps,
 )
 from specjax.jaxlib import cpu_options
-from specjax.optim.names import leaf_names
-from specjax.optim.splits import Splits, by_leaf
-from specjax.spectral.scaling import at_least_float32
+from specjax.optim.fused_projections import Splits, by_leaf
+from specjax.optim.leaf_names import leaf_names
+from specjax.spectral.float_range import at_least_float32
 
 Model = Callable[[PyTree, PyTree], Any]
 """A loss `model(params, batch)`: one number, or a tuple of one number and anything."""

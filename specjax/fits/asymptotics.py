@@ -15,8 +15,14 @@ import xarray as xr
 
 from specjax.arguments import checked_but
 from specjax.fits import log_models
-from specjax.fits.bootstrap import By, Sample, sample_of
-from specjax.fits.ends import LEAST_LOGARITHM, End, Ends, ends_of, with_another_term
+from specjax.fits.extrapolation import (
+    LEAST_LOGARITHM,
+    Extrapolation,
+    Extrapolations,
+    extrapolate_sample,
+    with_another_term,
+)
+from specjax.fits.resampling import By, Sample, sample_of
 
 # sizes, at which a model with one correction can be contradicted; with two it takes one size more
 _FEWEST = 5
@@ -47,7 +53,7 @@ class Asymptotics:
     limit: bool
     curve: str
     left_out: int
-    _models: Ends = field(repr=False)
+    _models: Extrapolations = field(repr=False)
     _significance: float = field(repr=False)
 
     @property
@@ -88,10 +94,10 @@ def asymptotics(
 
     Where every power law with one correction is contradicted, two terms of a series of corrections
     are fitted, and where that is as well the smallest sizes are left out, as long as 5 are left.
-    Data, errors and warnings are those of `fits.ends`.
+    Data, errors and warnings are those of `fits.extrapolate`.
     """
     sample = sample_of(data, dim, least=_FEWEST, by=by)
-    last: Ends | None = None
+    last: Extrapolations | None = None
     for left_out in range(len(sample.x) - _FEWEST + 1):
         part = sample.at(slice(left_out, None))
         for models in _ever_more_terms(part, significance):
@@ -107,17 +113,17 @@ def asymptotics(
     )
 
 
-def _ever_more_terms(part: Sample, significance: float) -> Iterator[Ends]:
+def _ever_more_terms(part: Sample, significance: float) -> Iterator[Extrapolations]:
     """The models with one correction, and with two where there are sizes enough to contradict
     them.
     """
-    models = ends_of(part, significance, second_terms=True)
+    models = extrapolate_sample(part, significance, second_terms=True)
     yield models
     if len(part.x) > _FEWEST:
         yield with_another_term(part, significance, models)
 
 
-def _exponents(models: Ends, significance: float, left_out: int) -> Asymptotics:
+def _exponents(models: Extrapolations, significance: float, left_out: int) -> Asymptotics:
     offset, corrected, log = models
     intervals = [model.exponents for model in (corrected,) if model.p_misfit >= significance]
     limit = False
@@ -151,7 +157,7 @@ def _reaching(intervals: list[tuple[float, float]], farther: float = 0.0) -> tup
     return min(low for low, _ in intervals) - farther, max(high for _, high in intervals) + farther
 
 
-def _leading(offset: End) -> tuple[bool, tuple[float, float]]:
+def _leading(offset: Extrapolation) -> tuple[bool, tuple[float, float]]:
     """Whether curves above an offset approach a limit above 0 and no other, and the exponents of
     their leading term.
     """
@@ -164,7 +170,7 @@ def _leading(offset: End) -> tuple[bool, tuple[float, float]]:
     return settled, (0.0, 0.0) if settled else (low, min(high, 0.0))
 
 
-def _curve(model: End) -> str:
+def _curve(model: Extrapolation) -> str:
     b = f"{model.exponent:.3g}"
     if model.model == "logarithm":
         assert model.power is not None

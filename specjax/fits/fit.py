@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 from scipy import stats
 
-from specjax.fits import bootstrap
-from specjax.fits.bootstrap import Sample
+from specjax.fits import resampling
 from specjax.fits.regression import Curves, log_of
+from specjax.fits.resampling import Sample
 
 Model = Literal["power law", "subleading", "offset", "logarithm"]
 """y = a xᵇ, y = a xᵇ (1 + c/x), y = E + a xᵇ and y = a xᵇ (log x)ᶜ."""
@@ -71,11 +71,11 @@ class Fit:
         return 1.0 - left / whole if whole > 0 else float(left == 0)
 
     def __repr__(self) -> str:
-        noise = bootstrap.noise_told(self.stderr, self.level, self.resampled)
+        noise = resampling.noise_told(self.stderr, self.level, self.resampled)
         if np.isfinite(self.shift):
             noise = f"4 standard errors and a shift of {abs(self.shift):.2g}"
         offset = (
-            f"offset {bootstrap.told(self.offset, *self.offset_interval)}, "
+            f"offset {resampling.told(self.offset, *self.offset_interval)}, "
             if self.model == "offset"
             else ""
         )
@@ -83,9 +83,11 @@ class Fit:
         if self.model == "logarithm":
             power = (
                 ", power of the logarithm"
-                f" {bootstrap.told(self.logarithm, *self.logarithm_interval)}"
+                f" {resampling.told(self.logarithm, *self.logarithm_interval)}"
             )
-        exponent = bootstrap.told(self.exponent, *self.interval, noise, rounding=bootstrap.ROUNDING)
+        exponent = resampling.told(
+            self.exponent, *self.interval, noise, rounding=resampling.ROUNDING
+        )
         return f"{offset}exponent {exponent}{power}, R² {self.r_squared:.4g}"
 
     def predict(self, x: ArrayLike) -> Float[np.ndarray, "..."]:
@@ -130,7 +132,7 @@ class Fit:
         if self.model == "logarithm":
             factors = factors * self._log_of(flat) ** logarithm
         curves = self._on_axis(offset + prefactor * flat**exponent * factors)
-        tail = float(bootstrap.tail_of(self.level, np.asarray(self.freedom)))
+        tail = float(resampling.tail_of(self.level, np.asarray(self.freedom)))
         low, high = np.quantile(curves, [tail, 1 - tail], axis=0)
         if simultaneous:
             # Sup-t: as many standard errors at all x as leave out as many resampled curves,
@@ -203,14 +205,14 @@ def fit_of(
     replicates = np.concatenate(
         [drawn.exponent[:, None], _local_exponents(sample.x, resampled)], axis=1
     )
-    freedom = bootstrap.degrees_of_freedom(sample, resampled, replicates)
-    errors, ends = bootstrap.intervals(replicates, freedom, level)
+    freedom = resampling.degrees_of_freedom(sample, resampled, replicates)
+    errors, ends = resampling.intervals(replicates, freedom, level)
     if model == "offset":
         # Its three parameters have heavy tails: half the distance of the quantiles one standard
         #     deviation from the middle of a normal.
         low, high = np.quantile(drawn.exponent, [_NORMAL_TAIL, 1 - _NORMAL_TAIL])
         errors[0] = (high - low) / 2 * np.sqrt((freedom[0] + 1) / freedom[0])
-    tail = float(bootstrap.tail_of(level, freedom[:1])[0])
+    tail = float(resampling.tail_of(level, freedom[:1])[0])
     prefactors, offsets, powers = (
         np.quantile(part, [tail, 1 - tail]).tolist()
         for part in (drawn.prefactor, drawn.offset, drawn.logarithm)

@@ -1,10 +1,10 @@
 """Models that are linear in the logarithm of the means but for one or two parameters, with all of
 their curves that data do not contradict.
 
-The squared distance T² is that of `specjax.fits.misfit`, here between log means and the logarithm
-of a curve, with the covariance of log means to first order in their noise. For given shape
-parameters the exponent b and the prefactor, and what else is linear, have closed forms; so the b
-that are not contradicted are the union over the shapes of those within the room that is left.
+The squared distance T² is that of `specjax.fits.goodness_of_fit`, here between log means and the
+logarithm of a curve, with the covariance of log means to first order in their noise. For given
+shape parameters the exponent b and the prefactor, and what else is linear, have closed forms; so
+the b that are not contradicted are the union over the shapes of those within the room that is left.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from specjax.fits.misfit import Whitened
+from specjax.fits.goodness_of_fit import Whitened
 from specjax.fits.regression import LEAST_S, unit_of_logarithm
 
 FASTEST = 2.0

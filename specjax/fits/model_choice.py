@@ -9,10 +9,10 @@ import xarray as xr
 
 from specjax.arguments import checked_but
 from specjax.fits import log_models
-from specjax.fits.bootstrap import By, sample_of, weights
 from specjax.fits.fit import Model
-from specjax.fits.misfit import whitened
+from specjax.fits.goodness_of_fit import whitened
 from specjax.fits.regression import LogModel, fit_curve, fit_log
+from specjax.fits.resampling import By, sample_of, weights
 
 _LOG_MODELS: tuple[LogModel, ...] = ("power law", "subleading")
 _TESTS = 4  # of the misfit of the power law, and of one more term of each other model
@@ -53,8 +53,8 @@ def choose_model(
     logarithm. So a true power law is kept with probability at least 1 - `significance`. Otherwise
     it is the one of the subleading term and the offset with the smaller misfit, among those whose
     misfit is not contradicted at `significance`, or else the logarithm; if all are contradicted,
-    none. The reason names all that are not. The tests are those of `specjax.fits.misfit`, with the
-    seeds of the width with fewest.
+    none. The reason names all that are not. The tests are those of `specjax.fits.goodness_of_fit`,
+    with the seeds of the width with fewest.
 
     The choice uses the data, and the interval of a fit made after it does not know: it is too
     narrow where the choice was close. Data and warnings are those of `fit_power_law`, with at least

@@ -6,9 +6,9 @@ import numpy as np
 import xarray as xr
 
 from specjax.arguments import checked_but
-from specjax.fits.bootstrap import By, degrees_of_freedom, resample, sample_of, tail_of, weights
 from specjax.fits.fit import Fit, fit_of
 from specjax.fits.regression import fit_curve
+from specjax.fits.resampling import By, degrees_of_freedom, resample, sample_of, tail_of, weights
 
 
 @checked_but("data")

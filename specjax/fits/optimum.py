@@ -24,8 +24,8 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int, Shaped
 
 from specjax.arguments import checked_but
-from specjax.fits import bootstrap
-from specjax.fits.bootstrap import Sample, degrees_of_freedom, resample, sample_over, tail_of
+from specjax.fits import resampling
+from specjax.fits.resampling import Sample, degrees_of_freedom, resample, sample_over, tail_of
 
 Place = Literal["inside", "smallest", "largest", "beside divergence"]
 """Where the least point lies: inside of the grid, at an end of it, or next to a point at which some
@@ -98,9 +98,9 @@ class Optimum:
                 f" {self.grid[-1]:g}; sweep beyond its ends"
             )
         low, high = self.interval
-        noise = bootstrap.noise_told(self.stderr, _LEVEL, self.resampled)
+        noise = resampling.noise_told(self.stderr, _LEVEL, self.resampled)
         noise = f"{noise} and a shift of {self.shift:.2f}"
-        exponent = bootstrap.told(self.exponent, low, high, noise, rounding=bootstrap.ROUNDING)
+        exponent = resampling.told(self.exponent, low, high, noise, rounding=resampling.ROUNDING)
         told = (
             f"{self.over} of least {self.name}: exponent"
             f" {exponent.replace(' (', f' in {self.dim} (', 1)}"
@@ -121,7 +121,7 @@ class Optimum:
             if np.isnan(self.value_exponent)
             else (
                 f"; {self.name} there: exponent"
-                f" {bootstrap.told(self.value_exponent, low, high, rounding=bootstrap.ROUNDING)}"
+                f" {resampling.told(self.value_exponent, low, high, rounding=resampling.ROUNDING)}"
             )
         )
         return f"{told}{without}{value}"
@@ -180,7 +180,7 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
     # The points at which every seed is finite, of all sizes as those of one sample, so that they
     # are resampled together.
     sample = points.at(usable.ravel())
-    bootstrap.warn_if_few(sample, stacklevel=3)
+    resampling.warn_if_few(sample, stacklevel=3)
     means, stderrs = sample.means_and_stderrs()
     resampled, _ = resample(sample, 1000, 0)
 
@@ -191,7 +191,7 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
     places = _places(best, drawn_best, usable, tail_of(_LEVEL, freedom))
     known = ~np.isin(places, _ENDS)
 
-    low, high = bootstrap.intervals(drawn, freedom, _LEVEL)[1].T
+    low, high = resampling.intervals(drawn, freedom, _LEVEL)[1].T
     low, high = np.minimum(low, others.min(axis=0)), np.maximum(high, others.max(axis=0))
     low = np.where(places == "smallest", -np.inf, low)
     high = np.where(places == "largest", np.inf, high)
@@ -280,7 +280,7 @@ def _interval(
     column = slopes[:, None]
     freedom = degrees_of_freedom(sample, resampled, column)
     (stderr,), ((low, high),) = (
-        part.tolist() for part in bootstrap.intervals(column, freedom, _LEVEL)
+        part.tolist() for part in resampling.intervals(column, freedom, _LEVEL)
     )
     return stderr, (low, high)
 

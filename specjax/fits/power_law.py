@@ -9,10 +9,10 @@ import xarray as xr
 from jaxtyping import Float
 
 from specjax.arguments import checked_but
-from specjax.fits import bootstrap
-from specjax.fits.bootstrap import By, Sample, degrees_of_freedom, resample, sample_of, weights
+from specjax.fits import resampling
 from specjax.fits.fit import Fit, fit_of
 from specjax.fits.regression import Curves, LogModel, fit_log
+from specjax.fits.resampling import By, Sample, degrees_of_freedom, resample, sample_of, weights
 
 _LEVEL = 0.95
 
@@ -32,7 +32,7 @@ def fit_power_law(
     over seeds.
 
     The fit is least squares on log means, weighted by their inverse variances
-    (`specjax.fits.bootstrap.weights`). Means, variances and the fit are computed again in each
+    (`specjax.fits.resampling.weights`). Means, variances and the fit are computed again in each
     resample of the seeds, all widths of a seed together. Intervals are percentile intervals,
     widened for few seeds by Student's t (the expanded percentile interval of Hesterberg 2015).
     Where each width has its own number of seeds (the coordinate `seeds`), it uses those it has.
@@ -131,7 +131,7 @@ def drop_smallest(data: xr.DataArray, dim: str, *, by: By = "mean") -> xr.Datase
     replicates = np.stack([line.exponent for line in lines], axis=1)
     moves = replicates - replicates[:, :1]
     (low, high), (shift_low, shift_high) = (
-        bootstrap.intervals(values, degrees_of_freedom(sample, means, values), _LEVEL)[1].T
+        resampling.intervals(values, degrees_of_freedom(sample, means, values), _LEVEL)[1].T
         for values in (replicates, moves)
     )
     found = {"exponent": exponents, "low": low, "high": high, "shift": exponents - exponents[0]}

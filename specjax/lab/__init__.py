@@ -16,6 +16,7 @@ statement of a paper without a row; no experiment longer than its content.
 
 from specjax.lab.check import Check as Check
 from specjax.lab.check import attack_rows as attack_rows
+from specjax.lab.closed_form import closed_form as closed_form
 from specjax.lab.config import MOST_COUNT as MOST_COUNT
 from specjax.lab.config import MOST_SIZE as MOST_SIZE
 from specjax.lab.config import Config as Config
@@ -38,7 +39,6 @@ from specjax.lab.controls import reverse as reverse
 from specjax.lab.experiment import SCALES as SCALES
 from specjax.lab.experiment import Data as Data
 from specjax.lab.experiment import Experiment as Experiment
-from specjax.lab.forms import closed_form as closed_form
 from specjax.lab.ledger import Citation as Citation
 from specjax.lab.ledger import Ledger as Ledger
 from specjax.lab.ledger import Row as Row
@@ -48,24 +48,24 @@ from specjax.lab.ledger import status as status
 from specjax.lab.relations import Relation as Relation
 from specjax.lab.relations import above as above
 from specjax.lab.relations import ahead as ahead
-from specjax.lab.relations import always as always
 from specjax.lab.relations import below as below
 from specjax.lab.relations import bounded as bounded
 from specjax.lab.relations import equals as equals
+from specjax.lab.relations import fraction as fraction
 from specjax.lab.relations import grows as grows
-from specjax.lab.relations import happens as happens
-from specjax.lab.relations import identity as identity
+from specjax.lab.relations import inequality as inequality
 from specjax.lab.relations import near as near
 from specjax.lab.relations import saturates as saturates
 from specjax.lab.relations import scales_as as scales_as
 from specjax.lab.relations import settles as settles
 from specjax.lab.relations import vanishes as vanishes
 from specjax.lab.relations import within_grid as within_grid
+from specjax.lab.relations import zero_error as zero_error
+from specjax.lab.seeded_sweep import seeded_sweep as seeded_sweep
 from specjax.lab.statement import Judgement as Judgement
 from specjax.lab.statement import Statement as Statement
 from specjax.lab.statement import Statements as Statements
 from specjax.lab.statement import statement as statement
-from specjax.lab.swept import swept as swept
 from specjax.lab.table import Table as Table
 from specjax.lab.table import table_by_size as table_by_size
 from specjax.lab.table import table_of_points as table_of_points

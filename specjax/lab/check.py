@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from specjax.arguments import checked
-from specjax.lab.finding import Verdict
+from specjax.lab.outcome import Verdict
 from specjax.lab.statement import Attack, Judgement
 
 

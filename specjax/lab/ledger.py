@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from specjax.arguments import checked
-from specjax.lab.finding import Verdict
+from specjax.lab.outcome import Verdict
 
 KINDS = (
     "theorem",

@@ -27,7 +27,7 @@ import xarray as xr
 
 from specjax.arguments import checked
 from specjax.lab.estimates import Number
-from specjax.lab.finding import Finding, Verdict
+from specjax.lab.outcome import Finding, Verdict
 from specjax.lab.relations import Relation
 
 Judge = Callable[[Any, Any], Relation]

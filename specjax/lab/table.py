@@ -11,7 +11,7 @@ import xarray as xr
 
 from specjax import fits, sweep
 from specjax.arguments import checked
-from specjax.lab.finding import Finding, Point, labelled
+from specjax.lab.outcome import Finding, Point, labelled
 
 POINTS = "What each verdict follows from"
 """The title of the table that every experiment has."""
@@ -67,13 +67,13 @@ def table_by_size(
     for name, draws in values.items():
         if "seed" in draws.dims:
             slope = (
-                fits.slopes(draws, dim)
+                fits.log_slopes(draws, dim)
                 if of_logs
                 else fits.jackknife(draws, lambda mean: _slopes(mean, dim))
             )
             shown = [sweep.mean_and_stderr(part.astype(float)) for part in (draws, slope)]
         else:
-            shown = [(draws,), (fits.slopes(draws, dim) if of_logs else _slopes(draws, dim),)]
+            shown = [(draws,), (fits.log_slopes(draws, dim) if of_logs else _slopes(draws, dim),)]
         means, ends = shown
         for place, where in labelled(ends[0]):
             at = dict(zip(ends[0].dims, place, strict=True))
@@ -92,7 +92,7 @@ def table_by_size(
 
 def _slopes(means: xr.DataArray, dim: str) -> xr.DataArray:
     with np.errstate(divide="ignore", invalid="ignore"):
-        return fits.slopes(xr.ufuncs.log(means), dim)
+        return fits.log_slopes(xr.ufuncs.log(means), dim)
 
 
 def _cells(point: Point) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from specjax import spectral
 from specjax.models import mlp
 from specjax.sizes import AnySize, active
-from specjax.spectral.squaring import squared_norm, stable_rank_above
+from specjax.spectral.gram_power_norm import squared_norm, stable_rank_above
 from specjax.theory.one_step import spectral_direction
 
 SPECTRAL, CRITERION, EUCLIDEAN = 0.0, 1.0, inf

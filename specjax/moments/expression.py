@@ -35,7 +35,7 @@ from specjax.moments.polynomial import (
     polynomial,
     summed,
 )
-from specjax.moments.text import expression_text
+from specjax.moments.printing import expression_text
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ import optax
 from jaxtyping import PyTree
 
 from specjax.arguments import REAL, checked, scheduled, shown
+from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.matrices import prefix_leaves
-from specjax.optim.precision import in_float32
 
 
 @checked

@@ -17,9 +17,9 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.arguments import check_number, checked
+from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.orthogonal import stateless
-from specjax.optim.precision import in_float32
 from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.spectral import spectral_map
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.spectral.float_range import power_of_two, scaled
 from specjax.spectral.products import product
-from specjax.spectral.scaling import power_of_two, scaled
 
 
 class GramSums(NamedTuple):

@@ -15,9 +15,9 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from specjax.arguments import REAL, checked, scheduled
+from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
-from specjax.optim.precision import in_float32
-from specjax.spectral.scaling import frobenius, ratio, scaled
+from specjax.spectral.float_range import frobenius, ratio, scaled
 
 
 class HyperballState(NamedTuple):

@@ -16,8 +16,8 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, PyTree
 
 from specjax.arguments import REAL, check_number, checked
-from specjax.optim.precision import check_arrays, kept_dtype
-from specjax.spectral.scaling import at_least_float32
+from specjax.optim.float32_wrapper import check_arrays, kept_dtype
+from specjax.spectral.float_range import at_least_float32
 
 
 class MarsState(NamedTuple):

@@ -15,10 +15,10 @@ from jax.sharding import NamedSharding
 from jaxtyping import Array, ArrayLike, Inexact, Num, PyTree
 from optax.contrib import MuonDimensionNumbers
 
-from specjax.optim.names import leaf_names
-from specjax.optim.precision import check_arrays
+from specjax.optim.float32_wrapper import check_arrays
+from specjax.optim.fused_projections import Interleaved, Splits, by_leaf, checked
+from specjax.optim.leaf_names import leaf_names
 from specjax.optim.sharded import call_sharded
-from specjax.optim.splits import Interleaved, Splits, by_leaf, checked
 from specjax.sizes import AnySize
 
 IN_OUT = MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)

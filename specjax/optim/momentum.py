@@ -25,9 +25,9 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 
 from specjax.arguments import check_number, checked, shown
-from specjax.optim.precision import check_arrays, kept_dtype
-from specjax.optim.rounding import stochastic_bfloat16
-from specjax.spectral.scaling import at_least_float32
+from specjax.optim.float32_wrapper import check_arrays, kept_dtype
+from specjax.optim.stochastic_rounding import stochastic_bfloat16
+from specjax.spectral.float_range import at_least_float32
 
 Convention = Literal["ema", "sgd"]
 
@@ -71,7 +71,7 @@ def momentum(
         dtype: Of the accumulator m, bfloat16, float32 or float64; by default the parameters', and
             float32 for those in float16, in which gradients below 1e-7 are zero.
         key: For accumulators in bfloat16, which are then rounded at random, see
-            `specjax.optim.rounding`; needed with that `dtype`.
+            `specjax.optim.stochastic_rounding`; needed with that `dtype`.
 
     Returns:
         A transformation that keeps the sign; its state has the structure of the parameters, its

@@ -15,14 +15,14 @@ from jaxtyping import Array, ArrayLike, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from specjax.arguments import REAL, check_number, checked_but, scheduled
+from specjax.optim.float32_wrapper import check_alike, check_arrays, in_float32
+from specjax.optim.fused_projections import Splits
+from specjax.optim.leaf_names import leaf_names
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, is_matrix, prefix_leaves
 from specjax.optim.momentum import Convention, momentum
-from specjax.optim.names import leaf_names
 from specjax.optim.orthogonal import Method, orthogonalize
-from specjax.optim.precision import check_alike, check_arrays, in_float32
 from specjax.optim.routing import Routed, routes
 from specjax.optim.scales import Scale, scale_named
-from specjax.optim.splits import Splits
 
 MATRIX, OTHER = "matrix", "other"
 

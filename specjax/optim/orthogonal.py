@@ -15,13 +15,13 @@ from jaxtyping import Array, PyTree
 
 from specjax import spectral
 from specjax.arguments import checked, checked_but, scheduled
+from specjax.optim.float32_wrapper import check_arrays, in_float32
+from specjax.optim.fused_projections import Splits
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
-from specjax.optim.precision import check_arrays, in_float32
 from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.optim.sharded import check_sharding, with_automatic_axes
-from specjax.optim.splits import Splits
+from specjax.spectral.float_range import at_least_float32, inner
 from specjax.spectral.polar import require_method
-from specjax.spectral.scaling import at_least_float32, inner
 
 Method = spectral.AbstractPolar | Callable[[Array], Array]
 """A method of `specjax.spectral.polar`."""

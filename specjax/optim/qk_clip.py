@@ -17,9 +17,9 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.arguments import check_number, checked
+from specjax.optim.float32_wrapper import in_float32
+from specjax.optim.leaf_names import leaf_names
 from specjax.optim.matrices import prefix_leaves
-from specjax.optim.names import leaf_names
-from specjax.optim.precision import in_float32
 
 
 class Heads(NamedTuple):

@@ -12,10 +12,10 @@ import optax
 from jaxtyping import PyTree
 
 from specjax.arguments import checked
+from specjax.optim.fused_projections import Splits
+from specjax.optim.leaf_names import leaf_names
 from specjax.optim.matrices import DimensionNumbers, matrices_of
-from specjax.optim.names import leaf_names
 from specjax.optim.scales import Scale, shape_factors
-from specjax.optim.splits import Splits
 
 
 class Route(NamedTuple):

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from specjax.arguments import as_array, check_count
+from specjax.optim.leaf_names import leaf_names
 from specjax.optim.matrices import Fans, Matrices, prefix_leaves
-from specjax.optim.names import leaf_names
 from specjax.sizes import Size, active
 
 Extent = Float[Array, ""]

@@ -20,7 +20,7 @@ from specjax.optim.matrices import IN_OUT, DimensionNumbers
 from specjax.optim.orthogonal import scaled_map
 from specjax.optim.scales import Scale
 from specjax.spectral import polar, spectral_map, spectral_norm
-from specjax.spectral.scaling import at_least_float32, ratio
+from specjax.spectral.float_range import at_least_float32, ratio
 
 RANK_ONE = 2.0**-20
 """How near to 1 an order p counts as 1."""

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 
 from specjax.arguments import check_number, checked
-from specjax.optim.precision import check_arrays
+from specjax.optim.float32_wrapper import check_arrays
 
 
 class PlateauState(NamedTuple):

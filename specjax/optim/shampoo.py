@@ -15,12 +15,12 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from specjax.arguments import check_count, check_number, checked
+from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.gram_sums import GramSums, added, no_sums
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
-from specjax.optim.precision import in_float32
-from specjax.spectral.maps import spectral_map
+from specjax.spectral.float_range import scaled
 from specjax.spectral.products import product
-from specjax.spectral.scaling import scaled
+from specjax.spectral.spectral_functions import spectral_map
 
 
 class Roots(NamedTuple):

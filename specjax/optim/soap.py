@@ -23,11 +23,11 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from specjax.arguments import check_count, check_number, checked
 from specjax.linalg import eigh, qr
+from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.gram_sums import GramSums, added, no_sums
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
-from specjax.optim.precision import in_float32
+from specjax.spectral.float_range import averaged_rms, frobenius, ratio, scaled
 from specjax.spectral.products import product
-from specjax.spectral.scaling import averaged_rms, frobenius, ratio, scaled
 
 CUT = 64
 """How many roundings of the largest an eigenvalue, or an entry of √V, is above zero if it

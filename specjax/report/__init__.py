@@ -10,11 +10,11 @@ from specjax.report.produce import produce as produce
 from specjax.report.produce import refresh as refresh
 from specjax.report.record import Record as Record
 from specjax.report.record import Result as Result
-from specjax.report.store import FIGURE as FIGURE
-from specjax.report.store import LeftOutWarning as LeftOutWarning
-from specjax.report.store import load as load
-from specjax.report.store import load_all as load_all
-from specjax.report.store import load_data as load_data
-from specjax.report.store import require_room as require_room
+from specjax.report.result_store import FIGURE as FIGURE
+from specjax.report.result_store import LeftOutWarning as LeftOutWarning
+from specjax.report.result_store import load as load
+from specjax.report.result_store import load_all as load_all
+from specjax.report.result_store import load_data as load_data
+from specjax.report.result_store import require_room as require_room
 from specjax.report.unfinished import begin as begin
 from specjax.report.unfinished import discard as discard

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from specjax.report import cells, standing, store
+from specjax.report import formatting, ledger_status, result_store
 from specjax.report.record import Result
 
 STATUSES = {
@@ -31,7 +31,7 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.filters["slug"] = lambda text: re.sub(r"[^a-z0-9]+", "-", text.lower())
-_TEMPLATES.filters["label"] = cells.label
+_TEMPLATES.filters["label"] = formatting.label
 
 
 def render(results: Sequence[Result]) -> str:
@@ -42,9 +42,9 @@ def render(results: Sequence[Result]) -> str:
     """
     return _TEMPLATES.get_template("report.html").render(
         results=results,
-        papers=standing.papers(results),
+        papers=ledger_status.papers(results),
         names={result.record.name for result in results},
         statuses=STATUSES,
-        cells=cells,
-        files=store,
+        cells=formatting,
+        files=result_store,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from specjax.report import cells, standing, store
+from specjax.report import formatting, ledger_status, result_store
 from specjax.report.record import Result
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~$#])")
@@ -38,8 +38,8 @@ def render(results: Sequence[Result]) -> str:
     """
     return _TEMPLATES.get_template("report.md").render(
         results=results,
-        papers=standing.papers(results),
-        standing=standing,
-        cells=cells,
-        files=store,
+        papers=ledger_status.papers(results),
+        standing=ledger_status,
+        cells=formatting,
+        files=result_store,
     )

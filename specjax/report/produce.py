@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from specjax import experiments
 from specjax.lab import Check, Config, Data, Experiment, Judgement
-from specjax.report import html, markdown, peak, store, thumbnails, unfinished
+from specjax.report import html, markdown, peak_memory, result_store, thumbnails, unfinished
 from specjax.report.record import Record, Result, describe, described_again
 
 MARKDOWN, HTML = "report.md", "report.html"
@@ -34,7 +34,7 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
         again.
     """
     record = describe(experiment, scale, config)
-    peak.forget()
+    peak_memory.forget()
     # A configuration that JSON cannot hold is better refused now than after the run.
     json.dumps(record.config, allow_nan=False)
     start = time.perf_counter()
@@ -46,14 +46,14 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
     try:
         judgements = experiment.judge(config, data)
     except ValueError as error:
-        kept = store.save_unjudged(out, experiment.name, data)
+        kept = result_store.save_unjudged(out, experiment.name, data)
         raise Refused(f"{error} The data of the run are kept in {kept}.") from error
     result, figure = _concluded(record, experiment, config, data, judgements)
     seconds = round(time.perf_counter() - start, 3)
     result = dataclasses.replace(
-        result, record=dataclasses.replace(record, seconds=seconds, memory=peak.peak())
+        result, record=dataclasses.replace(record, seconds=seconds, memory=peak_memory.peak())
     )
-    store.save(out, result, data, figure)
+    result_store.save(out, result, data, figure)
     return result
 
 
@@ -71,7 +71,7 @@ def judge_again(name: str, out: Path) -> Result:
             that it cannot judge.
     """
     folder = out / name
-    stored, experiment = store.load(folder), experiments.load(name)
+    stored, experiment = result_store.load(folder), experiments.load(name)
     try:
         config = experiment.config(**stored.record.fields)
     except (TypeError, ValueError) as error:
@@ -79,7 +79,7 @@ def judge_again(name: str, out: Path) -> Result:
             f"{name} no longer has the configuration of the result in {folder} ({error}); run it"
             " again."
         ) from error
-    data = store.load_data(folder)
+    data = result_store.load_data(folder)
     try:
         judgements = experiment.judge(config, data)
     except (ValueError, KeyError) as error:
@@ -88,7 +88,7 @@ def judge_again(name: str, out: Path) -> Result:
         ) from error
     record = described_again(stored.record, experiment)
     result, figure = _concluded(record, experiment, config, data, judgements)
-    store.save(out, result, data, figure)
+    result_store.save(out, result, data, figure)
     return result
 
 
@@ -116,20 +116,20 @@ def refresh(out: Path) -> None:
         LeftOutWarning: what cannot be read is left out, and so is the thumbnail of a figure that
             cannot.
     """
-    results = store.load_all(out)
+    results = result_store.load_all(out)
     for result in results:
         folder = out / result.record.name
         try:
             thumbnails.ensure(folder)
         except Exception as error:  # of a damaged picture Pillow raises whatever it meets
             told = (
-                f"Left out: there is no thumbnail of {folder / store.FIGURE}"
+                f"Left out: there is no thumbnail of {folder / result_store.FIGURE}"
                 f" ({' '.join(str(error).split())})."
             )
-            warnings.warn(told, store.LeftOutWarning, stacklevel=2)
+            warnings.warn(told, result_store.LeftOutWarning, stacklevel=2)
     try:
-        store.write_text(out / MARKDOWN, markdown.render(results))
-        store.write_text(out / HTML, html.render(results))
+        result_store.write_text(out / MARKDOWN, markdown.render(results))
+        result_store.write_text(out / HTML, html.render(results))
     except OSError as error:
         raise ValueError(
             f"The report in {out} cannot be written ({error.strerror or error})."

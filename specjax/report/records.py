@@ -17,7 +17,7 @@ from specjax import experiments
 from specjax.lab.experiment import SCALES
 from specjax.lab.flags import written
 from specjax.lab.table import POINTS
-from specjax.report import store
+from specjax.report import result_store
 from specjax.report.record import Result
 
 FORMAT = 2
@@ -88,7 +88,9 @@ def save(result: Result, folder: Path, *, replace: bool = False) -> Path:
                 " smaller one."
             )
     folder.mkdir(parents=True, exist_ok=True)
-    store.write_text(path, json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    result_store.write_text(
+        path, json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    )
     return path
 
 
@@ -105,7 +107,7 @@ def load(path: Path) -> Result:
                 f"{path} is a record of format {found['format']}, and this version reads {FORMAT};"
                 " make it again."
             )
-        result = store.parsed(found["run"], found["checks"], found["tables"])
+        result = result_store.parsed(found["run"], found["checks"], found["tables"])
         if result.record.name != path.stem:
             raise ValueError(
                 f"{path} is a record by the name of {result.record.name!r}; rename it, or"

@@ -15,10 +15,10 @@ import jax
 
 from specjax import experiments
 from specjax.lab import SCALES
-from specjax.report import processes, unfinished
-from specjax.report.lines import told_now_and_then
+from specjax.report import parallel, unfinished
 from specjax.report.produce import produce
 from specjax.report.record import Result
+from specjax.report.text_progress import told_now_and_then
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def attempts(
     """The outcome of each experiment at a scale, stored in `out/NAME`, as they end; `begun` is
     called with each when it begins.
     """
-    for name, outcome in processes.each(partial(attempt, scale=scale, out=out), names, jobs, begun):
+    for name, outcome in parallel.each(partial(attempt, scale=scale, out=out), names, jobs, begun):
         ended = "its process ended; if memory was short, take --jobs 1"
         yield (
             Outcome(name, 0.0, None, failure=f"{name} failed: {ended}")

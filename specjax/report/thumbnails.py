@@ -6,8 +6,8 @@ from pathlib import Path
 
 from PIL import Image, ImageFilter
 
-from specjax import keeping
-from specjax.report.store import FIGURE, THUMBNAIL, require_intact
+from specjax import resume
+from specjax.report.result_store import FIGURE, THUMBNAIL, require_intact
 
 _SIZE = (288, 192)
 """Pixels at most, twice of what a page shows, for screens with fine ones."""
@@ -29,4 +29,4 @@ def ensure(folder: Path) -> None:
     small.thumbnail(_SIZE, Image.Resampling.LANCZOS)
     content = io.BytesIO()
     small.save(content, format="webp", quality=60)
-    keeping.put(made, content.getvalue(), f".{THUMBNAIL}.{os.getpid()}")
+    resume.write_atomically(made, content.getvalue(), f".{THUMBNAIL}.{os.getpid()}")

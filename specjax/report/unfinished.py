@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from specjax import keeping
+from specjax import resume
 from specjax.sweep import StoreError
 
 FOLDER = ".unfinished"
@@ -59,7 +59,7 @@ def kept(folder: Path) -> Iterator[None]:
         ) from error
     with _locked(folder):
         try:
-            with keeping.under(folder):
+            with resume.enabled(folder):
                 yield
         finally:
             if os.listdir(folder) == [_LOCK]:
@@ -79,7 +79,7 @@ def discard(folder: Path) -> None:
 def _locked(folder: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
-            held.enter_context(keeping.locked(folder / _LOCK))
+            held.enter_context(resume.locked(folder / _LOCK))
         except BlockingIOError as error:
             raise StoreError(
                 f"Another process computes the same, and keeps it in {folder}; wait for it to end,"

@@ -22,9 +22,9 @@ from matplotlib.axes import Axes
 from specjax import sweep
 from specjax.fits import RoughFitWarning
 from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
-from specjax.scaling.behaviour import LEAST_WIDTHS, Behaviour, Verdict, behaviour
 from specjax.scaling.coordinates import OTHERS, QUANTITIES, measured, names
-from specjax.scaling.problem import Build, Loss, Optimizer, Problem, check_sizes, checked
+from specjax.scaling.growth_verdict import LEAST_WIDTHS, Behaviour, Verdict, behaviour
+from specjax.scaling.sweep_setup import Build, Loss, Optimizer, Problem, check_sizes, checked
 from specjax.sweep import FailedSeedsWarning
 
 SHOWN = ("output", "output_change", "update_output")

@@ -19,10 +19,10 @@ from jaxtyping import Array, ArrayLike, Float, Int, Key
 
 from specjax.diagnostics.linear_maps import LinearMap
 from specjax.diagnostics.probe import Probe
-from specjax.scaling.problem import Problem
+from specjax.scaling.sweep_setup import Problem
 from specjax.sizes import AnySize
+from specjax.spectral.float_range import at_least_float32
 from specjax.spectral.ranks import power_iteration
-from specjax.spectral.scaling import at_least_float32
 
 QUANTITIES = {
     "input": "RMS of x",

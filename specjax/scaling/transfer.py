@@ -23,9 +23,9 @@ from matplotlib.axes import Axes
 
 from specjax import fits, sweep
 from specjax.fits import Optimum, RoughFitWarning
-from specjax.lab.finding import Finding
-from specjax.scaling.cost import cost_of_narrowest, costs_less, optima_of
-from specjax.scaling.problem import Build, Dim, Loss, Optimizer, Problem, checked
+from specjax.lab.outcome import Finding
+from specjax.scaling.sweep_setup import Build, Dim, Loss, Optimizer, Problem, checked
+from specjax.scaling.transfer_loss import cost_of_narrowest, costs_less, optima_of
 from specjax.sweep import FailedSeedsWarning
 
 Transferring = Literal["transfers", "does not transfer", "not decided"]

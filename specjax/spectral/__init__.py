@@ -2,9 +2,6 @@
 dominance.
 """
 
-from specjax.spectral.accuracy import PolarError as PolarError
-from specjax.spectral.accuracy import factor_error as factor_error
-from specjax.spectral.accuracy import method_error as method_error
 from specjax.spectral.dominance import diagonal_mean as diagonal_mean
 from specjax.spectral.dominance import dominance_ratio as dominance_ratio
 from specjax.spectral.dominance import off_block_energy as off_block_energy
@@ -14,9 +11,7 @@ from specjax.spectral.dominance import off_diagonal_energy as off_diagonal_energ
 from specjax.spectral.dominance import off_diagonal_mean as off_diagonal_mean
 from specjax.spectral.dominance import row_dominance as row_dominance
 from specjax.spectral.dominance import traceless_cosine as traceless_cosine
-from specjax.spectral.maps import spectral_map as spectral_map
-from specjax.spectral.maps import spectral_power as spectral_power
-from specjax.spectral.maps import stabilized_sign as stabilized_sign
+from specjax.spectral.inverse_roots import inverse_root as inverse_root
 from specjax.spectral.methods import QDWH as QDWH
 from specjax.spectral.methods import SVD as SVD
 from specjax.spectral.methods import AbstractPolar as AbstractPolar
@@ -24,13 +19,6 @@ from specjax.spectral.methods import ExactPolar as ExactPolar
 from specjax.spectral.methods import Newton as Newton
 from specjax.spectral.methods import NewtonSchulz as NewtonSchulz
 from specjax.spectral.methods import PolarExpress as PolarExpress
-from specjax.spectral.minimax import CUBIC as CUBIC
-from specjax.spectral.minimax import MUON as MUON
-from specjax.spectral.minimax import PADE as PADE
-from specjax.spectral.minimax import Quintic as Quintic
-from specjax.spectral.minimax import band as band
-from specjax.spectral.minimax import best_composition as best_composition
-from specjax.spectral.minimax import best_quintic as best_quintic
 from specjax.spectral.normalize import direction_error as direction_error
 from specjax.spectral.normalize import normalize_columns as normalize_columns
 from specjax.spectral.normalize import normalize_rows as normalize_rows
@@ -42,9 +30,21 @@ from specjax.spectral.norms import schatten_norm as schatten_norm
 from specjax.spectral.norms import spectral_norm as spectral_norm
 from specjax.spectral.norms import stable_rank as stable_rank
 from specjax.spectral.polar import polar as polar
+from specjax.spectral.polar_error import PolarError as PolarError
+from specjax.spectral.polar_error import factor_error as factor_error
+from specjax.spectral.polar_error import method_error as method_error
+from specjax.spectral.polynomial_design import CUBIC as CUBIC
+from specjax.spectral.polynomial_design import MUON as MUON
+from specjax.spectral.polynomial_design import PADE as PADE
+from specjax.spectral.polynomial_design import Quintic as Quintic
+from specjax.spectral.polynomial_design import band as band
+from specjax.spectral.polynomial_design import best_composition as best_composition
+from specjax.spectral.polynomial_design import best_quintic as best_quintic
 from specjax.spectral.ranks import estimate_ranks as estimate_ranks
 from specjax.spectral.ranks import estimate_stable_rank as estimate_stable_rank
 from specjax.spectral.ranks import power_iteration as power_iteration
-from specjax.spectral.roots import inverse_root as inverse_root
-from specjax.spectral.row_metric import row_metric as row_metric
+from specjax.spectral.spectral_functions import spectral_map as spectral_map
+from specjax.spectral.spectral_functions import spectral_power as spectral_power
+from specjax.spectral.spectral_functions import stabilized_sign as stabilized_sign
+from specjax.spectral.sqrt_gram import row_metric as row_metric
 from specjax.spectral.tikhonov import Tikhonov as Tikhonov

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Inexact
 
 from specjax.arguments import as_array, check_number
 from specjax.sizes import AnySize, Size, active
-from specjax.spectral.scaling import at_least_float32, inner, ratio, scaled, squares
+from specjax.spectral.float_range import at_least_float32, inner, ratio, scaled, squares
 
 
 def diagonal_mean(

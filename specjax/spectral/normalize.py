@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
 from specjax.arguments import as_array
-from specjax.spectral.scaling import frobenius, inner, ratio, scaled, squares
+from specjax.spectral.float_range import frobenius, inner, ratio, scaled, squares
 
 
 def normalize_rows(x: Inexact[Array, "*batch m n"]) -> Inexact[Array, "*batch m n"]:

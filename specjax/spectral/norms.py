@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Inexact
 
 from specjax.arguments import as_array, check_number, checked_but
 from specjax.linalg import singular_values
-from specjax.spectral.scaling import divided_by, ratio, scaled
+from specjax.spectral.float_range import divided_by, ratio, scaled
 
 
 def spectral_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:

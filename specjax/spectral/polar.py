@@ -13,9 +13,9 @@ from jaxtyping import Array, Inexact
 from specjax.arguments import as_array, shown
 from specjax.programs.one_at_a_time import one_at_a_time
 from specjax.spectral.derivatives import differentiable_factor
+from specjax.spectral.float_range import exactly_scaled
 from specjax.spectral.methods import SVD, ExactPolar
 from specjax.spectral.products import adjoint
-from specjax.spectral.scaling import exactly_scaled
 
 
 def polar(

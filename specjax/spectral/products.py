@@ -8,7 +8,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 from jaxtyping import Array, Inexact
 
-from specjax.spectral.mirrored import mirrored_product
+from specjax.spectral.hermitian_product import mirrored_product
 
 
 def product(

@@ -31,8 +31,15 @@ from jaxtyping import Array, Float, Inexact, Key
 
 from specjax.arguments import as_array, checked_but, shown
 from specjax.linalg import qr, singular_values, svd
+from specjax.spectral.float_range import (
+    at_least_float32,
+    divided_by,
+    frobenius,
+    ratio,
+    scaled,
+    squares,
+)
 from specjax.spectral.products import adjoint
-from specjax.spectral.scaling import at_least_float32, divided_by, frobenius, ratio, scaled, squares
 
 MatVec = Callable[[Array], Array]
 

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Inexact
 
 from specjax.arguments import check_fields
 from specjax.linalg import svd
+from specjax.spectral.float_range import at_least_float32
 from specjax.spectral.products import product
-from specjax.spectral.scaling import at_least_float32
 
 
 @jax.tree_util.register_static

@@ -11,9 +11,9 @@ from specjax.arguments import checked
 from specjax.sweep.failures import mark_failed, report_failed_batches
 from specjax.sweep.grid import Grid, check_selectable
 from specjax.sweep.memory import described
-from specjax.sweep.moments import quantity
-from specjax.sweep.replicates import SEED, SEEDS, present
-from specjax.sweep.sampling import Sampling
+from specjax.sweep.reduction import Sampling
+from specjax.sweep.seed_dim import SEED, SEEDS, present
+from specjax.sweep.seed_moments import quantity
 
 BUCKET_TABLE = "bucket_table"
 

@@ -17,7 +17,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from specjax.sweep import memory as bytes_of
-from specjax.sweep.program import SEEDS
+from specjax.sweep.measurement import SEEDS
 
 
 def seed_mesh() -> Mesh | None:

@@ -14,22 +14,22 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
-from specjax import keeping
+from specjax import resume
 from specjax.arguments import checked_but
 from specjax.blas import one_blas_thread
-from specjax.sweep import dataset, sampling
+from specjax.sweep import bucketing as cutting
+from specjax.sweep import dataset, reduction
 from specjax.sweep import memory as bytes_of
-from specjax.sweep import plan as cutting
 from specjax.sweep.axes import Over
-from specjax.sweep.checks import check_arguments, check_signature, traced
-from specjax.sweep.cost import cost_model
+from specjax.sweep.bucketing import Bucket, Plan
+from specjax.sweep.cost_model import cost_model
 from specjax.sweep.devices import Machine, agreed, is_first
-from specjax.sweep.execution import Planned, Ranges, Request, execute
+from specjax.sweep.executor import Planned, Ranges, Request, execute
 from specjax.sweep.grid import Grid
-from specjax.sweep.plan import Bucket, Plan
-from specjax.sweep.program import Measure, Measurement
-from specjax.sweep.sampling import EverySeed, Sampling
+from specjax.sweep.measurement import Measure, Measurement
+from specjax.sweep.reduction import EverySeed, Sampling
 from specjax.sweep.store import Description, Store, read_description
+from specjax.sweep.validation import check_arguments, check_signature, traced
 
 _RESULT_BYTES = 2**24  # of a call: it writes them all, however few groups it has
 
@@ -72,8 +72,8 @@ def run(
             seed.
         key: The typed key from which the key of every seed is folded.
         plan: How widths share compiled code: "exact" compiles each alone, "padded" pads all to the
-            largest, "auto" weighs compile time against padding (see `specjax.sweep.plan`), and pads
-            nothing if `measure` raises a TypeError for a `Size`.
+            largest, "auto" weighs compile time against padding (see `specjax.sweep.bucketing`), and
+            pads nothing if `measure` raises a TypeError for a `Size`.
         chunk: The most seeds of a call of a program; by default what `memory` has room for. A call
             is as long as a fraction of a second, which is measured as it runs, and how many of its
             seeds are computed at a time is chosen by the cache.
@@ -87,7 +87,7 @@ def run(
             beyond rounding. It costs the compilation of one program at that point.
         store: A folder to write to as the sweep runs. An interrupted sweep is continued by the same
             call, and one of more seeds runs only those that are new. Without one, a sweep within
-            `specjax.keeping.under` has one of its own there.
+            `specjax.resume.enabled` has one of its own there.
         progress: True for a progress bar, False for none; by default there is one only on a
             terminal.
 
@@ -142,7 +142,7 @@ def _open(
     request: Request, path: str | Path | None, stack: ExitStack
 ) -> tuple[Planned, Store | None, Sequence[Ranges]]:
     """The plan, the store of the first process, and what is missing of each bucket."""
-    if path is None and keeping.folder() is None:
+    if path is None and resume.folder() is None:
         planned = _planned(request, None)
         return planned, None, planned.everything()
     if not is_first():
@@ -166,7 +166,7 @@ def _open(
 
 
 def _described(request: Request, path: Path | None) -> tuple[Planned, Path, Description]:
-    """The plan of a request, the path of its store, where None is for that which `keeping` has for
+    """The plan of a request, the path of its store, where None is for that which `resume` has for
     this very sweep, and what it says.
     """
     grid = request.grid
@@ -178,7 +178,7 @@ def _described(request: Request, path: Path | None) -> tuple[Planned, Path, Desc
     config, kept = _config(planned), planned.sampling
     if path is None:
         counted = {dim.name: dim.seeds for dim in grid.wide if dim.seeds}
-        path = keeping.place(json.dumps([config, _cut(planned), counted or grid.seeds]))
+        path = resume.subfolder(json.dumps([config, _cut(planned), counted or grid.seeds]))
     shape = (*grid.shape, kept.samples)
     # Zeros that take no memory.
     zeros = {
@@ -197,7 +197,7 @@ def _described(request: Request, path: Path | None) -> tuple[Planned, Path, Desc
 def _sampling(request: Request, stored: Mapping[str, Any] | None) -> Sampling:
     """What is kept of the seeds, in batches as a stored plan has them."""
     if request.reduce == "moments":
-        return sampling.batches(
+        return reduction.batches(
             request.grid.seeds, None if stored is None else stored["batch_size"]
         )
     return EverySeed(range(request.grid.seeds + 1))
@@ -270,7 +270,7 @@ def _config(planned: Planned) -> dict[str, Any]:
         ),
         "dtype": str(jnp.result_type(float)),
         "platform": request.machine.platform,
-        "measure": keeping.digest(programs),
+        "measure": resume.digest(programs),
         **{f"{package}_version": version(package) for package in ("specjax", "jax", "jaxlib")},
     }
 

@@ -19,7 +19,7 @@ from specjax.arguments import shown
 from specjax.sizes import Size
 from specjax.sweep.axes import Axis, Single, check_different
 from specjax.sweep.failures import FAILED
-from specjax.sweep.replicates import BATCH, SEED, SEEDS
+from specjax.sweep.seed_dim import BATCH, SEED, SEEDS
 
 Coordinates = Mapping[str, Mapping[str, Shaped[Array | np.ndarray, "..."]]]
 """The coordinates that a program takes: for each dimension its active widths and its values, by the

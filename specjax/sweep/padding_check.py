@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.programs import Program, UnreadableProgramError, UnreadableProgramWarning, are_alike
-from specjax.sweep.calls import Calls
 from specjax.sweep.compilation_cache import persistent
 from specjax.sweep.devices import agreed
+from specjax.sweep.dispatch import Calls
 from specjax.sweep.grid import Grid
-from specjax.sweep.program import Measurement, compile_program, seed_ids, trace
+from specjax.sweep.measurement import Measurement, compile_program, seed_ids, trace
 from specjax.sweep.rounding import moved
 
 Outputs = Mapping[str, np.ndarray]

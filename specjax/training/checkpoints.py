@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 
 import jax
 
-from specjax import keeping
-from specjax.keeping import StoreError
+from specjax import resume
+from specjax.resume import StoreError
 
 logger = logging.getLogger("specjax.training")
 
@@ -101,7 +101,7 @@ class Checkpoints:
             with self._in_one_sentence():
                 try:
                     if jax.process_index() == 0:  # the others write with it
-                        held.enter_context(keeping.locked(self.folder / LOCK))
+                        held.enter_context(resume.locked(self.folder / LOCK))
                 except BlockingIOError:
                     raise
                 except OSError as error:
@@ -232,7 +232,7 @@ class Checkpoints:
         return [int(name) for name in names if _STEP.fullmatch(name)]
 
     def _in_one_sentence(self) -> AbstractContextManager[None]:
-        return keeping.in_one_sentence(f"The folder {self.folder}", "checkpoints")
+        return resume.explained_errors(f"The folder {self.folder}", "checkpoints")
 
     def _set_aside(self, step: int, whole: int) -> None:
         """Renames a damaged checkpoint, which would stand in the way of that of the same step, and
@@ -271,7 +271,7 @@ class Checkpoints:
 
 
 def kept(programs: Sequence[jax.stages.Traced], start: object) -> Checkpoints | None:
-    """The checkpoints that `keeping` has for the training with these programs, from the arrays in
+    """The checkpoints that `resume` has for the training with these programs, from the arrays in
     `start`.
 
     None without orbax: such a training is computed as a whole or not at all, and a warning in the
@@ -285,11 +285,11 @@ def kept(programs: Sequence[jax.stages.Traced], start: object) -> Checkpoints | 
         return None
     versions = {f"{package}_version": version(package) for package in ("specjax", "jax", "jaxlib")}
     identity = {
-        "programs": keeping.digest(programs, jax.tree.leaves(start)),
+        "programs": resume.digest(programs, jax.tree.leaves(start)),
         "platform": jax.default_backend(),
         **versions,
     }
-    return Checkpoints(keeping.place(*identity.values()), identity)
+    return Checkpoints(resume.subfolder(*identity.values()), identity)
 
 
 def _arrays(tree: object) -> dict[str, Any]:
@@ -315,7 +315,7 @@ def digests(**functions: jax.stages.Traced) -> dict[str, str]:
     of JAX on equal platforms.
     """
     by = f"jax {version('jax')}, jaxlib {version('jaxlib')}, {jax.default_backend()}"
-    return {f"{name} (by {by})": keeping.digest([traced]) for name, traced in functions.items()}
+    return {f"{name} (by {by})": resume.digest([traced]) for name, traced in functions.items()}
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -350,7 +350,7 @@ def _text(value: Any) -> str:
 def _digest(leaf: Any) -> str:
     """A checksum of an array; none of one of which this process holds a part."""
     held = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated
-    return keeping.digest((), [leaf]) if held else ""
+    return resume.digest((), [leaf]) if held else ""
 
 
 def _checksum(described: Any) -> str:

@@ -19,11 +19,11 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from specjax import keeping
+from specjax import resume
 from specjax.blas import one_blas_thread
 from specjax.diagnostics import first_not_finite
 from specjax.jaxlib import cpu_options
-from specjax.spectral.scaling import at_least_float32
+from specjax.spectral.float_range import at_least_float32
 from specjax.training.checkpoints import Checkpoints, digests, kept
 
 logger = logging.getLogger("specjax.training")
@@ -103,7 +103,7 @@ def train(
         mesh: Devices with the axis "data", over which every (micro)batch is spread; parameters are
             on each of them.
         checkpoints: Where the run is stored at every record, and continued from if there is one.
-            Without any, a training within `specjax.keeping.under` has its own there.
+            Without any, a training within `specjax.resume.enabled` has its own there.
         progress: Called at every record.
 
     Raises:
@@ -183,9 +183,9 @@ def train(
         return "the mean over microbatches" if found is None else found
 
     run = _start(params, optimizer, record, steps, every)
-    # The folder of checkpoints that `keeping` has is named by all programs.
+    # The folder of checkpoints that `resume` has is named by all programs.
     shapes_given = None if checkpoints is None else jax.eval_shape(lambda: run.params)
-    if checkpoints is None and keeping.folder() is not None:
+    if checkpoints is None and resume.folder() is not None:
         shapes = jax.eval_shape(lambda: run)  # the arrays themselves are not on the mesh yet
         checkpoints = kept((stretch.trace(shapes), measured.trace(shapes.params, shapes.step)), run)
     with ExitStack() as held:

@@ -12,11 +12,11 @@ from jaxtyping import PyTree
 from specjax.arguments import checked
 from specjax.diagnostics.layer_report import stable_ranks_of
 from specjax.diagnostics.probe import Probe, listed
+from specjax.optim.fused_projections import Splits
 from specjax.optim.matrices import map_stacked
-from specjax.optim.splits import Splits
-from specjax.optim.switch import nuclear_rank
+from specjax.optim.rank_switch import nuclear_rank
 from specjax.spectral import CUBIC, NewtonSchulz
-from specjax.spectral.scaling import at_least_float32
+from specjax.spectral.float_range import at_least_float32
 
 ITERATIONS = 30
 """Of Newton and Schulz' cubic: singular values above 1e-4 of the largest come within 1e-6 of 1, and

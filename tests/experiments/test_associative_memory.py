@@ -12,12 +12,12 @@ import xarray as xr
 
 from specjax import experiments
 from specjax.experiments.associative_memory import (
-    judging,
+    claims,
+    lambda_sweep,
     minibatch,
     minibatch_steps,
     one_step,
     resolution,
-    sweeps,
 )
 from specjax.theory import capacity, finite_capacity
 
@@ -53,8 +53,7 @@ def made_up(config, moved=0.0):
             0.01 * rng.standard_normal([len(c) for c in coords.values()]), coords, list(coords)
         )
         values = [
-            [[judging.expected(o, d, n, a) for o in optimizers] for a in config.alphas]
-            for d in dims
+            [[claims.expected(o, d, n, a) for o in optimizers] for a in config.alphas] for d in dims
         ]
         count = (
             (1 + frame)
@@ -120,8 +119,8 @@ def test_every_alpha_has_draws_of_its_own_and_if_asked_every_dimension():
         return {"draw": jax.random.normal(key), "twice": twice / alpha}
 
     def found(anew):
-        of_seed = sweeps.at_alphas(of_alpha, (1.5, 3.0), jnp.asarray([3.0, 6.0]), anew=anew)
-        return sweeps.run(of_seed, (4, 8), 2, jax.random.key(0), alpha=(1.5, 3.0))
+        of_seed = lambda_sweep.at_alphas(of_alpha, (1.5, 3.0), jnp.asarray([3.0, 6.0]), anew=anew)
+        return lambda_sweep.run(of_seed, (4, 8), 2, jax.random.key(0), alpha=(1.5, 3.0))
 
     shared, anew = found(anew=False), found(anew=True)
     assert shared["draw"].dims == ("d", "seed", "alpha")

@@ -11,7 +11,7 @@ import xarray as xr
 
 from specjax import experiments, lab
 from specjax.experiments.claims.curvature import one_indefinite
-from specjax.experiments.claims.measured import Measured
+from specjax.experiments.claims.measured_claims import Measured
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "papers" / "claims.md"

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from specjax import optim, spectral
-from specjax.experiments.field import feature_descent, halves, spectra, spectrum
+from specjax.experiments.field import feature_descent, spectra, spectrum, split_half_tuning
 
 NAMES = list(spectrum.SPECTRA)
 POWERS = {"gradient": 1.0, "Muon": 0.0, "-1/3": -1 / 3, "inverse": -1.0}
@@ -96,7 +96,7 @@ def test_each_half_of_the_draws_chooses_for_the_other():
         np.random.default_rng(2).normal(size=(2, 5, 9)), dims=("width", "rate", "seed")
     )
     loss = loss.assign_coords(seed=np.arange(9), rate=np.arange(5.0))
-    found, places = halves.tuned(loss)
+    found, places = split_half_tuning.tuned(loss)
     for width in range(2):
         for seed in range(9):
             others = [other for other in range(9) if other % 2 != seed % 2]
@@ -111,7 +111,7 @@ def test_what_is_chosen_besides_the_rate_is_chosen_on_the_other_half_too():
     )
     loss = loss.assign_coords(rate=np.arange(3.0), kind=["a", "b"])
     loss[1, 1, ::2], loss[0, 2, 1::2] = -1.0, -2.0
-    found, places = halves.tuned(loss, ("kind", "rate"))
+    found, places = split_half_tuning.tuned(loss, ("kind", "rate"))
     assert places.values.tolist() == [2, 1]
     assert found.values.tolist() == [0.0, 0.0, 0.0, 0.0]
 

@@ -10,7 +10,7 @@ import xarray as xr
 from specjax import experiments, sweep
 from specjax.sizes import Size
 from specjax.sweep.dataset import trailing_dims
-from specjax.sweep.program import flat_outputs
+from specjax.sweep.measurement import flat_outputs
 
 PADDED = 11
 

@@ -226,7 +226,7 @@ LINES = {
 
 
 def test_the_command_line_says_the_same_and_runs_nothing(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("specjax.sweep.execution.compile_program", None)
+    monkeypatch.setattr("specjax.sweep.executor.compile_program", None)
     for line, sentence in LINES.items():
         assert main(["run", *line.split(), "--out", str(tmp_path / "results")]) == 2, line
         output = capsys.readouterr()

@@ -10,8 +10,8 @@ from specjax.experiments.associative_memory import recall_transformer
 from specjax.experiments.associative_memory.recall_transformer import Config
 from specjax.models import recall
 from specjax.models.recall import Recall
-from specjax.training import in_context
-from specjax.training.in_context import OPTIMIZERS
+from specjax.training import icl_task
+from specjax.training.icl_task import OPTIMIZERS
 
 RATES = dict.fromkeys(("muon_rates", "adamw_rates", "sgd_rates"), (0.01, 0.1))
 CONFIG = Config(dims=(8, 16), iterations=(64, 128), batches=(16, 64), seeds=40, choosing=4, **RATES)
@@ -132,7 +132,7 @@ def test_cells_are_taken_apart_in_the_order_in_which_they_were_swept():
     shape = (len(CONFIG.dims) * len(CONFIG.settings) * len(CONFIG.muon_rates), 2, 3, 3)
     counted = np.arange(np.prod(shape)).reshape(shape)
     dims = ("cell", "seed", "record", "optimizer")
-    found = xr.Dataset(dict.fromkeys(in_context.RECORDED, (dims, counted)), {"seed": [0, 1]})
+    found = xr.Dataset(dict.fromkeys(icl_task.RECORDED, (dims, counted)), {"seed": [0, 1]})
     runs = recall_transformer.labelled(CONFIG, found)
     at = {"d": 16, "setting": "triggers", "rate": 1, "seed": 1, "iteration": 64, "optimizer": "sgd"}
     cell = (1 * len(CONFIG.settings) + 1) * len(CONFIG.muon_rates) + 1
@@ -175,7 +175,7 @@ def test_a_head_that_is_moved_on_predicts_the_next_item():
     def predicted(key):
         head = recall.induction_head(task)
         tokens, counted = recall.sample(key, task, 20)
-        shifted = in_context.moved_on(head, task)
+        shifted = icl_task.moved_on(head, task)
         of = [jnp.argmax(jax.vmap(model)(tokens[:, :-1]), axis=-1) for model in (head, shifted)]
         return of, counted, recall.memory_recall(shifted, task)
 

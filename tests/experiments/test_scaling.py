@@ -12,7 +12,7 @@ import xarray as xr
 
 from specjax import experiments, report, sizes
 from specjax.cli import main
-from specjax.experiments.scaling import ours, perceptron, rates, study, updates
+from specjax.experiments.scaling import builtin_models, perceptron, rates, scaling_cli, updates
 from specjax.experiments.scaling.perceptron import LAYERS, SETTINGS
 
 BASE, WIDTH, RATE = 16, 64, 0.125
@@ -40,14 +40,16 @@ def moved(problem, width):
     "model",
     [
         pytest.param(model, marks=pytest.mark.slow) if model == "transformer" else model
-        for model in ours.MODELS
+        for model in builtin_models.MODELS
     ],
 )
 def test_mup_has_rates_by_layer_and_a_smaller_output_and_is_standard_at_its_base(model):
-    standard, mup = (ours.problem(model, "sgd", name, BASE) for name in ours.PARAMETRIZATIONS)
-    names = ours.MODELS[model].kinds(jax.eval_shape(lambda: standard.model(KEY, WIDTH)))
+    standard, mup = (
+        builtin_models.problem(model, "sgd", name, BASE) for name in builtin_models.PARAMETRIZATIONS
+    )
+    names = builtin_models.MODELS[model].kinds(jax.eval_shape(lambda: standard.model(KEY, WIDTH)))
     kinds = jax.tree.leaves(names)
-    assert set(kinds) == set(ours.KINDS)
+    assert set(kinds) == set(builtin_models.KINDS)
     times = {"input": WIDTH / BASE, "hidden": 1.0, "output": BASE / WIDTH}
     start, _, _ = moved(standard, WIDTH)
     for kind, before, (now, gradient, update) in zip(
@@ -61,7 +63,7 @@ def test_mup_has_rates_by_layer_and_a_smaller_output_and_is_standard_at_its_base
 
 def test_slopes_are_those_of_lines_through_logarithms():
     values = np.random.default_rng(0).uniform(1, 2, (4, 3))
-    found = study.slopes(
+    found = scaling_cli.slopes(
         xr.DataArray(values, {"width": [2, 4, 16, 32], "seed": range(3)}, ("width", "seed"))
     )
     np.testing.assert_allclose(
@@ -219,17 +221,21 @@ def test_a_configuration_that_cannot_be_judged_is_refused(name, changes, sentenc
 
 def test_tokens_follow_one_chain_whatever_the_seed():
     draw = jax.jit(
-        jax.vmap(lambda seed: ours.MODELS["transformer"].draw(jax.random.key(seed)).tokens)
+        jax.vmap(
+            lambda seed: builtin_models.MODELS["transformer"].draw(jax.random.key(seed)).tokens
+        )
     )
     tokens = np.asarray(draw(np.arange(40)))
-    assert tokens.shape == (40, ours.SEQUENCES, ours.CONTEXT + 1)
+    assert tokens.shape == (40, builtin_models.SEQUENCES, builtin_models.CONTEXT + 1)
     table = np.asarray(
-        jax.nn.softmax(2 * jax.random.normal(jax.random.key(0), (ours.VOCABULARY,) * 2))
+        jax.nn.softmax(2 * jax.random.normal(jax.random.key(0), (builtin_models.VOCABULARY,) * 2))
     )
     before, after = tokens[..., :-1].ravel(), tokens[..., 1:].ravel()
-    counts = np.bincount(before, minlength=ours.VOCABULARY)
+    counts = np.bincount(before, minlength=builtin_models.VOCABULARY)
     often = np.bincount(
-        before, weights=after == np.argmax(table, axis=1)[before], minlength=ours.VOCABULARY
+        before,
+        weights=after == np.argmax(table, axis=1)[before],
+        minlength=builtin_models.VOCABULARY,
     )
     likely = table.max(axis=1)
     assert (np.abs(often / counts - likely) < 4.5 * np.sqrt(likely * (1 - likely) / counts)).all()
@@ -263,7 +269,7 @@ def test_specjax_scaling_writes_a_result_with_a_verdict(
         else named > {"embedding", "head", "blocks.query[0]", "blocks.down[1]"}
     )
     assert name in Path("results/report.html").read_text()
-    experiment = study.experiment(model, optimizer)
+    experiment = scaling_cli.experiment(model, optimizer)
     # What is stored can be judged again.
     judged = experiment.judge(experiment.at("smoke"), report.load_data(Path("results") / name))
     assert [each.statement.name for each in judged] == ["rate-transfers", "updates-are-stable"]
@@ -316,4 +322,4 @@ def test_a_model_that_there_is_not_is_refused_in_python_too():
     with pytest.raises(
         ValueError, match="There is no optimizer 'lion'; there are muon, adamw, sgd"
     ):
-        study.experiment("mlp", "lion")
+        scaling_cli.experiment("mlp", "lion")

@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 from specjax import experiments, lab
-from specjax.report import Result, store
+from specjax.report import Result, result_store
 from specjax.report import record as record_module
 
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
@@ -149,10 +149,10 @@ def test_an_experiment_runs_is_judged_and_attacked_and_draws_what_it_found(
     figure = experiment.draw(config, data)
     assert all(axes.has_data() for axes in figure.axes)
     record = record_module.describe(experiment, "smoke", config)
-    folder = store.save(tmp_path, Result(record, checks, ()), data, figure)
+    folder = result_store.save(tmp_path, Result(record, checks, ()), data, figure)
     assert matplotlib.image.imread(folder / "figure.png").std() > 0
-    assert store.load(folder).checks == checks
-    data_are_the_same(store.load_data(folder), data)
+    assert result_store.load(folder).checks == checks
+    data_are_the_same(result_store.load_data(folder), data)
 
 
 def no_two_streams_share_a_key(name, shared):

@@ -399,10 +399,10 @@ def test_records_hold_rules_that_read_as_sentences():
 
 def test_shares_of_draws():
     happened = noisy(np.ones(5)) > 0.5
-    assert verdict(lab.happens(happened, more_than=0.9)) == "confirmed"
-    assert verdict(lab.happens(~happened, more_than=0.9)) == "refuted"
-    assert verdict(lab.happens(~happened, less_than=0.1)) == "confirmed"
-    assert verdict(lab.happens(happened.isel(seed=slice(10)), more_than=0.9)) == "inconclusive"
+    assert verdict(lab.fraction(happened, more_than=0.9)) == "confirmed"
+    assert verdict(lab.fraction(~happened, more_than=0.9)) == "refuted"
+    assert verdict(lab.fraction(~happened, less_than=0.1)) == "confirmed"
+    assert verdict(lab.fraction(happened.isel(seed=slice(10)), more_than=0.9)) == "inconclusive"
 
 
 def test_what_is_best_at_the_end_of_its_grid_decides_nothing_and_names_the_end():
@@ -437,7 +437,7 @@ def test_a_grid_is_judged_at_each_length_by_what_was_chosen_there():
 
 def test_a_grid_keeps_the_prediction_and_the_attacks_of_its_relation():
     y = noisy(SIZES)
-    bound = lab.within_grid(lab.always(y, 1.2 * y, slack=0.3), xr.DataArray(1), 3)
+    bound = lab.within_grid(lab.inequality(y, 1.2 * y, slack=0.3), xr.DataArray(1), 3)
     assert [verdict(other) for other in bound.perturbed().values()] == ["refuted"]
     form = lab.within_grid(lab.equals(y, labelled(SIZES)), xr.DataArray(1), 3)
     assert form.prediction is not None
@@ -447,14 +447,14 @@ def test_a_grid_keeps_the_prediction_and_the_attacks_of_its_relation():
 
 def test_a_bound_holds_always_and_is_no_larger_than_it_need_be():
     y = noisy(SIZES)
-    assert verdict(lab.always(y, labelled(1.3 * SIZES), slack=0.3)) == "confirmed"
-    assert verdict(lab.always(y, labelled(1.0 * SIZES), slack=0.3)) == "refuted"
-    loose = lab.always(y, labelled(1000 * SIZES), slack=0.3).judge({})
+    assert verdict(lab.inequality(y, labelled(1.3 * SIZES), slack=0.3)) == "confirmed"
+    assert verdict(lab.inequality(y, labelled(1.0 * SIZES), slack=0.3)) == "refuted"
+    loose = lab.inequality(y, labelled(1000 * SIZES), slack=0.3).judge({})
     assert loose.verdict == "inconclusive"
     assert "cannot put it to the test" in loose.reason
     # A violation by rounding is none.
-    assert verdict(lab.always(y, y * (1 - 1e-7), slack=0.3, rounding=1e-6)) == "confirmed"
-    assert verdict(lab.always(y, y * (1 - 1e-5), slack=0.3, rounding=1e-6)) == "refuted"
+    assert verdict(lab.inequality(y, y * (1 - 1e-7), slack=0.3, rounding=1e-6)) == "confirmed"
+    assert verdict(lab.inequality(y, y * (1 - 1e-5), slack=0.3, rounding=1e-6)) == "refuted"
 
 
 def test_attacks_of_the_relations_own_are_such_as_can_survive():
@@ -465,15 +465,15 @@ def test_attacks_of_the_relations_own_are_such_as_can_survive():
     relations = [
         lab.above(y, 1.0, "one"),
         lab.below(y, 1000.0, "a thousand"),
-        lab.happens(y > 0, more_than=0.5),
+        lab.fraction(y > 0, more_than=0.5),
         lab.equals(y, labelled(SIZES), resolution=0.05),
     ]
     assert [relation.perturbed() for relation in relations] == [{}] * 4
     # A bound with room of its own, and one that only a generous rounding makes: both hold, and the
     # second the other way round too.
     bound, loose = (
-        lab.always(y, 1.2 * y, slack=0.3),
-        lab.always(1.05 * y, y, slack=0.3, rounding=0.1),
+        lab.inequality(y, 1.2 * y, slack=0.3),
+        lab.inequality(1.05 * y, y, slack=0.3, rounding=0.1),
     )
     assert verdict(bound) == verdict(loose) == "confirmed"
     (exchanged,), (exchanged_loose,) = (
@@ -485,14 +485,14 @@ def test_attacks_of_the_relations_own_are_such_as_can_survive():
 
 def test_a_negative_bound_is_tightened_downwards():
     y = noisy(-SIZES)
-    assert verdict(lab.always(y, labelled(-0.8 * SIZES), slack=0.5)) == "confirmed"
-    assert verdict(lab.always(y, labelled(-1.0 * SIZES), slack=0.5)) == "refuted"
+    assert verdict(lab.inequality(y, labelled(-0.8 * SIZES), slack=0.5)) == "confirmed"
+    assert verdict(lab.inequality(y, labelled(-1.0 * SIZES), slack=0.5)) == "refuted"
 
 
 def test_identities_hold_up_to_rounding():
     error = abs(noisy(np.full(5, 1e-7)))
-    assert verdict(lab.identity(error, tolerance=1e-6)) == "confirmed"
-    assert verdict(lab.identity(error, tolerance=1e-8)) == "refuted"
+    assert verdict(lab.zero_error(error, tolerance=1e-6)) == "confirmed"
+    assert verdict(lab.zero_error(error, tolerance=1e-8)) == "refuted"
 
 
 @pytest.mark.parametrize(
@@ -520,9 +520,9 @@ def test_identities_hold_up_to_rounding():
         (lambda y: lab.above(y.mean("seed"), 1.0, "one"), "Give draws"),
         (lambda y: lab.near(y, 1.0, within=0, called="none"), "A margin is positive, got 0"),
         (lambda y: lab.near(y.mean("seed"), 1.0, within=1, called="one"), "Give draws"),
-        (lambda y: lab.happens(y > 0), "one number between 0 and 1"),
-        (lambda y: lab.happens(y > 0, more_than=1.0), "one number between 0 and 1"),
-        (lambda y: lab.happens(y > 0, less_than=0.0), "one number between 0 and 1"),
+        (lambda y: lab.fraction(y > 0), "one number between 0 and 1"),
+        (lambda y: lab.fraction(y > 0, more_than=1.0), "one number between 0 and 1"),
+        (lambda y: lab.fraction(y > 0, less_than=0.0), "one number between 0 and 1"),
         (lambda y: lab.equals(y, 1.0).judge({}), "neither a rival nor a resolution"),
         (lambda y: lab.equals(y, labelled(SIZES)[:3]).judge({"r": 1.0}), "numbers at other points"),
         (lambda y: lab.equals(y, 1.0).judge({"r": labelled(SIZES)[:3]}), "numbers at other points"),
@@ -534,10 +534,10 @@ def test_identities_hold_up_to_rounding():
             lambda y: lab.equals(batches(y), 1.0, by="median").judge({"r": 2.0}),
             "'median' is of single draws",
         ),
-        (lambda y: lab.happens(batches(y) > 0, more_than=0.5), "single draws"),
-        (lambda y: lab.identity(batches(y), tolerance=1.0), "single draws"),
-        (lambda y: lab.always(y, 2 * y, slack=1.0), "between 0 and 1, got 1.0"),
-        (lambda y: lab.always(y, y * np.inf, slack=0.5), "finite numbers"),
+        (lambda y: lab.fraction(batches(y) > 0, more_than=0.5), "single draws"),
+        (lambda y: lab.zero_error(batches(y), tolerance=1.0), "single draws"),
+        (lambda y: lab.inequality(y, 2 * y, slack=1.0), "between 0 and 1, got 1.0"),
+        (lambda y: lab.inequality(y, y * np.inf, slack=0.5), "finite numbers"),
         (
             lambda y: lab.within_grid(lab.above(y, 1.0, "one"), xr.DataArray(1), 2),
             "at least 3 values, got 2",
@@ -546,8 +546,8 @@ def test_identities_hold_up_to_rounding():
             lambda y: lab.within_grid(lab.above(y, 1.0, "one"), xr.DataArray(3), 3),
             r"from 0 to 2, got 3",
         ),
-        (lambda y: lab.identity(-y, tolerance=1.0), "none of them negative"),
-        (lambda y: lab.identity(y, tolerance=0.0), "positive, got 0.0"),
+        (lambda y: lab.zero_error(-y, tolerance=1.0), "none of them negative"),
+        (lambda y: lab.zero_error(y, tolerance=0.0), "positive, got 0.0"),
     ],
 )
 def test_data_that_cannot_bear_the_relation_are_refused_in_a_sentence(call, match):
@@ -565,10 +565,10 @@ def test_every_relation_draws_itself():
         lab.grows(y, "d"),
         lab.saturates(noisy(2 - 1 / SIZES, noise=0.001), "d"),
         lab.above(y, 1.0, "one"),
-        lab.happens(y > 0, more_than=0.5),
+        lab.fraction(y > 0, more_than=0.5),
         lab.near(y, labelled(SIZES), within=1.0, called="one"),
-        lab.always(y, 2 * y, slack=0.6),
-        lab.identity(y, tolerance=1000.0),
+        lab.inequality(y, 2 * y, slack=0.6),
+        lab.zero_error(y, tolerance=1000.0),
         lab.within_grid(lab.above(y, 1.0, "one"), xr.DataArray(1), 3),
     ]
     for relation in relations:
@@ -615,9 +615,9 @@ def test_statements_without_a_curve_share_a_panel():
     labels = y.isel(d=slice(2)).assign_coords(d=["a", "b"])
     statements = {
         "curve": lab.scales_as(y, "d", 1),
-        "first": lab.identity(abs(labels), tolerance=1.0),
-        "second": lab.identity(abs(y), tolerance=1000.0),
-        "share": lab.happens(labels > 0, more_than=0.5),
+        "first": lab.zero_error(abs(labels), tolerance=1.0),
+        "second": lab.zero_error(abs(y), tolerance=1000.0),
+        "share": lab.fraction(labels > 0, more_than=0.5),
     }
     panels = default_figure({name: (relation, {}) for name, relation in statements.items()}).axes
     assert [axes.get_title() for axes in panels] == ["curve", "", ""]
@@ -693,7 +693,7 @@ def test_ticks_whose_labels_would_touch_are_left_out():
 def test_ratios_far_from_their_limit_make_a_logarithmic_axis(ratio, scale):
     y = noisy(SIZES).isel(d=slice(2)).assign_coords(d=["a", "b"])
     bounds = {
-        name: (lab.always(share * y, y, slack=0.6), {})
+        name: (lab.inequality(share * y, y, slack=0.6), {})
         for name, share in {"near": 0.5, "it": ratio}.items()
     }
     (panel,) = default_figure(bounds).axes

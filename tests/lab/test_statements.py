@@ -249,7 +249,7 @@ def test_a_bound_that_rounding_alone_makes_survives_the_exchange_of_its_sides():
         controls={"2 y": lab.replacing("z", lambda data: 2 * data["y"])},
     )
     def at_most(config, data):
-        return lab.always(data["z"], data["y"], slack=0.3, rounding=0.1)
+        return lab.inequality(data["z"], data["y"], slack=0.3, rounding=0.1)
 
     judgement = judged(at_most, DATA.assign(z=1.05 * DATA["y"]))
     assert judgement.finding.verdict == "confirmed"

@@ -12,7 +12,7 @@ from optax.contrib import MuonDimensionNumbers, _muon
 from specjax import optim
 from specjax.optim.matrices import matrices_of
 from specjax.spectral import MUON, NewtonSchulz
-from specjax.spectral.minimax import Quintic
+from specjax.spectral.polynomial_design import Quintic
 
 pytestmark = [
     pytest.mark.integration,

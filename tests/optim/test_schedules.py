@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from specjax.optim import scaled, schedules
+from specjax.optim import scaled_gd, schedules
 
 
 def test_geometric_schedules_decay_and_run_in_optax():
@@ -136,7 +136,7 @@ def test_one_loss_that_is_nan_is_no_new_minimum_and_is_forgotten(first):
 def test_scaled_gradients_are_those_of_the_paper():
     rng = np.random.default_rng(0)
     g, x = rng.standard_normal((5, 3)), rng.standard_normal((5, 3))
-    transform = scaled.scale_by_factor_gram(0.1)
+    transform = scaled_gd.scale_by_factor_gram(0.1)
     update, _ = transform.update(
         jnp.asarray(g, jnp.float32), transform.init(jnp.asarray(x)), jnp.asarray(x, jnp.float32)
     )
@@ -162,13 +162,16 @@ def test_scaled_gradients_are_those_of_the_paper():
             ),
             "needs the loss",
         ),
-        (lambda: scaled.scale_by_factor_gram(-1.0), r"a number in \[0, inf\) as damping, got -1.0"),
         (
-            lambda: scaled.scale_by_factor_gram().update(jnp.ones((2, 2)), optax.EmptyState()),
+            lambda: scaled_gd.scale_by_factor_gram(-1.0),
+            r"a number in \[0, inf\) as damping, got -1.0",
+        ),
+        (
+            lambda: scaled_gd.scale_by_factor_gram().update(jnp.ones((2, 2)), optax.EmptyState()),
             "needs the factors themselves",
         ),
         (
-            lambda: scaled.scale_by_factor_gram().init({"a": jnp.ones(2)}),
+            lambda: scaled_gd.scale_by_factor_gram().init({"a": jnp.ones(2)}),
             r"the leaf a has shape \(2,\)",
         ),
     ],

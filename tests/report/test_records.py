@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from specjax import experiments
-from specjax.report import load, records, standing
-from specjax.report.comparison import differing
-from specjax.report.store import save
+from specjax.report import ledger_status, load, records
+from specjax.report.record_diff import differing
+from specjax.report.result_store import save
 
 NAME = "table-c7"
 
@@ -119,7 +119,7 @@ def test_a_record_of_another_version_is_refused_in_a_sentence(folder, text, mess
     folder.mkdir()
     (folder / "x.json").write_text(text)
     with pytest.raises(ValueError, match=message) as refused:
-        standing.rows("outer-product", standing.deciding(folder / "results"))
+        ledger_status.rows("outer-product", ledger_status.deciding(folder / "results"))
     assert "\n" not in str(refused.value)
 
 
@@ -130,7 +130,7 @@ def stands(tmp_path):
     def stands():
         rows = {
             row.row.id: row
-            for row in standing.rows("outer-product", standing.deciding(tmp_path / "out"))
+            for row in ledger_status.rows("outer-product", ledger_status.deciding(tmp_path / "out"))
         }
         row = rows["table-c7-g2-diagonal"]
         return row.status, row.decided[0] if row.decided else ""

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from specjax import experiments
-from specjax.report import html, markdown, refresh, require_room, standing, thumbnails
-from specjax.report.store import save
+from specjax.report import html, ledger_status, markdown, refresh, require_room, thumbnails
+from specjax.report.result_store import save
 
 VOID = {"meta", "img", "br", "link", "input"}
 HOSTILE = "<script>alert('x')</script> & \"a|b\" *c* `d` [e](f)\nunheard-of"
@@ -195,9 +195,9 @@ def test_a_row_whose_experiment_was_not_run_says_which(judged):
 
 
 def test_a_row_that_a_result_elsewhere_decides_leads_to_no_figure(judged, monkeypatch):
-    rows, elsewhere = standing.rows, [judged("table-c7", scale="paper"), judged("figure-2")]
+    rows, elsewhere = ledger_status.rows, [judged("table-c7", scale="paper"), judged("figure-2")]
     monkeypatch.setattr(
-        standing, "rows", lambda paper, results: rows(paper, [*results, *elsewhere])
+        ledger_status, "rows", lambda paper, results: rows(paper, [*results, *elsewhere])
     )
     # The correction of another run is the nearest, so it decides.
     shown = page(

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 from specjax.report import LeftOutWarning, load, load_all, load_data, refresh, require_room
-from specjax.report.store import save
+from specjax.report.result_store import save
 from tests.mutations import MUTATIONS, mutated, outside, sentence, snapshot
 
 

@@ -7,7 +7,7 @@ import xarray as xr
 
 from specjax import lab
 from specjax.report import LeftOutWarning, load, load_all, load_data, require_room
-from specjax.report.store import save
+from specjax.report.result_store import save
 
 
 def test_a_saved_result_loads_equal(tmp_path, result, data, figure):

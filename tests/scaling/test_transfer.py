@@ -12,7 +12,7 @@ from matplotlib import pyplot as plt
 from scipy import optimize
 
 from specjax import scaling, sizes
-from specjax.scaling.cost import cost_of_narrowest, optima_of
+from specjax.scaling.transfer_loss import cost_of_narrowest, optima_of
 from tests.scaling.problems import CURVATURES, closed_form, quadratic, sums
 
 WIDTHS, STEPS = (16, 32, 64), 6

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specjax import spectral
-from specjax.spectral import averages, squaring
+from specjax.spectral import averaged_polar, gram_power_norm
 
 rng = np.random.default_rng(0)
 
@@ -134,10 +134,10 @@ CASES = {
         / np.linalg.norm(without_mean(P), axis=(-2, -1))
         / np.linalg.norm(without_mean(Q), axis=(-2, -1)),
     ),
-    "gram_matrix": (lambda: squaring.gram_matrix(WIDE), P),
-    "gram_matrix of a tall one": (lambda: squaring.gram_matrix(TALL), TALL.conj().T @ TALL),
+    "gram_matrix": (lambda: gram_power_norm.gram_matrix(WIDE), P),
+    "gram_matrix of a tall one": (lambda: gram_power_norm.gram_matrix(TALL), TALL.conj().T @ TALL),
     "mean_of_rank_one_polar": (
-        lambda: averages.mean_of_rank_one_polar(WIDE[0], WIDE[1]),
+        lambda: averaged_polar.mean_of_rank_one_polar(WIDE[0], WIDE[1]),
         np.mean(
             [
                 np.outer(a, b) / np.linalg.norm(a) / np.linalg.norm(b)
@@ -147,7 +147,7 @@ CASES = {
         ),
     ),
     "jackknifed_polar": (
-        lambda: averages.jackknifed_polar(WIDE),
+        lambda: averaged_polar.jackknifed_polar(WIDE),
         (lambda polar: 2 * polar(WIDE.mean(0)) - np.mean([polar(x) for x in WIDE[::-1]], axis=0))(
             lambda x: (lambda u, _, vh: u @ vh)(*np.linalg.svd(x, full_matrices=False))
         ),
@@ -229,7 +229,7 @@ def test_squares_of_complex_float32_stay_in_range(scale):
         spectral.estimate_stable_rank(x, KEY).value, CASES["estimate_stable_rank"][1], rtol=1e-5
     )
     np.testing.assert_allclose(
-        squaring.stable_rank_above(x), CASES["estimate_stable_rank"][1], rtol=2e-2
+        gram_power_norm.stable_rank_above(x), CASES["estimate_stable_rank"][1], rtol=2e-2
     )
     np.testing.assert_allclose(
         spectral.normalize_rows(x),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from specjax import spectral
-from specjax.spectral import averages, squaring
+from specjax.spectral import averaged_polar, gram_power_norm
 
 KEY = jax.random.key(0)
 WIDE = np.random.default_rng(0).uniform(1, 2, (6, 4)) * np.random.default_rng(1).choice(
@@ -59,8 +59,8 @@ MEASURES = {
     "estimate_ranks-map": (lambda x: of_map(x)[0], WIDE, 0),
     "estimate_ranks-map-norms": (lambda x: of_map(x)[1], WIDE, 1),
     "power_iteration": (lambda x: ends(spectral.power_iteration(x, KEY)), WIDE, 1),
-    "squaring.squared_norm": (squaring.squared_norm, WIDE, 2),
-    "squaring.stable_rank_above": (squaring.stable_rank_above, WIDE, 0),
+    "squaring.squared_norm": (gram_power_norm.squared_norm, WIDE, 2),
+    "squaring.stable_rank_above": (gram_power_norm.stable_rank_above, WIDE, 0),
     "diagonal_mean": (spectral.diagonal_mean, SQUARE, 1),
     "off_diagonal_mean": (spectral.off_diagonal_mean, SQUARE, 1),
     "dominance_ratio": (spectral.dominance_ratio, SQUARE, 0),
@@ -90,17 +90,17 @@ MATRICES = {
     "normalize_columns": (spectral.normalize_columns, WIDE, 0),
     "off_diagonal": (spectral.off_diagonal, SQUARE, 1),
     "row_metric": (spectral.row_metric, SQUARE, 1),
-    "averages.polar_of_mean": (averages.polar_of_mean, SAMPLES, 0),
-    "averages.mean_of_polar": (averages.mean_of_polar, SAMPLES, 0),
-    "averages.microbatched_polar": (lambda x: averages.microbatched_polar(x, 1), SAMPLES, 0),
-    "averages.jackknifed_polar": (averages.jackknifed_polar, SAMPLES, 0),
+    "averages.polar_of_mean": (averaged_polar.polar_of_mean, SAMPLES, 0),
+    "averages.mean_of_polar": (averaged_polar.mean_of_polar, SAMPLES, 0),
+    "averages.microbatched_polar": (lambda x: averaged_polar.microbatched_polar(x, 1), SAMPLES, 0),
+    "averages.jackknifed_polar": (averaged_polar.jackknifed_polar, SAMPLES, 0),
     "averages.mean_of_rank_one_polar": (
-        lambda x: averages.mean_of_rank_one_polar(x, x[:, :3]),
+        lambda x: averaged_polar.mean_of_rank_one_polar(x, x[:, :3]),
         WIDE,
         0,
     ),
     "averages.mean_of_rank_one_polar-right": (
-        lambda x: averages.mean_of_rank_one_polar(jnp.asarray(WIDE, x.dtype), x),
+        lambda x: averaged_polar.mean_of_rank_one_polar(jnp.asarray(WIDE, x.dtype), x),
         WIDE,
         0,
     ),
@@ -109,9 +109,11 @@ MATRICES = {
 
 EVERY = MEASURES | MATRICES
 ELSEWHERE = {
-    "band, best_composition, best_quintic": "numbers of the host; test_minimax",
-    "factor_error, method_error": "of orthogonal factors, which have no scale; test_accuracy",
-    "spectral_map, spectral_power, stabilized_sign": "refuse half precision; test_maps",
+    "band, best_composition, best_quintic": "numbers of the host; test_polynomial_design",
+    "factor_error, method_error": "of orthogonal factors, which have no scale; test_polar_error",
+    "spectral_map, spectral_power, stabilized_sign": (
+        "refuse half precision; test_spectral_functions"
+    ),
     "inverse_root": "refuses half precision; tests/optim/test_pieces",
 }
 
@@ -122,7 +124,7 @@ def test_every_function_has_a_row():
     }
     functions |= {
         f"averages.{name}"
-        for name in vars(averages)
+        for name in vars(averaged_polar)
         if name.endswith("_polar") or name.startswith("polar_")
     }
     rows = {name.split("-")[0] for name in EVERY}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specjax import spectral
-from specjax.spectral.scaling import at_least_float32
+from specjax.spectral.float_range import at_least_float32
 from tests.reference.spectra import SHAPES, matrix_with
 
 RANKS = ("stable_rank", "nuclear_rank", "effective_rank", "entropy_rank")

@@ -22,7 +22,7 @@ from measures import bits, overlap
 
 from specjax import sizes, sweep
 from specjax.sweep import devices as machine
-from specjax.sweep import execution, program
+from specjax.sweep import executor, measurement
 
 CUTS = 7
 """With this generator's seed they have every plan, every number of devices, chunks, budgets and
@@ -74,9 +74,9 @@ def cut_at_random(folder: Path, times: int):
     for i in range(times):
         devices = chance.choice([1, 2, 3, 5, 8])
         machine.seed_mesh = lambda n=devices: (
-            None if n == 1 else Mesh(np.array(jax.devices()[:n]), (program.SEEDS,))
+            None if n == 1 else Mesh(np.array(jax.devices()[:n]), (measurement.SEEDS,))
         )
-        execution.BLOCK_SECONDS = chance.choice([1e-9, 1.0])
+        executor.BLOCK_SECONDS = chance.choice([1e-9, 1.0])
         plan = chance.choice(["exact", "padded", "auto"])
         chunk = chance.choice([None, chance.randint(1, 40)])
         memory = None if chunk else chance.choice([None, "40KB"])

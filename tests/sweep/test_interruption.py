@@ -18,7 +18,7 @@ import pytest
 import xarray as xr
 from measures import bits, overlap
 
-from specjax import keeping, sizes, sweep
+from specjax import resume, sizes, sweep
 
 pytestmark = pytest.mark.integration
 
@@ -104,7 +104,7 @@ def test_killed_at_twenty_random_moments(tmp_path):
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
     """A sweep stopped by Ctrl-C in its third block; returns the store and the message."""
-    monkeypatch.setattr("specjax.sweep.execution.BLOCK_SECONDS", 1e-9)
+    monkeypatch.setattr("specjax.sweep.executor.BLOCK_SECONDS", 1e-9)
     from specjax.sweep.store import Store
 
     written = []
@@ -214,7 +214,7 @@ def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
 @pytest.mark.parametrize("reduce", [None, "moments"])
 def test_a_damaged_block_is_computed_again_to_the_same_bits(tmp_path, monkeypatch, reduce):
     # Each call is a block, so that there are several.
-    monkeypatch.setattr("specjax.sweep.execution.BLOCK_SECONDS", 1e-9)
+    monkeypatch.setattr("specjax.sweep.executor.BLOCK_SECONDS", 1e-9)
     store = tmp_path / "store"
     expected = run(store, reduce=reduce)
     file = sorted(store.glob("bucket1*"))[1]
@@ -350,7 +350,7 @@ def test_axes_in_another_order_are_another_sweep(tmp_path):
     ):
         sweep.run(measure, turned, **options, store=tmp_path / "store")
     assert {file: file.read_bytes() for file in (tmp_path / "store").iterdir()} == before
-    with keeping.under(tmp_path / "kept"):
+    with resume.enabled(tmp_path / "kept"):
         for asked in (over, turned):
             assert (
                 sweep.run(measure, asked, **options)["y"]

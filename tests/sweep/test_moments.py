@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from specjax.sweep import mean_and_stderr, total
-from specjax.sweep.moments import merge, moments_of
+from specjax.sweep.seed_moments import merge, moments_of
 
 
 def _data():

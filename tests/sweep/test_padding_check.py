@@ -14,7 +14,7 @@ import pytest
 from measures import bits, overlap, scaled_product
 
 from specjax import optim, sizes
-from specjax.sweep import execution, padding_check, plan, rounding, run, values, widths, zipped
+from specjax.sweep import bucketing, executor, padding_check, rounding, run, values, widths, zipped
 
 KEY = jax.random.key(11)
 OVER = {"d": widths(4, 16)}
@@ -196,7 +196,7 @@ def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(
     tmp_path, monkeypatch
 ):
     compiled, checked = [], []
-    compile_program, check = execution.compile_program, padding_check.checked
+    compile_program, check = executor.compile_program, padding_check.checked
 
     def noted(lowered, *, is_kept=True):
         compiled.append("bucket" if is_kept else "check")
@@ -206,7 +206,7 @@ def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(
         checked.append(bucket.label)
         return check(calls, measurement, bucket, *arguments)
 
-    monkeypatch.setattr(execution, "compile_program", noted)
+    monkeypatch.setattr(executor, "compile_program", noted)
     monkeypatch.setattr(padding_check, "checked", checking)
 
     def programs(seeds=3, **options):
@@ -223,7 +223,7 @@ def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(
     assert programs(plan="padded", store=tmp_path / "store") == (0, [])
     assert programs(plan="padded", store=tmp_path / "store", seeds=4) == (1, ["d=2,4,8,64"])
     # Of several buckets that pad, the one that pads most, and before any other runs.
-    monkeypatch.setattr(plan, "group", lambda *_, **__: {"d": ((0, 1), (2, 3))})
+    monkeypatch.setattr(bucketing, "group", lambda *_, **__: {"d": ((0, 1), (2, 3))})
     assert programs() == (2, ["d=8,64"])
 
 

@@ -13,7 +13,7 @@ from specjax import sizes, sweep
 from specjax.diagnostics import matrix_layout
 from specjax.programs import UnreadableProgramError, UnreadableProgramWarning, loops
 from specjax.programs.one_at_a_time import IS_NEEDED
-from specjax.sweep.cost import cost
+from specjax.sweep.cost_model import cost
 
 OVER = {"d": sweep.widths(3, 4, 6), "rate": sweep.values(0.1, 0.2)}
 KEY = jax.random.key(2)

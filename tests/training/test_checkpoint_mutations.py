@@ -17,7 +17,7 @@ import numpy as np
 import optax
 import pytest
 
-from specjax.keeping import StoreError
+from specjax.resume import StoreError
 from specjax.training import Checkpoints, DamagedCheckpointWarning, train, train_steps
 from tests.mutations import MUTATIONS, mutated, outside, sentence, snapshot
 

@@ -10,7 +10,7 @@ import optax
 import pytest
 from jax.sharding import Mesh
 
-from specjax import keeping, optim
+from specjax import optim, resume
 from specjax.models import transformer
 from specjax.models.transformer import Architecture, Sequences
 from specjax.training import Checkpoints, Diverged, train
@@ -167,7 +167,7 @@ def interrupted(at):
 def test_a_training_is_kept_without_checkpoints_of_its_own(whole, tmp_path):
     stop, _ = interrupted(at=8)
     go_on, seen = interrupted(at=None)
-    with keeping.under(tmp_path):
+    with resume.enabled(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             trained(progress=stop)
         resumed = trained(progress=go_on)
@@ -188,7 +188,7 @@ def test_a_training_is_kept_without_checkpoints_of_its_own(whole, tmp_path):
 
 def test_without_orbax_a_training_is_not_kept_and_says_so(whole, tmp_path, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "orbax", None)
-    with keeping.under(tmp_path):
+    with resume.enabled(tmp_path):
         assert same_bits(trained(), whole)
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
         "this training is not kept while it runs, because orbax is missing: pip install"

@@ -17,10 +17,10 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from specjax.arguments import checked
-from specjax.diagnostics.layout.program import uses_in
-from specjax.diagnostics.layout.rows import Kind, Label, LayoutRow, row
-from specjax.optim.names import is_box, leaf_names
-from specjax.optim.splits import Interleaved
+from specjax.diagnostics.layout.interpreter import uses_in
+from specjax.diagnostics.layout.leaf_classification import Kind, Label, LayoutRow, row
+from specjax.optim.fused_projections import Interleaved
+from specjax.optim.leaf_names import is_box, leaf_names
 from specjax.programs import UnreadableProgramError, trace
 
 _DATA_DECIDES = (

@@ -5,7 +5,7 @@ outputs.
 from collections.abc import Hashable
 from typing import Literal, NamedTuple
 
-from specjax.diagnostics.layout.pieces import Axis, Entries, Left, Source, Term, entries
+from specjax.diagnostics.layout.axis_pieces import Axis, Entries, Left, Source, Term, entries
 
 UseKind = Literal[
     "linear", "convolution", "lookup", "gain", "bias", "elementwise", "joined", "statistic", "lost"

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from specjax.optim.splits import Interleaved
-from specjax.spectral.scaling import scaled
+from specjax.optim.fused_projections import Interleaved
+from specjax.spectral.float_range import scaled
 
 Kind = Literal["linear", "convolution", "lookup"]
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import fits, lab, sizes
-from specjax.experiments.associative_memory import judging, sweeps
+from specjax.experiments.associative_memory import claims, lambda_sweep
 from specjax.lab.drawing import draw_slopes
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
@@ -22,7 +22,7 @@ from specjax.theory import capacity
 NAMES = {"muon": "Muon", "newton": "Newton, no ridge", "ridged": "Newton, ridged"}
 
 
-class Config(sweeps.Config):
+class Config(lambda_sweep.Config):
     """Items, dimensions, α and the powers κ; κ = 0 is the isotropic memory."""
 
     n: int = lab.integer(5000, least=2, help="items N")
@@ -45,27 +45,27 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             v = memory.anisotropic(of_v, config.n, d, kappa)
             exact = memory.one_step(u, v, q, ("muon", "newton"))
             ridged = memory.one_step(u, v, q, ("newton",), config.ridge)
-            return sweeps.capacities(u, v, jnp.concatenate([exact, ridged]))["count"]
+            return lambda_sweep.capacities(u, v, jnp.concatenate([exact, ridged]))["count"]
 
         return {"count": jax.lax.map(of_kappa, jnp.asarray(config.kappas))}
 
     of_items = sizes.stream(key, "items of figure 6")
-    return sweeps.run(
+    return lambda_sweep.run(
         of_seed, config.dims, config.seeds, of_items, kappa=config.kappas, optimizer=tuple(NAMES)
     )
 
 
 def change(data: xr.Dataset, optimizer: str) -> xr.DataArray:
     """The logarithm of the counts over those of the same draw at κ = 0, for each larger κ."""
-    logs = judging.log(data["count"]).sel(optimizer=optimizer, drop=True)
+    logs = claims.log(data["count"]).sel(optimizer=optimizer, drop=True)
     less = (logs - logs.sel(kappa=0.0, drop=True)).sel(kappa=logs.kappa[1:])
     return less.rename(f"log of {NAMES[optimizer]} / isotropic")
 
 
 states = lab.Statements()
-KAPPAS_EXCHANGED = judging.changed(lambda count: lab.reverse(count, "kappa"))
-NEWTON = {"Newton in Muon's place": judging.in_place({"muon": "newton"})}
-MUON = {"Muon in Newton's place": judging.in_place({"newton": "muon", "ridged": "muon"})}
+KAPPAS_EXCHANGED = claims.changed(lambda count: lab.reverse(count, "kappa"))
+NEWTON = {"Newton in Muon's place": claims.in_place({"muon": "newton"})}
+MUON = {"Muon in Newton's place": claims.in_place({"newton": "muon", "ridged": "muon"})}
 LAST_FIRST = {"κ of the last in the place of 0": KAPPAS_EXCHANGED}
 REVERSED = {"κ in the opposite order": KAPPAS_EXCHANGED}
 LESS = (
@@ -81,7 +81,7 @@ def newton_is_invariant(config: Config, data: xr.Dataset) -> lab.Relation:
     """
     # Rounding may decide a fiftieth of the items otherwise: the smallest eigenvalues of the Hessian
     # are 1e-8 of the largest.
-    return lab.identity(abs(change(data, "newton")).rename("|log of the change|"), tolerance=0.02)
+    return lab.zero_error(abs(change(data, "newton")).rename("|log of the change|"), tolerance=0.02)
 
 
 @states("figure-6b-6c", holds=None, controls=MUON)
@@ -94,7 +94,7 @@ def newton_with_the_ridge(config: Config, data: xr.Dataset) -> lab.Relation:
     )  # less is not seen in a figure over decades
 
 
-@states("figure-6a", controls=judging.nothing() | judging.sizes_exchanged() | LAST_FIRST)
+@states("figure-6a", controls=claims.nothing() | claims.sizes_exchanged() | LAST_FIRST)
 def isotropic_counts(config: Config, data: xr.Dataset) -> lab.Relation:
     """With isotropic embeddings the counts of Muon and of Newton are those of the formula, to 5 %
     in the mean over the two largest d.
@@ -106,29 +106,29 @@ def isotropic_counts(config: Config, data: xr.Dataset) -> lab.Relation:
         .sel(optimizer=["muon", "newton"], kappa=0.0, drop=True)
         .isel(d=slice(-2, None))
     )
-    formula = judging.formula(count.assign_coords(alpha=config.alpha), config.n)
-    return judging.counts_by_formula(count, formula, "d", 0.05)
+    formula = claims.formula(count.assign_coords(alpha=config.alpha), config.n)
+    return claims.counts_by_formula(count, formula, "d", 0.05)
 
 
 @states(("figure-6b-6c", "appendix-b-1-invariance"), controls=NEWTON | REVERSED, post_hoc=LESS)
 def muon_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest d Muon loses items with every step of κ."""
-    logs = judging.log(data["count"]).sel(optimizer="muon", drop=True).isel(d=-1, drop=True)
+    logs = claims.log(data["count"]).sel(optimizer="muon", drop=True).isel(d=-1, drop=True)
     return lab.above((-logs.diff("kappa")).rename("loss in a step of κ, log"), 0.0, "no loss")
 
 
-@states("figure-6b-6c", controls=NEWTON | judging.sizes_exchanged())
+@states("figure-6b-6c", controls=NEWTON | claims.sizes_exchanged())
 def muon_loses_its_exponent(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest κ Muon's counts grow by a smaller power of d than with isotropic embeddings:
     its exponent falls by more than 0.05.
     """
     left = change(data, "muon").isel(kappa=-1, drop=True)
-    return lab.below(fits.slopes(left, "d"), -0.05, "a change of -0.05")
+    return lab.below(fits.log_slopes(left, "d"), -0.05, "a change of -0.05")
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
     """Figure 6, with the slope that the theorems have for isotropic embeddings."""
-    drawn, panels = judging.panels(data["count"], "d", "kappa", "κ = {:g}".format, NAMES)
+    drawn, panels = claims.panels(data["count"], "d", "kappa", "κ = {:g}".format, NAMES)
     for optimizer, axes in panels.items():
         slope = capacity.one_step_exponent("muon", config.alpha)
         draw_slopes(axes, data["count"].sel(optimizer=optimizer), "d", "kappa", [slope])
@@ -137,7 +137,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "memory-anisotropy",
-    judging.LEDGER,
+    claims.LEDGER,
     title="Newton against Muon with anisotropic embeddings",
     summary=(
         "Newton's step keeps its capacity under any covariance of the embeddings; Muon loses it,"

@@ -14,7 +14,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.associative_memory import judging, sweeps
+from specjax.experiments.associative_memory import claims, lambda_sweep
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
 from specjax.theory import capacity
@@ -34,7 +34,7 @@ PLACES = (0.125, 0.25, 0.5)  # Items, over d, whose frequency is above λ = d^-�
 HEAD = 60  # Items of the problem on which the Hessian is taken, at the smallest d.
 
 
-class Config(sweeps.Config):
+class Config(lambda_sweep.Config):
     """Items, dimensions, α, the items whose spikes are added back, and the spikes' sizes over λ =
     d^-α.
     """
@@ -58,7 +58,7 @@ class Config(sweeps.Config):
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v, q = sweeps.draw(key, config.n, d, config.alpha)
+        u, v, q = lambda_sweep.draw(key, config.n, d, config.alpha)
         size = jnp.asarray(active(d), u.dtype)
         lam = size**-config.alpha
         gradient = memory.gradient_at_zero(u, v, q)
@@ -89,7 +89,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         added = _added_back(config, u, v, q, lam)
         return {**added, **found, "interaction": memory.largest_interaction(u, v, stabilized)}
 
-    data = sweeps.run(of_seed, config.dims, config.seeds, sizes.stream(key, "items"))
+    data = lambda_sweep.run(of_seed, config.dims, config.seeds, sizes.stream(key, "items"))
     data = sweep.labelled(data, "place", outputs=("signal", "signal_gd"), place=list(PLACES))
     data = sweep.labelled(data, "item", "spike", item=list(config.items), spike=list(config.spikes))
     errors = jax.jit(jax.vmap(partial(_hessian, config)))(
@@ -138,7 +138,7 @@ def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
 
 def _hessian(config: Config, key: Array) -> dict[str, Array]:
     """Relative errors of ∇²L(0)[Δ] = Σ_u Δ M_v at Δ = ∇L(0), with Σ_u centred and not."""
-    u, v, q = sweeps.draw(key, HEAD, config.dims[0], config.alpha)
+    u, v, q = lambda_sweep.draw(key, HEAD, config.dims[0], config.alpha)
 
     def gradient(w: Array) -> Array:
         return (jax.nn.softmax(v @ w.T @ u.T, axis=1) @ u - u).T @ (v * q[:, None])
@@ -164,10 +164,10 @@ OTHER_LOSSES = {
 }
 FASTER = {
     "Muon's loss in its place": lab.replacing("loss_gd", "loss_muon"),
-    "d^(-1/2) times it": judging.changed(lambda loss: loss * loss.d**-0.5, name="loss_gd"),
+    "d^(-1/2) times it": claims.changed(lambda loss: loss * loss.d**-0.5, name="loss_gd"),
 }
 EXCHANGED = {"the two exchanged": lab.exchanging("loss_gd", "loss_muon")}
-off = partial(judging.exponents_off, called="d^({:+}) times it")
+off = partial(claims.exponents_off, called="d^({:+}) times it")
 
 
 @states(("proposition-e-1", "eq-7", "lemma-e-2"), controls=WITHOUT)
@@ -177,7 +177,7 @@ def slope(config: Config, data: xr.Dataset) -> lab.Relation:
     """
     # In float64; what is left is the rounding of differences at 1e-3 λ and of storing in float32.
     closed, difference = sum(data[term] for term in TERMS), data["difference"]
-    return lab.identity(
+    return lab.zero_error(
         (abs(closed - difference) / abs(difference)).rename("relative error"), tolerance=1e-5
     )
 
@@ -190,20 +190,20 @@ def signal_does_not_decrease(config: Config, data: xr.Dataset) -> lab.Relation:
     )  # beyond 10 λ it is close to its limit, so that the bound is near
     lower, upper = phi.isel(spike=slice(None, -1)), phi.isel(spike=slice(1, None))
     # Differences relative to signals that may be near 0: one is added to both sides.
-    return lab.always(
+    return lab.inequality(
         1 + lower.assign_coords(spike=upper.spike), 1 + upper, slack=0.05, rounding=1e-6
     )
 
 
 @states(
-    "appendix-b-2-signal", controls=GD_SIGNAL | off(0.5, name="signal"), post_hoc=judging.SETTLES
+    "appendix-b-2-signal", controls=GD_SIGNAL | off(0.5, name="signal"), post_hoc=claims.SETTLES
 )
 def signal_order(config: Config, data: xr.Dataset) -> lab.Relation:
     """The mean signal γ_ii under h_λ of the items at d/4 to d/2, of frequency above λ = d^-α, is
     d^0, to 1/4.
     """
     # Where min(q_i/λ, 1) is 1; the next candidate is 1/√d, the order of the interactions.
-    return judging.has_exponent(data["signal"].sel(place=PLACES[-1], drop=True), 0.0, 0.25)
+    return claims.has_exponent(data["signal"].sel(place=PLACES[-1], drop=True), 0.0, 0.25)
 
 
 @states("appendix-b-2-signal", controls=GD_SIGNAL | {"W = 0": lab.replacing("signal", 0.0)})
@@ -221,12 +221,12 @@ def signal_bound(config: Config, data: xr.Dataset) -> lab.Relation:
 @states("proposition-f-1", controls=off(0.25, name="interaction"))
 def interactions(config: Config, data: xr.Dataset) -> lab.Relation:
     """The largest |γ_ij| over all pairs of items falls as 1/√d at a given N, to 1/8."""
-    return judging.has_exponent(
+    return claims.has_exponent(
         data["interaction"], -0.5, 0.125
     )  # powers of log d aside, which 1/4 is more than
 
 
-@states(("corollary-3-2", "appendix-g-1-loss"), controls=OTHER_LOSSES, post_hoc=judging.SETTLES)
+@states(("corollary-3-2", "appendix-g-1-loss"), controls=OTHER_LOSSES, post_hoc=claims.SETTLES)
 def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
     """The loss after one step of Muon, and of gradient descent, is d^0 times the mass of the items
     not recovered, to 1/4.
@@ -238,7 +238,7 @@ def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
         for name in ("muon", "gd")
     }
     ratio = xr.Dataset(ratios).to_dataarray("optimizer")
-    return judging.has_exponent(ratio.rename("loss / mass not recovered"), 0.0, 0.25)
+    return claims.has_exponent(ratio.rename("loss / mass not recovered"), 0.0, 0.25)
 
 
 @states(
@@ -250,7 +250,7 @@ def descent_loss_is_bounded(config: Config, data: xr.Dataset) -> lab.Relation:
     """The loss after one step of gradient descent, at the best of six rates, falls no faster than
     d^(1/(2α)-1/2), to 1/4.
     """
-    slope = judging.straight(data["loss_gd"])
+    slope = claims.straight(data["loss_gd"])
     bound = lab.above(
         slope,
         capacity.loss_exponent("gd", config.alpha) - 0.25,
@@ -271,14 +271,14 @@ def muon_has_less_loss(config: Config, data: xr.Dataset) -> lab.Relation:
 @states("lemma-g-2", controls={"Σ_u not centred": lab.replacing("hessian", "hessian_uncentred")})
 def hessian(config: Config, data: xr.Dataset) -> lab.Relation:
     """The Hessian of the loss at W = 0 maps Δ to Σ_u Δ M_v."""
-    return lab.identity(
+    return lab.zero_error(
         data["hessian"], tolerance=1e-4
     )  # of the derivative of the gradient in float32
 
 
 EXPERIMENT = lab.Experiment(
     "memory-logits",
-    judging.LEDGER,
+    claims.LEDGER,
     title="Signal and interaction logits, and the loss after one step",
     summary=(
         "Signals rise with their spikes and are of order 1 at a fixed fraction of d; interactions"

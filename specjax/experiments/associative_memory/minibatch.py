@@ -18,7 +18,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import fits, lab, sizes
-from specjax.experiments.associative_memory import judging, sweeps
+from specjax.experiments.associative_memory import claims, lambda_sweep
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
 from specjax.theory import capacity
@@ -35,7 +35,7 @@ FEW = 64  # The largest batch of gradient descent, whose critical batches are of
 MARGIN = 0.25
 
 
-class Config(sweeps.Config):
+class Config(lambda_sweep.Config):
     """Items, dimensions, α and batch sizes; small batches are those whose distinct items are fewer
     than d/4.
     """
@@ -91,20 +91,20 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     def counts(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batch = jax.random.split(key)
-        u, v, p = sweeps.draw(of_items, config.n, d, config.alpha)
+        u, v, p = lambda_sweep.draw(of_items, config.n, d, config.alpha)
 
         def of_batches(inputs: tuple[Array, Array]) -> dict[str, Array]:
             q, batch = inputs
             lam = jnp.maximum(jnp.asarray(active(d), u.dtype) ** -config.alpha, 1 / batch)
             ws = memory.stabilized_steps(u, v, q, jnp.stack([0 * lam, lam]))
-            return {"count": sweeps.capacities(u, v, ws)["count"], "distinct": jnp.sum(q > 0)}
+            return {"count": lambda_sweep.capacities(u, v, ws)["count"], "distinct": jnp.sum(q > 0)}
 
         qs = jnp.concatenate([memory.minibatches(of_batch, p, config.batches), p[None]])
         return jax.lax.map(of_batches, (qs, jnp.asarray(batches)))
 
     def descent(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batch = jax.random.split(key)
-        u, v, p = sweeps.draw(of_items, config.descent_n, d, config.alpha)
+        u, v, p = lambda_sweep.draw(of_items, config.descent_n, d, config.alpha)
         qs = memory.minibatches(of_batch, p, few)
         found = [memory.count_of_descent(u, v, q, batch) for q, batch in zip(qs, few, strict=True)]
         population = memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, p))
@@ -125,11 +125,11 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     # logarithms as large.
     draws = {d: int((config.dims[-1] / d) ** 1.5) for d in config.dims}
     at = [
-        sweeps.run(mean(counts, draws[d]), (d,), config.seeds, of_counts, **axes)
+        lambda_sweep.run(mean(counts, draws[d]), (d,), config.seeds, of_counts, **axes)
         for d in config.dims
     ]
     found, to = xr.concat(at, "d"), [*map(float, few), np.inf]
-    many = sweeps.run(
+    many = lambda_sweep.run(
         mean(descent, config.repeats), config.dims, config.seeds, of_descent, batch=to
     )
     both = xr.concat(
@@ -162,7 +162,7 @@ def half_seen(config: Config, optimizer: str) -> xr.DataArray:
     are seen, by d.
     """
     n = items(config, optimizer)
-    kept = [judging.expected(optimizer, d, n, config.alpha) for d in config.dims]
+    kept = [claims.expected(optimizer, d, n, config.alpha) for d in config.dims]
     batches = [half_seen_batch(n, config.alpha, k) for k in kept]
     return xr.DataArray(np.log(batches), dims="d", coords={"d": list(config.dims)})
 
@@ -174,18 +174,18 @@ def power(config: Config, data: xr.Dataset) -> xr.Dataset:
 
 
 states = lab.Statements()
-DESCENT = {"gradient descent": judging.in_place({"muon": "gd", "resolved": "gd"})}
+DESCENT = {"gradient descent": claims.in_place({"muon": "gd", "resolved": "gd"})}
 RESOLVED = "With λ = max(d^-α, 1/B), the theorem's but for logarithms,"
 OF_MUON, OF_SGD = "section-3-critical-muon", "section-3-critical-sgd"
-CONTROLS = DESCENT | judging.sizes_exchanged()
-DESCENT_CONTROLS = {"Muon": judging.in_place({"gd": "muon"})} | judging.sizes_exchanged()
+CONTROLS = DESCENT | claims.sizes_exchanged()
+DESCENT_CONTROLS = {"Muon": claims.in_place({"gd": "muon"})} | claims.sizes_exchanged()
 ALLOTTED = (
     "Draws at each d are as many as the noise of earlier ones asks for; judged on a fresh seed."
 )
 MORE = f"The formula's capacity was mended, after which 90 draws did not decide. {ALLOTTED}"
 KNOWN = f"Added when its slope in few draws was known. {ALLOTTED}"
 SMALLEST = {"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])}
-AT_INTERSECTIONS = {"counts of this critical batch": power} | judging.sizes_exchanged()
+AT_INTERSECTIONS = {"counts of this critical batch": power} | claims.sizes_exchanged()
 STEEPER = (
     "Asked first if it is within 1/4 of it, which draws of another seed refuted narrowly; judged on"
     " fresh draws."
@@ -203,14 +203,14 @@ ON_FEW = {
         config, data.dropna("batch", subset=["count"])
     )
 }
-of_resolved = partial(judging.only_at, "optimizer", "resolved")
+of_resolved = partial(claims.only_at, "optimizer", "resolved")
 # Gradient descent was run on the smaller batches and the population alone.
 RUN_AS_DESCENT = of_resolved(lambda count: count.sel(optimizer="gd", drop=True).fillna(count))
 RESOLVED_CONTROLS = {"gradient descent": RUN_AS_DESCENT, "W = 0": of_resolved(lambda _: 0)}
-IN_PLACE = {"gradient descent in Muon's place": judging.in_place({"muon": "gd"})}
+IN_PLACE = {"gradient descent in Muon's place": claims.in_place({"muon": "gd"})}
 
 
-@states(("figure-3", "theorem-3-1"), controls=judging.nothing() | ON_FEW, post_hoc=TOGETHER)
+@states(("figure-3", "theorem-3-1"), controls=claims.nothing() | ON_FEW, post_hoc=TOGETHER)
 def small_batches_are_stored(config: Config, data: xr.Dataset) -> lab.Relation:
     """Of the items of batches with fewer than d/4 distinct ones, together, Muon recovers more than
     nine tenths, at the largest d.
@@ -227,7 +227,7 @@ def grows_as_capacity(
     optimizer: str,
     cites: str | tuple[str, ...],
     whose: str,
-    controls: dict[str, judging.Control],
+    controls: dict[str, claims.Control],
     post_hoc: str,
 ) -> None:
     """The critical batch by the finite-d capacity; that this is the theorems' far out is judged in
@@ -243,8 +243,8 @@ def grows_as_capacity(
         cites, says, name=f"critical-batch-of-{optimizer}", controls=controls, post_hoc=post_hoc
     )
     def grows(config: Config, data: xr.Dataset) -> lab.Relation:
-        of_seen = float(fits.slopes(half_seen(config, of_capacity), "d"))
-        return lab.near(fits.slopes(critical(data, optimizer), "d"), of_seen, MARGIN, "1/4")
+        of_seen = float(fits.log_slopes(half_seen(config, of_capacity), "d"))
+        return lab.near(fits.log_slopes(critical(data, optimizer), "d"), of_seen, MARGIN, "1/4")
 
 
 grows_as_capacity("muon", OF_MUON, "Muon's critical batch", CONTROLS, MORE)
@@ -259,7 +259,7 @@ def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
     """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers over half as many
     items as without, at every B and d.
     """
-    logs = fits.jackknife(data["count"], judging.log)
+    logs = fits.jackknife(data["count"], claims.log)
     resolved, polar = (logs.sel(optimizer=name, drop=True) for name in ("resolved", "muon"))
     return lab.above((resolved - polar).rename("log of the ratio"), float(np.log(0.5)), "half")
 
@@ -270,7 +270,9 @@ def critical_batch_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
     intersections, α + 1/2, by more than 1/8.
     """
     predicted = capacity.critical_batch_exponent("muon", config.alpha)  # without finite-d terms
-    return lab.above(fits.slopes(critical(data, "muon"), "d"), predicted + MARGIN / 2, "α + 5/8")
+    return lab.above(
+        fits.log_slopes(critical(data, "muon"), "d"), predicted + MARGIN / 2, "α + 5/8"
+    )
 
 
 @states("section-3-critical-muon", controls=SMALLEST, post_hoc=AT_EVERY_D)
@@ -293,15 +295,10 @@ def muon_has_the_larger_batch(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
-    logs = {
-        f"{judging.NAMES[name]}, half of the count": critical(data, name) for name in OPTIMIZERS
-    }
-    logs |= {
-        f"{judging.NAMES[name]}, half seen": half_seen(config, name) for name in ("gd", "muon")
-    }
+    logs = {f"{claims.NAMES[name]}, half of the count": critical(data, name) for name in OPTIMIZERS}
+    logs |= {f"{claims.NAMES[name]}, half seen": half_seen(config, name) for name in ("gd", "muon")}
     counts = {
-        judging.NAMES[name]: data["count"].sel(optimizer=name).dropna("batch")
-        for name in OPTIMIZERS
+        claims.NAMES[name]: data["count"].sel(optimizer=name).dropna("batch") for name in OPTIMIZERS
     }
     return [
         lab.table_by_size(f"Items recovered, α = {config.alpha:g}", counts, "d"),
@@ -316,9 +313,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     items.
     """
     counts = data["count"].isel(batch=slice(None, -1))
-    drawn, panels = judging.panels(
-        counts, "batch", "d", "d = {}".format, judging.NAMES, ticks=False
-    )
+    drawn, panels = claims.panels(counts, "batch", "d", "d = {}".format, claims.NAMES, ticks=False)
     for optimizer, axes in panels.items():
         seen = [distinct_items(items(config, optimizer), config.alpha, b) for b in config.batches]
         axes.plot(config.batches, seen, "k--", linewidth=1)
@@ -334,7 +329,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "memory-minibatch",
-    judging.LEDGER,
+    claims.LEDGER,
     title="Critical batch sizes of one step",
     summary=(
         "Muon stores every item of a small batch; its critical batch grows with d faster than"

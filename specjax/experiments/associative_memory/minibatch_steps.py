@@ -9,7 +9,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral
-from specjax.experiments.associative_memory import judging, sweeps
+from specjax.experiments.associative_memory import claims, lambda_sweep
 from specjax.lab.drawing import draw_curves
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
@@ -21,7 +21,7 @@ probability 16^-α/ζ(α), 0.6 % at α = 1.5.
 """
 
 
-class Config(sweeps.Config):
+class Config(lambda_sweep.Config):
     """Items, one dimension d, α, batch sizes and steps; what the smallest batches hold fits without
     interference.
     """
@@ -42,7 +42,7 @@ class Config(sweeps.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sweeps.check_items(self.n, (self.d,))
+        lambda_sweep.check_items(self.n, (self.d,))
         batches, steps, (small, large) = self.batches, self.steps, self.batches[-2:]
         if large % small or large // small > steps:
             times = f"a number up to steps={steps}"
@@ -66,7 +66,7 @@ def _with_items_beyond(config: Config) -> list[int]:
     return [b for b in config.batches if 2 * BEYOND * b ** (1 / config.alpha) < config.n]
 
 
-def run(config: Config, key: Key[Array, ""]) -> judging.Data:
+def run(config: Config, key: Key[Array, ""]) -> claims.Data:
     """Counts and items seen after each step, of frequent and of rare items too; smaller batches are
     the start of larger ones.
     """
@@ -74,7 +74,7 @@ def run(config: Config, key: Key[Array, ""]) -> judging.Data:
 
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batches = jax.random.split(key)
-        u, v, p = sweeps.draw(of_items, config.n, d, config.alpha)
+        u, v, p = lambda_sweep.draw(of_items, config.n, d, config.alpha)
         rate = config.rate * jnp.sqrt(jnp.asarray(active(d), u.dtype))
         item = jnp.arange(1, config.n + 1, dtype=u.dtype)
 
@@ -118,32 +118,32 @@ def run(config: Config, key: Key[Array, ""]) -> judging.Data:
     of_items, of_hessian = (
         sizes.stream(key, f"items and batches of {name}") for name in ("figure 5b", "the Hessian")
     )
-    capacity = sweeps.run(
+    capacity = lambda_sweep.run(
         of_seed, (config.d,), config.seeds, of_items, t=t, batch=config.batches
     ).isel(d=0)
     return {
         "capacity": capacity,
-        "hessian": sweeps.run(hessian, config.dims, config.hessian_seeds, of_hessian),
+        "hessian": lambda_sweep.run(hessian, config.dims, config.hessian_seeds, of_hessian),
     }
 
 
 states = lab.Statements()
-NOTHING = judging.nothing("capacity")
+NOTHING = claims.nothing("capacity")
 ALL_STORED = {"all that is seen is stored": lab.replacing("count", "seen", of="capacity")}
 EXCHANGED = lab.changing(lambda data: lab.reverse(data, "batch"), of="capacity")
 SAMPLES = {
-    "the number of samples": judging.changed(lambda count: count.t + 0 * count, "capacity"),
+    "the number of samples": claims.changed(lambda count: count.t + 0 * count, "capacity"),
     "a number that does not grow": lab.replacing("count", 3, of="capacity"),
 }
 BY_FINITE_D = (
     "It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a"
     " fresh seed."
 )
-OFF = judging.exponents_off(0.5, "hessian", "draws", "the exponent {:+}")
+OFF = claims.exponents_off(0.5, "hessian", "draws", "the exponent {:+}")
 
 
 @states("figure-5b", controls=NOTHING | {"the batches exchanged": EXCHANGED})
-def small_batches_are_stored(config: Config, data: judging.Data) -> lab.Relation:
+def small_batches_are_stored(config: Config, data: claims.Data) -> lab.Relation:
     """In the smallest batches Muon stores more than four fifths of the items seen so far, after
     every step.
     """
@@ -156,13 +156,13 @@ def small_batches_are_stored(config: Config, data: judging.Data) -> lab.Relation
 
 
 @states("figure-5b", controls=NOTHING | SAMPLES, post_hoc=BY_FINITE_D)
-def small_batches_rate(config: Config, data: judging.Data) -> lab.Relation:
+def small_batches_rate(config: Config, data: claims.Data) -> lab.Relation:
     """In the smallest batches the capacity grows with the number of samples as that of distinct
     items does, to half of 1 - 1/α.
     """
     # That number is (B T)^(1/α) for many samples of many more items, up to a factor; the number of
     # samples has the exponent 1.
-    slope = judging.pseudo_slopes(data["capacity"]["count"].isel(batch=0, drop=True), "t")
+    slope = claims.pseudo_slopes(data["capacity"]["count"].isel(batch=0, drop=True), "t")
     samples = [float(t * config.batches[0]) for t in data["capacity"].t.values]
     expected = np.polyfit(
         np.log(samples), np.log([distinct_items(config.n, config.alpha, m) for m in samples]), 1
@@ -174,7 +174,7 @@ def small_batches_rate(config: Config, data: judging.Data) -> lab.Relation:
     "figure-5b",
     controls=ALL_STORED | {"the smallest batches in the place of the largest": EXCHANGED},
 )
-def large_batches_saturate(config: Config, data: judging.Data) -> lab.Relation:
+def large_batches_saturate(config: Config, data: claims.Data) -> lab.Relation:
     """Larger batches saturate: in the end the share stored of the items seen is in the largest less
     than half of that in the smallest.
     """
@@ -186,7 +186,7 @@ def large_batches_saturate(config: Config, data: judging.Data) -> lab.Relation:
 
 
 @states("figure-5b", controls=NOTHING | ALL_STORED)
-def sample_efficiency_worsens(config: Config, data: judging.Data) -> lab.Relation:
+def sample_efficiency_worsens(config: Config, data: claims.Data) -> lab.Relation:
     """Their sample efficiency is worse: of equally many samples one step with all stores less than
     several with the batch before.
     """
@@ -206,7 +206,7 @@ def sample_efficiency_worsens(config: Config, data: judging.Data) -> lab.Relatio
     "section-3-tightness",
     controls={"items below B^(1/α)/16": lab.replacing("rare", "frequent", of="capacity")},
 )
-def rare_items_are_sporadic(config: Config, data: judging.Data) -> lab.Relation:
+def rare_items_are_sporadic(config: Config, data: claims.Data) -> lab.Relation:
     """Of the items beyond 16 B^(1/α) fewer than a fiftieth are recovered by a step on a batch
     of B.
     """
@@ -216,17 +216,17 @@ def rare_items_are_sporadic(config: Config, data: judging.Data) -> lab.Relation:
     return lab.below(rare.rename("share recovered"), 0.02, "0.02 of them")
 
 
-@states("appendix-b-1-batch", controls=OFF | judging.sizes_exchanged("hessian", "draws"))
-def batch_of_the_hessian(config: Config, data: judging.Data) -> lab.Relation:
+@states("appendix-b-1-batch", controls=OFF | claims.sizes_exchanged("hessian", "draws"))
+def batch_of_the_hessian(config: Config, data: claims.Data) -> lab.Relation:
     """The batch from which on the Hessian at W = 0 has the population's smallest eigenvalue, to a
     factor of 4, grows as d^α, to 1/4.
     """
     # With fewer draws the Hessian is singular; 1/4 is half of what is between d^α and Muon's
     # critical batch d^(α+1/2).
-    return lab.near(judging.straight(data["hessian"]["draws"]), config.alpha, 0.25, "1/4")
+    return lab.near(claims.straight(data["hessian"]["draws"]), config.alpha, 0.25, "1/4")
 
 
-def figure(config: Config, data: judging.Data) -> Figure:
+def figure(config: Config, data: claims.Data) -> Figure:
     """Figure 5b: items stored against samples seen, one curve per batch size, with the number of
     distinct items.
     """
@@ -250,7 +250,7 @@ def figure(config: Config, data: judging.Data) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "memory-minibatch-steps",
-    judging.LEDGER,
+    claims.LEDGER,
     title="Capacity after several steps of Muon on fresh minibatches",
     summary=(
         "Muon stores nearly all of few items seen; batches that show more than a step can store are"

@@ -17,7 +17,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import fits, lab, sizes, spectral, sweep
-from specjax.experiments.associative_memory import judging, sweeps
+from specjax.experiments.associative_memory import claims, lambda_sweep
 from specjax.lab.drawing import COLORS, draw_curves, draw_slopes, log_axes
 from specjax.models import associative_memory as memory
 from specjax.models import descent
@@ -36,7 +36,7 @@ UNSTABLE_ALPHAS = (
 )  # A small and a large α, for what is unstable in particular for large α.
 
 
-class Config(sweeps.Config):
+class Config(lambda_sweep.Config):
     """Items, dimensions, α and numbers of steps, of three runs: few steps, many steps, and Newton's
     method.
     """
@@ -79,7 +79,7 @@ def growing(d: AnySize, alpha: float, steps: int) -> Array:
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def swept(measure: Any, of: str, dims: tuple[int, ...], seeds: int, **axes: Any) -> xr.Dataset:
-        return sweeps.run(
+        return lambda_sweep.run(
             partial(measure, config), dims, seeds, sizes.stream(key, f"items of {of}"), **axes
         )
 
@@ -107,7 +107,7 @@ def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     """Counts after few steps; how far the gradient before each of Muon is from eq. 5; and signals
     of rare items.
     """
-    u, v, q = sweeps.draw(key, config.n, d, config.alpha)
+    u, v, q = lambda_sweep.draw(key, config.n, d, config.alpha)
     size = jnp.asarray(active(d), u.dtype)
     root = jnp.sqrt(size)
     long, short = (jnp.full(STEPS, length * root) for length in (2, 1))
@@ -136,11 +136,11 @@ def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     signal = jnp.sum(u * (v @ ws[0, 0].T), axis=1) / rates[0, 0] * root
     found = {"rare": jnp.mean(signal, where=rare), "frequent": jnp.mean(signal, where=item <= 4)}
     found["error"] = jax.lax.map(error, jnp.concatenate([0 * ws[0, :1], ws[0, :-1]]))
-    return found | {"count": sweeps.capacities(u, v, ws)["count"].T}
+    return found | {"count": lambda_sweep.capacities(u, v, ws)["count"].T}
 
 
 def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    u, v, q = sweeps.draw(key, config.many_n, d, config.alpha)
+    u, v, q = lambda_sweep.draw(key, config.many_n, d, config.alpha)
 
     def directions(ws: Array) -> Array:
         muon, gd = memory.loss_and_gradient(ws, u, v, q).gradient
@@ -149,14 +149,16 @@ def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     of_gd = growing(d, config.alpha, config.many_steps)
     of_muon = jnp.full_like(of_gd, 2 * jnp.sqrt(jnp.asarray(active(d), u.dtype)))
     ws = descent.path(memory.init(u, 2), jnp.stack([of_muon, of_gd], axis=1), directions)
-    return {"count": sweeps.capacities(u, v, ws)["count"]}
+    return {"count": lambda_sweep.capacities(u, v, ws)["count"]}
 
 
 def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     """Log of the last loss over that at the start, with growing rates and with constant ones, at
     both α.
     """
-    u, v, _ = sweeps.draw(key, config.newton_n, d, config.alpha)  # once, outside the loop over α
+    u, v, _ = lambda_sweep.draw(
+        key, config.newton_n, d, config.alpha
+    )  # once, outside the loop over α
 
     def last(alpha: Array, rates: Array) -> Array:
         q = memory.power_law(config.newton_n, alpha)
@@ -176,9 +178,9 @@ def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 
 
 def newton(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    u, v, q = sweeps.draw(key, config.newton_n, d, config.alpha)
+    u, v, q = lambda_sweep.draw(key, config.newton_n, d, config.alpha)
     ws = newton_and_muon(u, v, q, 2.0 * jnp.asarray(active(d), u.dtype))
-    return {"count": sweeps.capacities(u, v, ws)["count"]}
+    return {"count": lambda_sweep.capacities(u, v, ws)["count"]}
 
 
 @in_float64
@@ -201,11 +203,11 @@ def newton_and_muon(u: Array, v: Array, q: Array, length: Array) -> Array:
     )
 
 
-def counts(data: judging.Data, run: str = "muon") -> xr.DataArray:
+def counts(data: claims.Data, run: str = "muon") -> xr.DataArray:
     return data["few"]["count"].sel(run=run, drop=True).astype(float)
 
 
-def by_alpha(config: Config, data: judging.Data) -> xr.DataArray:
+def by_alpha(config: Config, data: claims.Data) -> xr.DataArray:
     """Counts of Muon with η = 2√d at every α."""
     count = data["few"]["count"].sel(run=["muon", *map(further, config.others)]).astype(float)
     return (
@@ -219,35 +221,35 @@ def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Rel
     """From the first to the last step; the bend of both by finite d and N, much the same
     (memory-one-step), drops out.
     """
-    slope = judging.pseudo_slopes(count)
+    slope = claims.pseudo_slopes(count)
     difference = (slope.isel(t=-1, drop=True) - slope.isel(t=0, drop=True)).rename(
         "gain of the exponent"
     )
     return lab.near(difference, gain, gain / 2, "half of the gain")
 
 
-def gaining(of: str) -> dict[str, judging.Control]:
-    larger = judging.changed(
+def gaining(of: str) -> dict[str, claims.Control]:
+    larger = claims.changed(
         lambda count: count * (count.d / count.d[0]) ** (0.5 * (count.t > 1)), of
     )
-    return {"one step": judging.changed(at_first, of), "a gain that is larger by 1/2": larger}
+    return {"one step": claims.changed(at_first, of), "a gain that is larger by 1/2": larger}
 
 
 at_first = partial(lab.at_places, dim="t", places=0)
 states = lab.Statements()
-NOTHING = judging.nothing("few")
-ONE_STEP = {"one step": judging.changed(at_first, "few")}
-GROWING = {"counts that grow": judging.changed(lambda count: at_first(count) * count.t, "few")}
-of_descent = partial(judging.only_at, "optimizer", "gd", of="many")
+NOTHING = claims.nothing("few")
+ONE_STEP = {"one step": claims.changed(at_first, "few")}
+GROWING = {"counts that grow": claims.changed(lambda count: at_first(count) * count.t, "few")}
+of_descent = partial(claims.only_at, "optimizer", "gd", of="many")
 AT_FIRST = {"its first step": of_descent(at_first), "W = 0 for it": of_descent(lambda _: 0)}
 SHORT = {
-    "gradient descent in Muon's place": judging.changed(
+    "gradient descent in Muon's place": claims.changed(
         lambda c: lab.at_labels(c, "run", {"short": "gd"}), "few"
     ),
-    "W = 0": judging.only_at("run", "short", lambda _: 0, "few"),
+    "W = 0": claims.only_at("run", "short", lambda _: 0, "few"),
 }
 BEFORE = {
-    "before the first step": judging.changed(
+    "before the first step": claims.changed(
         lambda error: lab.at_places(error, "after", 0), "few", "error"
     )
 }
@@ -262,17 +264,15 @@ BY_CHANGES = (
     "It was about a change of the first step, whose growth falls where the loss diverges; on fresh"
     " draws."
 )
-HALF = judging.only_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
+HALF = claims.only_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
 STABLE = {
     "constant rates": lab.replacing("growing", "constant", of="unstable"),
-    "the two α exchanged": judging.changed(
-        partial(lab.reverse, dim="alpha"), "unstable", "growing"
-    ),
+    "the two α exchanged": claims.changed(partial(lab.reverse, dim="alpha"), "unstable", "growing"),
 }
 
 
 @states("figure-4a-4b-4c", controls=NOTHING | ONE_STEP)
-def steps_gain(config: Config, data: judging.Data) -> lab.Relation:
+def steps_gain(config: Config, data: claims.Data) -> lab.Relation:
     """With η = 2√d the capacity of Muon after T = 2, 3 and 4 steps is larger than after one, at the
     largest d.
     """
@@ -286,7 +286,7 @@ def steps_gain(config: Config, data: judging.Data) -> lab.Relation:
 
 
 @states("figure-4a-4b-4c", holds=None, along="d", controls=NOTHING | GROWING)
-def every_step_gains(config: Config, data: judging.Data) -> lab.Relation:
+def every_step_gains(config: Config, data: claims.Data) -> lab.Relation:
     """With η = 2√d every one of the steps 2, 3 and 4 of Muon recovers more items than the one
     before, at every d.
     """
@@ -294,7 +294,7 @@ def every_step_gains(config: Config, data: judging.Data) -> lab.Relation:
 
 
 @states(("figure-4e", "conjecture-h-2"), holds=None, controls=gaining("few"))
-def exponents_gain(config: Config, data: judging.Data) -> lab.Relation:
+def exponents_gain(config: Config, data: claims.Data) -> lab.Relation:
     """At every α the exponent of straight lines gains from one step of Muon to four what Theorem
     4.1 says, to half of it.
     """
@@ -307,7 +307,7 @@ def exponents_gain(config: Config, data: judging.Data) -> lab.Relation:
 
 
 @states("eq-5", holds=False, controls=BEFORE, post_hoc=SECOND_CONTROL)
-def gradient_is_thresholded(config: Config, data: judging.Data) -> lab.Relation:
+def gradient_is_thresholded(config: Config, data: claims.Data) -> lab.Relation:
     """At the largest d, after one to three steps of Muon, the gradient of items not recovered is
     within half its length of the true one.
     """
@@ -321,7 +321,7 @@ def gradient_is_thresholded(config: Config, data: judging.Data) -> lab.Relation:
     "section-3-tightness",
     controls={"the first four items": lab.replacing("rare", "frequent", of="few")},
 )
-def rare_signals_are_as_interactions(config: Config, data: judging.Data) -> lab.Relation:
+def rare_signals_are_as_interactions(config: Config, data: claims.Data) -> lab.Relation:
     """After one step of Muon the mean signal of the items beyond d^(1+1/(2α)) is below the standard
     deviation of their interactions.
     """
@@ -331,7 +331,7 @@ def rare_signals_are_as_interactions(config: Config, data: judging.Data) -> lab.
 
 
 @states("figure-4d", holds=None, controls=gaining("many"), post_hoc=BY_NUMBER)
-def order_of_many_steps(config: Config, data: judging.Data) -> lab.Relation:
+def order_of_many_steps(config: Config, data: claims.Data) -> lab.Relation:
     """After many steps of Muon the exponent of straight lines is 1 - 1/(2α), to half of it, above
     that of one, as d² to d^(1+1/(2α)).
     """
@@ -341,7 +341,7 @@ def order_of_many_steps(config: Config, data: judging.Data) -> lab.Relation:
 
 
 @states("figure-5a", controls=AT_FIRST)
-def descent_catches_up(config: Config, data: judging.Data) -> lab.Relation:
+def descent_catches_up(config: Config, data: claims.Data) -> lab.Relation:
     """After many steps gradient descent with growing rates has stored more than half as many items
     as Muon, at every d.
     """
@@ -351,7 +351,7 @@ def descent_catches_up(config: Config, data: judging.Data) -> lab.Relation:
 
 
 @states(("figure-5a", "section-4-early"), controls=SHORT)
-def muon_is_ahead_early(config: Config, data: judging.Data) -> lab.Relation:
+def muon_is_ahead_early(config: Config, data: claims.Data) -> lab.Relation:
     """At the largest d Muon with η = √d has over four times the items of gradient descent with
     growing rates, after each of three steps.
     """
@@ -360,7 +360,7 @@ def muon_is_ahead_early(config: Config, data: judging.Data) -> lab.Relation:
 
 
 @states("appendix-d-1-instability", controls=STABLE, post_hoc=BY_CHANGES)
-def growing_rates_are_unstable(config: Config, data: judging.Data) -> lab.Relation:
+def growing_rates_are_unstable(config: Config, data: claims.Data) -> lab.Relation:
     """With growing rates the loss after twelve steps is larger than at the start at α = 3, and
     smaller at α = 1.25.
     """
@@ -370,16 +370,16 @@ def growing_rates_are_unstable(config: Config, data: judging.Data) -> lab.Relati
 
 
 @states("conjecture-h-2", holds=None, controls={"half of Muon's first step": HALF})
-def muon_matches_newton(config: Config, data: judging.Data) -> lab.Relation:
+def muon_matches_newton(config: Config, data: claims.Data) -> lab.Relation:
     """After each of four steps, at every d, Muon and Newton's method recover numbers of items
     within a factor of 2 of each other.
     """
-    logs = fits.jackknife(data["newton"]["count"], judging.log)
+    logs = fits.jackknife(data["newton"]["count"], claims.log)
     muon, newton = (logs.sel(optimizer=name, drop=True) for name in ("muon", "newton"))
-    return judging.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
+    return claims.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 
 
-def figure(config: Config, data: judging.Data) -> Figure:
+def figure(config: Config, data: claims.Data) -> Figure:
     """Figures 4a to 4c, counts over d after T steps at every α, with the theorem's slopes; 4d; 4e,
     the exponents; and 5a.
     """
@@ -399,7 +399,7 @@ def figure(config: Config, data: judging.Data) -> Figure:
     for axes in (*of_steps, of_many):
         log_axes(axes, few.d.values if axes is not of_many else many.d.values)
         axes.set(xlabel="dimension d", ylabel="items recovered")
-    draw_curves(of_exponents, judging.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
+    draw_curves(of_exponents, claims.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
     for after, color in zip(theorem, COLORS, strict=False):
         of_exponents.plot(few.t, after[1:], "--", color=color)
     of_exponents.set(
@@ -408,7 +408,7 @@ def figure(config: Config, data: judging.Data) -> Figure:
         ylabel="slope in d",
         xticks=few.t.values,
     )
-    draw_curves(of_both, many.isel(d=-1), "t", "optimizer", judging.NAMES.__getitem__)
+    draw_curves(of_both, many.isel(d=-1), "t", "optimizer", claims.NAMES.__getitem__)
     of_both.set(
         title=f"5a: d = {config.many_dims[-1]}",
         xlabel="steps T",
@@ -422,7 +422,7 @@ def figure(config: Config, data: judging.Data) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "memory-multi-step",
-    judging.LEDGER,
+    claims.LEDGER,
     title=(
         "Capacity after several steps of Muon, gradient descent and Newton's method on the true"
         " loss"

@@ -20,11 +20,11 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.associative_memory import judging
+from specjax.experiments.associative_memory import claims
 from specjax.lab.drawing import draw_curves
 from specjax.models import recall, transformer
 from specjax.sizes import AnySize, Size
-from specjax.training.in_context import (
+from specjax.training.icl_task import (
     OPTIMIZERS,
     RECORDED,
     moved_on,
@@ -175,7 +175,7 @@ def _head(config: Config, task: recall.Recall, key: Key[Array, ""]) -> xr.Datase
     return sweep.run(measure, {"law": law}, seeds=config.seeds, key=key)
 
 
-def after_start(data: judging.Data, quantity: str) -> xr.DataArray:
+def after_start(data: claims.Data, quantity: str) -> xr.DataArray:
     return data["runs"][quantity].isel(iteration=slice(1, None))
 
 
@@ -213,11 +213,11 @@ SHUFFLED = {"the items shuffled": lab.replacing("recalled", "shuffled", of="runs
     "appendix-d-2-task",
     controls={"the items shuffled": lab.replacing("error", "error_shuffled", of="head")},
 )
-def task_is_solvable(config: Config, data: judging.Data) -> lab.Relation:
+def task_is_solvable(config: Config, data: claims.Data) -> lab.Relation:
     """A transformer with an induction head, made of associative memories, is right in every
     sequence, whatever the exponents.
     """
-    return lab.identity(
+    return lab.zero_error(
         data["head"]["error"], tolerance=1e-6
     )  # its weights are in `models.recall.induction_head`
 
@@ -230,7 +230,7 @@ def ahead(
     @states(
         cites, says, name=name, holds=None, controls={**CONTROLS, **controls}, along="iteration"
     )
-    def leads(config: Config, data: judging.Data) -> lab.Relation:
+    def leads(config: Config, data: claims.Data) -> lab.Relation:
         return lab.above(lead(along(config, after_start(data, quantity))), CLEAR, LEAST)
 
 
@@ -269,7 +269,7 @@ ahead(
 
 
 @states("figure-8a", holds=None, controls=CONTROLS, along="iteration")
-def smaller_batches_do(config: Config, data: judging.Data) -> lab.Relation:
+def smaller_batches_do(config: Config, data: claims.Data) -> lab.Relation:
     """At the largest d Muon's OOD accuracy at each batch size is above AdamW's and SGD's at the
     next larger one, by more than a tenth.
     """
@@ -289,7 +289,7 @@ def robust(what: str, cites: str, setting: Callable[[Config], str]) -> None:
     )
 
     @states(cites, says, name=f"robust-to-{what}", holds=None, controls=CONTROLS, along="iteration")
-    def costs(config: Config, data: judging.Data) -> lab.Relation:
+    def costs(config: Config, data: claims.Data) -> lab.Relation:
         accuracy = after_start(data, "outside").isel(d=-1, drop=True)
         kept = accuracy.sel(setting=setting(config), drop=True) - accuracy.sel(
             setting="uniform", drop=True
@@ -310,7 +310,7 @@ UNTRAINED = with_runs(lambda runs: runs.where(runs["optimizer"] != "adamw", at_s
     controls={"AdamW's W at its start": UNTRAINED},
     along="iteration",
 )
-def alike_when_uniform(config: Config, data: judging.Data) -> lab.Relation:
+def alike_when_uniform(config: Config, data: claims.Data) -> lab.Relation:
     """With uniform tokens Muon's and AdamW's accuracies are less than a tenth apart at every d."""
     gap = lead(
         after_start(data, "outside").sel(setting="uniform", drop=True)
@@ -318,7 +318,7 @@ def alike_when_uniform(config: Config, data: judging.Data) -> lab.Relation:
     return lab.near(gap.sel(over="adamw", drop=True), 0.0, CLEAR, LEAST)
 
 
-def figure(config: Config, data: judging.Data) -> Figure:
+def figure(config: Config, data: claims.Data) -> Figure:
     """A curve for each optimizer, with bars of two standard errors."""
     trained, last = data["runs"].isel(iteration=slice(1, None)), data["runs"].isel(iteration=-1)
     shown = {
@@ -342,7 +342,7 @@ def figure(config: Config, data: judging.Data) -> Figure:
     for axes, (title, curves) in zip(grid, shown.items(), strict=True):
         (dim,) = {"d", "batch"} & set(curves[0].dims)
         for values, fmt in zip(curves, ("-", "--"), strict=False):
-            draw_curves(axes, values, dim, "optimizer", judging.NAMES.__getitem__, fmt=fmt)
+            draw_curves(axes, values, dim, "optimizer", claims.NAMES.__getitem__, fmt=fmt)
         axes.set(xticks=curves[0][dim].values, xlabel="dimension d" if dim == "d" else "batch B")
         axes.set_title(title, fontsize="medium")
     grid[0].set_ylim(-0.03, 1.05)
@@ -352,7 +352,7 @@ def figure(config: Config, data: judging.Data) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "recall-transformer",
-    judging.LEDGER,
+    claims.LEDGER,
     title="In-context recall: two-layer transformers trained by Muon, AdamW and SGD",
     summary=(
         "Small transformers recall under Muon after fewer iterations and at smaller batches than"

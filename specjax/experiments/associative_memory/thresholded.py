@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import lab, sizes
-from specjax.experiments.associative_memory import judging, sweeps
+from specjax.experiments.associative_memory import claims, lambda_sweep
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
 from specjax.theory import capacity, thresholded_capacity
@@ -35,7 +35,7 @@ FAR = {
 }  # Dimensions at which the formula is taken.
 
 
-class Config(sweeps.Config):
+class Config(lambda_sweep.Config):
     """Items, dimensions and exponents of the frequencies."""
 
     n: int = lab.integer(2500, least=2, help="items N")
@@ -86,13 +86,13 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return (SHARES[name] * powers(d, exponent)).at[0].set(0)[:STEPS]
 
     def muon(key: Array, d: AnySize, alpha: Array, exponent: Array) -> dict[str, Array]:
-        u, v, q = sweeps.draw(key, config.n, d, alpha)
+        u, v, q = lambda_sweep.draw(key, config.n, d, alpha)
         ws = memory.thresholded_muon(u, v, q, bounds("muon", d, exponent))
         return {"count": memory.count(memory.recovered(u, v, ws))}
 
     def descent(key: Array, d: AnySize, alpha: Array, exponent: Array) -> dict[str, Array]:
         of_items, of_rates = jax.random.split(key)
-        u, v, q = sweeps.draw(of_items, config.descent_n, d, alpha)
+        u, v, q = lambda_sweep.draw(of_items, config.descent_n, d, alpha)
         rates = powers(d, alpha * exponent[1:])
         others = rates * OTHER ** jax.random.uniform(of_rates, (STEPS,), minval=-1.0, maxval=1.0)
 
@@ -106,14 +106,14 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         sizes.stream(key, of) for of in ("thresholded Muon", "thresholded descent", "far")
     )
     axes = {"alpha": config.alphas, "t": range(1, STEPS + 1)}
-    of_steps = sweeps.at_alphas(muon, config.alphas, powers_of["muon"])
-    of_descents = sweeps.at_alphas(descent, config.alphas, powers_of["gd"], anew=True)
+    of_steps = lambda_sweep.at_alphas(muon, config.alphas, powers_of["muon"])
+    of_descents = lambda_sweep.at_alphas(descent, config.alphas, powers_of["gd"], anew=True)
     return {
-        "muon": sweeps.run(of_steps, config.dims, config.seeds, of_muon, **axes),
-        "gd": sweeps.run(
+        "muon": lambda_sweep.run(of_steps, config.dims, config.seeds, of_muon, **axes),
+        "gd": lambda_sweep.run(
             of_descents, config.descent_dims, config.descent_seeds, of_descent, **axes
         ),
-        "far": judging.far_out(
+        "far": claims.far_out(
             FAR, config.alphas, config.far_seeds, of_far, far_capacities, theorem
         ),
     }
@@ -143,7 +143,7 @@ def expected(name: str, d: int | float, n: int | float, alpha: float) -> np.ndar
     )
 
 
-def formula(config: Config, data: judging.Data, name: str) -> xr.DataArray:
+def formula(config: Config, data: claims.Data, name: str) -> xr.DataArray:
     count, n = data[name]["count"], config.n if name == "muon" else config.descent_n
     values = [
         [expected(name, d, n, alpha) for alpha in count.alpha.values]
@@ -156,13 +156,13 @@ def formula(config: Config, data: judging.Data, name: str) -> xr.DataArray:
 
 states = lab.Statements()
 OTHER_THEOREMS = {
-    "the first step's exponents": judging.theorem(lambda e: lab.at_places(e, "t", 0)),
-    "each other's exponents": judging.theorem(lambda e: lab.reverse(e, "optimizer")),
-    "gradient descent in one regime": judging.theorem(
+    "the first step's exponents": claims.theorem(lambda e: lab.at_places(e, "t", 0)),
+    "each other's exponents": claims.theorem(lambda e: lab.reverse(e, "optimizer")),
+    "gradient descent in one regime": claims.theorem(
         lambda e: e.where(e.optimizer != "gd", e.t / (2 * e.alpha))
     ),
 }
-A_STEP_MORE = judging.changed(
+A_STEP_MORE = claims.changed(
     lambda other: other * other.d ** (1 / (2 * other.alpha)), "gd", "other"
 )
 
@@ -179,13 +179,13 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
         )
         return count * (count.d / count.d[0]) ** (others - mine)
 
-    controls: dict[str, judging.Control] = {
-        "one step in the place of several": judging.changed(
+    controls: dict[str, claims.Control] = {
+        "one step in the place of several": claims.changed(
             lambda count: lab.at_places(count, "t", 0), name
         ),
-        "the other theorem's exponents": judging.changed(of_other, name),
+        "the other theorem's exponents": claims.changed(of_other, name),
     }
-    controls |= judging.nothing(name) | judging.sizes_exchanged(name)
+    controls |= claims.nothing(name) | claims.sizes_exchanged(name)
     of_counts = (
         f"The mean counts after each step of {says} are those of the finite-size formula, to 10 %"
         " in the mean over d, at every α."
@@ -194,25 +194,25 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
         f"The counts of {says} grow with d by the formula's exponents at each step, to 0.1 in the"
         " mean over α."
     )
-    off = judging.exponents_off(SLOPE, name)
+    off = claims.exponents_off(SLOPE, name)
 
     @states(
         cites,
         of_counts,
         name=f"{name}-counts-by-formula",
-        controls=controls | judging.times(name, 0.8, 1.2),
+        controls=controls | claims.times(name, 0.8, 1.2),
     )
-    def counts(config: Config, data: judging.Data) -> lab.Relation:
+    def counts(config: Config, data: claims.Data) -> lab.Relation:
         steps = slice(start, None)  # the formula is of leading order in 1/d at every step
         count, predicted = (
             of.sel(t=steps) for of in (data[name]["count"], formula(config, data, name))
         )
-        return judging.counts_by_formula(count, predicted, "d", 0.1)
+        return claims.counts_by_formula(count, predicted, "d", 0.1)
 
     @states(cites, of_slopes, name=f"{name}-exponents-by-formula", controls=controls | off)
-    def exponents(config: Config, data: judging.Data) -> lab.Relation:
-        slope = judging.pseudo_slopes(data[name]["count"]).sel(t=slice(start, None))
-        return judging.exponents_by_formula(slope, formula(config, data, name), SLOPE, ["alpha"])
+    def exponents(config: Config, data: claims.Data) -> lab.Relation:
+        slope = claims.pseudo_slopes(data[name]["count"]).sel(t=slice(start, None))
+        return claims.exponents_by_formula(slope, formula(config, data, name), SLOPE, ["alpha"])
 
 
 by_formula("muon", "gd", "theorem-4-1", "thresholded Muon", 1)
@@ -224,18 +224,18 @@ by_formula(
 
 @states(
     ("theorem-4-1", "theorem-4-2", "section-4-early"),
-    controls=judging.FAR_CONTROLS | OTHER_THEOREMS,
+    controls=claims.FAR_CONTROLS | OTHER_THEOREMS,
 )
-def exponents_far_out(config: Config, data: judging.Data) -> lab.Relation:
+def exponents_far_out(config: Config, data: claims.Data) -> lab.Relation:
     """Far out, N = d^(2α+2), the formula's local exponents are the theorems', less 1/(2α ln d) but
     for gradient descent's first step.
     """
     far = data["far"]  # 0.015 is what logarithms leave, half of 1/(2α ln d) at α = 1.25 and less
-    return judging.exponents_far_out(far, (far.optimizer == "gd") & (far.t == 1), 0.015)
+    return claims.exponents_far_out(far, (far.optimizer == "gd") & (far.t == 1), 0.015)
 
 
 @states("theorem-4-2", controls={"items of a step more": A_STEP_MORE})
-def no_better_rates(config: Config, data: judging.Data) -> lab.Relation:
+def no_better_rates(config: Config, data: claims.Data) -> lab.Relation:
     """Learning rates that are up to 4 times larger or smaller, each by itself, recover no more than
     1.5 times as many items.
     """
@@ -249,7 +249,7 @@ def no_better_rates(config: Config, data: judging.Data) -> lab.Relation:
 
 EXPERIMENT = lab.Experiment(
     "memory-thresholded",
-    judging.LEDGER,
+    claims.LEDGER,
     title="Capacity after several thresholded steps of Muon and of gradient descent",
     summary=(
         "Counts after each of four steps are those of a formula without a fitted number, which has"

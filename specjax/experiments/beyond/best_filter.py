@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral
-from specjax.experiments.associative_memory import judging, sweeps
+from specjax.experiments.associative_memory import claims, lambda_sweep
 from specjax.lab.drawing import COLORS, draw_curves, log_axes
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
@@ -65,8 +65,8 @@ class Config(lab.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sweeps.check_items(self.n, self.dims)
-        sweeps.check_items(self.few_n, (self.few_d,))
+        lambda_sweep.check_items(self.n, self.dims)
+        lambda_sweep.check_items(self.few_n, (self.few_d,))
 
 
 def maps(
@@ -90,12 +90,16 @@ def one_step(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     def of_alpha(
         key: Array, d: AnySize, alpha: Array, best: Array, share: Array
     ) -> dict[str, Array]:
-        u, v, q = sweeps.draw(key, config.n, d, alpha)
+        u, v, q = lambda_sweep.draw(key, config.n, d, alpha)
         steps = memory.mapped_steps(u, v, q, jnp.asarray(sizes.active(d)), maps, best, share)
-        return {"count": sweeps.capacities(u, v, steps)["count"]}
+        return {"count": lambda_sweep.capacities(u, v, steps)["count"]}
 
-    of_seed = sweeps.at_alphas(of_alpha, config.alphas, jnp.asarray(tables), jnp.asarray(shares))
-    return sweeps.run(of_seed, config.dims, config.seeds, key, alpha=config.alphas, filter=FILTERS)
+    of_seed = lambda_sweep.at_alphas(
+        of_alpha, config.alphas, jnp.asarray(tables), jnp.asarray(shares)
+    )
+    return lambda_sweep.run(
+        of_seed, config.dims, config.seeds, key, alpha=config.alphas, filter=FILTERS
+    )
 
 
 def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -105,7 +109,7 @@ def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     methods = {"polar": spectral.SVD(), "ridge": spectral.Tikhonov(theory.best_share(FEW_ALPHA))}
 
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v, p = sweeps.draw(sizes.stream(key, "items"), config.few_n, d, FEW_ALPHA)
+        u, v, p = lambda_sweep.draw(sizes.stream(key, "items"), config.few_n, d, FEW_ALPHA)
         batches = jax.vmap(lambda key: memory.minibatch(key, p, BATCH))(
             jax.random.split(sizes.stream(key, "batches"), STEPS)
         )
@@ -135,7 +139,7 @@ def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         "rate": RATES,
         "step": range(1, STEPS + 1),
     }
-    return sweeps.run(of_seed, (config.few_d,), config.few_seeds, key, **labels).isel(d=0)
+    return lambda_sweep.run(of_seed, (config.few_d,), config.few_seeds, key, **labels).isel(d=0)
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -161,7 +165,7 @@ def predicted(config: Config) -> xr.DataArray:
     )
 
 
-def in_place(**other: str) -> judging.Control:
+def in_place(**other: str) -> claims.Control:
     """A control: the counts of filters in the place of others'."""
     return lab.changing(lambda data: lab.at_labels(data, "filter", other), of="step")
 

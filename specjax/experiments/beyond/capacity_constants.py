@@ -15,8 +15,8 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import fits, lab, sizes
-from specjax.experiments.associative_memory import judging, sweeps
-from specjax.experiments.associative_memory.judging import Data
+from specjax.experiments.associative_memory import claims, lambda_sweep
+from specjax.experiments.associative_memory.claims import Data
 from specjax.lab.drawing import COLORS, draw_curves
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
@@ -52,8 +52,8 @@ class Config(lab.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sweeps.check_items(self.n, self.dims)
-        sweeps.check_items(min(self.more), (self.d,))
+        lambda_sweep.check_items(self.n, self.dims)
+        lambda_sweep.check_items(min(self.more), (self.d,))
 
 
 def counts(
@@ -65,11 +65,16 @@ def counts(
     alphas = (EARLY, TURNING, 1.6, LATE)
 
     def of_alpha(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
-        u, v, q = sweeps.draw(key, n, d, alpha)
-        return sweeps.capacities(u, v, memory.one_step(u, v, q, optimizers))
+        u, v, q = lambda_sweep.draw(key, n, d, alpha)
+        return lambda_sweep.capacities(u, v, memory.one_step(u, v, q, optimizers))
 
-    return sweeps.run(
-        sweeps.at_alphas(of_alpha, alphas), dims, seeds, key, alpha=alphas, optimizer=optimizers
+    return lambda_sweep.run(
+        lambda_sweep.at_alphas(of_alpha, alphas),
+        dims,
+        seeds,
+        key,
+        alpha=alphas,
+        optimizer=optimizers,
     )
 
 
@@ -109,7 +114,7 @@ def ratio(data: Data) -> xr.DataArray:
 
 def by_formula(data: Data, n: int) -> xr.DataArray:
     """The ratio of the counts of `finite_capacity`."""
-    formula = judging.formula(data["dimensions"]["count"], n)
+    formula = claims.formula(data["dimensions"]["count"], n)
     return formula.sel(optimizer="muon", drop=True) / formula.sel(optimizer="newton", drop=True)
 
 
@@ -120,23 +125,23 @@ def limit(alpha: xr.DataArray) -> xr.DataArray:
 
 def of_logarithm(counts: xr.DataArray) -> xr.DataArray:
     """The slope of the logarithm of counts over log log N."""
-    logs = judging.log(counts)
-    return fits.slopes(logs.assign_coords(n=np.log(logs.n.astype(float))), "n").rename(
+    logs = claims.log(counts)
+    return fits.log_slopes(logs.assign_coords(n=np.log(logs.n.astype(float))), "n").rename(
         "slope over log log N"
     )
 
 
-def factor(of: str, change: judging.Change) -> judging.Control:
+def factor(of: str, change: claims.Change) -> claims.Control:
     """A control: counts as they were with another constant."""
-    return judging.changed(lambda count: count * change(count), of)
+    return claims.changed(lambda count: count * change(count), of)
 
 
 states = lab.Statements()
 OF_BOTH = {
-    "Muon's counts for Newton's": judging.changed(
+    "Muon's counts for Newton's": claims.changed(
         lambda count: lab.at_places(count, "optimizer", 0), "dimensions"
     ),
-    "the two exchanged": judging.changed(
+    "the two exchanged": claims.changed(
         lambda count: lab.reverse(count, "optimizer"), "dimensions"
     ),
 }
@@ -146,7 +151,7 @@ OF_BOTH = {
     "muon-constant",
     "At the largest d the mean counts of Muon are those of the sharp asymptotics to 4 %, in the"
     " mean over α.",
-    controls=judging.nothing("dimensions")
+    controls=claims.nothing("dimensions")
     | {
         "without 4/(π(α + 1))": factor(
             "dimensions", lambda count: (np.pi * (count.alpha + 1) / 4) ** (1 / count.alpha)
@@ -173,7 +178,7 @@ def muon_constant(config: Config, data: Data) -> lab.Relation:
     "Muon's counts fall with the number of items as the sharp asymptotics do: slopes over log log N"
     " to 0.2, in the mean over α.",
     controls={
-        "no logarithm": judging.changed(lambda count: lab.at_places(count, "n", 0), "items"),
+        "no logarithm": claims.changed(lambda count: lab.at_places(count, "n", 0), "items"),
         "its power 1/α": factor("items", lambda count: np.log(count.n) ** (-1 / (2 * count.alpha))),
         "its power 0": factor("items", lambda count: np.log(count.n) ** (1 / (2 * count.alpha))),
     },
@@ -191,7 +196,7 @@ def power_of_the_logarithm(config: Config, data: Data) -> lab.Relation:
     " mean over the two largest d.",
     controls=OF_BOTH
     | {
-        "the limit's ratio at finite size": judging.changed(
+        "the limit's ratio at finite size": claims.changed(
             lambda count: count.where(
                 count.optimizer == "newton",
                 count.sel(optimizer="newton", drop=True) * limit(count.alpha),
@@ -233,7 +238,7 @@ def newton_ahead(config: Config, data: Data) -> lab.Relation:
     "crossing",
     "At α = 1.4 Newton recovers more items than Muon at the smallest d, and Muon more than Newton"
     " at the largest.",
-    controls=OF_BOTH | judging.sizes_exchanged("dimensions"),
+    controls=OF_BOTH | claims.sizes_exchanged("dimensions"),
     post_hoc=(
         "The largest d was 192, where the lead was not decided by these draws; judged at 256 on a"
         " fresh seed."
@@ -243,7 +248,7 @@ def crossing_moves(config: Config, data: Data) -> lab.Relation:
     """With N fixed the exponent at which both recover equally many grows with d: 1.24, 1.42, 1.53
     by the formula at d = 64, 128, 192.
     """
-    found = judging.log(ratio(data)).sel(alpha=TURNING, drop=True).isel(d=[0, -1])
+    found = claims.log(ratio(data)).sel(alpha=TURNING, drop=True).isel(d=[0, -1])
     return lab.above(
         (xr.DataArray([-1, 1], dims="d") * found).rename("log of the lead"), 0.0, "no lead"
     )

@@ -205,7 +205,7 @@ def judged(
             zip(("share", "power", "by", "rate"), zip(*points, strict=True), strict=True)
         )
         axis = sweep.zipped(**{name: sweep.values(*column) for name, column in columns.items()})
-        found = lab.swept(key, name, measure, draws, cell=axis)
+        found = lab.seeded_sweep(key, name, measure, draws, cell=axis)
         return sweep.labelled(found.drop_vars(list(columns)), "step", step=list(steps))
 
     grid = [(of, place) for of in FILTERS for place in range(len(rates))]

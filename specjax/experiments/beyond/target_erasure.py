@@ -133,7 +133,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
         def swept(measure: Any, stream: str, seeds: int, **points: tuple[int, ...]) -> xr.Dataset:
             over = {name: sweep.widths(*values) for name, values in points.items()}
-            return lab.swept(key, stream, measure, seeds, **over)
+            return lab.seeded_sweep(key, stream, measure, seeds, **over)
 
         one = swept(
             lambda key, k: first_step(key, k, config), "first step", config.seeds, k=(config.k,)
@@ -196,7 +196,7 @@ def rolled(name: str, of: str) -> Any:
 def turns_one_direction(config: Config, data: Data) -> lab.Relation:
     part = data["step"]["part"]
     agrees = xr.where(data["step"]["negative"], abs(part - 2) < 0.02, part < 1)
-    return lab.happens(agrees.rename("as said"), more_than=0.99)
+    return lab.fraction(agrees.rename("as said"), more_than=0.99)
 
 
 @states(
@@ -213,7 +213,7 @@ def turns_one_direction(config: Config, data: Data) -> lab.Relation:
     },
 )
 def bound(config: Config, data: Data) -> lab.Relation:
-    return lab.always(data["step"]["small"], data["step"]["bound"], slack=0.6, rounding=1e-9)
+    return lab.inequality(data["step"]["small"], data["step"]["bound"], slack=0.6, rounding=1e-9)
 
 
 @states(
@@ -228,7 +228,7 @@ def bound(config: Config, data: Data) -> lab.Relation:
 )
 def seen_when_predicted(config: Config, data: Data) -> lab.Relation:
     found = data["path"]
-    return lab.happens(
+    return lab.fraction(
         (abs(found["seen"] - found["predicted"]) <= 1).rename("as predicted"), more_than=0.95
     )
 
@@ -253,7 +253,7 @@ def momentum_delays(config: Config, data: Data) -> lab.Relation:
 def same_order_in_layers(config: Config, data: Data) -> lab.Relation:
     # Slopes of logarithms: the least singular value of W₂ W₁ - Φ gives the parts of Muon a heavy
     #     tail.
-    slope = fits.slopes(xr.ufuncs.log(data["layers"]["part"]), "h").rename("exponent in h")
+    slope = fits.log_slopes(xr.ufuncs.log(data["layers"]["part"]), "h").rename("exponent in h")
     return lab.near(slope, -0.5, within=0.15, called="0.15")
 
 

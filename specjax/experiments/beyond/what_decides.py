@@ -18,8 +18,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from specjax import lab, sweep
-from specjax.experiments.beyond.deciding_networks import NETWORKS, RATES, SMALL_RATE, draw, trained
-from specjax.experiments.beyond.deciding_outcomes import (
+from specjax.experiments.beyond.what_decides_networks import (
+    NETWORKS,
+    RATES,
+    SMALL_RATE,
+    draw,
+    trained,
+)
+from specjax.experiments.beyond.what_decides_outcomes import (
     brier,
     concordance,
     falls,
@@ -27,7 +33,7 @@ from specjax.experiments.beyond.deciding_outcomes import (
     speed,
     value,
 )
-from specjax.experiments.beyond.deciding_quantities import QUANTITIES, quantities
+from specjax.experiments.beyond.what_decides_quantities import QUANTITIES, quantities
 from specjax.lab.drawing import COLORS
 from specjax.lab.estimates import estimate
 
@@ -75,7 +81,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             }
 
         over = {"width": sweep.widths(width)}
-        swept = lab.swept(key, name, measure, config.seeds, **over)
+        swept = lab.seeded_sweep(key, name, measure, config.seeds, **over)
         found.append(swept.isel(width=0, drop=True))
     together = xr.concat(
         found, xr.DataArray(names, dims="network", name="network"), combine_attrs="override"
@@ -144,7 +150,7 @@ def right_for_small_steps(config: Config, data: xr.Dataset) -> lab.Relation:
     usable = (fallen > 0).all(["optimizer", "length"])
     lead = fallen.sel(optimizer="spectral", drop=True) - fallen.sel(optimizer="gradient", drop=True)
     right = (lead > 0) == (value(data, "nr/st") > 0)
-    return lab.happens(right.isel(seed=usable.values).rename("right"), more_than=0.7)
+    return lab.fraction(right.isel(seed=usable.values).rename("right"), more_than=0.7)
 
 
 @states(
@@ -155,7 +161,7 @@ def right_for_small_steps(config: Config, data: xr.Dataset) -> lab.Relation:
 )
 def ahead_below_the_threshold(config: Config, data: xr.Dataset) -> lab.Relation:
     below = value(data, "nr/st") < 0
-    return lab.happens(
+    return lab.fraction(
         (speed(data) > 0).isel(seed=below.values).rename("spectral steps ahead"), more_than=2 / 3
     )
 

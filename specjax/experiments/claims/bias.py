@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.claims.matrices import relative, spectra
-from specjax.experiments.claims.measured import Measured
+from specjax.experiments.claims.measured_claims import Measured
 from specjax.experiments.ledgers import ledger
-from specjax.spectral import averages
+from specjax.spectral import averaged_polar
 
 COUNTS = (4, 16, 64, 256, 1024)
 M, N, D = 4, 3, 6
@@ -56,7 +56,7 @@ def problem(seed: int, smallest: float = SMALLEST[0]) -> Problem:
             "mu"
         ]
         factor = jnp.diag(jnp.asarray(DEVIATIONS).ravel()).reshape(M, N, M * N)
-        return mu, spectral.polar(mu), averages.second_order_bias(mu, factor)
+        return mu, spectral.polar(mu), averaged_polar.second_order_bias(mu, factor)
 
     with jax.enable_x64(True):
         return Problem(*(np.asarray(x) for x in derived(jnp.asarray([2.0, 1.5, smallest]))))
@@ -73,20 +73,22 @@ class Estimator(NamedTuple):
     function: Callable[[Array], Array]
 
 
-IN_GROUPS = partial(averages.jackknifed_polar, groups=GROUPS)
-MICROBATCHED = partial(averages.microbatched_polar, size=MOST // GROUPS)
+IN_GROUPS = partial(averaged_polar.jackknifed_polar, groups=GROUPS)
+MICROBATCHED = partial(averaged_polar.microbatched_polar, size=MOST // GROUPS)
 ESTIMATORS = {
-    "ortho_of_mean_few": Estimator("Ortho of mean", FEWEST, 1, averages.polar_of_mean),
-    "ortho_of_mean": Estimator("Ortho of mean", MOST, 1, averages.polar_of_mean),
-    "jackknife": Estimator("Ortho of mean, jackknife", MOST, MOST + 1, averages.jackknifed_polar),
+    "ortho_of_mean_few": Estimator("Ortho of mean", FEWEST, 1, averaged_polar.polar_of_mean),
+    "ortho_of_mean": Estimator("Ortho of mean", MOST, 1, averaged_polar.polar_of_mean),
+    "jackknife": Estimator(
+        "Ortho of mean, jackknife", MOST, MOST + 1, averaged_polar.jackknifed_polar
+    ),
     "group_jackknife": Estimator(
         f"Ortho of mean, jackknife with {GROUPS} groups", MOST, GROUPS + 1, IN_GROUPS
     ),
     "microbatched": Estimator(
         f"mean of Ortho of {GROUPS} microbatches", MOST, GROUPS, MICROBATCHED
     ),
-    "mean_of_ortho": Estimator("mean of Ortho", MOST, MOST, averages.mean_of_polar),
-    "mean_of_ortho_few": Estimator("mean of Ortho", FEWEST, FEWEST, averages.mean_of_polar),
+    "mean_of_ortho": Estimator("mean of Ortho", MOST, MOST, averaged_polar.mean_of_polar),
+    "mean_of_ortho_few": Estimator("mean of Ortho", FEWEST, FEWEST, averaged_polar.mean_of_polar),
 }
 
 
@@ -133,7 +135,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             mean = {name: jnp.mean(x, axis=0) for name, x in found.items()}
             left, right = z[:, :, 0], z[:, 0, :]
             products = left[:, :, None] * right[:, None, :]
-            factor = averages.mean_of_polar(products)
+            factor = averaged_polar.mean_of_polar(products)
             return {
                 "mean": mean,
                 "single": {name: x[0] for name, x in found.items()},
@@ -142,13 +144,13 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
                 },
                 "change": mean["mean_of_ortho"] - mean["mean_of_ortho_few"],
                 "change_control": mean["mean_of_ortho"] - mean["ortho_of_mean_few"],
-                "rank_one": relative(averages.mean_of_rank_one_polar(left, right), factor),
+                "rank_one": relative(averaged_polar.mean_of_rank_one_polar(left, right), factor),
                 "rank_one_control": relative(jnp.mean(products, axis=0), factor),
             }
 
         counts, once = {"k": sweep.values(*map(float, COUNTS))}, {"scale": sweep.values(1.0)}
-        decayed = lab.swept(key, "decay", decay, config.gradients, **counts)
-        averaged = lab.swept(key, "averaging", averaging, config.gradients // 4, **once)
+        decayed = lab.seeded_sweep(key, "decay", decay, config.gradients, **counts)
+        averaged = lab.seeded_sweep(key, "averaging", averaging, config.gradients // 4, **once)
     both = {"decay": decayed, "averaging": averaged.isel(scale=0)}
     return {name: sweep.labelled(found, "row", "column") for name, found in both.items()}
 

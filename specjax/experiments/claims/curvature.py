@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sweep
 from specjax.experiments.claims.matrices import Matrices, normals, symmetric_exponential
-from specjax.experiments.claims.measured import Measured
+from specjax.experiments.claims.measured_claims import Measured
 from specjax.experiments.ledgers import ledger
 from specjax.theory.geometry import affine_invariant_distance, dispersion, karcher_mean
 
@@ -71,7 +71,7 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
 
     over = {"tightness": sweep.values(*TIGHTNESS)}
     with jax.enable_x64(True):
-        found = lab.swept(key, "matrices", measure, config.matrices, **over)
+        found = lab.seeded_sweep(key, "matrices", measure, config.matrices, **over)
     return sweep.labelled(found, "family", family=["cloud", "drift", "to and fro"])
 
 
@@ -156,7 +156,7 @@ EVERY_OTHER = {"σ_R² of every other matrix": lab.replacing("dispersions", "eve
 @states("claim-10-variance", corrected=True, controls=EXCHANGED)
 def karcher_is_less(config: Matrices, data: xr.Dataset) -> lab.Relation:
     """The variance is the dispersion about the Karcher mean, which is never larger."""
-    return lab.always(data["karcher"], data["arithmetic"], slack=0.01, rounding=ROUNDING)
+    return lab.inequality(data["karcher"], data["arithmetic"], slack=0.01, rounding=ROUNDING)
 
 
 CHANGED = {
@@ -184,7 +184,7 @@ def small_means_slow(config: Matrices, data: xr.Dataset) -> lab.Relation:
     """
     # By the triangle inequality through the centre; with four times the squared distance where two
     # matrices alternate.
-    return lab.always(
+    return lab.inequality(
         data["steps"], 4 * COUNT / (COUNT - 1) * data["dispersions"], slack=0.25, rounding=ROUNDING
     )
 

@@ -14,7 +14,7 @@ from jax.scipy.stats import laplace, norm, uniform
 from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.claims.measured import Measured
+from specjax.experiments.claims.measured_claims import Measured
 from specjax.experiments.ledgers import ledger
 
 DATA_SIZE, DIMENSION = 32, 4
@@ -135,14 +135,18 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         scaled = {"scaled_squared": (c * slope) ** 2, "scaled_curvature": c * curvature}
         return {"slope": slope, "squared": slope**2, "curvature": curvature, **scaled}
 
-    taken = lab.swept(
+    taken = lab.seeded_sweep(
         key, "batches", gradients, config.samples, batch_size=sweep.values(*map(float, BATCHES))
     )
-    scored = lab.swept(key, "scores", scores, config.samples, location=sweep.values(-0.5, 2.0))
+    scored = lab.seeded_sweep(
+        key, "scores", scores, config.samples, location=sweep.values(-0.5, 2.0)
+    )
     return {
         "gradients": sweep.labelled(taken, "entry"),
         "scores": sweep.labelled(scored, "row", "column", row=["μ", "σ"], column=["μ", "σ"]),
-        "losses": lab.swept(key, "losses", losses, config.samples, theta=sweep.values(*THETAS)),
+        "losses": lab.seeded_sweep(
+            key, "losses", losses, config.samples, theta=sweep.values(*THETAS)
+        ),
     }
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, spectral, sweep
 from specjax.experiments.claims.matrices import Matrices, normals, orthonormal, relative
-from specjax.experiments.claims.measured import Measured
+from specjax.experiments.claims.measured_claims import Measured
 from specjax.experiments.ledgers import ledger
 from specjax.spectral import NewtonSchulz
 
@@ -156,8 +156,8 @@ def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     spreads, radii = {"spread": sweep.values(1.5, 4.0)}, {"radius": sweep.values(0.4, 0.8)}
     with jax.enable_x64(True):
-        found = lab.swept(key, "matrices", jacobians, config.matrices, **spreads)
-        around = lab.swept(key, "loops", loops, config.matrices, **radii)
+        found = lab.seeded_sweep(key, "matrices", jacobians, config.matrices, **spreads)
+        around = lab.seeded_sweep(key, "loops", loops, config.matrices, **radii)
     found = sweep.labelled(
         found, "shape", outputs=("asymmetry", "concavity"), shape=[f"{m}×{n}" for m, n in SHAPES]
     )

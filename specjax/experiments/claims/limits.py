@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.claims.matrices import cosine, relative, spectra
-from specjax.experiments.claims.measured import Measured
+from specjax.experiments.claims.measured_claims import Measured
 from specjax.experiments.ledgers import ledger
 from specjax.theory import second_moment
 
@@ -103,8 +103,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     over = {"noise": sweep.values(*NOISES), "batch_size": sweep.values(*map(float, BATCHES))}
     counts = {"k": sweep.values(*map(float, COUNTS))}
     with jax.enable_x64(True):
-        limits = lab.swept(key, "limits", limit, config.gradients, **counts)
-        aligned = lab.swept(key, "alignment", alignment, config.matrices, **over)
+        limits = lab.seeded_sweep(key, "limits", limit, config.gradients, **counts)
+        aligned = lab.seeded_sweep(key, "alignment", alignment, config.matrices, **over)
     return {"limits": sweep.labelled(limits, "row", "column"), "alignment": aligned}
 
 

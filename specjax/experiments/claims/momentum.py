@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import lab, sweep
-from specjax.experiments.claims.measured import Measured
+from specjax.experiments.claims.measured_claims import Measured
 from specjax.experiments.ledgers import ledger
 from specjax.theory import momentum as theory
 
@@ -82,10 +82,10 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         }
 
     over = {"gamma": sweep.values(*GAMMAS), "mu": sweep.values(*MUS)}
-    measured = lab.swept(key, "noise", errors, config.samples, **over)
+    measured = lab.seeded_sweep(key, "noise", errors, config.samples, **over)
     snrs = {"largest": sweep.values(100.0)}
     with jax.enable_x64(True):
-        found = lab.swept(key, "searches", search, config.searches, **snrs)
+        found = lab.seeded_sweep(key, "searches", search, config.searches, **snrs)
     return {
         "errors": sweep.labelled(measured, "t", t=np.asarray(TIMES, float)),
         "search": found.isel(largest=0),
@@ -213,7 +213,7 @@ def gains(
         named = first_step(search, condition)
         either = [abs(search["first"] - named), abs(search["last"] + 1 - named)]
         missed = xr.concat(either, xr.Variable("of", ["first gain", "last loss"])).rename("steps")
-        return lab.identity(missed, tolerance=WHOLE)
+        return lab.zero_error(missed, tolerance=WHOLE)
 
     return lambda says: states(cites, says, name=name, controls=controls, **options)(relation)
 
@@ -257,14 +257,14 @@ def otherwise(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
     """For s > v the first step does not gain."""
     # The reading of the claim's "otherwise" in which it is not empty.
     first = data["search"]["first"].where(above_v(data["search"]), drop=True)
-    return lab.always(xr.full_like(first, 2.0), first, slack=0.5)
+    return lab.inequality(xr.full_like(first, 2.0), first, slack=0.5)
 
 
 @states("claim-6-otherwise", corrected=True, controls=V_FOR_BOUND)
 def first_step_gains(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
     """The first step gains if and only if s < (2 + γ - γ²)/(γ (1 + γ))."""
     wrong = (data["search"]["first"] == 1) == late(data["search"])
-    return lab.identity(wrong.astype(float).rename("first step otherwise"), tolerance=WHOLE)
+    return lab.zero_error(wrong.astype(float).rename("first step otherwise"), tolerance=WHOLE)
 
 
 PRINTED = searched_by(theory.improves_as_printed)

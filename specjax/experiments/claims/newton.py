@@ -14,7 +14,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, spectral, sweep
 from specjax.experiments.claims.matrices import Matrices, normals, orthonormal
-from specjax.experiments.claims.measured import Measured
+from specjax.experiments.claims.measured_claims import Measured
 from specjax.experiments.ledgers import ledger
 from specjax.theory.polar_newton import newton_steps
 
@@ -93,7 +93,7 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
 
     conditions = {"condition": sweep.values(*CONDITIONS)}
     with jax.enable_x64(True):
-        found = lab.swept(key, "matrices", measure, config.matrices, **conditions)
+        found = lab.seeded_sweep(key, "matrices", measure, config.matrices, **conditions)
     return sweep.labelled(
         found.assign({form: _low(found, form) for form in ("low_gram", "low_inverse")}), "step"
     )
@@ -153,7 +153,7 @@ CUBIC = {"Newton and Schulz's cubic steps": lab.replacing("inverse", "cubic")}
 def quadratic(config: Matrices, data: xr.Dataset) -> lab.Relation:
     """The convergence is quadratic: ‖X_{k+1} - U‖ <= ½ ‖X_k - U‖² from the second step on."""
     largest = worst(data, lambda before, after: after / (before**2 / 2))
-    return lab.always(largest, xr.ones_like(largest), slack=0.05, rounding=1e-8)
+    return lab.inequality(largest, xr.ones_like(largest), slack=0.05, rounding=1e-8)
 
 
 @states("claim-11", corrected=True, controls=CUBIC)
@@ -162,7 +162,7 @@ def recursion(config: Matrices, data: xr.Dataset) -> lab.Relation:
     from any G of full rank.
     """
     missed = worst(data, lambda before, after: abs(after / (before**2 / (2 * (1 + before))) - 1))
-    return lab.identity(missed, tolerance=1e-4)
+    return lab.zero_error(missed, tolerance=1e-4)
 
 
 @states(
@@ -175,7 +175,7 @@ def steps(config: Matrices, data: xr.Dataset) -> lab.Relation:
     ‖G‖_F, half by √(s_1 s_n).
     """
     both = [steps_off(data, form) for form in ("inverse", "balanced")]
-    return lab.identity(
+    return lab.zero_error(
         xr.concat(both, xr.Variable("scaled by", ["‖G‖_F", "√(s_1 s_n)"])), tolerance=WHOLE
     )
 
@@ -193,7 +193,7 @@ Measured(states, rounding=WHOLE).agree(
 def neighbourhood(config: Matrices, data: xr.Dataset) -> lab.Relation:
     """Division by ‖G‖_F puts X_0 near U: the first step does not increase the error."""
     # In a neighbourhood with a quadratic bound no step increases it.
-    return lab.always(data["inverse"].isel(step=1), data["inverse"].isel(step=0), slack=0.2)
+    return lab.inequality(data["inverse"].isel(step=1), data["inverse"].isel(step=0), slack=0.2)
 
 
 def to_rounding(errors: xr.DataArray, *_: object) -> lab.Relation:

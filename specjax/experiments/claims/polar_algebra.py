@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, spectral, sweep
 from specjax.experiments.claims.matrices import Matrices, cosine, normals, relative, spectra
-from specjax.experiments.claims.measured import Measured
+from specjax.experiments.claims.measured_claims import Measured
 from specjax.experiments.ledgers import ledger
 from specjax.theory.second_moment import left_direction, symmetric_power
 
@@ -67,10 +67,10 @@ def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         {"noise": sweep.values(0.01, 0.1, 1.0)},
     )
     with jax.enable_x64(True):
-        found = lab.swept(key, "matrices", forms, config.matrices, **conditions)
+        found = lab.seeded_sweep(key, "matrices", forms, config.matrices, **conditions)
         return {
             "forms": sweep.labelled(found, "shape", "of", shape=list(SHAPES), of=["G Gᵀ", "GᵀG"]),
-            "vectors": lab.swept(key, "vectors", vectors, config.matrices, **noises),
+            "vectors": lab.seeded_sweep(key, "vectors", vectors, config.matrices, **noises),
         }
 
 
@@ -87,7 +87,7 @@ FORMS, VECTORS = Measured(states, "forms", ROUNDING), Measured(states, "vectors"
 @states("claim-2", controls={"G, only rescaled": lab.replacing("left", "rescaled", of="forms")})
 def full_row_rank(config: Matrices, data: Mapping[str, xr.Dataset]) -> lab.Relation:
     """(G Gᵀ)^(-1/2) G = U Vᵀ where G has linearly independent rows."""
-    return lab.identity(data["forms"]["left"].sel(shape=["wide", "square"]), tolerance=ROUNDING)
+    return lab.zero_error(data["forms"]["left"].sel(shape=["wide", "square"]), tolerance=ROUNDING)
 
 
 SQUARE = {"square G only": lab.changing(lambda forms: forms.sel(shape=["square"]), of="forms")}

@@ -9,7 +9,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.claims.matrices import cosine, normals, relative, symmetric_exponential
-from specjax.experiments.claims.measured import Measured
+from specjax.experiments.claims.measured_claims import Measured
 from specjax.experiments.ledgers import ledger
 from specjax.theory.second_moment import symmetric_power
 
@@ -123,11 +123,11 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         {"columns": sweep.widths(*config.columns)},
     )
     with jax.enable_x64(True):
-        wide = lab.swept(key, "whitening", whitening, config.gradients, **columns)
+        wide = lab.seeded_sweep(key, "whitening", whitening, config.gradients, **columns)
         return {
             "whitening": wide,
-            "steps": lab.swept(key, "steps", steps, config.matrices, **spreads),
-            "natural": lab.swept(key, "natural", natural, config.matrices, **spreads),
+            "steps": lab.seeded_sweep(key, "steps", steps, config.matrices, **spreads),
+            "natural": lab.seeded_sweep(key, "natural", natural, config.matrices, **spreads),
         }
 
 

@@ -89,7 +89,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Drifts over the number of steps, in float64."""
     with jax.enable_x64(True):
         over = {"steps": sweep.widths(*config.steps)}
-        found = lab.swept(key, "aligned", drifts, config.seeds, **over)
+        found = lab.seeded_sweep(key, "aligned", drifts, config.seeds, **over)
     return sweep.labelled(found, "of", of=DRIFTS)
 
 
@@ -114,7 +114,7 @@ def instead(place: int) -> Callable[[Any, Any], Any]:
 )
 def conserved(config: Config, data: xr.Dataset) -> lab.Relation:
     """Both P and Q move by the sign of what is left of a mode, in the same frame."""
-    return lab.happens(data["drift"].sel(of=DRIFTS[0], drop=True) < ROUNDING, more_than=0.9)
+    return lab.fraction(data["drift"].sel(of=DRIFTS[0], drop=True) < ROUNDING, more_than=0.9)
 
 
 @states(
@@ -127,7 +127,7 @@ def conserved(config: Config, data: xr.Dataset) -> lab.Relation:
 def descent_drifts(config: Config, data: xr.Dataset) -> lab.Relation:
     drift = data["drift"].sel(of=DRIFTS[-1], drop=True)
     # Rounding, the drift of another quantity, has a logarithm too.
-    slope = fits.slopes(xr.ufuncs.log(drift + 1e-16), "steps").rename(
+    slope = fits.log_slopes(xr.ufuncs.log(drift + 1e-16), "steps").rename(
         "exponent in the number of steps"
     )
     return lab.near(slope, -1.0, 0.1, "0.1")

@@ -96,7 +96,7 @@ def response(key: Key[Array, ""], width: int, alpha: Array) -> dict[str, Array]:
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """The responses at every width and exponent."""
     over: Over = {"width": sweep.widths(*config.widths), "alpha": sweep.values(*config.alphas)}
-    found = lab.swept(key, "responses", response, config.seeds, **over)
+    found = lab.seeded_sweep(key, "responses", response, config.seeds, **over)
     return sweep.labelled(found, "batch", "optimizer", "part", batch=BATCHES, optimizer=OPTIMIZERS)
 
 

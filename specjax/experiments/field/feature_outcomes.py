@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab
 from specjax.experiments.field.feature_descent import SEARCH
-from specjax.experiments.field.halves import draw_at, tuned
+from specjax.experiments.field.split_half_tuning import draw_at, tuned
 from specjax.lab.drawing import COLORS, MARKERS
 
 RATES = 2.0 ** np.arange(-5.0, 3.0)

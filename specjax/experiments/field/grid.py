@@ -90,7 +90,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     with jax.enable_x64(True):
         over = {"rate": sweep.values(*sorted(config.rates))}
-        found = lab.swept(key, "starts", measure, config.seeds, **over)
+        found = lab.seeded_sweep(key, "starts", measure, config.seeds, **over)
     return sweep.labelled(found, "factor", factor=list(METHODS))
 
 
@@ -113,7 +113,7 @@ def confined(config: Config, data: xr.Dataset) -> lab.Relation:
     """With exact polar factors and fixed steps W changes by whole steps along the singular vectors
     of W₀ on ½‖W‖², and not else.
     """
-    return lab.identity(of("exact", "off_grid", data), tolerance=ROUNDING)
+    return lab.zero_error(of("exact", "off_grid", data), tolerance=ROUNDING)
 
 
 @states(

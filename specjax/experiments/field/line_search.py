@@ -67,7 +67,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     with jax.enable_x64(True):
         over: Any = {"width": sweep.widths(*config.widths), "kind": sweep.values(*places)}
         over |= {"rate": sweep.values(SEARCH, *map(float, RATES))}
-        found = lab.swept(key, "trainings", measure, config.seeds, **over)
+        found = lab.seeded_sweep(key, "trainings", measure, config.seeds, **over)
     return sweep.labelled(found, "step", step=list(config.lengths)).assign_coords(kind=KINDS)
 
 
@@ -90,7 +90,9 @@ def mean_curvature(config: Config, data: xr.Dataset) -> lab.Relation:
     """The curvature along Muon's step is the mean eigenvalue of B, wherever it is: with full rank
     ⟨Q, Q B⟩ = tr B.
     """
-    return lab.identity(data["curvature"].sel(kind="Muon", rate=SEARCH, drop=True), tolerance=1e-9)
+    return lab.zero_error(
+        data["curvature"].sel(kind="Muon", rate=SEARCH, drop=True), tolerance=1e-9
+    )
 
 
 @states(

@@ -49,7 +49,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     with jax.enable_x64(True):
         over = {"per_class": sweep.widths(PER_CLASS)}
-        found = lab.swept(key, "data", measure, config.seeds, **over)
+        found = lab.seeded_sweep(key, "data", measure, config.seeds, **over)
     steps = [EVERY * (place + 1) for place in range(records)]
     return sweep.labelled(found.isel(per_class=0), "by", "step", by=list(METHODS), step=steps)
 
@@ -65,7 +65,7 @@ def late(data: xr.Dataset, by: str) -> xr.DataArray:
     """The exponent in t of a method's gap."""
     gap = data["gap"].sel(by=by, drop=True)
     gap = gap.sel(step=slice(int(gap.step[-1]) // LATE, None))
-    return fits.slopes(xr.ufuncs.log(gap), "step").rename("exponent in t")
+    return fits.log_slopes(xr.ufuncs.log(gap), "step").rename("exponent in t")
 
 
 def converges(name: str, cites: str | tuple[str, ...], by: str) -> None:

@@ -18,7 +18,7 @@ from specjax.experiments.field.dynamics import (
     spectrum,
     values,
 )
-from specjax.experiments.field.order import LARGER, SMALLER, in_order
+from specjax.experiments.field.mode_order import LARGER, SMALLER, in_order
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS, log_axes
 from specjax.sweep.axes import Over
@@ -74,9 +74,9 @@ def learning(key: Key[Array, ""], depth: int, start: Array) -> dict[str, Array]:
 def run(config: Config, key: Key[Array, ""]) -> Data:
     """Both optimizers over the depth and over the start."""
     over: Over = {"depth": sweep.widths(*config.depths), "start": sweep.values(START)}
-    depth = lab.swept(key, "depth", learning, config.seeds, **over).isel(start=0)
+    depth = lab.seeded_sweep(key, "depth", learning, config.seeds, **over).isel(start=0)
     over = {"depth": sweep.widths(DEPTH), "start": sweep.values(*sorted(config.starts))}
-    start = lab.swept(key, "start", learning, config.seeds, **over).isel(depth=0)
+    start = lab.seeded_sweep(key, "start", learning, config.seeds, **over).isel(depth=0)
 
     def named(data: xr.Dataset) -> xr.Dataset:
         data = sweep.labelled(

@@ -58,7 +58,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         "width": sweep.widths(*config.widths),
         "strength": sweep.values(*config.strengths),
     }
-    found = lab.swept(key, "gradients", measure, config.seeds, **over)
+    found = lab.seeded_sweep(key, "gradients", measure, config.seeds, **over)
     return sweep.labelled(found, "order", order=ORDERS)
 
 

@@ -42,7 +42,7 @@ def figure(widths: Sequence[int], data: xr.Dataset) -> Figure:
         ylabel="median singular value / Frobenius norm",
         title=f"momenta and noise, after {int(last['step'])} steps",
     )
-    found = fits.slopes(xr.ufuncs.log(last["quantile"].sel(q=MEDIAN)), "width") / 2
+    found = fits.log_slopes(xr.ufuncs.log(last["quantile"].sel(q=MEDIAN)), "width") / 2
     for b, color, marker in zip(found["block"].values, COLORS, MARKERS, strict=False):
         mean, stderr = sweep.mean_and_stderr(found.sel(block=b))
         at = np.arange(len(KINDS)) + 0.12 * (b - 2.5)
@@ -74,7 +74,7 @@ def tables(data: xr.Dataset) -> list[lab.Table]:
     width, after the last step.
     """
     last = data.isel(step=-1)
-    slope = fits.slopes(xr.ufuncs.log(last["quantile"].sel(q=MEDIAN)), "width") / 2
+    slope = fits.log_slopes(xr.ufuncs.log(last["quantile"].sel(q=MEDIAN)), "width") / 2
     error, rows = last["error"].isel(width=-1).mean("kind"), []
     for title, values, dim in (
         ("exponent in M of the median", slope, "kind"),

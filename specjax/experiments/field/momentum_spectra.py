@@ -111,7 +111,7 @@ def logs(data: xr.Dataset, quantity: str = "quantile") -> xr.DataArray:
 
 def exponent(values: xr.DataArray) -> xr.DataArray:
     """The power of M = 48 d² by which something goes whose logarithms are given."""
-    return (fits.slopes(values, "width") / 2).rename("exponent in M")
+    return (fits.log_slopes(values, "width") / 2).rename("exponent in M")
 
 
 def others(values: xr.DataArray) -> xr.DataArray:

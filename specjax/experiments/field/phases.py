@@ -105,7 +105,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         "width": sweep.widths(*config.widths),
         "point": sweep.values(*map(float, range(len(POINTS)))),
     }
-    found = lab.swept(key, "trainings", train, config.seeds, **over)
+    found = lab.seeded_sweep(key, "trainings", train, config.seeds, **over)
     found = found.assign_coords(point=list(POINTS))
     return sweep.labelled(
         found,

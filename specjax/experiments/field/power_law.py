@@ -123,7 +123,7 @@ def swept(
     """
     over: Over = {"width": sweep.widths(*config.widths), **axes}
     with jax.enable_x64(True):
-        found = lab.swept(key, "features", measure, config.seeds, **over)
+        found = lab.seeded_sweep(key, "features", measure, config.seeds, **over)
     return sweep.labelled(found, "optimizer", "steps", optimizer=list(FACTORS), steps=list(steps))
 
 
@@ -131,7 +131,7 @@ def exponent(loss: xr.DataArray, part: slice = slice(None)) -> xr.DataArray:
     """α in every draw: minus the slope of the logarithm of the loss over that of the number of
     features.
     """
-    return (-fits.slopes(xr.ufuncs.log(loss.isel(width=part)), "width")).rename("exponent α")
+    return (-fits.log_slopes(xr.ufuncs.log(loss.isel(width=part)), "width")).rename("exponent α")
 
 
 def lead(exponents: xr.DataArray, optimizer: str = NATURAL) -> xr.DataArray:

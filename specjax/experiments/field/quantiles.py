@@ -44,7 +44,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         return momentum_spectra.measured(key, width, contents, config.rate, config.lengths)
 
     over = {"width": sweep.widths(*config.widths)}
-    found = lab.swept(key, "trainings", measure, config.seeds, **over)
+    found = lab.seeded_sweep(key, "trainings", measure, config.seeds, **over)
     at = {"kind": list(KINDS), "block": range(1, BLOCKS + 1)}
     of_momenta, of_methods = ("quantile", "noise"), ("error", "reached")
     found = sweep.labelled(

@@ -19,7 +19,7 @@ from specjax.experiments.field.dynamics import (
     spectrum,
     values,
 )
-from specjax.experiments.field.order import LARGER, SMALLER, in_order
+from specjax.experiments.field.mode_order import LARGER, SMALLER, in_order
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS
 
@@ -69,7 +69,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """The learning of all modes by both optimizers, in float64."""
     with jax.enable_x64(True):
         over = {"start": sweep.values(config.small)}
-        found = lab.swept(key, "starts", learning, config.seeds, **over).isel(start=0)
+        found = lab.seeded_sweep(key, "starts", learning, config.seeds, **over).isel(start=0)
     return sweep.labelled(found, "optimizer", "mode", optimizer=list(OPTIMIZERS))
 
 

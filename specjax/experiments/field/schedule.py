@@ -60,7 +60,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """The schedule at all conditions, in float64."""
     with jax.enable_x64(True):
         over = {"condition": sweep.values(*config.conditions)}
-        found = lab.swept(key, "starts", two_steps, config.seeds, **over)
+        found = lab.seeded_sweep(key, "starts", two_steps, config.seeds, **over)
     return sweep.labelled(found, "start", "step", start=STARTS, step=range(1, HALVINGS + 2))
 
 
@@ -72,7 +72,7 @@ def after_two(data: xr.Dataset, start: str) -> lab.Relation:
     target's modes after two steps.
     """
     off = data["off"].sel(start=start, step=2, drop=True)
-    return lab.happens((off < 1e-3).rename("aligned"), more_than=0.8)
+    return lab.fraction((off < 1e-3).rename("aligned"), more_than=0.8)
 
 
 def in_place(other: str) -> Any:

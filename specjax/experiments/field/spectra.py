@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.field.controls import exchanged
-from specjax.experiments.field.halves import draw_at, tuned
 from specjax.experiments.field.spectrum import SPECTRA, replaced
+from specjax.experiments.field.split_half_tuning import draw_at, tuned
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS
 from specjax.models import mlp
@@ -103,7 +103,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     over: Any = {"width": sweep.widths(*config.widths), "kind": sweep.values(*range(len(SPECTRA)))}
     over |= {"rate": sweep.values(*map(float, RATES))}
-    found = lab.swept(key, "trainings", measure, config.seeds, **over)
+    found = lab.seeded_sweep(key, "trainings", measure, config.seeds, **over)
     return sweep.labelled(found, "step", step=list(config.lengths)).assign_coords(
         kind=list(SPECTRA)
     )

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from specjax import spectral
 from specjax.linalg import svd
-from specjax.spectral.minimax import Quintic
+from specjax.spectral.polynomial_design import Quintic
 
 FACTOR = 4.1
 KAON = spectral.NewtonSchulz(coefficients=Quintic(FACTOR, -2 * FACTOR, FACTOR))

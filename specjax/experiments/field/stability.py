@@ -56,7 +56,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Losses at the end, in float64."""
     with jax.enable_x64(True):
         over = {"over": sweep.values(*config.over)}
-        found = lab.swept(key, "starts", stability, config.seeds, **over)
+        found = lab.seeded_sweep(key, "starts", stability, config.seeds, **over)
     return sweep.labelled(found, "optimizer", optimizer=list(OPTIMIZERS))
 
 
@@ -86,7 +86,7 @@ def stable(config: Config, data: xr.Dataset) -> lab.Relation:
     ),
 )
 def annealed(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.happens(data["annealed"].sel(optimizer="Muon", drop=True) < 1e-6, more_than=0.9)
+    return lab.fraction(data["annealed"].sel(optimizer="Muon", drop=True) < 1e-6, more_than=0.9)
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:

@@ -117,7 +117,7 @@ def predicted(config: Config, power: int, fewer: int = 0) -> xr.DataArray:
 
 def slope(values: xr.DataArray) -> xr.DataArray:
     """The exponent of a straight line through the logarithms, in every draw."""
-    return fits.slopes(xr.ufuncs.log(values), "width")
+    return fits.log_slopes(xr.ufuncs.log(values), "width")
 
 
 def shift(data: xr.Dataset, **at: Any) -> xr.DataArray:
@@ -165,7 +165,7 @@ def alignment_scalar(config: Config, data: xr.Dataset) -> lab.Relation:
     found = data["alignment"].sel(orthogonalizer=list(METHODS), spectrum=list(POWERS))
     # Above float64 rounding (1e-16) times the steepest polynomial at 0 (about 1e7), and below any
     # error of interest.
-    return lab.identity(abs(found - form).rename("error of the alignment"), tolerance=1e-6)
+    return lab.zero_error(abs(found - form).rename("error of the alignment"), tolerance=1e-6)
 
 
 @states(

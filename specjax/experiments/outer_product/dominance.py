@@ -83,8 +83,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         {"width": sweep.widths(*widths)} for widths in (config.widths, config.linear_widths)
     )
     return {
-        "layers": lab.swept(key, "weights", measure, config.seeds, **over),
-        "linear": lab.swept(key, "linear weights", linear, config.linear_seeds, **wide),
+        "layers": lab.seeded_sweep(key, "weights", measure, config.seeds, **over),
+        "linear": lab.seeded_sweep(key, "linear weights", linear, config.linear_seeds, **wide),
     }
 
 
@@ -154,7 +154,7 @@ def of_layer(layer: str) -> None:
         # their spread it is loose, in linear networks (d₀ + d₂ + 1)/d₀ < 2 times. Of shares down to
         # a hundredth, each the difference from 1 of a number in float32, a thousandth is rounding.
         found = data["layers"]
-        return lab.always(1 - found[energy], 1 - found[bound], slack=0.5, rounding=1e-3)
+        return lab.inequality(1 - found[energy], 1 - found[bound], slack=0.5, rounding=1e-3)
 
 
 for each in LAYERS:

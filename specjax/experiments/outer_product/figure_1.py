@@ -118,7 +118,7 @@ def hessian_output(config: Config, data: Data) -> lab.Relation:
     """
     # Second derivatives in float32 that are zero come out as such, or at the square of its
     # precision.
-    return lab.identity(of_layers(data, OUTPUT), tolerance=1e-6)
+    return lab.zero_error(of_layers(data, OUTPUT), tolerance=1e-6)
 
 
 @states(

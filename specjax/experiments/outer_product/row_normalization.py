@@ -17,7 +17,7 @@ from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.layers import D_IN, D_OUT, LAYERS, problem
 from specjax.experiments.outer_product.statistics import at_infinity, gram
-from specjax.lab.relations.ends import DECAY
+from specjax.lab.relations.limits import DECAY
 from specjax.sizes import AnySize
 
 Data = dict[str, xr.Dataset]
@@ -81,10 +81,10 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     over, square = (
         {"width": sweep.widths(*widths)} for widths in (config.widths, config.noise_widths)
     )
-    trained = lab.swept(key, "weights", training, config.seeds, **over)
+    trained = lab.seeded_sweep(key, "weights", training, config.seeds, **over)
     return {
         "training": sweep.labelled(trained, "step", outputs=[*LAYERS]),
-        "noise": lab.swept(key, "noise", noise, config.noise_seeds, **square),
+        "noise": lab.seeded_sweep(key, "noise", noise, config.noise_seeds, **square),
     }
 
 

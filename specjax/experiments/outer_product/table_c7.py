@@ -65,8 +65,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     over = {"d0": sweep.widths(D0)}
     return {
-        "exact": lab.swept(key, "weights", exact, config.inits, **over),
-        "sampled": lab.swept(key, "batches", sampled, config.sampled_inits, **over),
+        "exact": lab.seeded_sweep(key, "weights", exact, config.inits, **over),
+        "sampled": lab.seeded_sweep(key, "batches", sampled, config.sampled_inits, **over),
     }
 
 

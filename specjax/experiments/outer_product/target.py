@@ -91,7 +91,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     target_key = sizes.stream(key, "targets")
     over = {"d1": sweep.widths(*config.d1s)}
-    data = {"relu": lab.swept(key, "ReLU weights", relu, config.relu_seeds, **over)}
+    data = {"relu": lab.seeded_sweep(key, "ReLU weights", relu, config.relu_seeds, **over)}
     # The part of Muon's step falls to a few millionths of it.
     with jax.enable_x64(True):
         m = low_rank_target(sizes.stream(target_key, "factorization"), D, RANK)
@@ -163,7 +163,7 @@ def indefinite(config: Config, data: Data) -> lab.Relation:
     widths.
     """
     as_said = [data["narrow"]["least_eigenvalue"] < 0, data["wide"]["least_eigenvalue"] > 0]
-    return lab.happens(xr.concat(as_said, "k").rename("as said"), more_than=0.5)
+    return lab.fraction(xr.concat(as_said, "k").rename("as said"), more_than=0.5)
 
 
 @states(("section-4-target", "remark-1"), corrected=True, controls={"large widths": exchanged})

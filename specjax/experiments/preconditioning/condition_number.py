@@ -115,14 +115,14 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         for group, (_, field, _) in GROUPS.items():
             over = {"kappa": sweep.values(*getattr(config, field)), "rate": sweep.values(*RATES)}
             measure = partial(_steps, config, group=group)
-            data[group] = lab.swept(key, f"runs of {group}", measure, config.seeds, **over).min(
-                "rate"
-            )
+            data[group] = lab.seeded_sweep(
+                key, f"runs of {group}", measure, config.seeds, **over
+            ).min("rate")
         cubic_kappas = sweep.values(*config.cubic_kappas)
-        cubic = lab.swept(
+        cubic = lab.seeded_sweep(
             key, "cubic", partial(_cubic, config), config.seeds // 2, kappa=cubic_kappas
         )
-        aligned = lab.swept(
+        aligned = lab.seeded_sweep(
             key, "aligned", partial(_aligned, config), config.seeds, rate=sweep.values(0.5)
         )
         aligned = sweep.labelled(
@@ -206,7 +206,7 @@ def _risk(config: Config, key: Array) -> xr.Dataset:
             "without_root": jnp.sum((s @ (scale * q) - jnp.eye(d)) ** 2),
         }
 
-    return lab.swept(
+    return lab.seeded_sweep(
         key, "prompts", measure, 2000 * config.seeds, scale=sweep.values(0.0, 1.0, 3.0)
     )
 
@@ -401,7 +401,7 @@ def cubic_form(config: Config, data: Any) -> lab.Relation:
     """They are log ε/log(1 - η κ⁻³), to 5 %."""
     # Steps are whole, and the error is in the Frobenius norm, a little above the operator norm of
     # the formula.
-    return lab.identity(data["cubic"]["gap"], tolerance=0.05)
+    return lab.zero_error(data["cubic"]["gap"], tolerance=0.05)
 
 
 @states(
@@ -412,7 +412,7 @@ def flow(config: Config, data: Any) -> lab.Relation:
     """Aligned, gradient descent takes [log((λ - ε)/ε) - log(x_0²/(λ - x_0²))]/(2 η λ) steps, λ =
     1/κ, to 1 %: κ times a logarithm.
     """
-    return lab.identity(
+    return lab.zero_error(
         data["aligned"]["gap"], tolerance=0.01
     )  # where η λ < 1/100, the flow stands for the steps
 

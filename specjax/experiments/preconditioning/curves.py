@@ -101,7 +101,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         }
 
     def swept(measure: Any, stream: str, *dims: str, **over: Any) -> xr.Dataset:
-        return sweep.labelled(lab.swept(key, stream, measure, config.seeds, **over), *dims)
+        return sweep.labelled(lab.seeded_sweep(key, stream, measure, config.seeds, **over), *dims)
 
     kappas, larger = sweep.values(*config.kappas), sweep.values(*config.kappas[1:])
     plateaus = {"factor": sweep.values(*FACTORS), "patience": sweep.values(*PATIENCES)}
@@ -163,7 +163,7 @@ def _arrives(
 
     @states(cites, says, name=statement, controls=sign, corrected=group == "context")
     def arrives(config: Config, data: Any) -> lab.Relation:
-        return lab.happens(
+        return lab.fraction(
             (_smallest(data, group, name) < np.log10(ARRIVED)).rename("arrives"), more_than=MOST
         )
 
@@ -229,13 +229,13 @@ def plateau(config: Config, data: Any) -> lab.Relation:
     """In context Muon with the plateau schedule arrives in most runs at every κ, whatever the
     patience (factor 0.8).
     """
-    return lab.happens(_map(data).sel(factor=OPEN["factor"]), more_than=MOST)
+    return lab.fraction(_map(data).sel(factor=OPEN["factor"]), more_than=MOST)
 
 
 @ours("figure-2-muon", controls={"the setting 0.5 and 1": EXCHANGED})
 def arriving(config: Config, data: Any) -> lab.Relation:
     """There are settings with which it does, 0.8 and 1."""
-    return lab.happens(_map(data).sel(OPEN), more_than=MOST)
+    return lab.fraction(_map(data).sel(OPEN), more_than=MOST)
 
 
 @ours("figure-2-muon", controls={"the setting 0.8 and 1": EXCHANGED})
@@ -244,7 +244,7 @@ def stranded(config: Config, data: Any) -> lab.Relation:
     at the largest κ.
     """
     found = data["map"]["smallest"].sel(STRANDED).isel(kappa=-1)
-    return lab.happens((found > np.log10(FAR)).rename("stays away"), more_than=MOST)
+    return lab.fraction((found > np.log10(FAR)).rename("stays away"), more_than=MOST)
 
 
 for statement, name, says in (

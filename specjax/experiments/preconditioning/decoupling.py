@@ -73,7 +73,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {name: part(config, sizes.stream(key, name), rho) for name, part in parts.items()}
 
     with jax.enable_x64(True):
-        found = lab.swept(key, "runs", measure, config.seeds, rho=sweep.values(CALM, UNSTABLE))
+        found = lab.seeded_sweep(
+            key, "runs", measure, config.seeds, rho=sweep.values(CALM, UNSTABLE)
+        )
         return {
             "runs": sweep.labelled(found, "step"),
             "digits": _digits(config, sizes.stream(key, "digits")),
@@ -243,7 +245,7 @@ BY_SHARE = (
 def _exact(name: str, cites: tuple[str, ...], says: str, problem: str) -> None:
     @states(cites, says, name=name, controls={f"{DIGITS[0]} digits": FEW_DIGITS})
     def exact(config: Config, data: Any) -> lab.Relation:
-        return lab.identity(
+        return lab.zero_error(
             data["digits"]["away"].sel(problem=problem, digits=DIGITS[-1]), tolerance=ROUNDED
         )
 
@@ -269,7 +271,7 @@ def _stays(
 
     @states(cites, says, name=name, controls=controls, corrected=rho == UNSTABLE)
     def stays(config: Config, data: Any) -> lab.Relation:
-        return lab.happens(_largest(data, run, rho, steps) < ROUNDED, more_than=MOST)
+        return lab.fraction(_largest(data, run, rho, steps) < ROUNDED, more_than=MOST)
 
 
 IN_FLOAT64 = (
@@ -303,13 +305,13 @@ def error(config: Config, data: Any) -> lab.Relation:
     """‖X Xᵀ - M‖ is the largest |x_i² - λ_i| of the scalar sequences, after all steps at ρ = 0.7,
     in most runs.
     """
-    return lab.happens(data["runs"]["factorization.error"].sel(rho=CALM) < ROUNDED, more_than=MOST)
+    return lab.fraction(data["runs"]["factorization.error"].sel(rho=CALM) < ROUNDED, more_than=MOST)
 
 
 @ours("lemma-3", controls={NOT_ALIGNED: of_runs("descent.gap", "descent.gap_generic")})
 def descent(config: Config, data: Any) -> lab.Relation:
     """Gradient descent from an aligned start stays at its scalar sequences."""
-    return lab.identity(
+    return lab.zero_error(
         data["runs"]["descent.gap"].isel(rho=0), tolerance=ROUNDED
     )  # without a decay, the same at both
 
@@ -322,7 +324,7 @@ def aligned(config: Config, data: Any) -> lab.Relation:
     """From a start of scale 1e-06 with k = r iterates have M's left singular vectors, to 1 % of ‖X
     Xᵀ‖ off the diagonal, in most runs.
     """
-    return lab.happens(data["runs"]["alignment.small"] < 0.01, more_than=MOST)
+    return lab.fraction(data["runs"]["alignment.small"] < 0.01, more_than=MOST)
 
 
 @ours(
@@ -332,7 +334,7 @@ def repels(config: Config, data: Any) -> lab.Relation:
     """The aligned set repels: with one prefactor at ρ = 0.9 most float64 runs come to be more than
     1e-06 away from the scalar sequences.
     """
-    return lab.happens(_largest(data, "factorization.one", UNSTABLE) > LOST, more_than=MOST)
+    return lab.fraction(_largest(data, "factorization.one", UNSTABLE) > LOST, more_than=MOST)
 
 
 @ours("eq-12", controls=CALMER)
@@ -344,7 +346,7 @@ def amplified(config: Config, data: Any) -> lab.Relation:
         data["runs"][f"factorization.gain_{size}"].sel(rho=UNSTABLE) for size in ("small", "large")
     )
     same = (small > 10) & (abs(np.log10(large / small)) < 1)
-    return lab.happens(same.rename("amplified alike"), more_than=MOST)
+    return lab.fraction(same.rename("amplified alike"), more_than=MOST)
 
 
 EXPERIMENT = lab.Experiment(

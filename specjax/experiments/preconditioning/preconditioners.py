@@ -43,8 +43,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {**_path(config, key, kappa), **_appendix(config, key, kappa)}
 
     with jax.enable_x64(True):
-        found = lab.swept(key, "paths", path, config.seeds, kappa=sweep.values(config.kappa))
-        zigzag = lab.swept(
+        found = lab.seeded_sweep(key, "paths", path, config.seeds, kappa=sweep.values(config.kappa))
+        zigzag = lab.seeded_sweep(
             key, "zigzag", _zigzag, 2000, lam=sweep.values(1.0, 0.1, 1e-2, 1e-3, 1e-4)
         )
     dims, times = ("time", "preconditioner", "row", "column"), list(config.times)
@@ -149,7 +149,7 @@ def _share(data: Any, what: str) -> xr.DataArray:
 )
 def identity(config: Config, data: Any) -> lab.Relation:
     """Where |σ_i² - λ_i| = c σ_i for every i, Muon's step is ScaledGD's, up to its length."""
-    return lab.identity(data["path"]["gap"], tolerance=1e-10)
+    return lab.zero_error(data["path"]["gap"], tolerance=1e-10)
 
 
 @states("appendix-a-zigzag", rivals={"√λ": 0.5, "1/√λ": -0.5}, controls=IN_ROOTS)
@@ -173,7 +173,7 @@ def stacked(config: Config, data: Any) -> lab.Relation:
     """The preconditioner of the stacked gradient is block-diagonal, by form: d equal blocks
     (GᵀG)^(-1/2), one for each row of G.
     """
-    return lab.identity(data["path"]["step_gap"], tolerance=1e-3)
+    return lab.zero_error(data["path"]["step_gap"], tolerance=1e-3)
 
 
 @states("figure-3-likeness", controls=EXCHANGED)

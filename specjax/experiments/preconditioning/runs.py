@@ -16,7 +16,7 @@ from specjax import optim, spectral
 from specjax.experiments.ledgers import ledger
 from specjax.models import descent, factorization_spectra
 from specjax.models.conditioned import Map, Problem
-from specjax.optim.scaled import scale_by_factor_gram
+from specjax.optim.scaled_gd import scale_by_factor_gram
 from specjax.optim.schedules import decay_on_plateau, random_geometric
 from specjax.theory.preconditioning import many_digits
 

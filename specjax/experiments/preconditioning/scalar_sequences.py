@@ -106,8 +106,12 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     spreads, distances = sweep.values(*SPREADS), sweep.values(*BESIDE)
     with jax.enable_x64(True):
         return {
-            "bounds": lab.swept(key, "sequences", bounds, config.seeds, rho=sweep.values(*DECAYS)),
-            "least": lab.swept(key, "overstepping", least, 10, spread=spreads, beside=distances),
+            "bounds": lab.seeded_sweep(
+                key, "sequences", bounds, config.seeds, rho=sweep.values(*DECAYS)
+            ),
+            "least": lab.seeded_sweep(
+                key, "overstepping", least, 10, spread=spreads, beside=distances
+            ),
         }
 
 
@@ -150,7 +154,7 @@ def _bounded(
     )
     def bounded(config: Config, data: Any) -> lab.Relation:
         found = data["bounds"][name]
-        return lab.always(
+        return lab.inequality(
             found.sel(rho=found.rho >= least), xr.DataArray(factor), slack=slack, rounding=ROUNDING
         )
 
@@ -181,7 +185,7 @@ _bounded("tail", "eq-126", "Δ_t is at most the sum of the steps to come.", TWO_
 def never_hits(config: Config, data: Any) -> lab.Relation:
     """With a prefactor drawn from a density no sequence comes to x = 0."""
     # Thousands of draws do not tell a share of 0 from one that is much smaller than this.
-    return lab.happens(data["bounds"]["hits"], less_than=0.01)
+    return lab.fraction(data["bounds"]["hits"], less_than=0.01)
 
 
 @states(("lemma-2", "lemma-11"), controls=CONSTANT, corrected=True)
@@ -189,7 +193,7 @@ def least_decay(config: Config, data: Any) -> lab.Relation:
     """The condition on ρ is one and sharp: a sequence that oversteps once ends max(C_max - C_min
     ρ/(1 - ρ), 0) away from its root.
     """
-    return lab.identity(data["least"]["gap"], tolerance=1e-9)
+    return lab.zero_error(data["least"]["gap"], tolerance=1e-9)
 
 
 @states("eq-35", controls={"steps uphill": lab.replacing("step", "step_uphill", of="bounds")})
@@ -197,7 +201,7 @@ def one_step(config: Config, data: Any) -> lab.Relation:
     """Where x_t is not 0 a step moves Δ_t to at most |Δ_t - η_t|, which some step of every sequence
     attains.
     """
-    return lab.identity(abs(data["bounds"]["step"] - 1), tolerance=ROUNDING)
+    return lab.zero_error(abs(data["bounds"]["step"] - 1), tolerance=ROUNDING)
 
 
 EXPERIMENT = lab.Experiment(

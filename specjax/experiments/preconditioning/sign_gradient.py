@@ -76,14 +76,14 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     }
     with jax.enable_x64(True):
         found = {
-            name: lab.swept(
+            name: lab.seeded_sweep(
                 key, name, partial(_solved, name, max(at)), config.seeds, kappa=sweep.values(*at)
             )
             for name, at in kappas.items()
         }
         signs = partial(_signs, config.trials)
         return found | {
-            "signs": lab.swept(
+            "signs": lab.seeded_sweep(
                 key, "signs", signs, config.seeds, kappa=sweep.values(*config.kappas)
             )
         }
@@ -188,7 +188,7 @@ def one_coordinate(config: Config, data: Any) -> lab.Relation:
     """At every random point SignGD moves the first rotated coordinate alone where κ |a| > |b|, and
     else the second alone.
     """
-    return lab.identity(data["signs"]["mismatches"], tolerance=0.5)  # counts: whole numbers
+    return lab.zero_error(data["signs"]["mismatches"], tolerance=0.5)  # counts: whole numbers
 
 
 @states(
@@ -198,7 +198,7 @@ def invariant(config: Config, data: Any) -> lab.Relation:
     """Gradients at matrices [[p, q], [q, p]] have that form, for the factorization and in
     context.
     """
-    return lab.identity(data["signs"]["left"], tolerance=ROUNDING)
+    return lab.zero_error(data["signs"]["left"], tolerance=ROUNDING)
 
 
 @states("lemma-15", controls=UNAWARE)
@@ -208,7 +208,7 @@ def barrier(config: Config, data: Any) -> lab.Relation:
     """
     # The instances have different condition numbers, so they are put side by side in their order.
     moved = [data[name]["drawn.moved"].drop_vars("kappa") for name in BOUNDS]
-    return lab.identity(
+    return lab.zero_error(
         xr.concat(moved, xr.Variable("instance", list(BOUNDS))).rename("moved"), tolerance=ROUNDING
     )
 
@@ -225,7 +225,7 @@ def _bound(name: str, cites: str | tuple[str, ...], what: str) -> None:
         # A run that was given up has not arrived early: it counts as twice the bound.
         beyond = found["drawn.beyond"].where(found["drawn.arrived"], 2.0).rename("steps / bound")
         # The constants are ours, and the bounds need only have the right order: hence the slack.
-        return lab.always(xr.ones_like(beyond), beyond, slack=0.8, rounding=1e-9)
+        return lab.inequality(xr.ones_like(beyond), beyond, slack=0.8, rounding=1e-9)
 
 
 _bound("quadratic", "lemma-12", "the quadratic")

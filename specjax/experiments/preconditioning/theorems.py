@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.preconditioning import runs
-from specjax.lab.relations.ends import DECAY
+from specjax.lab.relations.limits import DECAY
 from specjax.linalg import singular_values
 from specjax.models import conditioned
 from specjax.models.factorization_spectra import logarithmic_spectrum
@@ -70,17 +70,17 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """
     many, few, kappas = config.seeds, config.map_seeds, sweep.values(*config.kappas)
     with jax.enable_x64(True):
-        scalars = lab.swept(key, "scalars", partial(_scalars, config), many, kappa=kappas)
+        scalars = lab.seeded_sweep(key, "scalars", partial(_scalars, config), many, kappa=kappas)
         scalars = sweep.labelled(
             scalars, "delta", outputs=("below", "aimed", "lemma_6"), delta=list(DELTAS)
         )
-        small = lab.swept(key, "small", partial(_small, config), many, kappa=kappas)
-        starts = lab.swept(
+        small = lab.seeded_sweep(key, "small", partial(_small, config), many, kappa=kappas)
+        starts = lab.seeded_sweep(
             key, "starts", partial(_starts, config), few, kappa=kappas, scale=sweep.values(*SCALES)
         )
         return {
             "scalars": sweep.labelled(scalars, "T", outputs=("exact", "over"), T=list(LENGTHS)),
-            "wide": lab.swept(key, "wide starts", partial(_wide, config), few, kappa=kappas),
+            "wide": lab.seeded_sweep(key, "wide starts", partial(_wide, config), few, kappa=kappas),
             "small": sweep.labelled(small, "k", k=list(config.ks)),
             "starts": sweep.labelled(starts, "k", k=list(config.ks)),
             "digits": _digits(config, sizes.stream(key, "digits")),
@@ -302,7 +302,9 @@ def _in_time(name: str, cites: str, says: str, quantity: str, theorem: str) -> N
     @states(cites, says, name=name, controls={"prefactors that do not reach the root": small})
     def in_time(config: Config, data: Any) -> lab.Relation:
         promised = xr.DataArray(float(steps(config, theorem)))
-        return lab.always(data["scalars"][f"one_{quantity}"], promised, slack=0.15, rounding=1e-9)
+        return lab.inequality(
+            data["scalars"][f"one_{quantity}"], promised, slack=0.15, rounding=1e-9
+        )
 
 
 _in_time(
@@ -320,7 +322,7 @@ _in_time("one-prefactor-null", "theorem-1a", "They do with r < d, too.", "null",
 )
 def many(config: Config, data: Any) -> lab.Relation:
     """So are the matrix runs with many digits, at ρ = 0.9, with r = d and with r < d."""
-    return lab.identity(data["digits"]["error"], tolerance=config.accuracy)
+    return lab.zero_error(data["digits"]["error"], tolerance=config.accuracy)
 
 
 @ours(
@@ -332,7 +334,7 @@ def float64(config: Config, data: Any) -> lab.Relation:
     r < d at ρ = 0.7.
     """
     found = data["wide"][["rank_d", "rank_d_slow", "rank_r"]].to_dataarray("case")
-    return lab.happens(found.rename("arrives in time"), more_than=0.9)
+    return lab.fraction(found.rename("arrives in time"), more_than=0.9)
 
 
 @ours(
@@ -344,7 +346,7 @@ def null_space(config: Config, data: Any) -> lab.Relation:
     """In float64 fewer than nine runs in ten arrive in time with r < d at ρ = 0.9: rounding enters
     where the eigenvalues are 0.
     """
-    return lab.happens(data["wide"]["rank_r_slow"], less_than=0.9)
+    return lab.fraction(data["wide"]["rank_r_slow"], less_than=0.9)
 
 
 IN_CONTEXT = "In context they arrive by log(2C/ε)/log(1/ρ), relative to ‖S⁻¹‖."
@@ -358,7 +360,7 @@ def context(config: Config, data: Any) -> lab.Relation:
     """In float64 too, symmetrized and with new prefactors, at ρ = 0.9, more than nine runs in ten
     arrive by log(C/((1-ρ) ε))/log(1/ρ).
     """
-    return lab.happens(data["wide"]["context_new"], more_than=0.9)
+    return lab.fraction(data["wide"]["context_new"], more_than=0.9)
 
 
 @states("theorem-1b", controls=ALL_LARGE)
@@ -366,7 +368,7 @@ def almost_surely(config: Config, data: Any) -> lab.Relation:
     """With r ≤ k < d, new prefactors and a start of scale 1e-12 more than 99 runs in a hundred
     arrive in time at every κ and k.
     """
-    return lab.happens(data["small"]["arrives"].transpose("k", ...), more_than=0.99)
+    return lab.fraction(data["small"]["arrives"].transpose("k", ...), more_than=0.99)
 
 
 @states("remark-1", controls={SMALL: OTHER_START}, holds=False)
@@ -374,7 +376,7 @@ def moderate_start(config: Config, data: Any) -> lab.Relation:
     """So do nine in ten from a start of scale 0.1, with the same schedule: a small start is not
     fundamental.
     """
-    return lab.happens(
+    return lab.fraction(
         data["starts"]["arrives"].sel(scale=SCALES[-1]).transpose("k", ...), more_than=0.9
     )
 
@@ -391,7 +393,7 @@ def _bound(
     def bound(config: Config, data: Any) -> lab.Relation:
         # At the larger scales alone what is bounded is above rounding.
         found = data["starts"][quantity].sel(scale=list(SCALES[2:]))
-        return lab.always(found, xr.DataArray(1.0), slack=slack, rounding=1e-6)
+        return lab.inequality(found, xr.DataArray(1.0), slack=slack, rounding=1e-6)
 
 
 FIRST = "in every draw ‖msgn G_r + msgn M V‖_F ≤ 2 √r α²/(2σ - α²) at k = r."
@@ -444,7 +446,7 @@ def stays_close(config: Config, data: Any) -> lab.Relation:
     """From a start of scale 1e-12 with k = r most runs stay within 1e-3 of the auxiliary
     trajectory, at every κ.
     """
-    return lab.happens(data["starts"]["apart"].sel(scale=SCALES[0]) < 1e-3, more_than=0.5)
+    return lab.fraction(data["starts"]["apart"].sel(scale=SCALES[0]) < 1e-3, more_than=0.5)
 
 
 @states("eq-68", controls={"starts a thousand times as large": OTHERS})
@@ -455,7 +457,9 @@ def proportional(config: Config, data: Any) -> lab.Relation:
     small, large = (
         data["starts"]["early"].sel(scale=scale, drop=True) / scale for scale in SCALES[:2]
     )
-    return lab.happens((abs(np.log2(large / small)) < 1).rename("proportional to α"), more_than=0.5)
+    return lab.fraction(
+        (abs(np.log2(large / small)) < 1).rename("proportional to α"), more_than=0.5
+    )
 
 
 EXPERIMENT = lab.Experiment(

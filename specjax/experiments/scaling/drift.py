@@ -27,11 +27,11 @@ from specjax.experiments.ledgers import ledger
 from specjax.experiments.scaling import perceptron, rates
 from specjax.experiments.scaling.grafting import in_blocks, with_norm_of, with_spectral_norm
 from specjax.experiments.scaling.perceptron import BASE, SAMPLES
-from specjax.experiments.scaling.study import slopes
+from specjax.experiments.scaling.scaling_cli import slopes
 from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
 from specjax.lab.statement import Control
-from specjax.scaling.problem import Problem
-from specjax.spectral.squaring import stable_rank_above
+from specjax.scaling.sweep_setup import Problem
+from specjax.spectral.gram_power_norm import stable_rank_above
 
 BLOCK = 8
 DECAYS = (0.9, 0.95)
@@ -170,8 +170,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     widths = sweep.widths(*config.widths)
     factors = sweep.values(*(2.0**k for k in range(-config.below, config.above + 1)))
     grid, seeds = {"width": widths, "factor": factors}, config.seeds
-    steps = lab.swept(key, "steps", steps_of, seeds, width=widths)
-    losses = lab.swept(key, "trainings", losses_of, seeds, **grid)
+    steps = lab.seeded_sweep(key, "steps", steps_of, seeds, width=widths)
+    losses = lab.seeded_sweep(key, "trainings", losses_of, seeds, **grid)
     return {
         "steps": sweep.labelled(steps, "setting", setting=list(SETTINGS)),
         "losses": sweep.labelled(losses, "setting", setting=list(TUNED)),

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from specjax.spectral.scaling import ratio
-from specjax.spectral.squaring import squared_norm
+from specjax.spectral.float_range import ratio
+from specjax.spectral.gram_power_norm import squared_norm
 
 
 def with_norm_of(

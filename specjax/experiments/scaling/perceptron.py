@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Float, Key
 
 from specjax import optim
 from specjax.optim import SCALES
-from specjax.scaling.problem import Problem
+from specjax.scaling.sweep_setup import Problem
 
 INPUTS, OUTPUTS, SAMPLES, BASE = 8, 8, 256, 32
 LAYERS = ("first", "hidden", "last")

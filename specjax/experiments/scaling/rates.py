@@ -21,7 +21,7 @@ from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.scaling import perceptron
 from specjax.experiments.scaling.perceptron import SETTINGS
-from specjax.experiments.scaling.study import HALFWAY, slopes
+from specjax.experiments.scaling.scaling_cli import HALFWAY, slopes
 from specjax.lab.statement import Control
 
 GROUP = 4

@@ -15,9 +15,9 @@ from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.scaling import perceptron
 from specjax.experiments.scaling.perceptron import LAYERS, SETTINGS
-from specjax.experiments.scaling.study import HALFWAY, slopes
+from specjax.experiments.scaling.scaling_cli import HALFWAY, slopes
 from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
-from specjax.scaling.problem import Problem
+from specjax.scaling.sweep_setup import Problem
 
 SMALL = 0.01
 """Of the best rate: a step is then to first order what it is at the start, from which the exponents

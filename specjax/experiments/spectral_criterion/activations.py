@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.quantities import Quantities, bounded
+from specjax.experiments.spectral_criterion.claims import Quantities, bounded
 from specjax.models.random_features import swiglu_features, weights
 from specjax.theory import activations as theory
 from specjax.theory.activations import ACTIVATIONS
@@ -130,7 +130,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         }
 
     def swept(measure: Callable[..., dict[str, Array]], seeds: int, **over: Any) -> xr.Dataset:
-        return lab.swept(key, measure.__name__, measure, seeds, **over)
+        return lab.seeded_sweep(key, measure.__name__, measure, seeds, **over)
 
     k, names = config.widths, {"of": ["mean", "second"], "activation": list(ACTIVATIONS)}
     wide = sweep.zipped(
@@ -240,7 +240,7 @@ def theorem_2_6(config: Config, data: Data) -> lab.Relation:
         float(concentrated_bound(theory.row_nsr(ACTIVATIONS[name], 1.0), 0.1, 0.1))
         for name in HOMOGENEOUS
     ]
-    return lab.always(
+    return lab.inequality(
         ranks, xr.DataArray(bounds, {"activation": list(HOMOGENEOUS)}, "activation"), slack=0.5
     )
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.quantities import Quantities, bounded, power
+from specjax.experiments.spectral_criterion.claims import Quantities, bounded, power
 from specjax.lab.controls import Source
 from specjax.models import random_features as model
 from specjax.theory import feature_bulk
@@ -64,7 +64,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             for name, times in {"d": 1, **sides}.items()
         }
         over = {"d": sweep.zipped(**axes)}
-        return lab.swept(key, measure.__name__, measure, seeds, **over)
+        return lab.seeded_sweep(key, measure.__name__, measure, seeds, **over)
 
     cosines = {"cosine": sweep.values(-0.9, -0.5, 0.0, 0.5, 0.9, 1.0)}
     with jax.enable_x64(True):
@@ -73,7 +73,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             "edges": swept(edges, config.edge_ds, config.edge_seeds, k=GAMMA),
             # As few as Lemma 3.3 takes, and enough rows for the bounds of Theorem 3.2 to be near.
             "rows": swept(rows, (20,), config.row_seeds, k=ROW_COUNT // 20),
-            "pairs": lab.swept(key, "pairs", pairs, config.pairs, **cosines),
+            "pairs": lab.seeded_sweep(key, "pairs", pairs, config.pairs, **cosines),
         }
 
 
@@ -221,7 +221,7 @@ def covariance(config: Config, data: Data) -> lab.Relation:
 
 
 def _twice_as_tight(found: xr.DataArray, _: str) -> lab.Relation:
-    return lab.always(xr.ones_like(found), found, slack=0.5)
+    return lab.inequality(xr.ones_like(found), found, slack=0.5)
 
 
 def _limit(found: xr.DataArray, _: str) -> lab.Relation:
@@ -249,7 +249,7 @@ ROWS(
 )("It is at most (1 + 1/π)/4 ‖V‖² + (π - 3)/4π in every draw, without the remainder.")
 HALF: dict[str, Source] = {"2 for 4, and half of δ": lambda data: 2 * data["incoherence"]}
 ROWS(
-    lambda found, _: lab.happens(found > 1, less_than=RARE),
+    lambda found, _: lab.fraction(found > 1, less_than=RARE),
     "incoherent-rows",
     "lemma-3-3",
     "incoherence",

@@ -17,7 +17,7 @@ from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.models import decoder_block, mlp
 from specjax.models.sequence_parts import rms_norm
-from specjax.spectral.squaring import stable_rank_above
+from specjax.spectral.gram_power_norm import stable_rank_above
 from specjax.theory import stable_rank as theory
 
 DELTA = 0.2
@@ -149,7 +149,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def swept(
         measure: Callable[..., dict[str, Array]], seeds: int, **over: sweep.axes.Axis
     ) -> xr.Dataset:
-        return lab.swept(key, measure.__name__, measure, seeds, **over)
+        return lab.seeded_sweep(key, measure.__name__, measure, seeds, **over)
 
     columns = zip(("size", "distinct", "causal"), zip(*TEXTS.values(), strict=True), strict=True)
     texts = sweep.zipped(**{name: sweep.values(*column) for name, column in columns})
@@ -219,7 +219,7 @@ def lemma_2_9(config: Config, data: Data) -> lab.Relation:
     """st(X) ≤ ((1 + ε)/(1 - ε))/p_max for embedded Zipf tokens, ε the largest deviation of ‖e_j‖²/d
     from 1.
     """
-    return lab.always(data["lemmas"]["embedded"], data["lemmas"]["embedding_bound"], slack=0.5)
+    return lab.inequality(data["lemmas"]["embedded"], data["lemmas"]["embedding_bound"], slack=0.5)
 
 
 @states(
@@ -234,7 +234,7 @@ def lemma_2_9(config: Config, data: Data) -> lab.Relation:
 def lemma_2_12(config: Config, data: Data) -> lab.Relation:
     least = (1 - EPS) * 2 * theory.frobenius_share(1.0, theory.SMALL_BALL_RELU)
     chance = 2 * float(np.exp(-(EPS**2) * theory.SMALL_BALL_RELU * ROWS / 2))
-    return lab.happens(data["lemmas"]["shares"] < least, less_than=chance)
+    return lab.fraction(data["lemmas"]["shares"] < least, less_than=chance)
 
 
 @states(
@@ -244,7 +244,7 @@ def proposition_2_14(config: Config, data: Data) -> lab.Relation:
     """In every block the normalized states, X_att and X⁺ have stable ranks within the bounds of
     Proposition 2.14, that of X⁺ also with π for 2π and E ReLU(G)² for c_σ.
     """
-    return lab.always(data["depth"]["rank"], data["depth"]["bound"], slack=0.5)
+    return lab.inequality(data["depth"]["rank"], data["depth"]["bound"], slack=0.5)
 
 
 @states(("proposition-2-14-ii", "corollary-2-15", "figure-2"), controls=BEFORE)
@@ -252,7 +252,7 @@ def hidden_rank(config: Config, data: Data) -> lab.Relation:
     """At initialization st(B) is at most 1.1 π in every block, where 2π is printed: far below the
     largest possible.
     """
-    return lab.always(data["depth"]["hidden"], xr.DataArray(1.1 * np.pi), slack=0.5)
+    return lab.inequality(data["depth"]["hidden"], xr.DataArray(1.1 * np.pi), slack=0.5)
 
 
 @states("figure-2", corrected=True, controls={"exchanged": _exchanged})
@@ -268,7 +268,7 @@ def before_and_after_activation(config: Config, data: Data) -> lab.Relation:
 def _between(found: xr.DataArray, allowed: xr.DataArray, slack: float) -> lab.Relation:
     """The smallest above the lower end, and the largest below the upper one."""
     low = found.end == "smallest"
-    return lab.always(xr.where(low, allowed, found), xr.where(low, found, allowed), slack=slack)
+    return lab.inequality(xr.where(low, allowed, found), xr.where(low, found, allowed), slack=slack)
 
 
 @states(

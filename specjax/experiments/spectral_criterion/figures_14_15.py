@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.quantities import Quantities, power
+from specjax.experiments.spectral_criterion.claims import Quantities, power
 from specjax.lab.drawing import COLORS
 from specjax.models import random_features as model
 
@@ -61,7 +61,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         "k": sweep.zipped(k=sweep.widths(*config.ks), d=sweep.widths(*(k // 2 for k in config.ks)))
     }
     with jax.enable_x64(True):
-        return {"ranks": lab.swept(key, "ranks", measure, config.seeds, **over)}
+        return {"ranks": lab.seeded_sweep(key, "ranks", measure, config.seeds, **over)}
 
 
 def ranks(key: Key[Array, ""], k: int, d: int, points: tuple[tuple[int, float], ...]) -> Array:

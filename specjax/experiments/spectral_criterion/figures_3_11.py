@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.quantities import Quantities, power
+from specjax.experiments.spectral_criterion.claims import Quantities, power
 from specjax.lab.drawing import COLORS
 from specjax.models import random_features as model
 
@@ -118,9 +118,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             def of_features(key: Array, k: int, name: str = name) -> dict[str, Array]:
                 return trajectories(key, name, k, config)
 
-            found = lab.swept(key, name, of_features, config.seeds, k=sweep.widths(config.k)).isel(
-                k=0, drop=True
-            )
+            found = lab.seeded_sweep(
+                key, name, of_features, config.seeds, k=sweep.widths(config.k)
+            ).isel(k=0, drop=True)
             found = sweep.labelled(
                 found, "length", outputs=("gd", "spectral"), length=list(LENGTHS)
             )
@@ -128,7 +128,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             data[name] = sweep.labelled(
                 found, "start", outputs=("continued", "restarted"), start=starts
             )
-        data["widths"] = lab.swept(key, "widths", stable_ranks, config.width_seeds, k=wide)
+        data["widths"] = lab.seeded_sweep(key, "widths", stable_ranks, config.width_seeds, k=wide)
     return data
 
 
@@ -158,7 +158,7 @@ def _mostly(holds: xr.DataArray) -> lab.Relation:
     """A trajectory has a property, as the figure of one draw says, if three draws in four have
     it.
     """
-    return lab.happens(holds.astype(bool), more_than=0.75)
+    return lab.fraction(holds.astype(bool), more_than=0.75)
 
 
 @states("figure-3", along="length", controls=SWIGLU)

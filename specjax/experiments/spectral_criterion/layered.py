@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.quantities import Quantities, power
+from specjax.experiments.spectral_criterion.claims import Quantities, power
 from specjax.linalg import singular_values
 from specjax.models import decoder_block, mlp
 from specjax.models.random_features import weights
@@ -230,16 +230,16 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return {"constants": jnp.stack([printed, share, theory.samplewise_feature_constant(of)])}
 
     with jax.enable_x64(True):
-        kinds = lab.swept(key, "networks", networks, config.seeds, n=sweep.widths(1)).isel(
+        kinds = lab.seeded_sweep(key, "networks", networks, config.seeds, n=sweep.widths(1)).isel(
             n=0, drop=True
         )
-        by_samples = lab.swept(
+        by_samples = lab.seeded_sweep(
             key, "samples", samples, config.growth_seeds, n=sweep.widths(*config.samples)
         )
         return {
             "networks": sweep.labelled(kinds, "network", "direction", network=list(NETWORKS)),
             "samples": sweep.labelled(by_samples, "constant", constant=CONSTANTS),
-            "widths": lab.swept(
+            "widths": lab.seeded_sweep(
                 key, "widths", jacobians, config.growth_seeds, d=sweep.widths(*config.ds)
             ),
         }
@@ -257,7 +257,7 @@ BARE = "the bound with W_* = 0"
 
 def _at_most_one(ratio: xr.DataArray, _: str) -> lab.Relation:
     """Γ² is at least 2, and 2ab is not always a² + b²: nearly a factor 2.5 of slack."""
-    return lab.always(ratio, xr.DataArray(1.0), slack=0.6, rounding=1e-9)
+    return lab.inequality(ratio, xr.DataArray(1.0), slack=0.6, rounding=1e-9)
 
 
 NETWORK(_at_most_one, "first", "lemma-4-1", "first", {BARE: "first_bare"})(
@@ -330,7 +330,7 @@ def mixed_steps(config: Config, data: Data) -> lab.Relation:
     decrease = (data["networks"]["linear"] - data["networks"]["quadratic"]).isel(
         direction=slice(3, None)
     )
-    return lab.always(xr.ones_like(decrease), decrease, slack=0.45, rounding=1e-9)
+    return lab.inequality(xr.ones_like(decrease), decrease, slack=0.45, rounding=1e-9)
 
 
 WIDTHS(

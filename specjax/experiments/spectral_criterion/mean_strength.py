@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.quantities import Quantities, bounded
+from specjax.experiments.spectral_criterion.claims import Quantities, bounded
 from specjax.models import random_features as model
 from specjax.theory.random_features import feature_mean
 
@@ -69,8 +69,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         "strength": sweep.values(0.0, config.strength),
     }
     with jax.enable_x64(True):
-        swept = lab.swept(key, "features", features, config.seeds, k=wide)
-        paths = lab.swept(key, "teachers", trajectories, config.teachers, **strengths)
+        swept = lab.seeded_sweep(key, "features", features, config.seeds, k=wide)
+        paths = lab.seeded_sweep(key, "teachers", trajectories, config.teachers, **strengths)
     return {"features": swept, "mean": sweep.labelled(paths.isel(k=0), "t", t=lengths)}
 
 
@@ -96,7 +96,7 @@ def who_is_ahead(config: Config, data: Data) -> lab.Relation:
     """
     lead = data["mean"]["lead"]
     as_said = [lead.isel(strength=0) > 0, lead.isel(strength=-1) < 0]
-    return lab.happens(xr.concat(as_said, "strength").rename("ahead as expected"), more_than=0.5)
+    return lab.fraction(xr.concat(as_said, "strength").rename("ahead as expected"), more_than=0.5)
 
 
 EXPERIMENT = lab.Experiment(

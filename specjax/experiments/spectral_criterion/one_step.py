@@ -158,7 +158,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             over = {
                 "shape": sweep.zipped(**{axis: sweep.widths(*extents) for axis, extents in of_axes})
             }
-            swept = lab.swept(key, name, measure, seeds, **over)
+            swept = lab.seeded_sweep(key, name, measure, seeds, **over)
             found[name] = swept.assign_coords(shape=["×".join(map(str, point)) for point in points])
     found["smooth"] = sweep.labelled(
         found["smooth"], "loss", "step", loss=list(LOSSES), step=list(STEPS)
@@ -171,7 +171,7 @@ states = lab.Statements()
 
 def _always(smaller: xr.DataArray, larger: xr.DataArray) -> lab.Relation:
     """With so little slack that some problem must come within a third of equality."""
-    return lab.always(smaller, larger, slack=0.25, rounding=ROUNDING)
+    return lab.inequality(smaller, larger, slack=0.25, rounding=ROUNDING)
 
 
 def _exchanged(of: str, names: tuple[str, ...] = STEPS) -> Function:
@@ -228,7 +228,7 @@ def exact_ratio(config: Config, data: Data) -> lab.Relation:
     """
     found = data["problems"]
     ratio = found["spectral"] / found["gradient"] * found["threshold"] / found["advantage"]
-    return lab.identity(abs(ratio - 1).rename("relative error"), tolerance=100 * ROUNDING)
+    return lab.zero_error(abs(ratio - 1).rename("relative error"), tolerance=100 * ROUNDING)
 
 
 @states("section-1-2-two-sided", controls={"from st(A) on": _rank_times(2.0, "problems")})

@@ -18,7 +18,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.quantities import Quantities, bounded, power
+from specjax.experiments.spectral_criterion.claims import Quantities, bounded, power
 from specjax.models import random_features as model
 from specjax.models import spiked
 from specjax.sizes import AnySize
@@ -189,8 +189,10 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     drawn, spectra = ({"d": sweep.widths(*ds)} for ds in (config.ds, config.large_ds))
     with jax.enable_x64(True):
         return {
-            "drawn": lab.swept(key, "models of both kinds", measure_drawn, config.seeds, **drawn),
-            "spectra": lab.swept(key, "spectra", measure_spectra, config.spectra, **spectra),
+            "drawn": lab.seeded_sweep(
+                key, "models of both kinds", measure_drawn, config.seeds, **drawn
+            ),
+            "spectra": lab.seeded_sweep(key, "spectra", measure_spectra, config.spectra, **spectra),
         }
 
 

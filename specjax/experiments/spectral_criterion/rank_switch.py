@@ -71,12 +71,14 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         # The step size of the guarantees, since the loss is without the ½ of the paper.
         return {"left": descend(drawn, "relu", jnp.asarray(0.5), config.linear_lengths, 1e9)}
 
-    runs = lab.swept(
+    runs = lab.seeded_sweep(
         key, "network", network, config.choosing + config.seeds, rate=sweep.values(*config.rates)
     )
     # A loss that falls by thirty powers of ten is beyond float32.
     with jax.enable_x64(True):
-        maps = lab.swept(key, "linear", linear, config.linear_seeds, problem=sweep.values(0, 1))
+        maps = lab.seeded_sweep(
+            key, "linear", linear, config.linear_seeds, problem=sweep.values(0, 1)
+        )
     kinds: dict[str, Any] = {
         "steps": [k for k in STEPS if k != "internal"],
         "length": list(config.linear_lengths),

@@ -185,7 +185,7 @@ def _of_network(network: str, prefix: str, rows: tuple[str, ...]) -> None:
         """With the step size of the figure SpecGD diverges in more than one draw in twenty."""
         # A picture of one seed then shows one outcome of several.
         found = at(data, network, FIGURES).sel(optimizer="spectral").isel(length=-1)
-        return lab.happens(~found["lasts"].rename("diverged"), more_than=0.05)
+        return lab.fraction(~found["lasts"].rename("diverged"), more_than=0.05)
 
     options = {
         "controls": {"the methods exchanged": in_place(network, "optimizer", 1, 0)},

@@ -19,7 +19,7 @@ from specjax import lab, sizes, spectral, sweep
 from specjax.models import layerwise_descent, mlp
 from specjax.models.layerwise_descent import EUCLIDEAN, SPECTRAL
 from specjax.sizes import AnySize
-from specjax.spectral.squaring import stable_rank_above
+from specjax.spectral.gram_power_norm import stable_rank_above
 
 OPTIMIZERS = {"gd": (EUCLIDEAN,) * 4, "spectral": (EUCLIDEAN, SPECTRAL, SPECTRAL, EUCLIDEAN)}
 """GD, and SpecGD, which takes spectral steps of the blocks between the first and the last."""

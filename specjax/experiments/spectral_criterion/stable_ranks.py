@@ -18,7 +18,7 @@ from scipy.stats import chi2
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.quantities import Quantities
+from specjax.experiments.spectral_criterion.claims import Quantities
 from specjax.theory import stable_rank as theory
 
 SPIKE = theory.RareSpike(p0=1e-3, rows=513, ratio=512.0)
@@ -178,7 +178,7 @@ def theorem_2_2_printed(config: Config, data: Data) -> lab.Relation:
     """With log(1/2c)/(8 p_0) columns st(Z_n) ≤ 2 er(M)/(p_0 c_0 c) fails with probability at most
     2c, also under rare spikes.
     """
-    return lab.happens(_failed(data, "printed"), less_than=2 * CHANCE)
+    return lab.fraction(_failed(data, "printed"), less_than=2 * CHANCE)
 
 
 FEWER = {
@@ -190,7 +190,7 @@ FEWER = {
 @states("theorem-2-2", corrected=True, controls=FEWER)
 def theorem_2_2(config: Config, data: Data) -> lab.Relation:
     """With (8/p_0) log(1/c) columns it fails with probability at most 2c."""
-    return lab.happens(_failed(data, "corrected"), less_than=2 * CHANCE)
+    return lab.fraction(_failed(data, "corrected"), less_than=2 * CHANCE)
 
 
 def _power(factor: float | int) -> Callable[[Config, Data], xr.DataArray]:
@@ -229,7 +229,7 @@ def _within(
     )
 
     def rarely(found: xr.DataArray, _: str) -> lab.Relation:
-        return lab.happens(found > _bound(of, found, U), less_than=share * float(np.exp(-U)))
+        return lab.fraction(found > _bound(of, found, U), less_than=share * float(np.exp(-U)))
 
     NORMAL(rarely, row, row, of, {"half of the constant": lambda data: 2 * data[of], **controls})(
         says
@@ -311,7 +311,7 @@ DEPTHS(
 )
 def inequality_c_1_printed(config: Config, data: Data) -> lab.Relation:
     """P(|‖g‖² - d| > ε d/4) ≤ 2 exp(-ε² d/64) at every ε and d, by the exact law."""
-    return lab.always(data["tails"]["exact"], data["tails"]["printed"], slack=0.5)
+    return lab.inequality(data["tails"]["exact"], data["tails"]["printed"], slack=0.5)
 
 
 @states(
@@ -321,7 +321,7 @@ def inequality_c_1_printed(config: Config, data: Data) -> lab.Relation:
 )
 def inequality_c_1(config: Config, data: Data) -> lab.Relation:
     """It is at most 2 exp(-d (t - log(1 + t))/2) with t = ε/4."""
-    return lab.always(data["tails"]["exact"], data["tails"]["cramer"], slack=0.5)
+    return lab.inequality(data["tails"]["exact"], data["tails"]["cramer"], slack=0.5)
 
 
 EXPERIMENT = lab.Experiment(

@@ -8,10 +8,10 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from specjax.arguments import checked
-from specjax.lab import finding
+from specjax.lab import outcome
 from specjax.lab.drawing import COLORS, draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimate, Estimator, Number, estimate
-from specjax.lab.finding import Finding, Verdict
+from specjax.lab.outcome import Finding, Verdict
 from specjax.lab.relations.relation import Relation
 
 
@@ -46,7 +46,7 @@ class Equals(Relation):
             )
         found = estimate(self.draws, self.by)
         away = found.distance(self.form)
-        distances = finding.distances(found, {**rivals, **self._nearby()})
+        distances = outcome.distances(found, {**rivals, **self._nearby()})
         verdict: Verdict = "refuted"
         if bool(found.contains(self.form).all()):
             verdict = (
@@ -57,7 +57,7 @@ class Equals(Relation):
             "confirmed if the closed form lies within 4 standard errors (Student's t) of the"
             " estimate at every point and each rival outside at one or more; refuted if it lies"
             " outside at one",
-            finding.points(found, self.form, first=away),
+            outcome.points(found, self.form, first=away),
             found.draws,
             distances,
             away=float(away.max()),

@@ -9,10 +9,10 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from specjax.arguments import checked
-from specjax.lab import finding
+from specjax.lab import outcome
 from specjax.lab.drawing import draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimator, Number, draw_dim, estimate
-from specjax.lab.finding import Finding, Verdict
+from specjax.lab.outcome import Finding, Verdict
 from specjax.lab.relations.relation import Relation, words
 
 
@@ -50,9 +50,9 @@ class Near(Relation):
             verdict,
             "confirmed if every interval (4 standard errors) is nearer to the target than"
             f" {self.called}, refuted if one is farther",
-            finding.points(found, self.target, first=abs(found.value - self.target) - self.within),
+            outcome.points(found, self.target, first=abs(found.value - self.target) - self.within),
             found.draws,
-            finding.distances(found, rivals),
+            outcome.distances(found, rivals),
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:

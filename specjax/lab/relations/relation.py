@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from specjax.lab.estimates import Number, require_number
-from specjax.lab.finding import Finding
+from specjax.lab.outcome import Finding
 from specjax.lab.relations.line import Line
 
 

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 
 from specjax import fits
 from specjax.arguments import check_number, checked
-from specjax.lab import finding
+from specjax.lab import outcome
 from specjax.lab.drawing import draw_power
 from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, require_number, student
-from specjax.lab.finding import Distance, Finding, Verdict
+from specjax.lab.outcome import Distance, Finding, Verdict
 from specjax.lab.relations.relation import Relation
 
 Fit = Literal["power law", "asymptotic"]
@@ -56,7 +56,7 @@ class ScalesAs(Relation):
         fitted = self._fitted
         found, tried = fitted.every, rivals or self._nearby()
         away = found.distance(self.exponent)
-        distances = finding.distances(fitted.powers, tried)
+        distances = outcome.distances(fitted.powers, tried)
         logarithm, curves = self._logarithms(fitted, rivals)
         verdict: Verdict = "inconclusive"
         # A point that does not follow the model has an exponent that says nothing.
@@ -77,7 +77,7 @@ class ScalesAs(Relation):
             " of 1/2 or more beside the exponent, a rival or a multiple of 1/2 is excluded;"
             " refuted if the prediction lies outside of the exponents of all curves that the data"
             f" allow; inconclusive where they {_CONTRADICTED[self.fit]}",
-            finding.points(found, self.exponent, first=away),
+            outcome.points(found, self.exponent, first=away),
             found.draws,
             (*distances, logarithm),
             self._reason(fitted, distances, curves) if verdict == "inconclusive" else "",

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from specjax.arguments import checked
 from specjax.lab.estimates import Number
-from specjax.lab.finding import Finding, labelled
+from specjax.lab.outcome import Finding, labelled
 from specjax.lab.relations.line import Line
 from specjax.lab.relations.relation import Relation
 

@@ -19,10 +19,10 @@ from specjax.models.associative_memory.gradients import gradient_at_zero as grad
 from specjax.models.associative_memory.gradients import init as init
 from specjax.models.associative_memory.gradients import loss as loss
 from specjax.models.associative_memory.gradients import loss_and_gradient as loss_and_gradient
-from specjax.models.associative_memory.newton import HessianAtZero as HessianAtZero
-from specjax.models.associative_memory.newton import hessian_at_zero as hessian_at_zero
-from specjax.models.associative_memory.newton import newton_direction as newton_direction
-from specjax.models.associative_memory.newton import newton_step as newton_step
+from specjax.models.associative_memory.newton_step import HessianAtZero as HessianAtZero
+from specjax.models.associative_memory.newton_step import hessian_at_zero as hessian_at_zero
+from specjax.models.associative_memory.newton_step import newton_direction as newton_direction
+from specjax.models.associative_memory.newton_step import newton_step as newton_step
 from specjax.models.associative_memory.recovery import count as count
 from specjax.models.associative_memory.recovery import count_of_descent as count_of_descent
 from specjax.models.associative_memory.recovery import count_of_few as count_of_few

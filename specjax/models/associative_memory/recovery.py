@@ -14,7 +14,7 @@ from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Bool, Float, Int
 
 from specjax.models.associative_memory.searches import true_places
-from specjax.spectral.scaling import exactly_scaled, scaled
+from specjax.spectral.float_range import exactly_scaled, scaled
 
 FIRST = 128
 """Competitors that every item meets."""

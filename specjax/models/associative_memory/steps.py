@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int
 
 from specjax import spectral
 from specjax.models.associative_memory.gradients import gradient_at_zero
-from specjax.models.associative_memory.newton import HessianAtZero, newton_step
-from specjax.spectral.scaling import exactly_scaled
+from specjax.models.associative_memory.newton_step import HessianAtZero, newton_step
+from specjax.spectral.float_range import exactly_scaled
 from specjax.theory.closed_forms import in_float64
 
 

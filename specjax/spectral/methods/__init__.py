@@ -1,7 +1,7 @@
 """Solver objects for the polar factor, one class per method."""
 
-from specjax.spectral.methods.contract import AbstractPolar as AbstractPolar
-from specjax.spectral.methods.contract import ExactPolar as ExactPolar
+from specjax.spectral.methods.base import AbstractPolar as AbstractPolar
+from specjax.spectral.methods.base import ExactPolar as ExactPolar
 from specjax.spectral.methods.newton import Newton as Newton
 from specjax.spectral.methods.polynomials import NewtonSchulz as NewtonSchulz
 from specjax.spectral.methods.polynomials import PolarExpress as PolarExpress

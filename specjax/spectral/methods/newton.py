@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
 from specjax.arguments import check_fields
-from specjax.spectral.methods.contract import ExactPolar, zero_where_zero
+from specjax.spectral.methods.base import ExactPolar, zero_where_zero
 from specjax.spectral.products import adjoint, product
 
 

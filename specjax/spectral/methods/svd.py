@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Inexact
 
 from specjax.arguments import check_fields
 from specjax.linalg import compact_svd, nan_unless_finite
-from specjax.spectral.methods.contract import ExactPolar, zero_where_zero
+from specjax.spectral.methods.base import ExactPolar, zero_where_zero
 from specjax.spectral.products import product
 
 

@@ -10,7 +10,7 @@ same call computes it again. The checksum covers the place of the block and the 
 so that a renamed block is not read as another one. Who writes holds `PATH/lock`.
 """
 
-from specjax.keeping import StoreError as StoreError
+from specjax.resume import StoreError as StoreError
 from specjax.sweep.store.description import Description as Description
 from specjax.sweep.store.description import read_description as read_description
 from specjax.sweep.store.files import Block as Block

@@ -11,7 +11,7 @@ from typing import Any
 
 import xarray as xr
 
-from specjax import keeping
+from specjax import resume
 from specjax.sweep.store.files import checksum, find_blocks
 
 NAME, LOCK = "sweep.json", "lock"
@@ -101,7 +101,7 @@ def read_description(path: Path) -> Description | None:
 
 def in_one_sentence(path: Path) -> AbstractContextManager[None]:
     """Says in one sentence why the store at `path` cannot be used, as StoreError."""
-    return keeping.in_one_sentence(f"The store {path}", "finished blocks")
+    return resume.explained_errors(f"The store {path}", "finished blocks")
 
 
 def _leaves(value: Any, place: str = "") -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specjax.keeping import StoreError, put
+from specjax.resume import StoreError, write_atomically
 
 PARTIAL = ".partial"
 _NAME = re.compile(r"bucket([0-9]+)-([0-9]+)-([0-9]+)-[0-9a-f]{16}\.npz")
@@ -66,7 +66,7 @@ def save_block(
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
     file = folder / _name(block, checksum(buffer.getvalue()))
-    put(file, buffer.getvalue(), PARTIAL)
+    write_atomically(file, buffer.getvalue(), PARTIAL)
     return file
 
 

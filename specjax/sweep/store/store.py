@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from specjax import keeping
-from specjax.keeping import StoreError, put
+from specjax import resume
+from specjax.resume import StoreError, write_atomically
 from specjax.sweep.store.description import (
     LOCK,
     NAME,
@@ -66,7 +66,7 @@ class Store:
                 store._stored()
                 path.mkdir(parents=True, exist_ok=True)
                 try:
-                    held.enter_context(keeping.locked(path / LOCK))
+                    held.enter_context(resume.locked(path / LOCK))
                 except BlockingIOError:
                     raise
                 except OSError as error:
@@ -175,7 +175,7 @@ class Store:
         if stored is None or (
             stored != self.described and stored.samples <= self.described.samples
         ):
-            put(self.path / NAME, self.described.to_json(), PARTIAL)
+            write_atomically(self.path / NAME, self.described.to_json(), PARTIAL)
 
     def _read_blocks(self) -> tuple[list[Path], dict[Path, str]]:
         """The files that are damaged, and those that were renamed, with the names that they had."""

@@ -1,0 +1,426 @@
+"""The linear maps of a model, found in its program: every product of a parameter with something
+that is not one.
+
+The loss is traced once and evaluated operation by operation. What is made of parameters alone is
+followed (`terms`); where it enters a product W A with other values A, the map W and its inputs A
+are recorded (`uses`). No cooperation of the model is needed, and the names are the paths of the
+parameters in their tree.
+"""
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from specjax.diagnostics.layout.interpreter import uses_in
+from specjax.diagnostics.layout.leaf_classification import row
+from specjax.diagnostics.linear_maps.linear_map import LinearMap
+from specjax.diagnostics.linear_maps.terms import (
+    Made,
+    Term,
+    broadcast,
+    moved,
+    multiplied,
+    parameter,
+    side_by_side,
+    times,
+)
+from specjax.diagnostics.linear_maps.uses import (
+    of_convolution,
+    of_lookup,
+    of_product,
+    of_ragged_product,
+    picked,
+)
+from specjax.programs import Equation, Program, Scan, interpret, scan, trace
+
+_LAYOUT = frozenset(
+    {"transpose", "reshape", "squeeze", "expand_dims", "slice", "dynamic_slice", "rev", "copy"}
+)
+"""Primitives that move the entries of their first operand and change none."""
+_CONVERSION = frozenset(
+    {"convert_element_type", "reduce_precision", "optimization_barrier", "name"}
+)
+_SCALING = frozenset({"mul", "div", "neg"})
+_SUMS = frozenset({"add", "sub"})
+"""Primitives after which what a map gives is still there to be multiplied by a number, beside a
+bias or a residual stream.
+"""
+_ELEMENTWISE = (
+    _SCALING
+    | _SUMS
+    | {
+        "sqrt",
+        "rsqrt",
+        "square",
+        "integer_pow",
+        "pow",
+        "abs",
+        "max",
+        "min",
+        "exp",
+        "log",
+        "tanh",
+        "logistic",
+        "sign",
+    }
+)
+"""Primitives that repeat what their operands repeat; what others give may vary along every axis."""
+
+
+class _Product(NamedTuple):
+    """A value that is what the maps at `places` give, times a number and beside what was added to
+    it.
+    """
+
+    places: tuple[int, ...]
+
+
+_Origin = Made | _Product | None
+"""What a value is: made of parameters and constants, what maps give, or something else that depends
+on data.
+"""
+
+
+def linear_maps(
+    loss: Callable[[Sequence[Array]], Array], leaves: Sequence[Array]
+) -> list[LinearMap]:
+    """The maps of `loss` in the order of their first use; uses of the same matrix share one entry,
+    with all their inputs.
+
+    All branches of a `cond` are evaluated, and inputs in those that are not taken are zero. Not
+    seen are maps inside `while_loop`, which has no derivative in reverse mode, and inside
+    `shard_map`. To be called under `jax.jit`, as a scan over layers is unrolled.
+    """
+    program, shape = trace(loss, list(leaves))
+    if getattr(shape, "shape", None) != ():
+        raise ValueError(f"The model must return one number, its loss, got {shape}.")
+    found: list[LinearMap] = []
+    parameters = [
+        parameter(i, x.ndim, counted)
+        for i, (x, counted) in enumerate(zip(leaves, _counted(program, leaves), strict=True))
+    ]
+    _evaluate(program, leaves, parameters, found)
+    return _merged(found)
+
+
+def _counted(program: Program, leaves: Sequence[Array]) -> list[frozenset[int]]:
+    """The axes of each leaf that count matrices by its layout, as those of experts that a product
+    sums over.
+    """
+    uses = uses_in(program, len(leaves), constants_are_data=True)
+    rows = [row("", i, x.shape, uses, real=True) for i, x in enumerate(leaves)]
+    return [
+        (
+            frozenset(axis for axis, role in enumerate(found.axes) if role == "batch")
+            if found
+            else frozenset()
+        )
+        for found in rows
+    ]
+
+
+def _evaluate(
+    program: Program, arguments: Sequence[Any], followed: Sequence[_Origin], found: list[LinearMap]
+) -> tuple[list[Any], list[_Origin]]:
+    """The outputs of a program and what they are, and on the way its linear maps."""
+
+    def outputs(equation: Equation, given: list[tuple[Any, _Origin]]) -> list[tuple[Any, _Origin]]:
+        inputs, origins = [value for value, _ in given], [origin for _, origin in given]
+        return list(zip(*_apply(equation, inputs, origins, found), strict=True))
+
+    # An array that the loss closes over may be a batch.
+    constants: list[tuple[Any, _Origin]] = [
+        (x, None if np.shape(x) else Made()) for x in program.constants
+    ]
+    known = list(zip(arguments, followed, strict=True))
+    results = interpret(program, constants, known, outputs, lambda number: (number, Made()))
+    return [value for value, _ in results], [origin for _, origin in results]
+
+
+def _apply(
+    equation: Equation, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
+) -> tuple[list[Any], list[_Origin]]:
+    of_parameters = any(map(_has_terms, origins))
+    has_product = any(isinstance(origin, _Product) for origin in origins)
+    if equation.called and (of_parameters or has_product):
+        return _evaluate(equation.called, inputs, origins, found)
+    if of_parameters and (loop := scan(equation)):
+        return _unrolled(loop, inputs, origins, found)
+    if of_parameters and equation.branches:
+        return _branches(equation.branches, inputs, origins, found)
+    outputs = equation.bind(*inputs)
+    uses = _uses(equation, inputs, origins) if of_parameters else []
+    if uses:
+        found.extend(uses)
+        product = _Product(tuple(range(len(found) - len(uses), len(found))))
+        return outputs, [product, *[None] * (len(outputs) - 1)]
+    if has_product:
+        # A bias, or a gain, which is no number.
+        kept: list[_Origin] = [_still(equation, inputs, origins, found), *[None] * len(outputs)]
+        return outputs, kept[: len(outputs)]
+    return outputs, [
+        _made(equation, i, inputs, origins, output) for i, output in enumerate(outputs)
+    ]
+
+
+def _has_terms(origin: _Origin) -> bool:
+    return isinstance(origin, Made) and bool(origin.terms)
+
+
+def _uses(equation: Equation, inputs: list[Any], origins: list[_Origin]) -> list[LinearMap]:
+    """The maps of an operation in which a value made of parameters meets one that is not."""
+    name, sides = equation.name, [i for i, origin in enumerate(origins) if _has_terms(origin)]
+    made = origins[sides[0]]
+    assert isinstance(made, Made)
+    if name == "dot_general" and len(sides) == 1:
+        return of_product(equation, made, sides[0], inputs[1 - sides[0]])
+    if name == "gather" and sides == [0]:
+        return of_lookup(equation, inputs[0], inputs[1], made)
+    if name == "ragged_dot_general" and sides == [1]:
+        return of_ragged_product(equation, inputs, made)
+    if name == "conv_general_dilated" and sides == [1]:
+        return of_convolution(equation, inputs[0], made)
+    return []
+
+
+def _made(
+    equation: Equation, place: int, inputs: list[Any], origins: list[_Origin], output: Any
+) -> Made | None:
+    """What an operation without products makes of values; None if that depends on data. `place` is
+    that of the output.
+    """
+    name, first = equation.name, origins[0] if origins else None
+    # A number from data, as a temperature, leaves a matrix a matrix.
+    made = [
+        Made() if origin is None and not np.shape(x) else origin
+        for x, origin in zip(inputs, origins, strict=True)
+    ]
+    all_made = [origin for origin in made if isinstance(origin, Made)]
+    if isinstance(first, Made) and name in _CONVERSION:
+        # The gradient of a parameter is not rounded to the precision of the product.
+        return first
+    if isinstance(first, Made) and name in _LAYOUT | {"broadcast_in_dim", "split", "gather"}:
+        found = (
+            picked(equation, inputs[0], inputs[1], first)
+            if name == "gather"
+            else _rearranged(equation, place, inputs, first, output)
+        )
+        return None if None in origins and not found.terms else found
+    if len(all_made) < len(made) or (None in origins and name not in _SCALING):
+        return None
+    if name == "dot_general":
+        return _product_of_parameters(equation, inputs, all_made)
+    if name == "concatenate":
+        return Made(
+            side_by_side(all_made, [x.shape for x in inputs], equation.parameters["dimension"])
+        )
+    if name not in _ELEMENTWISE:
+        return Made()
+    repeats = _repeats(inputs, all_made, len(np.shape(output)))
+    if name in _SUMS:
+        return Made(_sum(equation, inputs, all_made, output), repeats)
+    if name in _SCALING:
+        return Made(_scaled(equation, inputs, all_made, output), repeats)
+    return Made((), repeats)
+
+
+def _repeats(inputs: list[Any], made: list[Made], rank: int) -> frozenset[int]:
+    """The axes along which no operand varies."""
+    constant = [
+        {axis for axis, size in enumerate(np.shape(x)) if size == 1 or axis in m.repeats}
+        for x, m in zip(inputs, made, strict=True)
+        if np.shape(x)
+    ]
+    return frozenset(range(rank)).intersection(*constant)
+
+
+def _rearranged(
+    equation: Equation, place: int, inputs: list[Any], made: Made, output: Array
+) -> Made:
+    name, before = equation.name, np.shape(inputs[0])
+    # Slices at computed places are never taken for the same matrix.
+    signature = (
+        str(sorted(equation.parameters.items(), key=str)),
+        place,
+        *([object()] if inputs[1:] else []),
+    )
+    if name == "broadcast_in_dim":
+        dimensions = [int(axis) for axis in equation.parameters["broadcast_dimensions"]]
+        terms = tuple(broadcast(term, before, output.shape, dimensions) for term in made.terms)
+        kept = {
+            p
+            for axis, p in enumerate(dimensions)
+            if axis not in made.repeats and before[axis] == output.shape[p]
+        }
+        return Made(terms, frozenset(range(output.ndim)) - kept)
+
+    def operation(leaf: Array) -> Array:
+        return equation.bind(leaf, *inputs[1:])[place]
+
+    moves = [
+        moved(term, operation, before, output.shape, equation, signature) for term in made.terms
+    ]
+    order = equation.parameters["permutation"] if name == "transpose" else ()
+    repeats = frozenset(place for place, axis in enumerate(order) if axis in made.repeats)
+    return Made(tuple(term for term in moves if term), repeats)
+
+
+def _product_of_parameters(equation: Equation, inputs: list[Any], made: list[Made]) -> Made:
+    contracted, batch = equation.parameters["dimension_numbers"]
+    return Made(
+        tuple(
+            multiplied(term, side, inputs[1 - side], contracted, batch)
+            for side in (0, 1)
+            for term in made[side].terms
+            if term.covers(inputs[side].shape)
+        )
+    )
+
+
+def _sum(
+    equation: Equation, inputs: list[Any], made: list[Made], output: Array
+) -> tuple[Term, ...]:
+    """The terms of both; what is added along other axes is a bias of a parameter."""
+    return tuple(
+        _times(term, -1.0) if side == 1 and equation.name == "sub" else term
+        for side, (x, m) in enumerate(zip(inputs, made, strict=True))
+        for term in m.terms
+        if np.shape(x) == output.shape and term.covers(output.shape)
+    )
+
+
+def _scaled(
+    equation: Equation, inputs: list[Any], made: list[Made], output: Array
+) -> tuple[Term, ...]:
+    """Terms times or over numbers and arrays; an array that does not vary along all axes is a
+    gain.
+    """
+    is_quotient, terms = equation.name == "div", []
+    for side, (x, m) in enumerate(zip(inputs, made, strict=True)):
+        if np.shape(x) != output.shape or (is_quotient and side == 1):
+            continue
+        other: Any = inputs[1 - side] if len(inputs) == 2 else -1.0
+        factor = 1 / other if is_quotient else other
+        repeats = made[1 - side].repeats if len(inputs) == 2 else frozenset()
+        terms += [
+            times(term, factor, repeats) if np.shape(factor) else _times(term, factor)
+            for term in m.terms
+            if term.covers(output.shape)
+        ]
+    return tuple(terms)
+
+
+def _times(term: Term, number: Any) -> Term:
+    view = term.view
+    return term._replace(
+        view=lambda leaf: view(leaf) * jnp.asarray(number, leaf.dtype),
+        signature=(*term.signature, object()),
+    )
+
+
+def _still(
+    equation: Equation, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
+) -> _Product | None:
+    """The product that the result of an operation still is; a number that multiplies it is noted
+    with its map.
+    """
+    name, places = (
+        equation.name,
+        [i for i, origin in enumerate(origins) if isinstance(origin, _Product)],
+    )
+    if len(places) != 1:
+        return None
+    side, product = places[0], origins[places[0]]
+    assert isinstance(product, _Product)
+    if name in _SUMS or ((name in _LAYOUT or name in _CONVERSION) and side == 0):
+        return product
+    others = [x for i, x in enumerate(inputs) if i != side]
+    if name not in _SCALING or any(np.shape(x) for x in others) or (name == "div" and side == 1):
+        return None
+    number = -1.0 if name == "neg" else others[0]
+    for place in product.places:
+        known = found[place]
+        found[place] = known._replace(
+            after=known.after / number if name == "div" else known.after * number
+        )
+    return product
+
+
+def _unrolled(
+    loop: Scan, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
+) -> tuple[list[Any], list[_Origin]]:
+    """A scan, step by step: the step's slice of a stacked parameter is a parameter of its own."""
+    (consts, carry, xs), collected = loop.split(inputs), []
+    constant, _, stacks = loop.split(
+        [origin if isinstance(origin, Made) else None for origin in origins]
+    )
+    for step in range(loop.length):
+        i = loop.length - 1 - step if loop.reverse else step
+        slices = [x[i] for x in xs]
+        # A carried value is another one after a step: only constants and slices are followed.
+        inner: list[_Origin] = [
+            *constant,
+            *[None] * loop.carry,
+            *(stack and _step(stack, i) for stack in stacks),
+        ]
+        outputs, _ = _evaluate(loop.body, [*consts, *carry, *slices], inner, found)
+        carry = outputs[: loop.carry]
+        collected.append(outputs[loop.carry :])
+    if loop.reverse:
+        collected.reverse()
+    stacked = [jnp.stack(ys) for ys in zip(*collected, strict=True)]
+    return [*carry, *stacked], [None] * (len(carry) + len(stacked))
+
+
+def _step(stack: Made, i: int) -> Made:
+    """What a step of a scan has of a stack of parameters."""
+    return Made(
+        tuple(
+            term.then(itemgetter(i), term.axes[1:])._replace(layers=(*term.layers, i))
+            for term in stack.terms
+            if term.is_plain
+        )
+    )
+
+
+def _branches(
+    branches: Sequence[Program], inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
+) -> tuple[list[Any], list[_Origin]]:
+    """All branches of a `cond`: the maps of those that are not taken have zeros for inputs, which
+    change no rank.
+    """
+    (index, *operands), results = inputs, []
+    given = [origin if isinstance(origin, Made) else None for origin in origins[1:]]
+    for i, branch in enumerate(branches):
+        first = len(found)
+        outputs, _ = _evaluate(branch, operands, given, found)
+        found[first:] = [
+            m._replace(inputs=jnp.where(index == i, m.inputs, 0)) for m in found[first:]
+        ]
+        results.append(outputs)
+    chosen = [jax.lax.select_n(index, *outputs) for outputs in zip(*results, strict=True)]
+    return chosen, [None] * len(chosen)
+
+
+def _merged(found: list[LinearMap]) -> list[LinearMap]:
+    """Uses of the same matrices side by side, as a layer that is applied twice sees the columns of
+    both.
+    """
+    merged: dict[tuple[Any, ...], LinearMap] = {}
+    for use in found:
+        key = (use.leaf, use.layers, use.kind, use.signature)
+        if key in merged:
+            inputs = merged[key].inputs
+            both = (
+                inputs + use.inputs
+                if use.kind == "lookup"
+                else jnp.concatenate([inputs, use.inputs], axis=-1)
+            )
+            use = use._replace(inputs=both)
+        merged[key] = use
+    return list(merged.values())

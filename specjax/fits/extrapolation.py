@@ -1,0 +1,270 @@
+"""What swept data do beyond the sizes swept: every curve of three models that they do not
+contradict.
+
+The models are y = E + A xᵇ ("offset"), y = a xᵇ (1 + c x⁻ᵍ) with a fitted power g ("subleading"),
+and y = a xᵇ (log x)ᶜ ("logarithm"). The exponents that are not contradicted are those where the
+distance T² of `specjax.fits.goodness_of_fit` is above its least value by no more than Rao's test
+allows for one parameter. The limits E and the powers c of the logarithm that are not contradicted
+are found likewise.
+As b tends to 0, E runs to infinity: a limit has a finite interval exactly where growth without end
+    is contradicted within that model.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+from scipy import optimize
+
+from specjax.arguments import checked_but
+from specjax.fits import log_models
+from specjax.fits.goodness_of_fit import Whitened, beside, whitened
+from specjax.fits.log_models import FASTEST, Allowed, Logarithms
+from specjax.fits.regression import rise
+from specjax.fits.resampling import By, Sample, sample_of
+
+SLOWEST = 0.5
+"""The least power g of a correction x⁻ᵍ: 1/√x is the slowest rate at which fluctuations of a random
+matrix vanish.
+"""
+TOLERANCE = 3e-4
+"""The relative error by which a model may miss a mean: all laws have more terms than models, and
+precise data would contradict any.
+"""
+LEAST_LOGARITHM = 0.5
+"""The smallest power of a logarithm that counts: no data tell a power law from one with (log
+x)^0.001.
+"""
+_LIMITS = 401  # exponents at which a limit is computed
+_FLATTEST = 1e-6  # the exponent nearest to 0 of them: E + A xᵇ is a logarithm there
+
+
+@dataclass(frozen=True)
+class Extrapolation:
+    """The curves of one model that data do not contradict.
+
+    `p_misfit` is the p-value of the nearest curve, small if the model is contradicted, and `misfit`
+    its T². `exponent` is b of that curve and `exponents` the interval of all. `rises` says whether
+    the nearest curve does, at the largest x. `from_zero` is the distance of the nearest curve with
+    b of the other sign, in standard errors.
+
+    `limit` and `limits` are E for b < 0, of the model "offset", with infinite ends where b may be 0
+    or above, and `from_no_limit` is the distance of the nearest curve with E = 0 and b < 0;
+    `logarithmic` is the local power of the logarithm of E + A log x at the largest x, 0 if b = 0 is
+    contradicted. `power` is g of "subleading" and c of (log x/unit)ᶜ of "logarithm"; `powers` is
+    the interval of all c, and `logs` has all curves with one. What a model lacks is None.
+    """
+
+    model: Literal["offset", "subleading", "logarithm"]
+    p_misfit: float
+    misfit: float
+    exponent: float
+    exponents: tuple[float, float]
+    rises: bool
+    from_zero: float
+    power: float | None = None
+    unit: float = 1.0
+    powers: tuple[float, float] | None = None
+    logs: Logarithms | None = None
+    limit: float | None = None
+    limits: tuple[float, float] | None = None
+    from_no_limit: float | None = None
+    logarithmic: float | None = None
+
+    @property
+    def is_logarithm(self) -> bool:
+        """Whether E + A log x is not contradicted within the model "offset", and is mostly a
+        logarithm at the largest x.
+        """
+        return self.logarithmic is not None and abs(self.logarithmic) >= LEAST_LOGARITHM
+
+
+Extrapolations = tuple[Extrapolation, Extrapolation, Extrapolation]
+"""Those of the models "offset", "subleading" and "logarithm"."""
+
+
+@checked_but("data")
+def extrapolate(
+    data: xr.DataArray,
+    dim: str,
+    *,
+    significance: float,
+    slowest: float = SLOWEST,
+    tolerance: float = TOLERANCE,
+    by: By = "mean",
+) -> Extrapolations:
+    """The curves of the models "offset", "subleading" and "logarithm" that `data` do not contradict
+    at `significance`.
+
+    If a model is right, each of its intervals leaves the truth out with that probability. Data,
+    errors and warnings are those of `choose_model`, with at least 5 widths.
+
+    Args:
+        data: Dimensions exactly `dim` and "seed" or "batch".
+        dim: The dimension that is x.
+        significance: What each interval leaves out.
+        slowest: The least power of a correction, at most 2.
+        tolerance: The relative error by which a model may miss each mean besides the noise of the
+            seeds.
+        by: What is estimated at each x: the mean, the median or the geometric mean.
+    """
+    return extrapolate_sample(
+        sample_of(data, dim, least=5, by=by), significance, slowest, tolerance
+    )
+
+
+def extrapolate_sample(
+    sample: Sample,
+    significance: float,
+    slowest: float = SLOWEST,
+    tolerance: float = TOLERANCE,
+    *,
+    second_terms: bool = False,
+) -> Extrapolations:
+    """Those of a sample, of corrections with a second term that is no larger as well if that is
+    asked for.
+
+    Raises:
+        ValueError: the means cannot be tested (`whitened`), or `slowest` is outside of (0, 2].
+    """
+    if not 0 < slowest <= FASTEST:
+        raise ValueError(
+            f"The least power of a correction needs to be above 0 and at most {FASTEST:g}, got"
+            f" {slowest}."
+        )
+    means = whitened(sample, significance, tolerance)
+    return (
+        _offset(means, significance),
+        _of_curves(
+            "subleading",
+            means,
+            log_models.corrected(means, significance, slowest, second_terms=second_terms),
+            significance,
+        ),
+        _of_curves(
+            "logarithm",
+            means,
+            log_models.logarithmic_in_any_unit(means, significance),
+            significance,
+        ),
+    )
+
+
+def with_another_term(
+    sample: Sample, significance: float, models: Extrapolations
+) -> Extrapolations:
+    """Those of a sample with two terms of a series of corrections of any size, and one beside the
+    logarithm; the offset has none and stays.
+
+    The exponents of the `models` with a second term that is no larger are among them.
+    """
+    means = whitened(sample, significance, TOLERANCE)
+    corrected = log_models.corrected_twice(means, significance, SLOWEST)
+    low, high = corrected.exponents
+    exponents = min(low, models[1].exponents[0]), max(high, models[1].exponents[1])
+    logarithm = log_models.logarithmic_corrected(means, significance, SLOWEST)
+    return (
+        models[0],
+        _of_curves("subleading", means, replace(corrected, exponents=exponents), significance),
+        _of_curves("logarithm", means, logarithm, significance),
+    )
+
+
+def _offset(means: Whitened, significance: float) -> Extrapolation:
+    x, target = means.sample.x, means.target
+    b, least, (low, high), other = _profile(means, means.offset, significance)
+    constant = means.units(np.ones((len(x), 1)))
+    limit: float = np.nan
+    limits = (-np.inf, np.inf)
+    from_no_limit = np.inf
+    room = means.room(least, significance)
+    if low < 0:
+        falling = np.union1d(np.linspace(low, min(high, -_FLATTEST), _LIMITS), [b] if b < 0 else [])
+        # With (x/x₀)ᵇ as the term E is the coefficient of the constant.
+        terms = means.units((x[:, None] / x[0]) ** falling[None, :])
+        e, stderr, misfits = beside(terms, np.broadcast_to(constant, terms.shape), target)
+        half = np.sqrt(np.clip(room - (misfits - least), 0, None)) * stderr
+        limits = float(np.min(e - half)), float(np.max(e + half))
+        limit = float(e[np.argmin(misfits)])
+        from_no_limit = float(np.sqrt(max(np.min(misfits + (e / stderr) ** 2) - least, 0.0)))
+    slope, stderr, _ = beside(constant, means.units(rise(x, np.array([0.0, b])).T), target)
+    if high >= 0:
+        reach = np.sqrt(room) * stderr[0]
+        limits = (
+            -np.inf if slope[0] - reach < 0 else limits[0],
+            (np.inf if slope[0] + reach > 0 else limits[1]),
+        )
+    logarithmic = 0.0
+    if low <= 0 <= high:
+        (start,), _, _ = beside(means.units(rise(x, np.zeros(1)).T), constant, target)
+        logarithmic = float(slope[0] * np.log(x[-1]) / np.log(x[-1] / x[0]) / (start + slope[0]))
+    return Extrapolation(
+        "offset",
+        means.p_misfit(least, 3),
+        least,
+        b,
+        (low, high),
+        bool(slope[1] > 0),
+        other,
+        limit=limit * means.unit,
+        limits=(limits[0] * means.unit, limits[1] * means.unit),
+        from_no_limit=from_no_limit,
+        logarithmic=logarithmic,
+    )
+
+
+def _of_curves(
+    model: Literal["subleading", "logarithm"], means: Whitened, found: Allowed, significance: float
+) -> Extrapolation:
+    x = means.sample.x
+    curve = x**found.exponent * np.exp(found.correction)
+    low, high = found.exponents
+    # Standard errors from 0, of which there are as many between the exponent and the end of its
+    # interval as the room allows.
+    reach = abs((low if found.exponent > 0 else high) - found.exponent)
+    room = np.sqrt(means.room(found.misfit, significance, found.parameters))
+    of_powers = Extrapolation(
+        model,
+        means.p_misfit(found.misfit, found.parameters),
+        found.misfit,
+        found.exponent,
+        found.exponents,
+        bool(curve[-1] > curve[-2]),
+        float(room * abs(found.exponent) / reach) if reach > 0 else np.inf,
+        power=found.power,
+    )
+    if model == "subleading":
+        return of_powers
+    return replace(
+        of_powers, power=found.logarithm, unit=found.unit, powers=found.logarithms, logs=found.logs
+    )
+
+
+def _profile(
+    means: Whitened, misfit: Callable[[np.ndarray], np.ndarray], significance: float
+) -> tuple[float, float, tuple[float, float], float]:
+    """The b of least misfit, that misfit, the interval of b, and how far the nearest b of the other
+    sign is, in standard errors.
+    """
+    b, least, grid, values = means.nearest(misfit)
+    top = least + means.room(least, significance)
+
+    def end(side: np.ndarray) -> float:
+        """The outermost b of one side that is not contradicted."""
+        inside = side[values[side] <= top]
+        last = float(grid[inside[-1]]) if len(inside) else b
+        beyond = side[np.abs(grid[side] - b) > abs(last - b)]
+        if not len(beyond):
+            return last
+        return float(
+            optimize.brentq(
+                lambda at: float(misfit(np.array([at]))[0]) - top, last, float(grid[beyond[0]])
+            )
+        )
+
+    places = np.arange(len(grid))
+    interval = end(places[grid < b][::-1]), end(places[grid > b])
+    others = values[grid <= 0] if b > 0 else values[grid >= 0]
+    return b, least, interval, float(np.sqrt(max(others.min() - least, 0.0)))

@@ -1,0 +1,62 @@
+"""Slopes in every draw, where draws at all sizes are paired, and functions of means where single
+draws have no logarithm.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import xarray as xr
+
+from specjax.arguments import checked
+from specjax.fits.resampling import require_sizes
+
+
+@checked
+def log_slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
+    """The slope of the straight line through `logs` over log `dim`, in every draw and at every
+    other point.
+
+    Where sizes have their own numbers of seeds, those seeds are taken that all sizes have. A draw
+    that is not finite at one size has no
+    slope: it is NaN.
+
+    Raises:
+        ValueError: fewer than two sizes, or sizes that are not positive, different numbers.
+    """
+    if dim not in logs.dims or logs.sizes[dim] < 2:
+        raise ValueError(f"A slope needs two sizes or more along {dim!r}, got {dict(logs.sizes)}.")
+    require_sizes(logs, dim)
+    if "seeds" in logs.coords:
+        logs = logs.isel(seed=slice(int(logs["seeds"].min()))).drop_vars("seeds")
+    x = np.log(logs[dim].astype(float))
+    x = x - x.mean()
+    return ((x * logs).sum(dim, skipna=False) / (x**2).sum()).rename(f"slope of {logs.name}")
+
+
+@checked
+def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -> xr.DataArray:
+    """A smooth function of the mean over seeds, as pseudo-values: draws with its mean and spread,
+    but for terms of the order of 1/seeds.
+
+    For counts of a few items, whose single logarithms are biased, or do not exist (Tukey 1958).
+    `of` takes an array without the dimension "seed", or with the means that leave one seed out
+    along it.
+
+    Raises:
+        ValueError: fewer than two seeds, or another number of seeds at each size.
+    """
+    if "seeds" in draws.coords:
+        raise ValueError(
+            "A jackknife leaves out one seed at every size, and these have numbers of their own;"
+            " take the same."
+        )
+    n, values = draws.sizes["seed"], draws.astype(float)
+    if n < 2:
+        raise ValueError(f"A jackknife leaves out one draw of two or more, got {n}.")
+    whole, without = of(values.mean("seed")), of((values.sum("seed") - values) / (n - 1))
+    if not isinstance(whole, xr.DataArray) or not isinstance(without, xr.DataArray):
+        raise ValueError(
+            "A jackknife needs a function of a DataArray to another, got one to"
+            f" {type(whole).__name__}."
+        )
+    return n * whole - (n - 1) * without

@@ -1,0 +1,378 @@
+"""Seeds as a sample, their bootstrap, and the intervals it gives.
+
+A seed is drawn with all its widths at once. Widths are coupled (one seed, one draw, of which each
+width is a block), so their means move together, and a formula that takes them for independent can
+be wrong by a large factor in either direction. Whole seeds are resampled, and everything is
+computed again in each resample.
+"""
+
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+from scipy import stats
+
+from specjax.arguments import checked, checked_but
+from specjax.fits.center import By, centered
+from specjax.fits.float_range import unit_of
+from specjax.fits.tails import warn_of_heavy_tails
+from specjax.sweep.seed_dim import BATCH, SEED, present, replicate_dim
+
+ROUNDING = 1e-9  # a narrower interval of an exponent is one of rounding
+# replicates below which a standard error is itself uncertain by a quarter, and a bootstrap rough
+FEW = 10
+
+
+class RoughFitWarning(UserWarning):
+    """A fit rests on so few points or replicates that its interval is rough, or cannot show
+    misfit.
+    """
+
+
+_BATCH_ENTRIES = 4_000_000  # counts of resampled seeds held at once: 32 MB
+_PLURAL = {SEED: "seeds", BATCH: "batches"}
+# at or below, a fit of two parameters has one residual at most, and its local exponents show
+# nothing
+_POINTS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Replicates of a quantity at each x; `y` is 0 where one is not `present`.
+
+    `replicate` is what one is, "seed" or "batch". `name` and `dim` are those of the data, `labels`
+    those of dim and data with their units.
+    """
+
+    name: str
+    dim: str
+    labels: tuple[str, str]
+    replicate: str
+    x: Float[np.ndarray, " n"]
+    y: Float[np.ndarray, "n replicates"]
+    present: Bool[np.ndarray, "n replicates"]
+
+    @property
+    def resampled(self) -> str:
+        """How many of what there are at the width with fewest, such as "400 seeds"."""
+        return f"{self.counts.min()} {_PLURAL[self.replicate]}"
+
+    @property
+    def counts(self) -> Int[np.ndarray, " n"]:
+        """How many replicates each width has."""
+        return self.present.sum(axis=1)
+
+    def means_and_stderrs(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Mean and standard error at each width; exact where all replicates agree."""
+        least = np.where(self.present, self.y, np.inf).min(axis=1)
+        same = least == np.where(self.present, self.y, -np.inf).max(axis=1)
+        # Of numbers near either end of the range of floats a sum or a square is none.
+        scale = unit_of(self.y, axis=1)
+        means = np.where(same, least, np.sum(self.y / scale, axis=1) / self.counts * scale[:, 0])
+        deviations = self.deviations(means)
+        spread = unit_of(deviations, axis=1)
+        variances = np.sum((deviations / spread) ** 2, axis=1) / (self.counts - 1)
+        return means, np.where(same, 0.0, np.sqrt(variances / self.counts) * spread[:, 0])
+
+    def deviations(self, means: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n replicates"]:
+        """What each replicate differs by from the mean, 0 where it is not present."""
+        return np.where(self.present, self.y - means[:, None], 0.0)
+
+    def at(self, places: slice | np.ndarray) -> "Sample":
+        """That of some of the points."""
+        return replace(self, x=self.x[places], y=self.y[places], present=self.present[places])
+
+
+def noise_told(stderr: float, level: float, resampled: str) -> str:
+    """What the interval of a fit is made of, as its printed line says."""
+    return f"{100 * level:g} %, bootstrap of {resampled}" if stderr > 0 else "no seed noise"
+
+
+def told(value: float, low: float, high: float, noise: str = "", *, rounding: float = 0.0) -> str:
+    """A number with its interval, by as many digits as tell its ends apart, and what the interval
+    is made of.
+
+    Of an interval no wider than `rounding` as many digits are shown as rounding leaves.
+    """
+    digits = 3
+    largest = max(abs(low), abs(high))
+    if high - low <= rounding:
+        value, low, high = (round(part, 9) + 0.0 for part in (value, low, high))
+    elif np.isfinite([low, high]).all() and high > low:
+        digits = int(
+            np.clip(np.floor(np.log10(largest)) - np.floor(np.log10(high - low)) + 1, 3, 15)
+        )
+    return (
+        f"{value:.{digits}g} ({low:.{digits}g} to {high:.{digits}g}{f', {noise}' if noise else ''})"
+    )
+
+
+def sample_of(data: xr.DataArray, dim: str, least: int, by: By = "mean") -> Sample:
+    """The replicates of `sample_over` a single dimension, whose mean is what `by` names.
+
+    Raises:
+        ValueError: as `sample_over`; NaN or inf; what `centered` refuses.
+
+    Warns:
+        RoughFitWarning: 3 widths or fewer, or fewer than 10 replicates at a width with noise.
+        HeavyTailWarning: a mean of draws whose tails leave it no variance.
+    """
+    sample = sample_over(data, dim, least=least)
+    failed = np.flatnonzero((sample.present & ~np.isfinite(sample.y)).any(axis=0))
+    if len(failed):
+        first = data[sample.replicate].values[failed][:5].tolist()
+        raise ValueError(
+            f"A fit needs finite data, but {len(failed)} {_PLURAL[sample.replicate]} have NaN or"
+            f" inf (the first: {first}); leave them out with specjax.sweep.without_failed(dataset)."
+        )
+    if len(sample.x) <= _POINTS:
+        told = (
+            f"A fit to {len(sample.x)} points along {dim!r} cannot show whether they follow a power"
+            f" law; sweep at least {_POINTS + 1}."
+        )
+        warnings.warn(told, RoughFitWarning, stacklevel=3)
+    warn_if_few(sample, stacklevel=4)
+    require_single_draws(by, data)
+    if by == "mean":
+        warn_of_heavy_tails(sample.y, sample.present, sample.name, stacklevel=4)
+        return sample
+    return replace(sample, y=centered(sample.y, sample.present, by, sample.name))
+
+
+def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
+    """The replicates in float64 at every point of `dims`, the last of which is x and varies
+    fastest, all of them ascending.
+
+    Raises:
+        ValueError: no DataArray; other dimensions; fewer than `least` values of x; fewer than 2
+            replicates at a point; a coordinate that is not positive.
+    """
+    if not isinstance(data, xr.DataArray):
+        raise ValueError(
+            f"A fit needs one quantity, such as data['loss'], got a {type(data).__name__}; pass a"
+            " DataArray."
+        )
+    replicate, dim, needed = replicate_dim(data), dims[-1], ", ".join(map(repr, dims))
+    if sorted(map(str, data.dims)) != sorted([*dims, replicate]):
+        raise ValueError(
+            f"A fit over {needed} needs exactly the dimensions ({needed}, 'seed') or ({needed},"
+            f" 'batch'), got {tuple(data.dims)}; select or average the others first."
+        )
+    if data.sizes[dim] < least:
+        raise ValueError(
+            f"This fit needs at least {least} points along {dim!r}, got {data.sizes[dim]}; sweep"
+            " more of them."
+        )
+    require_sizes(data, *dims)
+    data = data.sortby(list(dims)).transpose(*dims, replicate)
+    y, there = data.values.astype(np.float64), present(data, replicate)
+    found = (
+        np.ones(y.shape, bool)
+        if there is None
+        else there.broadcast_like(data).transpose(*data.dims).values
+    )
+    fewest = int(found.sum(axis=-1).min()) if found.size else 0
+    if fewest < 2:
+        raise ValueError(
+            f"An interval needs at least 2 {_PLURAL[replicate]}, got {fewest}; run more seeds, or"
+            f" for values without seed noise repeat them with data.isel({replicate}=[0, 0])."
+        )
+    name = "data" if data.name is None else str(data.name)  # arithmetic on arrays drops their names
+    units = (part.attrs.get("units") for part in (data[dim], data))
+    x_label, y_label = (
+        f"{what} [{unit}]" if unit else what for what, unit in zip((dim, name), units, strict=True)
+    )
+    y, found = (part.reshape(-1, part.shape[-1]) for part in (np.where(found, y, 0.0), found))
+    x = np.resize(np.asarray(data[dim].values, np.float64), len(y))
+    return Sample(name, dim, (x_label, y_label), replicate, x, y, found)
+
+
+def resample(
+    sample: Sample, resamples: int, seed: int
+) -> tuple[Float[np.ndarray, "resamples n"], Float[np.ndarray, "resamples n"]]:
+    """Means and standard errors in resamples of the replicates, all widths of a replicate together.
+
+    As many replicates are drawn as the width with most of them has, and each width uses those it
+    has. A resample that leaves a width without any is drawn again. Without any noise there is one
+    resample, the sample itself.
+
+    Raises:
+        ValueError: fewer than 100 resamples.
+    """
+    if resamples < 100:
+        raise ValueError(f"A bootstrap interval needs at least 100 resamples, got {resamples}.")
+    if seed < 0:
+        raise ValueError(f"The seed of a bootstrap needs to be 0 or more, got {seed}.")
+    means, stderrs = sample.means_and_stderrs()
+    if not np.any(stderrs > 0):
+        return means[None], stderrs[None]
+    rng = np.random.default_rng(seed)
+    n = sample.y.shape[1]
+    deviations, there = sample.deviations(means), sample.present.astype(np.float64)
+    scale = unit_of(deviations, axis=1)
+    deviations = deviations / scale
+    # One product for the sums of all three.
+    columns = np.concatenate([there, deviations, deviations**2]).T
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    wanted = resamples
+    while wanted:
+        rows = min(wanted, max(1, _BATCH_ENTRIES // n))
+        drawn = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+        own, moved, second = np.split(counts @ columns, 3, axis=1)
+        whole = own.min(axis=1) > 0
+        own, moved, second = own[whole], moved[whole] / own[whole], second[whole] / own[whole]
+        variance = second - moved**2
+        # A resample that repeats one seed has no spread; what the subtraction leaves of it is
+        # rounding.
+        variance = np.where(variance > 1e-12 * second, variance, 0.0)
+        found.append(
+            (means + moved * scale[:, 0], np.sqrt(variance / np.maximum(own - 1, 1)) * scale[:, 0])
+        )
+        wanted -= len(own)
+    resampled, spread = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return resampled, spread
+
+
+@checked_but("data")
+def require_sizes(data: xr.DataArray, *dims: str) -> None:
+    """Raises a ValueError for data that are no real numbers, or coordinates that are no positive,
+    finite and different ones.
+    """
+    require_real(data)
+    for dim in dims:
+        _require_dim(data, dim)
+        require_real(data[dim])
+        x = np.asarray(data[dim].values, np.float64)
+        if (
+            dim not in data.coords
+            or not (np.isfinite(x).all() and (x > 0).all())
+            or len(np.unique(x)) < len(x)
+        ):
+            raise ValueError(
+                f"A power law in {dim!r} needs a coordinate of positive, different numbers, got"
+                f" {data[dim].values.tolist()}."
+            )
+
+
+def require_single_draws(by: By, data: xr.DataArray) -> None:
+    """Raises a ValueError for a median or a geometric mean where `data` have means of batches."""
+    if by != "mean" and BATCH in data.dims:
+        raise ValueError(
+            f"A {by} is of single draws, and {data.name!r} has means of batches; keep the seeds"
+            " (reduce=None)."
+        )
+
+
+def _require_dim(data: xr.DataArray, dim: str) -> None:
+    if dim not in data.dims and dim not in data.coords:
+        raise ValueError(
+            f"{dim!r} needs to be a dimension of the data, which have"
+            f" {sorted(map(str, data.dims))}."
+        )
+
+
+@checked
+def require_real(values: xr.DataArray) -> None:
+    """Raises a ValueError for data or coordinates that are no real numbers: text, dates, objects or
+    complex numbers.
+    """
+    if values.dtype.kind not in "biuf":
+        what = {"M": "dates", "m": "times", "c": "complex numbers"}.get(values.dtype.kind, "text")
+        way = (
+            "take their absolute value or a part of them"
+            if what == "complex numbers"
+            else "convert them with astype(float)"
+        )
+        if what in ("dates", "times"):
+            way = "give what has passed since the start as a number"
+        raise ValueError(
+            f"{values.name!r} needs to be real numbers, got {what} ({values.dtype}); {way}."
+        )
+
+
+def weights(
+    x: Float[np.ndarray, " n"], errors: Float[np.ndarray, "sets n"], counts: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "sets n"]:
+    """The inverse variance of each mean, to a factor, with the standard deviation of a replicate
+    taken as a power law in x.
+
+    Its power law is the line through the logarithms of errors · √counts; errors of 0, as of a width
+    where all replicates agree, are left out of it, and with fewer than two others all widths weigh
+    the same. Weights by each width's own variance would bias a fit to
+    skewed noise: a mean that came out high has a variance that came out high, and is given less
+        weight for it.
+    """
+    log_x = np.log(x)
+    known = errors > 0
+    logs = np.log(np.where(known, errors * np.sqrt(counts), 1.0))
+    share = known / np.maximum(known.sum(axis=-1, keepdims=True), 1)
+    centered = log_x - np.sum(share * log_x, axis=-1, keepdims=True)
+    norm = np.sum(share * centered**2, axis=-1, keepdims=True)
+    slope = np.sum(share * centered * logs, axis=-1, keepdims=True) / np.where(norm > 0, norm, 1.0)
+    log_weights = np.log(counts) - 2 * slope * (log_x - log_x[-1])
+    return np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
+
+
+def degrees_of_freedom(
+    sample: Sample,
+    means: Float[np.ndarray, "resamples n"],
+    replicates: Float[np.ndarray, "resamples k"],
+) -> Float[np.ndarray, " k"]:
+    """Of the bootstrap variance of each of k estimates: replicates less one.
+
+    Where widths have different numbers of them: the harmonic mean of those, each weighted with the
+    share of its width in the variance of the estimate, which the regression of the estimate on the
+    resampled means tells.
+    """
+    own = sample.counts - 1.0
+    if len(np.unique(own)) == 1:
+        return np.full(replicates.shape[1], own[0])
+    slopes, *_ = np.linalg.lstsq(
+        means - means.mean(axis=0), replicates - replicates.mean(axis=0), rcond=None
+    )
+    shares = (slopes * means.std(axis=0)[:, None]) ** 2
+    known = shares.sum(axis=0) > 0
+    shares = np.where(known, shares, 1.0)
+    return np.where(known, shares.sum(axis=0) / (shares / own[:, None]).sum(axis=0), np.min(own))
+
+
+def tail_of(level: float, freedom: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:
+    """The share of replicates beyond each end of the interval at `level`; raises a ValueError for a
+    level outside (0, 1).
+
+    A resample has (n - 1)/n of the variance it stands for, and a percentile interval uses the
+    normal where t is due; the tail of the expanded percentile interval (Hesterberg 2015) makes up
+    for both.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level needs to be between 0 and 1, got {level}; write e.g. 0.95.")
+    return np.asarray(
+        stats.norm.cdf(np.sqrt((freedom + 1) / freedom) * stats.t.ppf((1 - level) / 2, freedom))
+    )
+
+
+def intervals(
+    replicates: Float[np.ndarray, "resamples k"], freedom: Float[np.ndarray, " k"], level: float
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k 2"]]:
+    """Bootstrap standard errors of k estimates, and their expanded percentile intervals."""
+    columns = zip(replicates.T, tail_of(level, freedom), strict=True)
+    ends = np.array([np.quantile(column, [tail, 1 - tail]) for column, tail in columns], np.float64)
+    return np.std(replicates, axis=0) * np.sqrt((freedom + 1) / freedom), ends
+
+
+def warn_if_few(sample: Sample, stacklevel: int) -> None:
+    """Warns with a RoughFitWarning, where there is noise, of fewer replicates at a width than an
+    interval needs.
+    """
+    if sample.counts.min() >= FEW or not np.any(sample.means_and_stderrs()[1] > 0):
+        return
+    more = "cut the seeds into more batches" if sample.replicate == BATCH else "run more seeds"
+    warnings.warn(
+        f"The intervals of {sample.name!r} rest on {sample.resampled}, and below {FEW} they are"
+        f" rough; {more}.",
+        RoughFitWarning,
+        stacklevel=stacklevel,
+    )

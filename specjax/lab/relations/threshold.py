@@ -1,0 +1,158 @@
+"""An estimate lies on one side of a threshold that has a name: a mean, a lead of one thing on
+another, a share of draws.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import xarray as xr
+from matplotlib.axes import Axes
+
+from specjax.arguments import checked
+from specjax.lab import outcome
+from specjax.lab.drawing import draw_estimates, draw_line, first_dim
+from specjax.lab.estimates import Estimate, Estimator, Number, draw_dim, estimate, share
+from specjax.lab.outcome import Finding, Verdict
+from specjax.lab.relations.line import Line, beyond, has_curve
+from specjax.lab.relations.relation import Relation, words
+
+
+@dataclass(frozen=True, eq=False)
+class Threshold(Relation):
+    """See `above`, `below`, `ahead` and `fraction`."""
+
+    draws: xr.DataArray
+    threshold: Number
+    called: str
+    upper: bool
+    by: Estimator | None
+    """What is estimated; None for the share of draws that are true."""
+
+    def _judge(self, rivals: Mapping[str, Number]) -> Finding:
+        """Confirmed if every interval lies on the side, refuted if one lies on the other."""
+        found = self._estimate()
+        found.require_points_of(self.threshold)
+        inside, outside = found.low > self.threshold, found.high <= self.threshold
+        if not self.upper:
+            inside, outside = found.high < self.threshold, found.low >= self.threshold
+        verdict: Verdict = "inconclusive"
+        if bool(inside.all()):
+            verdict = "confirmed"
+        elif bool(outside.any()):
+            verdict = "refuted"
+        beyond = (self.threshold - found.value) * (1 if self.upper else -1)
+        side = "above" if self.upper else "below"
+        return Finding(
+            verdict,
+            "confirmed if every interval"
+            f" ({'Clopper-Pearson' if self.by is None else '4 standard errors'}) lies {side}"
+            f" {self.called}, refuted if one lies on the other side",
+            outcome.points(found, self.threshold, first=beyond),
+            found.draws,
+        )
+
+    def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
+        """The estimate at each point, and the threshold."""
+        found = self._estimate()
+        dim = first_dim(found.value)
+        draw_estimates(axes, found, dim)
+        draw_line(
+            axes, xr.DataArray(self.threshold), found.value, dim, label=self.called, color="black"
+        )
+        name = str(self.draws.name or "estimate")
+        axes.set_ylabel(f"share of draws: {name}" if self.by is None else name)
+
+    def line(self) -> Line | None:
+        """A share and what it is compared with, or how many standard errors an estimate is on the
+        right side of its threshold.
+        """
+        found = self._estimate()
+        if has_curve(found.value):
+            return None
+        if self.by is None:
+            return Line("share of draws", found, float(self.threshold))
+        return beyond(found, self.threshold, self.upper)
+
+    def _estimate(self) -> Estimate:
+        return share(self.draws) if self.by is None else estimate(self.draws, self.by)
+
+
+@checked
+def above(
+    draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean"
+) -> Threshold:
+    """The mean of `draws`, or another estimate, lies above `threshold` at every point.
+
+    Args:
+        draws: Dimensions of the points, and "seed" or "batch".
+        threshold: A number, or one for each point.
+        called: What the threshold is, in words that a reader of the record understands.
+        by: What is estimated.
+
+    Raises:
+        ValueError: no draws.
+    """
+    draw_dim(draws)
+    return Threshold(draws, threshold, words(called, "above"), True, by)
+
+
+@checked
+def below(
+    draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean"
+) -> Threshold:
+    """The mean of `draws`, or another estimate, lies below `threshold` at every point; as for
+    `above`.
+    """
+    draw_dim(draws)
+    return Threshold(draws, threshold, words(called, "below"), False, by)
+
+
+@checked
+def ahead(
+    first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: Estimator = "mean"
+) -> Threshold:
+    """`first` is larger than `second`, in pairs of draws, by more than `least`: the smallest lead
+    that counts.
+
+    Raises:
+        ValueError: the two are not the same draws at the same points.
+    """
+    draw_dim(first)
+    try:
+        lead = xr.align(first, second, join="exact")
+    except ValueError as error:
+        raise ValueError(
+            f"A lead is of two quantities of the same draws at the same points; {first.name!r} and"
+            f" {second.name!r} differ."
+        ) from error
+    return Threshold(
+        (lead[0] - lead[1]).rename(f"{first.name} less {second.name}"),
+        float(least),
+        f"the least lead that counts, {least:g}",
+        True,
+        by,
+    )
+
+
+@checked
+def fraction(
+    draws: xr.DataArray,
+    *,
+    more_than: float | int | None = None,
+    less_than: float | int | None = None,
+) -> Threshold:
+    """The share of draws that are true lies above, or below, a number at every point.
+
+    Raises:
+        ValueError: draws that are not true or false; not exactly one of the two shares, or one
+            outside [0, 1].
+    """
+    share(draws)
+    given = [level for level in (more_than, less_than) if level is not None]
+    # No interval of a share lies beyond 0 or 1: nothing could be confirmed there.
+    if len(given) != 1 or not 0 < given[0] < 1:
+        raise ValueError(
+            f"A share is compared with one number between 0 and 1, got more_than={more_than} and"
+            f" less_than={less_than}."
+        )
+    return Threshold(draws, given[0], f"a share of {given[0]:g}", more_than is not None, None)

@@ -1,0 +1,28 @@
+"""Sweeps of an experiment, each with randomness of its own."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import xarray as xr
+from jaxtyping import Array, Key
+
+from specjax import sizes, sweep
+from specjax.arguments import checked
+from specjax.sweep.axes import Axis
+
+
+@checked
+def seeded_sweep(
+    key: Key[Array, ""],
+    stream: str,
+    measure: Callable[..., Mapping[str, Any]],
+    seeds: int,
+    **over: Axis,
+) -> xr.Dataset:
+    """`sweep.run` of a measurement over its arguments, with the stream of that name from the root
+    key of the run.
+
+    Raises:
+        ValueError: as `sweep.run` does.
+    """
+    return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, stream))

@@ -1,0 +1,305 @@
+"""Where the rows of a ledger stand: their statuses, from the statements that cite them and the
+results in a folder.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from specjax import experiments, lab
+from specjax.experiments.ledgers import PAPERS, ledger
+from specjax.lab.experiment import SCALES
+from specjax.report import records, result_store
+from specjax.report.record import Record, Result
+
+_MOST = 100
+"""Letters of a sentence that a line of a terminal shows."""
+_NUMBERS = re.compile(r"-?\d[\d.e+-]*")
+"""A rule has the sizes of its run in it."""
+_FALSE: dict[lab.Status, lab.Status] = {"corrected": "false"}
+"""What both say of the paper's words."""
+
+
+class Cited(NamedTuple):
+    """A statement that cites a row, with the result that judged it and its check: None where
+    nothing that decides was run.
+
+    `recorded` is the check of the record of a larger run, where its other verdict makes the row
+    depend on the configuration.
+    """
+
+    experiment: str
+    statement: lab.Statement
+    result: Result | None
+    check: lab.Check | None
+    recorded: lab.Check | None = None
+
+    @property
+    def where(self) -> str:
+        """Where the result is from, if it was not run here, or what the record says otherwise."""
+        if self.recorded is not None:
+            return f" (here; {self.recorded.verdict} in the record)"
+        return (
+            f" (record of scale {self.result.record.scale})"
+            if self.result and self.result.recorded
+            else ""
+        )
+
+
+class Standing(NamedTuple):
+    """A row with its status and the statements that cite it."""
+
+    row: lab.Row
+    status: lab.Status
+    cited: tuple[Cited, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What was found, or where nothing was written of that, what the paper says."""
+        return self.row.finding or self.row.says
+
+    @property
+    def judged(self) -> list[Cited]:
+        """The statements that were judged: first those that make the status what it is, and of
+        those the one with the nearest rival.
+        """
+        found = [(cited, cited.check) for cited in self.cited if cited.check is not None]
+        return [
+            cited
+            for cited, _ in sorted(
+                found, key=lambda each: (not _makes(self.status, *each), _nearest(each[1]))
+            )
+        ]
+
+    @property
+    def deciding(self) -> Cited | None:
+        """The statement that the status hangs by."""
+        return next(iter(self.judged), None)
+
+    @property
+    def decided(self) -> tuple[str, ...]:
+        """The same statements with their powers, as `statement: power`, and with the scale where a
+        record has them.
+        """
+        return tuple(
+            f"{by.statement.name}: {by.check.power or by.check.verdict}{by.where}"
+            for by in self.judged
+            if by.check
+        )
+
+
+class Paper(NamedTuple):
+    """What a report tells of a paper: its rows, none where it has no ledger, and the results that
+    belong to it.
+    """
+
+    name: str
+    rows: tuple[Standing, ...]
+    results: tuple[Result, ...]
+
+    @property
+    def folded(self) -> tuple[Standing, ...]:
+        """The rows that need no judging, or could not be judged."""
+        return tuple(row for row in self.rows if row.status == "not judged")
+
+    @property
+    def shown(self) -> tuple[Standing, ...]:
+        """All other rows."""
+        return tuple(row for row in self.rows if row.status != "not judged")
+
+    def cited_by(self, result: Result) -> tuple[lab.Row, ...]:
+        """The rows that statements of an experiment cite."""
+        return tuple(
+            row.row
+            for row in self.rows
+            if any(c.experiment == result.record.name for c in row.cited)
+        )
+
+    def elsewhere(self, result: Result) -> tuple[lab.Check, ...]:
+        """The checks of a result that decide no row: those of a smoke run, of an experiment that
+        this version does not have, or left open where the record decides.
+        """
+        told = {
+            cited.check.name
+            for row in self.rows
+            for cited in row.cited
+            if cited.check and cited.result is result
+        }
+        return tuple(check for check in result.checks if check.name not in told)
+
+    @property
+    def others(self) -> list[lab.Check]:
+        """All checks that decide no row."""
+        return [check for result in self.results for check in self.elsewhere(result)]
+
+
+def known() -> dict[str, lab.Ledger]:
+    """The ledgers of the papers, and of whatever else an experiment belongs to, by paper."""
+    others = {
+        experiment.ledger.paper: experiment.ledger for experiment in experiments.load_all().values()
+    }
+    return {paper: ledger(paper) for paper in PAPERS} | others
+
+
+def papers(results: Sequence[Result]) -> list[Paper]:
+    """The papers that there are results of, in the order of the results.
+
+    Raises:
+        ValueError: a result of another version.
+    """
+    names = dict.fromkeys(result.record.paper for result in results)
+    ledgers, found = known(), records.beside(results)
+    return [
+        Paper(
+            name,
+            tuple(rows(name, found)) if name in ledgers else (),
+            tuple(result for result in results if result.record.paper == name),
+        )
+        for name in names
+    ]
+
+
+def deciding(out: Path) -> list[Result]:
+    """The results in the folder `out`, and the records: what `rows` takes, read once for all
+    papers.
+
+    Raises:
+        ValueError: a result or a record of another version.
+    """
+    return records.beside(result_store.load_all(out))
+
+
+def rows(paper: str, results: Sequence[Result]) -> list[Standing]:
+    """Every row of a paper's ledger, in the order of the paper; what was not run, or at smoke scale
+    only, is said so.
+
+    Records are of the largest runs. So a row that the runs leave open stands as in the records, and
+    one of which runs and records say different things depends on the configuration.
+
+    Raises:
+        ValueError: a result of another version.
+    """
+    # A smoke run is there to be quick, and decides no row.
+    runs = {
+        result.record.name: result
+        for result in results
+        if not result.recorded and result.record.scale != "smoke"
+    }
+    kept = {result.record.name: result for result in results if result.recorded}
+    cited: dict[str, list[tuple[Cited, Cited]]] = {}
+    for name, experiment in experiments.load_all().items():
+        if experiment.ledger.paper != paper:
+            continue
+        for statement in experiment.statements:
+            both = _by_run_and_record(name, statement, runs.get(name), kept.get(name))
+            for id in statement.cites:
+                cited.setdefault(id, []).append(both)
+    return [_standing(row, cited.get(id, [])) for id, row in known()[paper].rows.items()]
+
+
+def counts(rows: Sequence[Standing]) -> str:
+    """How many rows have each status, as in `12 holds, 3 open`."""
+    return ", ".join(
+        f"{number} {status}" for status, number in Counter(row.status for row in rows).most_common()
+    )
+
+
+def cells(standing: Standing) -> tuple[str, ...]:
+    """The cells of a line of the terminal."""
+    row = standing.row
+    text = row.because if standing.status == "not judged" else standing.sentence
+    short = text if len(text) <= _MOST else text[: _MOST - 1].rsplit(" ", 1)[0] + " …"
+    return (row.id, row.where, standing.status, "; ".join(standing.decided[:1]), short)
+
+
+def _by_run_and_record(
+    experiment: str, statement: lab.Statement, run: Result | None, record: Result | None
+) -> tuple[Cited, Cited]:
+    """A statement as the run has it, and as the record of a larger one has it; twice the same where
+    there is only one.
+    """
+    check, kept = _check(statement, run), _check(statement, record)
+    here, there = (
+        Cited(experiment, statement, run, check),
+        Cited(experiment, statement, record, kept),
+    )
+    if run is None or check is None:
+        return (here, here) if kept is None else (there, there)
+    if record is None or kept is None or not _says_more(record.record, kept, run.record, check):
+        return here, here
+    return here, there
+
+
+def _check(statement: lab.Statement, result: Result | None) -> lab.Check | None:
+    checks = () if result is None else result.checks
+    return next((check for check in checks if check.name == statement.name), None)
+
+
+def _says_more(record: Record, kept: lab.Check, run: Record, check: lab.Check) -> bool:
+    """Whether a record judges the same statement as a run, by the same rule, in another
+    configuration of no smaller scale.
+    """
+    words = [(each.says, _NUMBERS.sub("", each.rule)) for each in (kept, check)]
+    # Other seeds are no other setting. In files there are lists where a configuration has tuples.
+    settings = [json.dumps({**each.config, "seed": None}, sort_keys=True) for each in (record, run)]
+    larger = SCALES.index(record.scale) >= SCALES.index(run.scale)
+    return words[0] == words[1] and settings[0] != settings[1] and larger
+
+
+def _standing(row: lab.Row, cited: Sequence[tuple[Cited, Cited]]) -> Standing:
+    ran, recorded = tuple(here for here, _ in cited), tuple(there for _, there in cited)
+    status, by_records = (lab.status(map(_citation, each)) for each in (ran, recorded))
+    if status == "open" and by_records != "open":
+        return Standing(row, by_records, recorded)
+    if status == "depends" or _FALSE.get(status, status) == _FALSE.get(by_records, by_records):
+        return Standing(row, status, ran)
+    differing = (
+        (
+            here._replace(recorded=there.check)
+            if here.check and there.check and here.check.verdict != there.check.verdict
+            else here
+        )
+        for here, there in cited
+    )
+    return Standing(row, "depends", tuple(differing))
+
+
+def _citation(cited: Cited) -> lab.Citation:
+    check = cited.check
+    return lab.Citation(
+        None if check is None else check.verdict,
+        cited.statement.corrected,
+        check is not None and check.depends,
+        cited.statement.elsewhere,
+    )
+
+
+def _nearest(check: lab.Check) -> float:
+    """Standard errors to the nearest rival, infinite without rivals; negative, those to a refuted
+    prediction itself.
+    """
+    if check.verdict == "refuted":
+        return -(check.away or 0.0)
+    distances = [rival["standard_errors"] for rival in check.rivals]
+    return min((each for each in distances if each is not None), default=math.inf)
+
+
+def _makes(status: lab.Status, cited: Cited, check: lab.Check) -> bool:
+    verdict, corrected, elsewhere = (
+        check.verdict,
+        cited.statement.corrected,
+        cited.statement.elsewhere,
+    )
+    return {
+        "holds": not corrected,
+        "corrected": corrected and verdict == "confirmed",
+        "false": not corrected and verdict == "refuted",
+        "depends": (
+            check.depends or cited.recorded is not None or (elsewhere and verdict == "confirmed")
+        ),
+        "open": verdict == "inconclusive" or (corrected and verdict == "refuted"),
+    }.get(status, True)
