@@ -13,7 +13,7 @@ import nox
 # oldest that pyproject.toml allows.
 MATRIX = [("3.13", ""), ("3.12", ""), ("3.12", "jax==0.11.2"), ("3.11", "jax==0.10.1")]
 # What every verdict rests on: at least so many per cent of the lines and branches of each are run
-#     by its tests.
+# by its tests.
 COVERED, LEAST = ("spectral", "theory", "sweep"), 95
 
 

@@ -44,7 +44,7 @@ PERTURBATIONS = {
     "draws-down": Perturbation(draws=-1),
     "threads": Perturbation({"OPENBLAS_NUM_THREADS": "2"}),
     # LAPACK as on another processor: of its kernels at least one differs from those of the
-    #     processor here.
+    # processor here.
     "haswell": Perturbation({"OPENBLAS_CORETYPE": "Haswell"}),
     "nehalem": Perturbation({"OPENBLAS_CORETYPE": "Nehalem"}),
     "level-1": Perturbation(OPTIMIZED, "--xla_backend_optimization_level=1"),

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     closed it. `--help` and `--version` leave by SystemExit(0), as argparse does.
     """
     # Before JAX starts: programs are kept between runs, without XLA's false alarms about them (see
-    #     sweep/compilation_cache.py).
+    # sweep/compilation_cache.py).
     os.environ.setdefault("SPECJAX_COMPILATION_CACHE", "on")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # XLA spreads the decompositions of a sweep over its own threads; with threads of OpenBLAS as
@@ -342,7 +342,7 @@ def _reproduce(arguments: list[str]) -> int:
             # The result is there, so the same command leaves this experiment out.
             report.discard(outcome.kept)
     # Not before: the same command, interrupted at the last experiment, computes none of the others
-    #     again.
+    # again.
     for outcome in outcomes:
         if outcome.kept is not None:
             report.discard(outcome.kept)

@@ -68,10 +68,10 @@ def compact_svd(x: Inexact[Array, "m n"]) -> Decomposition:
     finite.
 
     On a CPU `jnp.linalg.svd` is LAPACK's gesdd, divide and conquer, which does not converge for
-    some finite matrices that nearly lose
-    rank: about two in 10⁵ of those along spectral gradient descent at 100 × 100 in float64. They
-    are decomposed again by QR iteration (gesvd), which is slower and does converge. All others keep
-    their bits. The derivative is that of `jnp.linalg.svd`.
+    some finite matrices that nearly lose rank: about two in 10⁵ of those along spectral gradient
+    descent at 100 × 100 in float64. They are decomposed again by QR iteration (gesvd), which is
+    slower and does converge. All others keep their bits. The derivative is that of
+    `jnp.linalg.svd`.
     """
     return jax.lax.platform_dependent(nan_unless_finite(x), cpu=_with_second_try, default=_at_once)
 

@@ -51,8 +51,8 @@ class Size:
                 " with widths."
             )
         # Under a transformation `active` is a tracer, a tangent without a dtype of its own, or a
-        # placeholder while the tree is
-        # rebuilt: None, what stands for a leaf's shape, or the bool of a mask of leaves.
+        # placeholder while the tree is rebuilt: None, what stands for a leaf's shape, or the bool
+        # of a mask of leaves.
         known = isinstance(self.active, Number | np.generic | np.ndarray)
         numbers = np.asarray(self.active if known else 1)
         placeholder = numbers.dtype == jax.dtypes.float0 or numbers.dtype.kind == "b"

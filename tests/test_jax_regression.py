@@ -82,8 +82,7 @@ def _printed(script: str, environment: dict[str, str], *arguments: str) -> str:
 
 
 # Under vmap on a CPU jaxlib 0.11.1 to 0.12.0.1 compute products with constants of equal entries
-# wrongly, where a reduction is fused
-# with them: see specjax/jaxlib.py.
+# wrongly, where a reduction is fused with them: see specjax/jaxlib.py.
 @pytest.mark.integration
 def test_a_sweep_is_right_where_products_have_constant_factors(optimized_environment):
     assert set(_printed(_CONSTANT_FACTORS, optimized_environment, "sweep").split("\n")) == {"right"}

@@ -1,8 +1,8 @@
 """An own optimizer: a softer Muon in an optax chain, swept over its softness and the learning rate.
 
 Muon sends every singular value of a gradient to 1, also those that are noise. This one sends s to s
-/ √(s² + λ²), with λ a fraction of the
-root mean square of the singular values: 1 for the large ones, small for the small ones.
+/ √(s² + λ²), with λ a fraction of the root mean square of the singular values: 1 for the large
+ones, small for the small ones.
 """
 
 import jax

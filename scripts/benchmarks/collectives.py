@@ -10,10 +10,10 @@ processor, and are cut
 
 Axes of the mesh are automatic (the compiler decides how arrays in between are cut) or explicit (the
 default of `jax.make_mesh`: their types say it). Counted are the all-reduces, all-gathers,
-all-to-alls, permutations and reduce-scatters in the compiled program with one step
-of Newton and Schulz and with five: what is equal is outside of the iteration. Products of matrices
-that are cut along what they contract are refused by explicit types, so optax has no count there.
-Before anything is printed all results are compared with those of one device.
+all-to-alls, permutations and reduce-scatters in the compiled program with one step of Newton and
+Schulz and with five: what is equal is outside of the iteration. Products of matrices that are cut
+along what they contract are refused by explicit types, so optax has no count there. Before anything
+is printed all results are compared with those of one device.
 
     python scripts/benchmarks/collectives.py
 """

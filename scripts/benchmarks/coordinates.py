@@ -2,11 +2,11 @@
 optimizers, size by size.
 
 A perceptron of three layers without biases, in standard parametrization and in μP, by gradient
-descent and Adam. Each side writes
-the parametrization in its own way: `mup` by `MuReadout`, `set_base_shapes`, `MuSGD` and `MuAdam`,
-specjax by the model's own numbers and optax. Both start from the same weights, so that what each
-measures of a layer's output after some steps, its RMS, is the same number up to rounding; this is
-asserted at every width and seed, before exponents are fitted to either side's.
+descent and Adam. Each side writes the parametrization in its own way: `mup` by `MuReadout`,
+`set_base_shapes`, `MuSGD` and `MuAdam`, specjax by the model's own numbers and optax. Both start
+from the same weights, so that what each measures of a layer's output after some steps, its RMS, is
+the same number up to rounding; this is asserted at every width and seed, before exponents are
+fitted to either side's.
 
     pip install -e '.[bench]'
     python scripts/benchmarks/coordinates.py [--smoke]

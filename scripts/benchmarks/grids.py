@@ -7,12 +7,11 @@ are jitted once for each width.
   tanh network, over widths and seeds.
 
 The loop calls its function for one seed and one rate at a time, and waits for results at its end.
-Before timing, the
-results are compared: at each width every value is within `--rtol` of the root mean square. Times
-are medians over `--repeats` rounds of both sides, with tracing and compilation (from empty caches)
-and without. `sweep.run` traces, plans and compiles in every call, and runs buckets while the
-programs of later ones compile: its time without is the `run_seconds` of a call that reads its
-programs from a cache.
+Before timing, the results are compared: at each width every value is within `--rtol` of the root
+mean square. Times are medians over `--repeats` rounds of both sides, with tracing and compilation
+(from empty caches) and without. `sweep.run` traces, plans and compiles in every call, and runs
+buckets while the programs of later ones compile: its time without is the `run_seconds` of a call
+that reads its programs from a cache.
 
 A bound is a ratio that no engine exceeds which makes and computes these programs as here: the
 processor time of tracing, lowering, LLVM and the seeds, over all cores, by the best of all ways to

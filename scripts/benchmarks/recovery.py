@@ -8,8 +8,7 @@ One memory for each d of `--dims`: N items of frequency ∝ i^-1.5, one step of 
 * staged: `specjax.models.associative_memory.recovered`.
 
 The two get the same queries W v_i, and their counts must agree before anything is timed. Times are
-minima over `--rounds` rounds of all
-sides in turn: other programs only make a run slower.
+minima over `--rounds` rounds of all sides in turn: other programs only make a run slower.
 
 The streamed gradient is timed on the first `--rows` items of positive frequency (its time is
 proportional to their number), and its rate counts the 4 M N d operations of the two products that

@@ -13,9 +13,9 @@ A perceptron of three layers trained by Muon on fresh batches. The sides are:
   the seeds are trained at every width and rate, and the time is scaled up.
 
 After `--agreeing` steps the losses of two seeds, of jobs one, at two widths and three rates agree
-to rounding, which is asserted before
-anything is timed: later steps of a training make more of rounding. Each side is timed once, from
-empty caches, compilation included, as who trains a grid waits for it.
+to rounding, which is asserted before anything is timed: later steps of a training make more of
+rounding. Each side is timed once, from empty caches, compilation included, as who trains a grid
+waits for it.
 
     python scripts/benchmarks/scaling.py [--smoke]
 """

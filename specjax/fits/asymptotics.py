@@ -138,7 +138,7 @@ def _exponents(models: Extrapolations, significance: float, left_out: int) -> As
     assert log.powers is not None
     if log.p_misfit >= significance and not log.powers[0] <= 0 <= log.powers[1]:
         # A logarithm does better than none: how far it moves the exponent says how much the unknown
-        #     form does.
+        # form does.
         interval = _reaching([powers, log.exponents], abs(log.exponent - nearest.exponent))
     return Asymptotics(
         nearest.exponent,

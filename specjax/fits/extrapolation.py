@@ -5,9 +5,8 @@ The models are y = E + A xᵇ ("offset"), y = a xᵇ (1 + c x⁻ᵍ) with a fitt
 and y = a xᵇ (log x)ᶜ ("logarithm"). The exponents that are not contradicted are those where the
 distance T² of `specjax.fits.goodness_of_fit` is above its least value by no more than Rao's test
 allows for one parameter. The limits E and the powers c of the logarithm that are not contradicted
-are found likewise.
-As b tends to 0, E runs to infinity: a limit has a finite interval exactly where growth without end
-    is contradicted within that model.
+are found likewise. As b tends to 0, E runs to infinity: a limit has a finite interval exactly where
+growth without end is contradicted within that model.
 """
 
 from collections.abc import Callable

@@ -24,9 +24,9 @@ class Fit:
 
     The `model` says which term was fitted; the others are 0. Intervals are bootstrap intervals at
     `level`, `stderr` is the bootstrap standard error of the exponent; without seed noise they are 0
-    and single numbers. They do not know whether the data follow the
-    model: the local exponents show it, and `choose_model` tests it. `shift` is that of an
-    `asymptotic_exponent`, whose interval is another one, and NaN of other fits.
+    and single numbers. They do not know whether the data follow the model: the local exponents show
+    it, and `choose_model` tests it. `shift` is that of an `asymptotic_exponent`, whose interval is
+    another one, and NaN of other fits.
 
     `means` and `stderrs` are those of y at the `widths`, ascending. `local_exponents[i]` is the
     slope of log y between `widths[i]` and `widths[i + 1]`, NaN where a mean is not positive.
@@ -209,7 +209,7 @@ def fit_of(
     errors, ends = resampling.intervals(replicates, freedom, level)
     if model == "offset":
         # Its three parameters have heavy tails: half the distance of the quantiles one standard
-        #     deviation from the middle of a normal.
+        # deviation from the middle of a normal.
         low, high = np.quantile(drawn.exponent, [_NORMAL_TAIL, 1 - _NORMAL_TAIL])
         errors[0] = (high - low) / 2 * np.sqrt((freedom[0] + 1) / freedom[0])
     tail = float(resampling.tail_of(level, freedom[:1])[0])

@@ -17,8 +17,7 @@ def log_slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
     other point.
 
     Where sizes have their own numbers of seeds, those seeds are taken that all sizes have. A draw
-    that is not finite at one size has no
-    slope: it is NaN.
+    that is not finite at one size has no slope: it is NaN.
 
     Raises:
         ValueError: fewer than two sizes, or sizes that are not positive, different numbers.

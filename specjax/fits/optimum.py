@@ -12,8 +12,7 @@ A curve is no parabola. How far that may move the optimum is told by five other 
 three points of which the middle one is a neighbour of the least, and all three of the logarithms of
 the means, which have the same least point. An interval reaches over their vertices as well, between
 the neighbours of the least point. Of the exponent the same is asked with one kind of parabola at
-all
-sizes: what moves all optima alike moves no exponent.
+all sizes: what moves all optima alike moves no exponent.
 """
 
 from dataclasses import dataclass

@@ -301,9 +301,8 @@ def weights(
 
     Its power law is the line through the logarithms of errors · √counts; errors of 0, as of a width
     where all replicates agree, are left out of it, and with fewer than two others all widths weigh
-    the same. Weights by each width's own variance would bias a fit to
-    skewed noise: a mean that came out high has a variance that came out high, and is given less
-        weight for it.
+    the same. Weights by each width's own variance would bias a fit to skewed noise: a mean that
+    came out high has a variance that came out high, and is given less weight for it.
     """
     log_x = np.log(x)
     known = errors > 0

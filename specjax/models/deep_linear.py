@@ -63,7 +63,7 @@ def gradient(params: Params, target: Float[Array, "dL d0"]) -> Params:
     _check(params, target)
     products = _products(params)
     # A_iᵀ R, from the output down: the widths between input and output are never multiplied with
-    #     each other.
+    # each other.
     pulled = products[-1] - target
     gradients: Params = ()
     for weight, before in zip(params[::-1], products[-2::-1], strict=True):

@@ -59,7 +59,7 @@ def init(
     extents = [(padded(rows), padded(columns)) for rows, columns in shapes]
     draws: dict[int, Array] = {}
     # One generator for all layers of one shape: generators are most of what compiling a network of
-    #     many layers takes.
+    # many layers takes.
     for extent in dict.fromkeys(extents):
         layers = [layer for layer, other in enumerate(extents) if other == extent]
         keys = jnp.stack([jax.random.fold_in(key, layer) for layer in layers])

@@ -3,9 +3,8 @@ cross versions.
 
 They are the assumptions E to H of spectral-criterion, Section 3, as draws: B = S + Σ with a
 low-rank S of spikes and a bulk Σ whose eigenvalues are uniform on an interval; B̄ = S̄ + Σ̄ with a
-bulk of rank r, whose right spike directions are those of B. Bulks are
-diagonal: teachers and spike directions are rotation invariant, so this chooses the axes and nothing
-    else.
+bulk of rank r, whose right spike directions are those of B. Bulks are diagonal: teachers and spike
+directions are rotation invariant, so this chooses the axes and nothing else.
 """
 
 from typing import NamedTuple

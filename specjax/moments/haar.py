@@ -70,7 +70,7 @@ def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient
     `haar_expectation`, and for two shapes.
 
     A term of a b has the factors of both: with five factors each these are the ten that `most`
-        allows.
+    allows.
     """
     check_expressions(a, b)
     if a.shape != b.shape:

@@ -4,7 +4,7 @@ Hyperball, arXiv 2606.16899).
     W ← R · unit(W - η R · unit(u)),   unit(X) = X / ‖X‖_F,   R = ‖W_0‖_F
 
 for a direction u from any optimizer: R replaces weight decay, and no step turns W by an angle
-    beyond η, to second order.
+beyond η, to second order.
 """
 
 from typing import NamedTuple

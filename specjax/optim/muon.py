@@ -57,10 +57,9 @@ def muon(
     axes and a floating dtype. The last rule is wrong for stacked layers, and where there is a leaf
     of more axes `init` warns: `specjax.diagnostics.matrix_layout` reads labels, dimension numbers
     and splits off the loss, and `specjax.optim.routing` shows where every leaf goes. Numbers may be
-    traced arrays, so a sweep over
-    them is one compiled program: build the optimizer inside the vmapped function, or use
-    `specjax.optim.inject_hyperparams` (optax's own takes `labels` and whatever else is a function
-    for a schedule unless `static_args` names it).
+    traced arrays, so a sweep over them is one compiled program: build the optimizer inside the
+    vmapped function, or use `specjax.optim.inject_hyperparams` (optax's own takes `labels` and
+    whatever else is a function for a schedule unless `static_args` names it).
 
     Updates and the momentum keep the dtypes of the parameters, each its own in a tree of several.
     In float16 the momentum and the polar factor are computed in float32, and AdamW's state is at

@@ -37,10 +37,10 @@ def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformation
     link of a chain, after the learning rate.
 
     γ = min(1, τ / S) for the largest logit S of a head. `update(updates, state, params,
-    max_logits=tree)` takes the largest logits of the
-    forward pass whose gradient this is: a prefix tree with an array for each leaf with `Heads`, of
-    the lengths of its axes (None elsewhere). Where heads share keys, give the keys the maximum over
-    their queries' heads: the product of both factors then is γ_h at most.
+    max_logits=tree)` takes the largest logits of the forward pass whose gradient this is: a prefix
+    tree with an array for each leaf with `Heads`, of the lengths of its axes (None elsewhere).
+    Where heads share keys, give the keys the maximum over their queries' heads: the product of both
+    factors then is γ_h at most.
 
     Args:
         threshold: τ, positive; the paper's is 100.

@@ -55,8 +55,8 @@ def scale_by_shampoo(
     steps (Shampoo).
 
     The gradient of s steps ago has the weight β^s. The inverse roots are those of
-    `specjax.spectral.inverse_root`. The paper's sums are not
-    averaged: with decay=1 its update is this one divided by √t.
+    `specjax.spectral.inverse_root`. The paper's sums are not averaged: with decay=1 its update is
+    this one divided by √t.
 
     Args:
         decay: β in [0, 1]; 1 for the mean of all steps.

@@ -2,9 +2,8 @@
 Section 3.2).
 
 An average m ← β m + (1 - β) g that is rounded to the nearest of bfloat16's numbers, 2⁻⁸ apart,
-stands still where (1 - β) |g - m| is below
-half a step: for β = 0.99 and a constant g where m is still a fifth below g. Rounded at random it
-    goes on, in the mean exactly.
+stands still where (1 - β) |g - m| is below half a step: for β = 0.99 and a constant g where m is
+still a fifth below g. Rounded at random it goes on, in the mean exactly.
 """
 
 import jax
@@ -20,7 +19,7 @@ def stochastic_bfloat16(key: Key[Array, ""], x: Float[Array, "*shape"]) -> Float
     is ±∞.
     """
     # A bfloat16 is the upper half of a float32: with a random lower half added, the carry is the
-    #     rounding.
+    # rounding.
     bits = jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
     carried = bits + jax.random.bits(key, x.shape, jnp.uint16).astype(jnp.uint32)
     upper = jax.lax.shift_right_logical(carried, jnp.full_like(carried, 16)).astype(jnp.uint16)

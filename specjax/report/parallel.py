@@ -1,7 +1,7 @@
 """The same function of many names, several at a time, each in a process of its own.
 
 Processes and not threads: two decompositions at once in one process can wait for each other without
-    end, and tracing holds Python's lock.
+end, and tracing holds Python's lock.
 """
 
 import io
@@ -70,7 +70,7 @@ def each(
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     # Spawned: a fork would share the threads of an XLA that has started, which do not live on in
-    #     it.
+    # it.
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start)
     before = set(multiprocessing.active_children())
     try:

@@ -1,10 +1,9 @@
 """Result folders: one per experiment, whole or absent.
 
 A folder is written under a hidden name beside its place and moved there when complete, so whoever
-reads `DIR/NAME` sees a whole
-result: the new one, or after a failure the one before. A result may come from elsewhere. Its files
-have to have the checksums in `SHA256SUMS`, and its name has to be that of its folder, since links
-and files are made of it.
+reads `DIR/NAME` sees a whole result: the new one, or after a failure the one before. A result may
+come from elsewhere. Its files have to have the checksums in `SHA256SUMS`, and its name has to be
+that of its folder, since links and files are made of it.
 """
 
 import dataclasses

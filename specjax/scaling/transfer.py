@@ -2,11 +2,10 @@
 seed, and a verdict.
 
 The practice is that of μTransfer (Yang et al. 2022, arXiv 2203.03466): tune at a small width, train
-at a large one. The verdict is about
-what that costs: at each wider width, seed by seed, the loss at the rate that is best at the
-narrowest width less that at the width's own best rate. The exponent of the optimal rate, which
-tells why, is `optimum`'s. A depth may stand in the place of the width, and in that of the rate
-other scalars, several of them as a grid.
+at a large one. The verdict is about what that costs: at each wider width, seed by seed, the loss at
+the rate that is best at the narrowest width less that at the width's own best rate. The exponent of
+the optimal rate, which tells why, is `optimum`'s. A depth may stand in the place of the width, and
+in that of the rate other scalars, several of them as a grid.
 """
 
 import warnings
@@ -172,9 +171,9 @@ def transfer(
     width is right at the others.
 
     With the default plan one program is compiled for each width, with all rates and as many seeds
-    at a time as fit, and `build` gets an
-    int: any code that takes one will do. Where the best rate is an end of the grid, rates are added
-    beyond it in the same ratio, at all widths, and programs compiled for these.
+    at a time as fit, and `build` gets an int: any code that takes one will do. Where the best rate
+    is an end of the grid, rates are added beyond it in the same ratio, at all widths, and programs
+    compiled for these.
 
     Args:
         build: `build(key, width)` returns a model: an equinox module, a dict, any tree whose

@@ -9,8 +9,8 @@ decomposition and matrix sign function condition estimates, 1991)
 No difference s_i - s_j occurs. In terms of P and H = x Pᴴ = (x xᴴ)^{1/2} it reads dP = W P + E,
 where W solves the Sylvester equation H W + W H = dx Pᴴ - P dxᴴ and E solves H E = dx (I - PᴴP).
 Both solutions are differentiated implicitly, so that derivatives of every order are finite at
-repeated singular values too. For complex x the factor is differentiable in the real and
-imaginary parts but not holomorphic: dP depends on dx and its conjugate.
+repeated singular values too. For complex x the factor is differentiable in the real and imaginary
+parts but not holomorphic: dP depends on dx and its conjugate.
 
 Where x is rank-deficient its polar factor is not continuous. The derivative is then taken along the
 kept singular subspaces: singular values that the method drops count as exactly zero, and the block

@@ -39,7 +39,7 @@ def divided_by(x: Inexact[Array, "..."], largest: Float[Array, "..."]) -> Inexac
     zero, infinite or NaN.
 
     An infinite entry is thus left in place: x / inf would be zero almost everywhere, a silent zero
-        instead of NaN.
+    instead of NaN.
     """
     if jnp.iscomplexobj(x):
         return jax.lax.complex(divided_by(x.real, largest), divided_by(x.imag, largest))
@@ -57,9 +57,8 @@ def scaled(
     axes into [1, 2), without rounding.
 
     p keeps the axes, with length 1, and is held fixed under differentiation; it is 1 where all
-    entries are zero or there are none. Where
-    one is infinite or NaN all are NaN: on an infinite matrix LAPACK's singular value decomposition
-        may never return.
+    entries are zero or there are none. Where one is infinite or NaN all are NaN: on an infinite
+    matrix LAPACK's singular value decomposition may never return.
     """
     x = at_least_float32(x)
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(x)), axis=axis, keepdims=True, initial=0)

@@ -39,7 +39,7 @@ def direction_error(
     target. In at least float32.
     """
     # The residual itself is measured: 1 - cos² would lose half the digits where the two directions
-    #     are close.
+    # are close.
     (x, _), (target, _) = (scaled(_matrices(each, "direction_error")) for each in (x, target))
     residual = ratio(inner(x, target), inner(x, x))[..., None, None].astype(x.dtype) * x - target
     return jnp.sqrt(

@@ -26,10 +26,10 @@ def polar(
     decomposition of each matrix.
 
     Zero singular values stay zero, a zero matrix goes to zero, and zero padding commutes with it.
-    The result depends on the
-    direction of x alone: x is divided by a power of two first, which rounds nothing and brings its
-    largest entry into [1, 2), so no gradient is too small or too large (XLA reads subnormal
-    entries, in float32 those below 1.2e-38, as zero). A NaN or infinite entry makes the matrix NaN.
+    The result depends on the direction of x alone: x is divided by a power of two first, which
+    rounds nothing and brings its largest entry into [1, 2), so no gradient is too small or too
+    large (XLA reads subnormal entries, in float32 those below 1.2e-38, as zero). A NaN or infinite
+    entry makes the matrix NaN.
 
     Derivatives of any order work in both modes. For the exact methods (`SVD`, `Newton`, `QDWH`)
     they are those of the polar factor in closed form, finite at repeated singular values;

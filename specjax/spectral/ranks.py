@@ -79,9 +79,9 @@ def estimate_stable_rank(
     matrix.
 
     The Frobenius norm is exact, so st(x) ≤ `value` up to rounding, and `lower` holds with
-    probability 1 - 10⁻³ over the key. The value
-    is usually right to many more digits: the bound knows no gap between singular values. The
-    gradient is that of the largest singular value found, ⟨u, dx v⟩ with its vectors held fixed.
+    probability 1 - 10⁻³ over the key. The value is usually right to many more digits: the bound
+    knows no gap between singular values. The gradient is that of the largest singular value found,
+    ⟨u, dx v⟩ with its vectors held fixed.
 
     Raises:
         ValueError: if steps is below 2.

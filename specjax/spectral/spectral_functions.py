@@ -34,11 +34,10 @@ def spectral_map(
         dF_ij = h[s_i, s_j] (A + Aᴴ)_ij / 2 + h[s_i, -s_j] (A - Aᴴ)_ij / 2,   A = Uᴴ dx V,
 
     in the bases U and V, with the divided differences h[s, t] = (h(s) - h(t)) / (s - t) of the odd
-    extension, at equal arguments
-    the slope: finite at repeated singular values. Arrays that h closes over are differentiated too.
-        Second derivatives in x go
-    through the decomposition: right at distinct singular values, and NaN, never a wrong number, at
-    repeated ones (two zeros included); `polar` has no such limit.
+    extension, at equal arguments the slope: finite at repeated singular values. Arrays that h
+    closes over are differentiated too. Second derivatives in x go through the decomposition: right
+    at distinct singular values, and NaN, never a wrong number, at repeated ones (two zeros
+    included); `polar` has no such limit.
 
     Args:
         x: Matrices in the last two axes, tall or wide; leading axes are batch axes. float32,

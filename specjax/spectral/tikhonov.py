@@ -22,11 +22,10 @@ class Tikhonov:
     times their median.
 
     The result is scaled so that the singular values have a root mean square of 1, as those of the
-    polar factor have, in whose place it
-    stands: `polar(x, Tikhonov())`, `optim.muon(rate, method=Tikhonov())`. For an associative memory
-    `theory.best_filter` has the best share and what is gained (docs/beyond/best-filter.md).
-    Singular values below 64 roundings of the largest count as zero: they stay zero and are not in
-    the median. A zero matrix stays zero.
+    polar factor have, in whose place it stands: `polar(x, Tikhonov())`, `optim.muon(rate,
+    method=Tikhonov())`. For an associative memory `theory.best_filter` has the best share and what
+    is gained (docs/beyond/best-filter.md). Singular values below 64 roundings of the largest count
+    as zero: they stay zero and are not in the median. A zero matrix stays zero.
 
     Raises:
         ValueError: a share that is not positive.

@@ -31,7 +31,7 @@ LASTING_SET = {"cpu": 2**20}
 _ACCELERATOR_WORKING_SET = 2 * 2**30
 _LARGEST_CHUNK = 2**16
 # Of the working set: above it groups are not made larger where each call would have fewer than so
-#     many.
+# many.
 _ENOUGH, _GROUPS = 0.25, 8
 _ROUNDS = 4  # of the alternation between dimensions; two suffice for all but contrived costs
 _CHECK = 0.5  # of a program's compilation: that of the narrowest point alone, without optimization
@@ -96,10 +96,9 @@ def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_sid
     """The groups of every dimension of `grid` that has widths or choices.
 
     "exact" gives each point its own group, "padded" puts all into one, and "auto" cuts where
-    compiling, so many programs `side_by_side`,
-    and running are estimated to take least: by dynamic programming over contiguous groups; with
-    several dimensions, for one after the other given the rest, until nothing changes. A plan that
-    pads is `checked` by one smaller program more.
+    compiling, so many programs `side_by_side`, and running are estimated to take least: by dynamic
+    programming over contiguous groups; with several dimensions, for one after the other given the
+    rest, until nothing changes. A plan that pads is `checked` by one smaller program more.
     """
     padded: dict[str, tuple[tuple[int, ...], ...]] = {
         dim.name: (tuple(sorted(range(len(dim)), key=dim.volumes.__getitem__)),)

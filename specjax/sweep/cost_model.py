@@ -3,9 +3,8 @@ its program.
 
 The seconds weigh compiling against padding, and one bucket against another, in the same way in
 every process and every time; how long a call takes is measured (`specjax.sweep.dispatch`). They are
-counted in the trace as XLA counts in a program, which takes far longer to
-make: what operations read and write, and the products of matrix products. How long a `while_loop`
-    is, is not known.
+counted in the trace as XLA counts in a program, which takes far longer to make: what operations
+read and write, and the products of matrix products. How long a `while_loop` is, is not known.
 """
 
 import warnings

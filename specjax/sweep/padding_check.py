@@ -2,11 +2,10 @@
 its widths as Python ints.
 
 Padded and unpadded programs add in another order, so their numbers differ by rounding, and what
-rounding does differs from measurement to
-measurement: it is the last digit of a mean, all digits of a small difference, and anything after a
-long training. So a difference that is more than half of the digits is compared with what moving the
-last bits of every operation of the unpadded program does to the same entry
-(`specjax.sweep.rounding`), at a few seeds.
+rounding does differs from measurement to measurement: it is the last digit of a mean, all digits of
+a small difference, and anything after a long training. So a difference that is more than half of
+the digits is compared with what moving the last bits of every operation of the unpadded program
+does to the same entry (`specjax.sweep.rounding`), at a few seeds.
 """
 
 import warnings

@@ -2,9 +2,8 @@
 cut into blocks.
 
 A sample is an entry of the dataset along its sample dimension: one seed, or one batch. A block is
-what is finished, logged and stored
-at a time: some samples at all points of a bucket. It takes one or more calls of the bucket's
-    program.
+what is finished, logged and stored at a time: some samples at all points of a bucket. It takes one
+or more calls of the bucket's program.
 """
 
 from bisect import bisect_right

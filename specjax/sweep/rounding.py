@@ -73,7 +73,7 @@ def _readable_scan(equation: Equation) -> Scan | None:
 def _scan(loop: Scan, inputs: list[Any], stream: Array) -> list[Any]:
     def step(index: Array, given: list[Any]) -> list[Any]:
         # Each step moves bits in its own way: by one way for all, a value that a step keeps would
-        #     go to and fro between two.
+        # go to and fro between two.
         own = jnp.where(stream > 0, (stream + index) * jnp.uint32(_HASH) | jnp.uint32(1), stream)
         return _body(loop.body, given, own)
 

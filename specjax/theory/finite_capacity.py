@@ -175,7 +175,7 @@ def _count(
     others = sizes if several else np.array([sizes.sum()])
     own = np.diagonal(variances) if several else variances[:, 0]
     # Equal steps: for a density that vanishes with all its derivatives the error falls faster than
-    #     any power of the step.
+    # any power of the step.
     steps = np.arange(-_REACH, _REACH + _STEP / 2, _STEP)
     weights = np.exp(-(steps**2) / 2) / np.sum(np.exp(-(steps**2) / 2))
 

@@ -71,8 +71,8 @@ def steps_to_relative_gap(
     whatever the teacher.
 
     Of order d log(1/δ) for a bulk of order one below λ_1 = 1/η of order d; the paper's introduction
-    has log(d/δ), which is right for an
-    absolute gap: `steps_to_absolute_gap` (spectral-criterion, Sections 1 and 3.1.4).
+    has log(d/δ), which is right for an absolute gap: `steps_to_absolute_gap` (spectral-criterion,
+    Sections 1 and 3.1.4).
     """
     check_in("(0, inf)", accuracy=accuracy)
     return _steps_to(eigenvalues, rate, 1 / jnp.asarray(accuracy, eigenvalues.dtype))
@@ -148,7 +148,7 @@ def late_nuclear_rank_square_root(
     width w, to leading order in 1/θ.
 
     Its edge is a square root: near it the density is (8/π) √x at w = 1, and ∫√x e^{-θx} dx = Γ(3/2)
-        θ^{-3/2}.
+    θ^{-3/2}.
     """
     check_in("(0, inf)", k=k, width=width, time=time)
     k, width, time = floats(k, width, time)

@@ -8,9 +8,9 @@ and its W = (2/π) ∫₀^∞ (GGᵀ + t²)⁻¹ G dt is orthogonal; all hold to
   p_k g. By the add-back of u_i v_iᵀ into the resolvent the logit x_i = u_iᵀ W v_i of an item has
   the mean s_i = (2/π) ∫ q_i g / (1 + q_i²) dt.
 * Variances. Those of all logits u_jᵀ W v_i are κ/d. After one step κ = 1, for ‖W v_i‖ = ‖v_i‖.
-  After several it is Σ_rs κ_rs, κ_rs that
-  of W_r and W_s: from the product of two resolvents, with q_k = p_k g(t), of which items up to the
-  threshold have none, and for the rare j, of which nearly all N are,
+  After several it is Σ_rs κ_rs, κ_rs that of W_r and W_s: from the product of two resolvents, with
+  q_k = p_k g(t), of which items up to the threshold have none, and for the rare j, of which nearly
+  all N are,
 
       κ_rs = (2/π)² ∫∫ (w + q_i q_i' z) / ((1 + q_i²) (1 + q_i'²)) dt dt',
       w = g g' B/D,  z = g g' (1 - A)/D,  D = (1 - A)² - B²,

@@ -19,9 +19,8 @@ count is therefore, for both,
     d^(1 + 1/(2α)) · constant · E (M - z)^(-1/α),    E (M - z)^(-1/α) ≈ (2 ln N)^(-1/(2α)).
 
 It wants d → ∞ with N ≫ d for Muon, and (N/d)^(α - 1) ≫ 1 for Newton. What is left out is of order
-ln N/d (`next_order`), and for Newton
-the d items that are not rare: their logits have √((2α - 1)/d), and outdo the others where (2α - 1)
-    ln d > (α - 1) ln N.
+ln N/d (`next_order`), and for Newton the d items that are not rare: their logits have √((2α -
+1)/d), and outdo the others where (2α - 1) ln d > (α - 1) ln N.
 """
 
 import math

@@ -275,7 +275,7 @@ def kept(programs: Sequence[jax.stages.Traced], start: object) -> Checkpoints | 
     `start`.
 
     None without orbax: such a training is computed as a whole or not at all, and a warning in the
-        log says so.
+    log says so.
     """
     if find_spec("orbax") is None:
         logger.warning(

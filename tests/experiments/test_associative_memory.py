@@ -165,7 +165,7 @@ def test_what_small_batches_store_is_judged_by_what_they_saw():
         return {s.name: s.find(config, {"capacity": data}).verdict for s in statements}
 
     # As many as fit, whatever the batch: one step with all samples stores as much as several with
-    #     parts of them.
+    # parts of them.
     stored = found(np.minimum(seen, 50.0) * noise)
     assert {name for name, verdict in stored.items() if verdict != "confirmed"} == {
         "sample-efficiency-worsens"

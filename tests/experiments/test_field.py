@@ -63,7 +63,7 @@ def test_far_out_the_weights_are_numbers_although_the_probabilities_underflow():
 def test_bound_and_margin_enclose_a_largest_margin_that_is_known(momentum):
     method = separable.Method(rate=2.0, power=0.5, momentum=momentum, spectral=True)
     # One sample s e_c for every class: W = I - 11ᵀ/k has the margin s at norm 1, and equal weights
-    #     bound it by s.
+    # bound it by s.
     with jax.enable_x64(True):
         margin, bound = separable.descend(method, 0.7 * jnp.eye(4), jnp.arange(4), 4, 10)
     assert (np.asarray(margin) <= 0.7 + 1e-12).all()

@@ -80,7 +80,7 @@ def test_the_inner_product_is_that_with_the_step(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_singular_values_of_zero_stay_zero(name):
     # Of two values that are not zero: Kaon's map takes the only one of a matrix, which is 1 there,
-    #     to zero.
+    # to zero.
     x = np.diag([-2.0, 1.0, 0.0]).astype(np.float32)[None]
     rest = np.asarray(NAMES.index(name)), np.full((1, 3), 0.5, np.float32)
     step = np.asarray(replaced_by_index(x, *rest)[0])

@@ -137,7 +137,7 @@ def test_the_papers_powers_confirm_all_and_those_of_no_drift_refute_them():
     data = made(of_each(*[0.1] * 5), of_each(*[0.0] * 5), dict.fromkeys(tuned, 0.0))
     found = verdicts(*data)
     # By the numbers alone: with all settings the same no control can be confirmed, which makes a
-    #     judgement inconclusive.
+    # judgement inconclusive.
     refuted = {
         each.name for each in drift.EXPERIMENT.statements if each.find(*data).verdict == "refuted"
     }

@@ -34,7 +34,7 @@ def moved(problem, width):
 
 
 # Of gradient descent: the first, the hidden, the last layer; in a transformer tables, matrices of
-#     the blocks, head.
+# the blocks, head.
 @pytest.mark.integration
 @pytest.mark.parametrize(
     "model",

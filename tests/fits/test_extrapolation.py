@@ -210,7 +210,7 @@ def test_growth_has_no_limit_and_a_limit_no_growth():
     assert approaching.exponents[1] < 0
     assert np.isfinite(approaching.limits).all()
     # A logarithm is the border between the two: as far as any growth, with limits from some number
-    #     on.
+    # on.
     border, *_ = extrapolate(coupled(np.random.default_rng(0), 400, np.log), "d", significance=1e-4)
     assert border.exponents[0] < 0 < border.exponents[1]
     assert np.isfinite(border.limits[0])

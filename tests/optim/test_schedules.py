@@ -56,7 +56,7 @@ def test_the_scale_falls_after_as_many_updates_without_a_new_minimum():
         update, state = plateau.update(jnp.ones(2), state, value=jnp.asarray(loss))
         scales.append(float(update[0]))
     # By hand: three losses in a row that are no new minimum halve the scale, and the count starts
-    #     again.
+    # again.
     assert scales == [1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.25]
     assert float(state.best) == pytest.approx(1.8)
 

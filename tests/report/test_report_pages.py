@@ -153,7 +153,7 @@ def test_the_line_of_a_row_has_the_number_and_the_power_of_the_statement_with_th
         "rivals": ({"name": "near", "standard_errors": 5.0, "excluded": True},),
     }
     # The row is corrected: its status hangs by the corrections, of which there are three, not by
-    #     what they replace.
+    # what they replace.
     refuted = {"verdict": "refuted", "power": "4 SE from the prediction", "away": 4.0}
     shown, row = eq_40(judged, remainder=refuted, off_diagonal=near)
     (line,) = shown.within(row, "summary")

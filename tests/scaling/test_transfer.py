@@ -49,7 +49,7 @@ def scaled():
 @pytest.mark.integration
 def test_the_losses_are_the_closed_form(standard):
     # The fewest rates that hold every optimum: the grid was widened below, by half its length at a
-    #     time.
+    # time.
     rates = standard.data.rate.values
     np.testing.assert_allclose(rates[:-1] / rates[1:], 0.5, rtol=1e-6)
     assert rates[-1] == pytest.approx(RATES[-1])

@@ -135,7 +135,7 @@ def test_a_complex_matrix_goes_to_its_unitary_factor_with_its_derivative(method)
         close(factor, exact(x), 1e-13)
         close(change, directional(exact, x, dx), 1e-9)
         # The pairing of JAX: the real part, without conjugation, since the factor is not
-        #     holomorphic.
+        # holomorphic.
         close(np.sum(w * change).real, np.sum(np.asarray(pulled) * dx).real, 1e-13)
     assert polar(jnp.asarray(x, jnp.complex64), method).dtype == jnp.complex64
     scaled, *_ = along(1e-200j * x, dx, w)
@@ -362,7 +362,7 @@ def test_the_gram_form_is_taken_where_it_has_fewer_operations():
         return str(jax.make_jaxpr(lambda x: spectral.polar(x, method))(x)).count("dot_general")
 
     # In units of one product: XXᵀ and the return, G² at each step, three more at each step but the
-    #     first.
+    # first.
     assert products(NewtonSchulz()) == products(NewtonSchulz(gram=True)) == 2 + 5 + 3 * 4
     assert products(NewtonSchulz(gram=False)) == 3 * 5
     # Every block but the first needs a Gram matrix and a return more, and three products fewer.

@@ -63,7 +63,7 @@ def test_half_precision_is_held_against_a_wider_reference():
     error = factor_error(rounded, jnp.asarray(exact))
     assert all(part.dtype == jnp.float32 for part in error)
     # bfloat16 keeps 8 bits: an entry moves by up to 2^-9 of itself, on the average by a quarter to
-    #     a half of that.
+    # a half of that.
     by_hand = np.linalg.norm(np.asarray(rounded, np.float64) - exact) / np.sqrt(8)
     np.testing.assert_allclose(error.distance, by_hand, rtol=1e-5)
     assert 2**-11 < by_hand < 2**-8

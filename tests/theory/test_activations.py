@@ -69,7 +69,7 @@ def test_the_table_of_figure_12():
     for name, bound in table.items():
         np.testing.assert_allclose(theory.row_nsr(ACTIVATIONS[name], VARIANCES), bound, rtol=1e-12)
         # Of rows with different variances: equal for degree one, below for degree two only if
-        #     weighted so; never above.
+        # weighted so; never above.
         assert theory.nsr(ACTIVATIONS[name], jnp.asarray(VARIANCES)) == pytest.approx(
             bound, rel=1e-12
         )

@@ -165,7 +165,7 @@ def test_the_finite_size_count_has_the_exponent_of_the_theorem_far_out(optimizer
     )
     exponent = np.log2(high / low) / 2
     # log N grows with d: Muon and Newton lose 1/(2α) · d log log N / d log d, a few hundredths at
-    #     this d.
+    # this d.
     loss = 0.5 / alpha / (21 * np.log(2)) if optimizer != "gd" else 0
     assert exponent == pytest.approx(capacity.one_step_exponent(optimizer, alpha) - loss, abs=0.03)
 

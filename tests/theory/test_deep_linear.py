@@ -262,7 +262,7 @@ def test_the_ratios_of_one_draw_at_a_large_width_are_simulated(d0, d2):
     entries = np.mean(np.abs(np.sum(rows[..., ::2] * rows[..., 1::2], axis=1)), axis=1)
     hidden = entries / (np.sum(residual * (w @ residual), axis=(1, 2)) / width)
     # Nearest by: the output's for independent rows of one norm, and the hidden layer's with inputs
-    #     and outputs as one more.
+    # and outputs as one more.
     nearest = (np.sqrt(2 / (np.pi * d0)), float(theory.one_draw_ratio_hidden(d0 + 1, d2)))
     cases = (
         (float(theory.one_draw_ratio_output(d0)), output),

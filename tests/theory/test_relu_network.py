@@ -118,7 +118,7 @@ def test_simulated_gradients_confirm_every_average(d0, d1, d2, chunks):
     assert (apart(1, d1, large) < 4).all()
     if chunks > 3:
         # One hidden unit more or less: seen by the first layer and by every diagonal entry of the
-        #     second.
+        # second.
         for width in (d1 - 1, d1 + 1):
             assert apart(0, width, small)[0] > 8
             assert apart(0, width, small)[2] > 8

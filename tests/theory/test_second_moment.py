@@ -60,7 +60,7 @@ def test_moments_of_batch_means_are_those_of_samples(shape):
         stderr = samples.std(axis=0) / np.sqrt(n)
         assert np.max(np.abs(samples.mean(axis=0) - closed) / stderr) < 4.5
         # The nearest wrong formula: rows for columns, or a batch ignored, moves the diagonal by
-        #     more than ten of these.
+        # more than ten of these.
         assert np.max(stderr) < sigma**2 / batch / 10
 
 

@@ -210,7 +210,7 @@ def matrix_layout(
         rows[i] = found
     places = iter(range(len(leaves)))
     # A box becomes a leaf: what stands for it stands for its array as well, as a prefix of the
-    #     tree.
+    # tree.
     inexact = jax.tree.map(
         lambda x: next((i for i in [next(places) for _ in jax.tree.leaves(x)] if i in rows), None),
         params,

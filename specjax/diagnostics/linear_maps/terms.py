@@ -2,8 +2,8 @@
 and parameters times gains.
 
 Such a value is a sum of terms. A term is one parameter, seen as an array Z, times factors that the
-others gave, as in W + A B the array B
-is for A and A for B: an einsum, in which axes of equal labels belong together,
+others gave, as in W + A B the array B is for A and A for B: an einsum, in which axes of equal
+labels belong together,
 
     value[labels] = Σ Z[own] · gains[own] · factor[...] · factor[...] ...
 

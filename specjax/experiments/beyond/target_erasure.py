@@ -252,7 +252,7 @@ def momentum_delays(config: Config, data: Data) -> lab.Relation:
 )
 def same_order_in_layers(config: Config, data: Data) -> lab.Relation:
     # Slopes of logarithms: the least singular value of W₂ W₁ - Φ gives the parts of Muon a heavy
-    #     tail.
+    # tail.
     slope = fits.log_slopes(xr.ufuncs.log(data["layers"]["part"]), "h").rename("exponent in h")
     return lab.near(slope, -0.5, within=0.15, called="0.15")
 

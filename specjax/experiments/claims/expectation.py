@@ -71,7 +71,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     def gradients(key: Key[Array, ""], batch_size: Array) -> dict[str, Array]:
         # One draw of uniforms for all three: compiling a draw takes longer than running all of
-        #     them.
+        # them.
         first, second, shuffled = jnp.split(
             jax.random.uniform(key, (2 * largest + DATA_SIZE,)), [largest, 2 * largest]
         )
@@ -255,7 +255,7 @@ def gaps_in_closed_form(config: Config, data: Mapping[str, xr.Dataset]) -> lab.R
     (data of variance σ² in a model of 1).
     """
     # Each of the three for another reason: a kink, a moving end, and an expectation that is not the
-    #     model's.
+    # model's.
     return lab.equals(gaps(data, "laplace", "uniform", "other_data"), GAPS)
 
 

@@ -6,7 +6,7 @@ means, powers.
     )
 
 A statement is made in two calls: of its name, the rows it cites, the quantity and what must break
-    it; and of its sentence.
+it; and of its sentence.
 """
 
 from collections.abc import Callable, Mapping

@@ -175,7 +175,7 @@ ERRORS.mean(debiased, "debiased", "claim-5", "debiased", rivals=INSTEAD, correct
 )
 
 # On the draws: on the closed form it would be algebra, since (1 - γ)(1 + γ^t) < (1 + γ)(1 - γ^t)
-#     for t > 1.
+# for t > 1.
 NEWEST, LATER, PLAIN = (
     "σ², the error of the newest sample",
     {"t": slice(1, None)},

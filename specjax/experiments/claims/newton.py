@@ -221,7 +221,7 @@ FINAL.on(
 )("The form (X + X⁻ᵀ)/2, the same map, which never squares κ, does find U to 16 κ roundings.")
 
 # At 10⁴ neither form works in float16: each precision has a condition number at which the other
-#     form does.
+# form does.
 LOW = "claim-11-precision"
 FINAL.on(
     half_right,

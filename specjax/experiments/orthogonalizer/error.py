@@ -53,7 +53,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     1/k² has full rank.
 
     float32 would not do: the exact factor too takes singular values below 64 roundings for zero,
-        from W = 362 on.
+    from W = 362 on.
     """
     with jax.enable_x64(True):
         over, draws = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "gradients")

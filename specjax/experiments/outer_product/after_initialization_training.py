@@ -144,7 +144,7 @@ def train(
 def _matrices(key: Key[Array, ""], dims: Sequence[AnySize]) -> Weights:
     """N(0, 1/fan_in) matrices from each size to the next, all at most the second."""
     # One generator for all shapes: generators are most of what compiling a network of several
-    #     shapes takes.
+    # shapes takes.
     shapes = [(rows, columns) for columns, rows in pairwise(dims)]
     largest = sizes.padded(dims[1])
     draws = jax.vmap(lambda one: sizes.normal(one, (largest, largest)))(

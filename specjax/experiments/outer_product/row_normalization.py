@@ -68,7 +68,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             return (params, following), jax.tree.map(distance, average, orthogonal)
 
         # V starts at the first gradient: from zero it would be the same matrix up to a factor,
-        #     which no step here sees.
+        # which no step here sees.
         return jax.lax.scan(step, (params, gradient(params)), length=config.steps + 1)[1]
 
     def noise(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:

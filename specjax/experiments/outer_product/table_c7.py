@@ -203,7 +203,7 @@ def no_batch_bias(config: Config, data: Data) -> lab.Relation:
 )
 def batch_bias(config: Config, data: Data) -> lab.Relation:
     # The prediction has no part in the data: it is an average over inputs and weights in closed
-    #     form.
+    # form.
     told = {
         "batch less exact": rows(data["sampled"], "batch"),
         "half difference": rows(data["sampled"], "noise"),

@@ -26,7 +26,7 @@ from specjax.theory.preconditioning import iterations, spectral_domain
 from specjax.theory.preconditioning.conditions import check_decay, check_ranks
 
 # The step sizes that every optimizer tries: fractions of the distance to cover, of 1/curvature, or
-#     of 1 for ScaledGD.
+# of 1 for ScaledGD.
 RATES = (1 / 4, 1 / 2, 1.0)
 # The scale of the factor's start: below √ε, since with more columns than r null directions of
 # gradient descent fall as 1/√t.
@@ -234,7 +234,7 @@ def _aligned(config: Config, key: Array, rate: Array) -> dict[str, Array]:
         }
 
     # One κ after the other: in one loop all would wait for the largest, whose steps are most of the
-    #     work.
+    # work.
     return jax.lax.map(at, jnp.asarray(config.aligned_kappas, rate.dtype))
 
 

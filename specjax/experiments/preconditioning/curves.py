@@ -34,7 +34,7 @@ RATES = {
 # the share of runs that is most.
 ARRIVED, FAR, MOST = 1e-8, 1e-5, 0.5
 # The settings of the map: the paper's are unknown. All curves have the factor 0.5 and the patience
-#     10.
+# 10.
 FACTORS, PATIENCES = (0.5, 0.8, 0.9), (1, 2, 5, 10)
 # At the first factor what the patience does is judged: in runs of other draws arrival came and went
 # with it.

@@ -67,7 +67,7 @@ def _path(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     muon, scaled = _inverse_power(g, 1 / 2), _inverse_power(x, 1.0)
     p = jnp.stack([muon, scaled], axis=1)
     # Controls: what joins the first column to the others is left out, and all that is not on the
-    #     diagonal.
+    # diagonal.
     blocks, diagonal = p.at[..., 0, 1:].set(0).at[..., 1:, 0].set(0), p * jnp.eye(r)[None, None]
     outside = spectral.off_block_energy
     found = {"p": p, "outside": outside(p), "outside_of_blocks": outside(blocks)}

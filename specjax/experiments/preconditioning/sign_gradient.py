@@ -256,7 +256,7 @@ def figure(config: Config, data: Any) -> Figure:
     triangles, where they were.
 
     Such a triangle may lie below the bound: there the schedule, whose length is fixed, left few
-        steps beyond the barrier.
+    steps beyond the barrier.
     """
     drawn = Figure(figsize=(12, 4), layout="constrained")
     named = dict[str, Artist]()

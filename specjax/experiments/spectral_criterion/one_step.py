@@ -55,7 +55,7 @@ def draw(key: Array, m: int, k: int, n: int) -> tuple[Array, Array, Array]:
     key_scales, key_normals = jax.random.split(key)
     mean, decay, q, noise = jax.random.uniform(key_scales, (4,)) * jnp.asarray([2.0, 1.5, 1.5, 0.5])
     # One call for all of them: a normal generator takes longer to compile than everything else
-    #     here.
+    # here.
     counts = np.asarray([k * n, m * k, m * k, m * n])
     normals = jnp.split(jax.random.normal(key_normals, (counts.sum(),)), np.cumsum(counts)[:-1])
     shapes = ((k, n), (m, k), (m, k), (m, n))

@@ -67,7 +67,7 @@ class Equals(Relation):
         """The estimate over the form, at each point; the rivals over the form as lines.
 
         Where the form is zero somewhere: what is left of them less the form, over the half-width of
-            the interval.
+        the interval.
         """
         form, found = xr.DataArray(self.form), estimate(self.draws, self.by)
         dim = first_dim(found.value)

@@ -2,11 +2,10 @@
 power; rivals of one another.
 
 Growth and limits follow from the curves that the data do not contradict
-(`specjax.fits.extrapolation`), of
-three models: E + A xᵇ, a xᵇ (1 + c x⁻ᵍ) and a xᵇ (log x)ᶜ. A model that the data contradict says
-nothing, and where they contradict all nothing is decided. What vanishes or stays bounded has a
-local exponent between the two largest sizes, which a fit to all sizes would blur; neither is
-confirmed where the curves say otherwise.
+(`specjax.fits.extrapolation`), of three models: E + A xᵇ, a xᵇ (1 + c x⁻ᵍ) and a xᵇ (log x)ᶜ. A
+model that the data contradict says nothing, and where they contradict all nothing is decided. What
+vanishes or stays bounded has a local exponent between the two largest sizes, which a fit to all
+sizes would blur; neither is confirmed where the curves say otherwise.
 """
 
 from abc import abstractmethod
@@ -454,7 +453,7 @@ def bounded(
     not confirmed to grow like a power.
 
     It is a statement about the sizes swept: a logarithm passes, whose local exponent is small.
-        `saturates` asks for a limit.
+    `saturates` asks for a limit.
 
     Args:
         draws: Dimensions exactly `dim` and "seed" or "batch"; at least 5 sizes, and more seeds than

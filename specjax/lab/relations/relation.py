@@ -18,9 +18,9 @@ class Relation(ABC):
 
     `judge` takes the rivals of the statement, by name: what could stand in the place of its
     prediction, and must be excluded before it is confirmed. `against` is the same relation with a
-    rival in that place, and `perturbed` are the versions of the data that the
-    relation itself knows to be others: one that its own rule excludes, as a threshold beyond the
-        estimate, would be no attack.
+    rival in that place, and `perturbed` are the versions of the data that the relation itself knows
+    to be others: one that its own rule excludes, as a threshold beyond the estimate, would be no
+    attack.
     """
 
     def judge(self, rivals: Mapping[str, Number]) -> Finding:

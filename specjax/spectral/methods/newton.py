@@ -40,7 +40,7 @@ class Newton(ExactPolar):
         """See the class."""
         zero = jnp.all(x == 0, axis=1)
         # Zero rows last: there they are a zero block of the triangular factor, and the identity
-        #     takes its place.
+        # takes its place.
         order = jnp.argsort(zero, stable=True)
         q, r = jnp.linalg.qr(adjoint(x[order]))
         core = self._square(adjoint(r) + jnp.diag(zero[order].astype(x.dtype)))

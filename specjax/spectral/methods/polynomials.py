@@ -68,9 +68,8 @@ class NewtonSchulz(AbstractPolar):
     five steps is n > 1.5 m. `restart` is the number of its steps between two Gram matrices; by
     default as many as accuracy allows, for Muon's polynomials five, or three with half-precision
     operands. In float32, and in float64 where singular values are small, `restart=3` or
-    `gram=False` is the
-    more accurate one: in float32 the Gram form is off by up to 4e-3 in the worst spectra, the
-        standard form by at most 1e-4.
+    `gram=False` is the more accurate one: in float32 the Gram form is off by up to 4e-3 in the
+    worst spectra, the standard form by at most 1e-4.
 
     `operands` is the dtype that operands of products are rounded to, with sums and everything in
     between in float32: `jnp.bfloat16` for float32 matrices at up to twice the speed. By default it
@@ -130,12 +129,12 @@ class PolarExpress(AbstractPolar):
 
     Computed at construction for the bound and number of steps given (Amsel, Persson, Musco and
     Gower, The Polar Express, 2025). With the defaults singular values from 1e-3 ‖x‖_F up end at 1
-    to rounding, after five steps in [0.869, 1.131], and smaller
-    ones fall short: those from 1e-4 ‖x‖_F end in [0.587, 1]. `band(method.polynomials(), lower)`
-    says so for any choice. Zero padding stays zero exactly. Take `lower` near the smallest singular
-    value that matters, relative to ‖x‖_F, and more steps for a smaller one. `safety` and `cushion`
-    are the paper's guards against rounding, explained in `best_composition`; `gram`, `restart`,
-    `operands` and derivatives are as in `NewtonSchulz`.
+    to rounding, after five steps in [0.869, 1.131], and smaller ones fall short: those from 1e-4
+    ‖x‖_F end in [0.587, 1]. `band(method.polynomials(), lower)` says so for any choice. Zero
+    padding stays zero exactly. Take `lower` near the smallest singular value that matters, relative
+    to ‖x‖_F, and more steps for a smaller one. `safety` and `cushion` are the paper's guards
+    against rounding, explained in `best_composition`; `gram`, `restart`, `operands` and derivatives
+    are as in `NewtonSchulz`.
     """
 
     steps: int = 8

@@ -38,8 +38,8 @@ class QDWH(ExactPolar):
 
     Rank: the map is odd, so zero singular values stay zero. Those from rtol ‖x‖_F up go to 1 and
     those below a tenth of that to 0; in between lies one point of discontinuity. The default rtol
-    is 64 times the machine epsilon. Note the
-    Frobenius norm: `SVD` measures against the largest singular value.
+    is 64 times the machine epsilon. Note the Frobenius norm: `SVD` measures against the largest
+    singular value.
     """
 
     rtol: float | None = None

@@ -8,7 +8,7 @@ the steps are too small to bring b home quickly. They are built backward from th
 must therefore be given in full and must not increase.
 
 Everything is a function of the schedule: a start is bad for one schedule only, and nothing here
-    bounds SignGD from a generic start.
+bounds SignGD from a generic start.
 """
 
 from typing import NamedTuple

@@ -87,11 +87,10 @@ def small_gradient_bound(
     sharp).
 
     g = min |x_i² - λ_i| |x_i| is the smallest singular value of the gradient on the aligned set,
-    and each x_i is uniform on an interval of
-    that length: C_0 ρ^(t-1) given the past, for prefactors uniform in [C_0, 2 C_0]. The set where
-    |x² - λ| |x| <= δ has measure 4 δ/λ for small δ and at most 6 δ/λ, attained at δ = 2
-    (λ/3)^(3/2), where its three intervals meet. `spectrum` has one entry for each column, not
-    negative.
+    and each x_i is uniform on an interval of that length: C_0 ρ^(t-1) given the past, for
+    prefactors uniform in [C_0, 2 C_0]. The set where |x² - λ| |x| <= δ has measure 4 δ/λ for small
+    δ and at most 6 δ/λ, attained at δ = 2 (λ/3)^(3/2), where its three intervals meet. `spectrum`
+    has one entry for each column, not negative.
     """
     delta, length = floats(delta, length)
     positive = spectrum > 0

@@ -352,7 +352,7 @@ def interleaved():
             @ p["grouped_out"]
         )
         # Latent attention: keys have a part without positions, beside the values, and one with,
-        #     which all heads share.
+        # which all heads share.
         q = jnp.einsum("btd,dhk->bthk", x, p["q"])
         q = jnp.concatenate([q[..., :nope], rotated(q[..., nope:])], axis=-1)
         up = jnp.einsum("btd,dhk->bthk", x, p["up"])
