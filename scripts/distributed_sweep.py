@@ -70,7 +70,7 @@ def main() -> None:
     data = sweep.run(
         measure,
         {"d1": sweep.widths(*options.widths)},
-        seeds=options.seeds,
+        num_seeds=options.seeds,
         key=jax.random.key(0),
         store=options.store,
     )

@@ -98,7 +98,7 @@ def measure(key: Any, d: Any) -> dict[str, Any]:
 
 
 SWEPT = sweep.run(
-    measure, {"d": sweep.values(1.0, 2.0)}, seeds=4, key=KEY, reduce="moments", progress=False
+    measure, {"d": sweep.values(1.0, 2.0)}, num_seeds=4, key=KEY, reduce="moments", progress=False
 )
 
 
@@ -261,7 +261,7 @@ CALLS: dict[str, list[Call]] = {
             sweep.run,
             measure,
             {"d": sweep.values(1.0, 2.0)},
-            seeds=2,
+            num_seeds=2,
             key=KEY,
             plan="exact",
             chunk=2,

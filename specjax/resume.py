@@ -1,7 +1,7 @@
 """Resume a stopped sweep or training: the same script, started again, continues on disk.
 
     with resume.enabled("unfinished"):
-        data = sweep.run(measure, over, seeds=100_000, key=key)
+        data = sweep.run(measure, over, num_seeds=100_000, key=key)
 
 In the `with` block a sweep without `store=` and a training without `checkpoints=` keep their blocks
 or checkpoints in a subfolder. Its name is a hash of the programs and of everything that decides

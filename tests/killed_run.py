@@ -48,7 +48,7 @@ def run(config, key):
         return sweep.run(
             measure,
             over,
-            seeds=config.seeds,
+            num_seeds=config.seeds,
             key=sizes.stream(key, name),
             plan="exact",
             chunk=CHUNK,

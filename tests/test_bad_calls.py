@@ -300,23 +300,23 @@ SWEEP = [
     ),
     (lambda: sweep.values(1j), "values takes finite numbers, got 1j; write e.g. values(0.1, 0.2)."),
     (
-        lambda: sweep.run(3, OVER, seeds=2, key=KEY),
+        lambda: sweep.run(3, OVER, num_seeds=2, key=KEY),
         "measure needs to be a function measure(key, **point), got 3.",
     ),
     (
-        lambda: sweep.run(measure, {3: sweep.widths(2)}, seeds=2, key=KEY),
+        lambda: sweep.run(measure, {3: sweep.widths(2)}, num_seeds=2, key=KEY),
         "The names in over are strings, the names of arguments of measure, got 3; quote it.",
     ),
     (
-        lambda: sweep.run(measure, {"width": sweep.widths}, seeds=2, key=KEY),
+        lambda: sweep.run(measure, {"width": sweep.widths}, num_seeds=2, key=KEY),
         (
             "over['width'] needs an axis, got a function; write widths(16, 32), values(0.1, 0.2) or"
             " choices(2, 4)."
         ),
     ),
     (
-        lambda: sweep.run(measure, OVER, seeds="many", key=KEY),
-        "seeds needs to be a positive int, got 'many'.",
+        lambda: sweep.run(measure, OVER, num_seeds="many", key=KEY),
+        "num_seeds needs to be a positive int, got 'many'.",
     ),
     (
         lambda: sweep.open_store("/missing/folder/store"),
@@ -396,7 +396,7 @@ def test_a_wrong_call_is_answered_by_one_sentence(call, sentence):
 )
 def test_who_takes_a_padded_size_for_an_int_is_told_what_it_is(wrong):
     with pytest.raises(TypeError) as raised:
-        sweep.run(wrong, OVER, seeds=2, key=KEY, plan="padded")
+        sweep.run(wrong, OVER, num_seeds=2, key=KEY, plan="padded")
     # JAX adds a note of its own.
     assert (
         raised.value.__notes__[0]
@@ -426,14 +426,14 @@ def test_a_number_too_large_is_refused_by_its_field(name):
     ("arguments", "sentence"),
     [
         (
-            {"seeds": 10**30},
-            r"seeds needs to be at most 2\*\*32, got 10{30}; run the rest with another key\.",
+            {"num_seeds": 10**30},
+            r"num_seeds needs to be at most 2\*\*32, got 10{30}; run the rest with another key\.",
         ),
         (
-            {"seeds": {"width": (2, 2**33)}},
-            r"seeds\['width'\] needs to be at most 2\*\*32, got 8589934592; .*",
+            {"num_seeds": {"width": (2, 2**33)}},
+            r"num_seeds\['width'\] needs to be at most 2\*\*32, got 8589934592; .*",
         ),
-        ({"seeds": 2**32}, r"The result takes .*, more than this host's .*"),
+        ({"num_seeds": 2**32}, r"The result takes .*, more than this host's .*"),
         ({"chunk": 10**400}, r"chunk needs to be at most 2\*\*32, got an object of type int; .*"),
         ({"memory": 10**30}, r"memory needs to be at most 2\*\*60 bytes, got 10{30}; .*"),
         (
@@ -467,7 +467,7 @@ def test_a_sweep_that_is_too_large_is_refused_before_it_is_compiled(
 ):
     monkeypatch.setattr("specjax.sweep.engine.execute", None)
     with pytest.raises(ValueError, match=f"^{sentence}$"):
-        sweep.run(**{"measure": measure, "over": OVER, "seeds": 2, "key": KEY} | arguments)
+        sweep.run(**{"measure": measure, "over": OVER, "num_seeds": 2, "key": KEY} | arguments)
 
 
 @pytest.mark.parametrize(

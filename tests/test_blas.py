@@ -36,7 +36,7 @@ def test_a_sweep_runs_on_one():
         sweep.run(
             lambda key, x: measure(key) | {"same": x},
             {"x": sweep.values(1.0)},
-            seeds=2,
+            num_seeds=2,
             key=jax.random.key(0),
         )
         assert threads() == before

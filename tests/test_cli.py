@@ -646,7 +646,9 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
         widths = sweep.widths(*config.widths)
         return {
             "points": (
-                sweep.run(measure, {"width": widths}, seeds=4, key=jax.random.key(0), plan="exact")
+                sweep.run(
+                    measure, {"width": widths}, num_seeds=4, key=jax.random.key(0), plan="exact"
+                )
                 + 1
             )
         }
@@ -691,7 +693,7 @@ def test_a_run_that_takes_long_tells_how_far_it_is_where_there_is_no_terminal(
         over = {"width": sweep.widths(*config.widths)}
         return {
             "points": sweep.run(
-                measure, over, seeds=4, key=jax.random.key(0), plan="exact", chunk=4
+                measure, over, num_seeds=4, key=jax.random.key(0), plan="exact", chunk=4
             )
         }
 

@@ -44,7 +44,10 @@ def test_normal_draws_are_the_same():
 def test_the_seeds_of_a_sweep_are_the_same_at_every_width():
     over = {"d": sweep.widths(2, 5)}
     found = sweep.run(
-        lambda key, d: {"first": jnp.sum(sizes.normal(key, (d, 2))[:1, :1])}, over, seeds=3, key=KEY
+        lambda key, d: {"first": jnp.sum(sizes.normal(key, (d, 2))[:1, :1])},
+        over,
+        num_seeds=3,
+        key=KEY,
     )
     expected = np.frombuffer(bytes.fromhex("a1d061bfa1b630bf81d1683f"), np.float32)
     np.testing.assert_allclose(found["first"], [expected, expected], rtol=2.4e-7)

@@ -29,7 +29,10 @@ def measure(key, noise):
 
 
 data = sweep.run(
-    measure, {"noise": sweep.values(0.1, 0.3, 1.0, 3.0)}, seeds=400, key=jax.random.key(0)
+    measure,
+    {"noise": sweep.values(0.1, 0.3, 1.0, 3.0)},
+    num_seeds=400,
+    key=jax.random.key(0),
 )
 
 

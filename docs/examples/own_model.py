@@ -33,7 +33,10 @@ def measure(key, width):
 
 
 data = sweep.run(
-    measure, {"width": sweep.widths(8, 16, 32, 64, 128)}, seeds=50, key=jax.random.key(0)
+    measure,
+    {"width": sweep.widths(8, 16, 32, 64, 128)},
+    num_seeds=50,
+    key=jax.random.key(0),
 )
 for name in ("softplus", "tanh"):
     mean, stderr = sweep.mean_and_stderr(data[name])

@@ -49,7 +49,7 @@ def measure(key, softness, rate):
 
 
 over = {"softness": sweep.values(0.01, 0.3, 1.0), "rate": sweep.values(0.03, 0.1, 0.3)}
-data = sweep.run(measure, over, seeds=10, key=jax.random.key(0))
+data = sweep.run(measure, over, num_seeds=10, key=jax.random.key(0))
 mean, stderr = sweep.mean_and_stderr(data["loss"])
 print("loss at rates", *data["rate"].values)
 for softness, means, errors in zip(

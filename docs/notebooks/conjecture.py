@@ -36,7 +36,10 @@ def measure(key, k):
 
 
 data = sweep.run(
-    measure, {"k": sweep.widths(8, 16, 32, 64, 128, 256)}, seeds=1000, key=jax.random.key(0)
+    measure,
+    {"k": sweep.widths(8, 16, 32, 64, 128, 256)},
+    num_seeds=1000,
+    key=jax.random.key(0),
 )
 means = data[["squared_norm", "off_over_diagonal"]].mean("seed")
 print(means.to_dataframe().to_string(float_format="{:.4g}".format))

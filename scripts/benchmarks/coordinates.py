@@ -209,7 +209,7 @@ def rows(
         widths=options.widths,
         batch=batch(),
         steps=options.steps,
-        seeds=options.seeds,
+        num_seeds=options.seeds,
         key=KEY,
         progress=False,
     )

@@ -268,7 +268,7 @@ def parts(name: str, grid: Grid, key: Array, counted: Parts) -> tuple[str, ...]:
     jax.clear_caches()
     counted.clear()
     start = perf_counter()
-    data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)
+    data = sweep.run(grid.measure, grid.over, num_seeds=grid.seeds, key=key, progress=False)
     whole = perf_counter() - start
     return (
         name,
@@ -285,12 +285,14 @@ def row(name: str, grid: Grid, key: Array, repeats: int) -> tuple[str, ...]:
     for _ in range(repeats):
         jax.clear_caches()
         start, busy = perf_counter(), process_time()
-        data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)
+        data = sweep.run(grid.measure, grid.over, num_seeds=grid.seeds, key=key, progress=False)
         one = perf_counter() - start
         cores = (process_time() - busy) / one
         with TemporaryDirectory() as cache, compiled_before(cache):
             for _ in range(2):
-                data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)
+                data = sweep.run(
+                    grid.measure, grid.over, num_seeds=grid.seeds, key=key, progress=False
+                )
         without = data.attrs["run_seconds"]
         jax.clear_caches()
         run, seconds = loop(grid, key), []
@@ -355,7 +357,7 @@ def main() -> None:
     grids = chosen
     print("\nagreement before timing")
     for name, grid in grids.items():
-        data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)
+        data = sweep.run(grid.measure, grid.over, num_seeds=grid.seeds, key=key, progress=False)
         print(" ", check(name, data, loop(grid, key)(), options.rtol))
     with_compiling = ("run, with compiling", "loop", "ratio", "by hand", "bound")
     header = ("", *with_compiling, "run, without", "loop", "ratio", "bound", "padding", "cores")

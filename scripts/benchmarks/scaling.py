@@ -122,7 +122,7 @@ def by_transfer(options: argparse.Namespace, steps: int) -> np.ndarray:
             rates=options.grid,
             batch=draw,
             steps=steps,
-            seeds=options.seeds,
+            num_seeds=options.seeds,
             key=KEY,
             widen=0,
             progress=False,

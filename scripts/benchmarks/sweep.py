@@ -3,8 +3,8 @@
 What is measured, at every seed and width d1, are the four rows of the outer-product paper's Table
 C.7 for the two-layer ReLU network with d0=25 and d2=12. The sides are
 
-* one call: `sweep.run(measure, {"d1": widths(...)}, seeds=..., key=...)`, the reference of every
-  ratio;
+* one call: `sweep.run(measure, {"d1": widths(...)}, num_seeds=..., key=...)`, the reference of
+  every ratio;
 * loop over widths: for each width its own jitted function, vmapped over all seeds at once;
 * loop over widths and seeds: for each width its own jitted function, called once for each seed;
 * the same without jit: every operation of every seed and width by itself, as a first script does
@@ -194,7 +194,9 @@ def main() -> None:
 
     def one_call() -> xr.Dataset:
         over = {"d1": sweep.widths(*widths)}
-        return sweep.run(measured, over, seeds=seeds, key=key, plan=options.plan, progress=False)
+        return sweep.run(
+            measured, over, num_seeds=seeds, key=key, plan=options.plan, progress=False
+        )
 
     def one_call_compiled_before() -> None:
         with compiled_before(cache):

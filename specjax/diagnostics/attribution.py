@@ -11,7 +11,7 @@ matrices it orthogonalizes, can be run again with the exact factor, on the same 
         return {"change": ...}, momentum
 
     over, methods = {"width": sweep.widths(32, 64, 128)}, {"muon": NewtonSchulz()}
-    data = attribute(measure, over=over, methods=methods, seeds=100, key=key)
+    data = attribute(measure, over=over, methods=methods, num_seeds=100, key=key)
     data["polar_error.alignment"].sel(orthogonalizer="muon")  # the method's error at every width
     exponent_shift(data["change"], "width", orthogonalizer="muon")  # how it moved the exponent
 """
@@ -112,7 +112,7 @@ def attribute(
     over: Over,
     *,
     methods: Mapping[str, Method],
-    seeds: int,
+    num_seeds: int,
     key: Key[Array, ""],
 ) -> xr.Dataset:
     """The sweep of `measure` with every method and with the exact polar factor, on the same seeds,
@@ -122,8 +122,8 @@ def attribute(
         measure: As for `with_polar_error`.
         over: The swept arguments, as for `sweep.run`.
         methods: The methods by name.
-        seeds: As for `sweep.run`, like `key`.
-        key: See `seeds`.
+        num_seeds: How many seeds, as for `sweep.run`.
+        key: From which the keys of the seeds are folded.
 
     Returns:
         The dataset of `sweep.run`, errors of the methods included, with a first dimension
@@ -158,7 +158,7 @@ def attribute(
     def together(key: Array, **point: Any) -> dict[str, Any]:
         return {name: part(key, **point) for name, part in parts.items()}
 
-    data = sweep.run(together, over, seeds=seeds, key=key)
+    data = sweep.run(together, over, num_seeds=num_seeds, key=key)
     return _along_methods(data, list(parts))
 
 

@@ -16,7 +16,7 @@ def seeded_sweep(
     key: Key[Array, ""],
     stream: str,
     measure: Callable[..., Mapping[str, Any]],
-    seeds: int,
+    num_seeds: int,
     **over: Axis,
 ) -> xr.Dataset:
     """`sweep.run` of a measurement over its arguments, with the stream of that name from the root
@@ -25,4 +25,4 @@ def seeded_sweep(
     Raises:
         ValueError: as `sweep.run` does.
     """
-    return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, stream))
+    return sweep.run(measure, over, num_seeds=num_seeds, key=sizes.stream(key, stream))

@@ -204,7 +204,7 @@ def coordinate_check(
     widths: Sequence[int],
     batch: PyTree | Callable[[Key[Array, ""]], PyTree],
     steps: int = 3,
-    seeds: int = 16,
+    num_seeds: int = 16,
     key: Key[Array, ""] | None = None,
     memory: str | int | None = None,
     store: str | Path | None = None,
@@ -227,7 +227,7 @@ def coordinate_check(
         batch: A tree of arrays, or `batch(key)`, which draws one for every step and seed. All
             quantities are on the first step's.
         steps: Steps of training.
-        seeds: How many seeds.
+        num_seeds: How many seeds.
         key: From which the keys of the seeds are folded; key(0) by default.
         memory: As for `sweep.run`, like `store` and `progress`.
         store: See `memory`.
@@ -256,10 +256,10 @@ def coordinate_check(
         )
     problem = checked(Problem(build, loss, optimizer, batch), widths, float(rate), key)
     layers, others = _same_names({width: names(problem, key, width) for width in widths})
-    if seeds < _FEW or len(widths) <= LEAST_WIDTHS:
+    if num_seeds < _FEW or len(widths) <= LEAST_WIDTHS:
         warnings.warn(
-            f"Verdicts on {seeds} seeds and {len(widths)} widths are rough; take {_FEW} seeds and"
-            f" {LEAST_WIDTHS + 1} widths or more.",
+            f"Verdicts on {num_seeds} seeds and {len(widths)} widths are rough; take {_FEW} seeds"
+            f" and {LEAST_WIDTHS + 1} widths or more.",
             RoughFitWarning,
             stacklevel=2,
         )
@@ -273,7 +273,7 @@ def coordinate_check(
         data = sweep.run(
             measure,
             {"width": sweep.widths(*sorted(widths)), "rate": sweep.values(float(rate))},
-            seeds=seeds,
+            num_seeds=num_seeds,
             key=key,
             plan="exact",
             memory=memory,

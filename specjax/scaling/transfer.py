@@ -158,7 +158,7 @@ def transfer(
     rates: Sequence[float | int] | np.ndarray | Mapping[str, Sequence[float | int] | np.ndarray],
     batch: PyTree | Callable[[Key[Array, ""]], PyTree],
     steps: int,
-    seeds: int = 16,
+    num_seeds: int = 16,
     key: Key[Array, ""] | None = None,
     tolerance: float | int = 0.01,
     widen: int = 8,
@@ -192,7 +192,7 @@ def transfer(
             which draws one: afresh at every step and seed, and once more for the final loss, the
             same for all rates of a seed.
         steps: Steps of each training.
-        seeds: How many seeds.
+        num_seeds: How many seeds.
         key: From which the keys of the seeds are folded; key(0) by default.
         tolerance: The share of the loss that counts as a cost.
         widen: How many rates may be added beyond each end.
@@ -244,7 +244,7 @@ def transfer(
             return sweep.run(
                 measure,
                 {dim: sweep.widths(*sorted(sizes)), **scalars},
-                seeds=seeds,
+                num_seeds=num_seeds,
                 key=key,
                 plan=plan,
                 memory=memory,

@@ -3,7 +3,7 @@
 It knows no model. A measurement is a pure function ``measure(key, **point)`` that returns a dict of
 arrays:
 
-    data = run(measure, over={"d1": widths(16, 32, 64)}, seeds=1000, key=jax.random.key(0))
+    data = run(measure, over={"d1": widths(16, 32, 64)}, num_seeds=1000, key=jax.random.key(0))
 """
 
 from specjax.arguments import checked

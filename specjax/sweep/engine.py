@@ -34,12 +34,12 @@ from specjax.sweep.validation import check_arguments, check_signature, traced
 _RESULT_BYTES = 2**24  # of a call: it writes them all, however few groups it has
 
 
-@checked_but("measure", "over", "seeds", "key", "plan", "chunk", "memory", "reduce")
+@checked_but("measure", "over", "num_seeds", "key", "plan", "chunk", "memory", "reduce")
 def run(
     measure: Measure,
     over: Over,
     *,
-    seeds: int | Mapping[str, Sequence[int]],
+    num_seeds: int | Mapping[str, Sequence[int]],
     key: Key[Array, ""],
     plan: str = "auto",
     chunk: int | None = None,
@@ -67,9 +67,9 @@ def run(
             or a choice.
         over: The swept arguments of `measure` and their axes, `widths(...)`, `values(...)`,
             `choices(...)` or `zipped(...)`.
-        seeds: How many seeds, 0 to seeds - 1. Or a number for each width, as in `{"d1": (4000,
-            1000)}`: then the dataset has the coordinate `seeds`, and NaN where a width has no such
-            seed.
+        num_seeds: How many seeds, 0 to num_seeds - 1. Or a number for each width, as in `{"d1":
+            (4000, 1000)}`: then the dataset has the coordinate `seeds`, and NaN where a width has
+            no such seed.
         key: The typed key from which the key of every seed is folded.
         plan: How widths share compiled code: "exact" compiles each alone, "padded" pads all to the
             largest, "auto" weighs compile time against padding (see `specjax.sweep.bucketing`), and
@@ -112,7 +112,7 @@ def run(
         DamagedBlocksWarning: blocks in the store are not what was written; they are computed again.
         FailedSeedsWarning: an output is NaN or infinite for some seed.
     """
-    grid = Grid.of(over, seeds)
+    grid = Grid.of(over, num_seeds)
     check_arguments(grid, key, plan, chunk, memory, reduce)
     check_signature(measure, grid)
     measurement, machine = Measurement(measure, key), Machine.here(memory)

@@ -124,7 +124,7 @@ class Grid:
     seeds: int
 
     @staticmethod
-    def of(over: object, seeds: object) -> "Grid":
+    def of(over: object, num_seeds: object) -> "Grid":
         """The grid of what `specjax.sweep.run` is asked for; raises a ValueError for whatever is
         wrong with it.
         """
@@ -135,10 +135,10 @@ class Grid:
             )
         dims = {name: Dimension(name, *_members(name, axis)) for name, axis in over.items()}
         _check_names(dims)
-        if not isinstance(seeds, Mapping):
-            check_positive_int("seeds", seeds)
-            return Grid(dims, int(seeds))  # type: ignore[call-overload]
-        counted = _with_seeds(seeds, dims)
+        if not isinstance(num_seeds, Mapping):
+            check_positive_int("num_seeds", num_seeds)
+            return Grid(dims, int(num_seeds))  # type: ignore[call-overload]
+        counted = _with_seeds(num_seeds, dims)
         return Grid({**dims, counted.name: counted}, max(counted.seeds or ()))
 
     @property
@@ -353,20 +353,22 @@ def _check_names(dims: Mapping[str, Dimension]) -> None:
         )
 
 
-def _with_seeds(seeds: Mapping[Any, Any], dims: Mapping[str, Dimension]) -> Dimension:
+def _with_seeds(num_seeds: Mapping[Any, Any], dims: Mapping[str, Dimension]) -> Dimension:
     """The dimension whose points have their own numbers of seeds."""
-    if len(seeds) != 1 or not set(seeds) <= {name for name, dim in dims.items() if dim.widths}:
+    if len(num_seeds) != 1 or not set(num_seeds) <= {
+        name for name, dim in dims.items() if dim.widths
+    }:
         raise ValueError(
-            "seeds by width needs one swept dimension that has widths, got"
-            f" {sorted(map(str, seeds))}; write e.g. seeds={{'d1': (1000, 100)}}, a number for each"
-            " point of d1."
+            "num_seeds by width needs one swept dimension that has widths, got"
+            f" {sorted(map(str, num_seeds))}; write e.g. num_seeds={{'d1': (1000, 100)}}, a number"
+            " for each point of d1."
         )
-    ((dim, counts),) = seeds.items()
+    ((dim, counts),) = num_seeds.items()
     if not isinstance(counts, tuple | list) or len(counts) != len(dims[dim]):
         raise ValueError(
-            f"seeds[{dim!r}] needs {len(dims[dim])} numbers, one for each of its points, got"
+            f"num_seeds[{dim!r}] needs {len(dims[dim])} numbers, one for each of its points, got"
             f" {counts!r}."
         )
     for count in counts:
-        check_positive_int(f"seeds[{dim!r}]", count)
+        check_positive_int(f"num_seeds[{dim!r}]", count)
     return replace(dims[dim], seeds=tuple(map(int, counts)))

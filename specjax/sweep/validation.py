@@ -125,7 +125,7 @@ def warn_of_equal_seeds(traced: jax.stages.Traced, seeds: int) -> None:
     if not depends:
         warnings.warn(
             f"measure does not use the key that it gets, so that all {seeds} seeds give the same"
-            " numbers; draw from that key, or take seeds=1.",
+            " numbers; draw from that key, or take num_seeds=1.",
             EqualSeedsWarning,
             stacklevel=4,
         )

@@ -124,7 +124,8 @@ def measure(key, n):
 
 
 over = {"n": sweep.widths(4, 8, 12, 24)}
-data = sweep.run(measure, over, seeds=12, key=jax.random.key(3), plan=sys.argv[1], progress=False)
+key = jax.random.key(3)
+data = sweep.run(measure, over, num_seeds=12, key=key, plan=sys.argv[1], progress=False)
 print(*data["norm"].values.ravel())
 """
 

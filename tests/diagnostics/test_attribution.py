@@ -39,7 +39,7 @@ def measure(key, method, width):
 @pytest.fixture(scope="module")
 def data():
     methods = {"half": half, "muon": NewtonSchulz(5)}
-    return attribute(measure, OVER, methods=methods, seeds=20, key=KEY)
+    return attribute(measure, OVER, methods=methods, num_seeds=20, key=KEY)
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_the_dataset_has_every_method_and_the_error_of_each(data):
 
 @pytest.mark.slow
 def test_every_method_is_what_a_sweep_with_it_alone_measures(data):
-    alone = sweep.run(with_polar_error(measure, NewtonSchulz(5)), OVER, seeds=20, key=KEY)
+    alone = sweep.run(with_polar_error(measure, NewtonSchulz(5)), OVER, num_seeds=20, key=KEY)
     assert set(alone) == set(data)
     for name in alone:
         expected = data[name].sel(orthogonalizer="muon") if name != "failed" else data[name]
@@ -160,13 +160,13 @@ REFUSED = {
 def test_what_is_refused(case):
     methods, measure, sentence = REFUSED[case]
     with pytest.raises(ValueError, match=f"^{sentence}"):
-        attribute(measure, OVER, methods=methods, seeds=2, key=KEY)
+        attribute(measure, OVER, methods=methods, num_seeds=2, key=KEY)
 
 
 def test_the_names_of_the_attribution_cannot_be_swept():
     for name in ("method", "orthogonalizer"):
         with pytest.raises(ValueError, match=f"^The name '{name}' belongs to the attribution"):
-            attribute(measure, {name: WIDTHS}, methods={"a": SVD()}, seeds=2, key=KEY)
+            attribute(measure, {name: WIDTHS}, methods={"a": SVD()}, num_seeds=2, key=KEY)
 
 
 def test_a_shift_needs_a_method_that_was_run():

@@ -97,7 +97,7 @@ def recorded() -> Iterator[Streams]:
         streams.sweeps.append(_bytes(key))
         count = min(max(_numbers(seeds)), MOST)
         streams.made(jax.vmap(lambda s: fold_in(key, s))(jnp.arange(count)), "seed", key)
-        return inside(swept, *given, seeds=seeds, key=key, **named)
+        return inside(swept, *given, num_seeds=seeds, key=key, **named)
 
     swept, fold_in, made_root = sweep.run, jax.random.fold_in, jax.random.key
     with pytest.MonkeyPatch.context() as patch:

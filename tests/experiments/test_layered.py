@@ -55,7 +55,7 @@ def test_the_jacobians_of_a_width_are_the_same_however_it_is_padded():
     """
     over = {"d": sweep.widths(4, 8, 16)}
     exact, padded = (
-        sweep.run(layered.jacobians, over, seeds=20, key=jax.random.key(0), plan=plan)
+        sweep.run(layered.jacobians, over, num_seeds=20, key=jax.random.key(0), plan=plan)
         for plan in ("exact", "padded")
     )
     xr.testing.assert_allclose(exact, padded, rtol=1e-12)

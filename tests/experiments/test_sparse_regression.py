@@ -90,7 +90,9 @@ def test_padding_changes_no_rank_at_initialization():
 
     for measure, over in ((relu, {"d": sizes}), (gated, {"n": sweep.widths(8, 24)})):
         padded, exact = (
-            sweep.run(measure, over, seeds=3, key=jax.random.key(0), plan=plan, check_padding=False)
+            sweep.run(
+                measure, over, num_seeds=3, key=jax.random.key(0), plan=plan, check_padding=False
+            )
             for plan in ("padded", "exact")
         )
         for rank in ("stable_rank", "nuclear_rank"):

@@ -19,7 +19,7 @@ from specjax.models.targets import low_rank_target, sign_target
 
 
 def moments(measure, d1, seeds=4000):
-    data = sweep.run(measure, {"d1": sweep.widths(d1)}, seeds=seeds, key=jax.random.key(3))
+    data = sweep.run(measure, {"d1": sweep.widths(d1)}, num_seeds=seeds, key=jax.random.key(3))
     mean, stderr = sweep.mean_and_stderr(data.isel(d1=0))
     return {name: (float(mean[name]), float(stderr[name])) for name in mean}
 

@@ -9,7 +9,10 @@ from tests.experiments.streams import recorded
 
 def swept(key):
     return sweep.run(
-        lambda key, x: {"y": x * jax.random.normal(key)}, {"x": sweep.values(1.0)}, seeds=3, key=key
+        lambda key, x: {"y": x * jax.random.normal(key)},
+        {"x": sweep.values(1.0)},
+        num_seeds=3,
+        key=key,
     )
 
 

@@ -153,7 +153,7 @@ def small():
             rate=0.3,
             widths=(4, 6, 8),
             steps=2,
-            seeds=3,
+            num_seeds=3,
             batch=draw,
             key=jax.random.key(5),
         )
@@ -256,7 +256,7 @@ def optax_promotion():
 @pytest.mark.parametrize("name", KNOWN)
 def test_updates_have_their_textbook_exponents(name):
     settings, exponents = KNOWN[name]
-    found = check(**settings, seeds=40)
+    found = check(**settings, num_seeds=40)
     updates = [row for row in found.rows if row.quantity == "update_output"]
     # The nearest wrong exponent is 1/2 away; a finite width leaves some hundredths.
     assert [row.exponent for row in updates] == pytest.approx(exponents, abs=0.1)
@@ -270,7 +270,7 @@ def test_updates_have_their_textbook_exponents(name):
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_planted_mistake_is_caught_in_its_layer(name):
     settings, layer, verdict = MISTAKES[name]
-    found = check(**settings, seeds=40)
+    found = check(**settings, num_seeds=40)
     assert found.verdict == "not stable"
     assert (layer, verdict) in {(row.layer, row.verdict) for row in found.wrong}
     assert f"{verdict} as width^" in str(found)
@@ -302,7 +302,7 @@ def test_an_equinox_module_with_biases_an_embedding_and_nan_is_taken():
             widths=(4, 8, 16),
             batch=tokens,
             steps=1,
-            seeds=4,
+            num_seeds=4,
             progress=False,
         )
     assert found.data.layer.values.tolist() == [
@@ -346,7 +346,7 @@ def test_an_equinox_module_with_biases_an_embedding_and_nan_is_taken():
             widths=(4, 8, 16),
             batch=tokens,
             steps=1,
-            seeds=4,
+            num_seeds=4,
             progress=False,
         )
     assert found.verdict == "not decided"

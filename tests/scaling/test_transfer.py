@@ -272,7 +272,7 @@ def test_depths_stand_in_the_place_of_widths():
         rates=(0.1, 0.2, 0.4),
         batch=jnp.ones(()),
         steps=3,
-        seeds=4,
+        num_seeds=4,
         widen=2,
         progress=False,
     )

@@ -25,7 +25,9 @@ assert len(set(expected.values())) == len(expected)
 compared = 0
 for plan in ("exact", "padded"):
     for chunk in (2, 5):
-        data = run(bits, {"d": widths(*WIDTHS)}, seeds=len(SEEDS), key=KEY, plan=plan, chunk=chunk)
+        data = run(
+            bits, {"d": widths(*WIDTHS)}, num_seeds=len(SEEDS), key=KEY, plan=plan, chunk=chunk
+        )
         for (width, seed), of_draws in expected.items():
             assert data["bits"].sel(d=width, seed=seed) == of_draws, (plan, chunk, width, seed)
             compared += 1

@@ -25,7 +25,7 @@ def sweep_into(store):
     return sweep.run(
         measure,
         over,
-        seeds=401,
+        num_seeds=401,
         key=jax.random.key(5),
         plan="exact",
         chunk=5,

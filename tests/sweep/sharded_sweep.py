@@ -49,20 +49,20 @@ def sweeps(folder: Path, store: Path | None = None):
     """Uneven numbers of seeds, a plan of several buckets, streamed moments, and a store."""
     over, key = {"d": sweep.widths(5, 9, 2, 16)}, jax.random.key(11)
     every = sweep.run(
-        both, {"d": sweep.widths(5, 2)}, seeds=13, key=key, plan="exact", progress=False
+        both, {"d": sweep.widths(5, 2)}, num_seeds=13, key=key, plan="exact", progress=False
     )
-    padded = sweep.run(both, over, seeds=29, key=key, plan="padded", chunk=9, progress=False)
+    padded = sweep.run(both, over, num_seeds=29, key=key, plan="padded", chunk=9, progress=False)
     moments = sweep.run(
-        overlap, over, seeds=50, key=key, reduce="moments", plan="padded", progress=False
+        overlap, over, num_seeds=50, key=key, reduce="moments", plan="padded", progress=False
     )
     svd = sweep.run(
-        polar, {"n": sweep.widths(4, 6, 8)}, seeds=17, key=key, plan="padded", progress=False
+        polar, {"n": sweep.widths(4, 6, 8)}, num_seeds=17, key=key, plan="padded", progress=False
     )
     found = {"every": every, "padded": padded, "moments": moments, "svd": svd}
     if store is not None:
-        sweep.run(both, over, seeds=13, key=key, plan="padded", store=store, progress=False)
+        sweep.run(both, over, num_seeds=13, key=key, plan="padded", store=store, progress=False)
         found["stored"] = sweep.run(
-            both, over, seeds=29, key=key, plan="padded", store=store, progress=False
+            both, over, num_seeds=29, key=key, plan="padded", store=store, progress=False
         )
     for name, data in found.items():
         data.to_netcdf(folder / f"{name}.nc", engine="h5netcdf")
@@ -81,7 +81,7 @@ def cut_at_random(folder: Path, times: int):
         chunk = chance.choice([None, chance.randint(1, 40)])
         memory = None if chunk else chance.choice([None, "40KB"])
         data = sweep.run(
-            both, over, seeds=29, key=key, plan=plan, chunk=chunk, memory=memory, progress=False
+            both, over, num_seeds=29, key=key, plan=plan, chunk=chunk, memory=memory, progress=False
         )
         assert data.attrs["devices"] == devices
         data.to_netcdf(folder / f"cut-{i}-{devices}-{plan}-{chunk}-{memory}.nc", engine="h5netcdf")
@@ -103,7 +103,7 @@ if __name__ == "__main__":
             sweep.run(
                 both,
                 {"d": sweep.widths(5)},
-                seeds=3,
+                num_seeds=3,
                 key=jax.random.key(11),
                 store=target / "store",
             )

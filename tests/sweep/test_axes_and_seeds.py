@@ -31,7 +31,7 @@ ZIPPED = zipped(n=widths(4, 2, 8), d=widths(3, 3, 1), lr=values(0.5, 1.0, 2.0))
 @pytest.mark.integration
 @pytest.mark.parametrize("plan", ["exact", "padded"])
 def test_zipped_axes_move_together(plan):
-    data = run(shape, {"k": ZIPPED}, seeds=3, key=KEY, plan=plan)
+    data = run(shape, {"k": ZIPPED}, num_seeds=3, key=KEY, plan=plan)
     assert data["y"].dims == ("k", "seed")
     assert data["n"].dims == data["d"].dims == data["lr"].dims == ("k",)
     assert "k" not in data.coords
@@ -47,7 +47,7 @@ def test_a_zipped_axis_that_names_its_dimension_is_its_coordinate():
     data = run(
         shape,
         {"n": zipped(n=widths(2, 4), d=widths(1, 2)), "lr": values(1.0, 3.0)},
-        seeds=2,
+        num_seeds=2,
         key=KEY,
     )
     assert data["y"].dims == ("n", "lr", "seed")
@@ -64,31 +64,36 @@ def test_a_zipped_axis_that_names_its_dimension_is_its_coordinate():
         (lambda: zipped(n=[1, 2]), "takes widths"),
         (lambda: zipped(n=widths(4, 4), d=widths(2, 2)), "more than once"),
         (
-            lambda: run(shape, {"k": ZIPPED, "n": widths(2)}, seeds=1, key=KEY),
+            lambda: run(shape, {"k": ZIPPED, "n": widths(2)}, num_seeds=1, key=KEY),
             "'n' is swept by more than one",
         ),
         (
-            lambda: run(shape, {"method": values(1.0, 2.0)}, seeds=1, key=KEY),
+            lambda: run(shape, {"method": values(1.0, 2.0)}, num_seeds=1, key=KEY),
             "xarray's sel has an argument of that name",
         ),
-        (lambda: run(rectangle, {"k": ZIPPED}, seeds=1, key=KEY), "output name 'n' is already"),
+        (lambda: run(rectangle, {"k": ZIPPED}, num_seeds=1, key=KEY), "output name 'n' is already"),
         (
-            lambda: run(shape, {"k": ZIPPED}, seeds={"n": (1, 2, 3)}, key=KEY),
+            lambda: run(shape, {"k": ZIPPED}, num_seeds={"n": (1, 2, 3)}, key=KEY),
             "seeds by width needs one swept dimension",
         ),
         (
-            lambda: run(shape, {"k": ZIPPED}, seeds={"k": (1, 2)}, key=KEY),
+            lambda: run(shape, {"k": ZIPPED}, num_seeds={"k": (1, 2)}, key=KEY),
             r"needs 3 numbers, .* got \(1, 2\)",
         ),
-        (lambda: run(shape, {"k": ZIPPED}, seeds={"k": (1, 2, 0)}, key=KEY), "positive int, got 0"),
-        (lambda: run(shape, {"k": ZIPPED}, seeds=2**32 + 1, key=KEY), r"at most 2\*\*32"),
-        (lambda: run(shape, {"k": ZIPPED}, seeds=2, key=KEY, memory="lots"), "such as '4GiB'"),
         (
-            lambda: run(shape, {"k": ZIPPED}, seeds=2, key=KEY, reduce="mean"),
+            lambda: run(shape, {"k": ZIPPED}, num_seeds={"k": (1, 2, 0)}, key=KEY),
+            "positive int, got 0",
+        ),
+        (lambda: run(shape, {"k": ZIPPED}, num_seeds=2**32 + 1, key=KEY), r"at most 2\*\*32"),
+        (lambda: run(shape, {"k": ZIPPED}, num_seeds=2, key=KEY, memory="lots"), "such as '4GiB'"),
+        (
+            lambda: run(shape, {"k": ZIPPED}, num_seeds=2, key=KEY, reduce="mean"),
             "or 'moments', got 'mean'",
         ),
         (
-            lambda: run(shape, {"k": ZIPPED}, seeds={"k": (2, 2, 2)}, key=KEY, reduce="moments"),
+            lambda: run(
+                shape, {"k": ZIPPED}, num_seeds={"k": (2, 2, 2)}, key=KEY, reduce="moments"
+            ),
             "one number of seeds for all points",
         ),
     ],
@@ -107,8 +112,8 @@ def test_seeds_by_width(plan):
     def measure(key, d, lr):
         return {**bits(key, d), "y": lr * jnp.sum(sizes.normal(key, (d,)))}
 
-    whole = run(measure, over, seeds=6, key=KEY, plan=plan)
-    data = run(measure, over, seeds={"d": (6, 2, 4)}, key=KEY, plan=plan)
+    whole = run(measure, over, num_seeds=6, key=KEY, plan=plan)
+    data = run(measure, over, num_seeds={"d": (6, 2, 4)}, key=KEY, plan=plan)
     assert data["seeds"].dims == ("d",)
     assert data["seeds"].values.tolist() == [6, 2, 4]
     for d, n in ((3, 6), (8, 2), (5, 4)):
@@ -141,10 +146,10 @@ def test_with_the_width_in_the_key_draws_are_independent():
         return first(jax.random.fold_in(key, sizes.active(d)), d)
 
     over = {"d": widths(4, 8)}
-    coupled = run(first, over, seeds=400, key=KEY)["x"]
+    coupled = run(first, over, num_seeds=400, key=KEY)["x"]
     assert np.array_equal(coupled[0], coupled[1])
     alone = {
-        plan: run(own, over, seeds=400, key=KEY, plan=plan)["x"] for plan in ("exact", "padded")
+        plan: run(own, over, num_seeds=400, key=KEY, plan=plan)["x"] for plan in ("exact", "padded")
     }
     np.testing.assert_array_equal(alone["exact"], alone["padded"])
     # A correlation of 400 independent pairs is within 4/20 of 0.
@@ -179,7 +184,7 @@ def test_hyper_parameters_are_swept_in_one_trace():
         return (u * s[None] ** power) @ vt
 
     over = {"lr": values(0.01, 0.1), "momentum": values(0.0, 0.9), "power": values(0.0, 0.5, 1.0)}
-    data = run(trained, over, seeds=2, key=KEY)
+    data = run(trained, over, num_seeds=2, key=KEY)
     assert len(traces) == 1
     for point in ((0.01, 0.9, 0.5), (0.1, 0.0, 1.0)):
         alone = trained(jax.random.fold_in(KEY, 1), *point)["loss"]
@@ -200,11 +205,11 @@ def test_ints_and_floats_of_numpy_are_numbers():
         return {"y": lr * jnp.sum(sizes.normal(key, (d,)))}
 
     own = {"d": widths(2, 4), "lr": values(0.5, 2, 1.0)}
-    expected = run(measure, own, seeds=5, key=KEY, chunk=3, memory=10**8)
+    expected = run(measure, own, num_seeds=5, key=KEY, chunk=3, memory=10**8)
     found = run(
-        measure, over, seeds=np.int64(5), key=KEY, chunk=np.int32(3), memory=np.int64(10**8)
+        measure, over, num_seeds=np.int64(5), key=KEY, chunk=np.int32(3), memory=np.int64(10**8)
     )
     np.testing.assert_array_equal(found["y"], expected["y"])
-    each = run(measure, over, seeds={"d": [np.int64(5), np.uint8(2)]}, key=KEY)
+    each = run(measure, over, num_seeds={"d": [np.int64(5), np.uint8(2)]}, key=KEY)
     np.testing.assert_allclose(each["y"].isel(d=0), expected["y"].isel(d=0), rtol=1e-6)
     assert np.isnan(each["y"].isel(d=1, seed=slice(2, None))).all()

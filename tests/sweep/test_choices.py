@@ -28,7 +28,7 @@ def test_a_choice_arrives_as_it_is_given_and_has_a_program_of_its_own(plan):
         return deep(key, sizes.active(d), depth)
 
     over = {"d": sweep.widths(2, 4), "depth": sweep.choices(1, 3, 7)}
-    data = sweep.run(measure, over, seeds=3, key=KEY, plan=plan)
+    data = sweep.run(measure, over, num_seeds=3, key=KEY, plan=plan)
     assert set(seen) == {int}
     assert data["depth"].values.tolist() == [1, 3, 7]
     for d in (2, 4):
@@ -42,8 +42,8 @@ def test_names_are_choices_and_are_stored(tmp_path):
         return {"y": getattr(jnp, activation)(scale * jax.random.normal(key))}
 
     over = {"activation": sweep.choices("tanh", "sin"), "scale": sweep.values(1.0, 2.0)}
-    data = sweep.run(measure, over, seeds=2, key=KEY, store=tmp_path / "s")
-    again = sweep.run(measure, over, seeds=4, key=KEY, store=tmp_path / "s")
+    data = sweep.run(measure, over, num_seeds=2, key=KEY, store=tmp_path / "s")
+    again = sweep.run(measure, over, num_seeds=4, key=KEY, store=tmp_path / "s")
     assert again["activation"].values.tolist() == ["tanh", "sin"]
     np.testing.assert_array_equal(data["y"], again["y"].isel(seed=slice(2)))
     draw = jax.random.normal(jax.random.fold_in(KEY, 1))
@@ -54,7 +54,7 @@ def test_names_are_choices_and_are_stored(tmp_path):
 
 def test_choices_move_with_widths_along_one_dimension():
     over = {"k": sweep.zipped(d=sweep.widths(2, 4), depth=sweep.choices(1, 3))}
-    data = sweep.run(deep, over, seeds=2, key=KEY, plan="padded")
+    data = sweep.run(deep, over, num_seeds=2, key=KEY, plan="padded")
     assert data["depth"].values.tolist() == [1, 3]
     expected = [deep(jax.random.fold_in(KEY, s), 4, 3)["x"] for s in range(2)]
     np.testing.assert_allclose(data["x"].isel(k=1), expected, rtol=1e-5)
@@ -79,7 +79,7 @@ def test_a_shape_that_depends_on_a_choice_is_refused():
         sweep.run(
             lambda key, depth: {"x": jax.random.normal(key, (depth,))},
             {"depth": sweep.choices(1, 2)},
-            seeds=2,
+            num_seeds=2,
             key=KEY,
         )
 
@@ -98,7 +98,7 @@ def test_a_shape_that_depends_on_a_choice_is_refused():
 )
 def test_a_number_asked_of_a_traced_value_is_answered_with_the_line(measure, what):
     with pytest.raises(TypeError, match=r"sweep\.choices") as raised:
-        sweep.run(measure, {"rate": sweep.values(1, 2)}, seeds=2, key=KEY)
+        sweep.run(measure, {"rate": sweep.values(1, 2)}, num_seeds=2, key=KEY)
     assert str(raised.value).startswith(
         f"measure {what} at {__file__}:{measure.__code__.co_firstlineno} ("
     )
@@ -122,13 +122,13 @@ def test_a_measurement_that_is_not_pure_is_refused_and_padding_is_not_blamed():
 
     for impure in (counting, drawing):
         with pytest.raises(ValueError, match="not the same function when it is called again"):
-            sweep.run(impure, {"d": sweep.widths(2, 4)}, seeds=2, key=KEY, plan="padded")
+            sweep.run(impure, {"d": sweep.widths(2, 4)}, num_seeds=2, key=KEY, plan="padded")
 
     def padded(key, d):
         return {"y": jnp.mean(sizes.normal(key, (d,)))}
 
     with pytest.raises(ValueError, match="Padding to d=4 changes what measure returns"):
-        sweep.run(padded, {"d": sweep.widths(2, 4)}, seeds=2, key=KEY, plan="padded")
+        sweep.run(padded, {"d": sweep.widths(2, 4)}, num_seeds=2, key=KEY, plan="padded")
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_a_measurement_that_is_not_pure_is_refused_and_padding_is_not_blamed():
 )
 def test_a_key_that_is_not_used_is_named(measure):
     with pytest.warns(sweep.EqualSeedsWarning, match="all 3 seeds give the same numbers"):
-        sweep.run(measure, {"d": sweep.values(2.0, 4.0)}, seeds=3, key=KEY)
-    sweep.run(measure, {"d": sweep.values(2.0, 4.0)}, seeds=1, key=KEY)
+        sweep.run(measure, {"d": sweep.values(2.0, 4.0)}, num_seeds=3, key=KEY)
+    sweep.run(measure, {"d": sweep.values(2.0, 4.0)}, num_seeds=1, key=KEY)
 
 
 def test_keys_of_another_generator_are_refused():
@@ -152,6 +152,6 @@ def test_keys_of_another_generator_are_refused():
         sweep.run(
             deep,
             {"d": sweep.widths(2), "depth": sweep.choices(1)},
-            seeds=2,
+            num_seeds=2,
             key=jax.random.key(0, impl="rbg"),
         )

@@ -17,7 +17,8 @@ def measure(key, d):
     w = jax.lax.fori_loop(0, 9, lambda _, w: w - 0.1 * spectral.polar(w), x)
     return {"norm": spectral.nuclear_norm(w), "largest": jnp.max(jnp.linalg.qr(w @ w.T)[1])}
 
-data = sweep.run(measure, {"d": sweep.widths(6, 9)}, seeds=7, key=jax.random.key(1), progress=False)
+over = {"d": sweep.widths(6, 9)}
+data = sweep.run(measure, over, num_seeds=7, key=jax.random.key(1), progress=False)
 print({name: output.values.tobytes().hex() for name, output in data.data_vars.items()})
 """
 

@@ -54,8 +54,8 @@ def took(monkeypatch):
     return found
 
 
-def run(seeds=200, measure=settled, **options):
-    return sweep.run(measure, OVER, seeds=seeds, key=KEY, **options)
+def run(num_seeds=200, measure=settled, **options):
+    return sweep.run(measure, OVER, num_seeds=num_seeds, key=KEY, **options)
 
 
 def test_a_long_loop_is_cut_into_calls_that_are_stored_one_by_one(took, tmp_path):
@@ -71,7 +71,7 @@ def test_a_long_loop_is_cut_into_calls_that_are_stored_one_by_one(took, tmp_path
 
 def test_quick_groups_share_calls_and_blocks(took, tmp_path):
     took.seconds = 1e-9
-    run(seeds=2000, store=tmp_path / "store")
+    run(num_seeds=2000, store=tmp_path / "store")
     numbers = [groups for _, groups in sorted(took.calls)]
     # The second call is handed out before the first has ended; then four times as many.
     assert numbers[:3] == [1, 1, 4]
@@ -81,7 +81,7 @@ def test_quick_groups_share_calls_and_blocks(took, tmp_path):
 def test_the_last_call_has_no_group_without_a_seed_that_is_asked_for(took):
     took.seconds = 1e-9
     # A few groups more than fill the long calls before.
-    run(seeds=5000)
+    run(num_seeds=5000)
     _, (size, _), *_, (begin, groups) = sorted(took.calls)
     assert begin + (groups - 1) * size < 5000 <= begin + groups * size
 
@@ -94,7 +94,7 @@ def test_whatever_calls_take_the_bits_are_the_same(took, tmp_path, reduce):
 
     def found(seconds, **options):
         took.seconds = seconds
-        return run(seeds=300, reduce=reduce, **options)
+        return run(num_seeds=300, reduce=reduce, **options)
 
     expected = found(60.0)
     for seconds in (1e-9, lambda: 10 ** chance.uniform(-3, 1)):
@@ -155,5 +155,7 @@ def test_a_bucket_runs_while_the_programs_of_later_ones_compile(monkeypatch):
     def drawn(key, d):
         return {"norm": jnp.linalg.norm(sizes.normal(key, (d,)))}
 
-    sweep.run(drawn, {"d": sweep.widths(2, 3, 4)}, seeds=3, key=KEY, plan="exact", progress=False)
+    sweep.run(
+        drawn, {"d": sweep.widths(2, 3, 4)}, num_seeds=3, key=KEY, plan="exact", progress=False
+    )
     assert waited == [True] * 5

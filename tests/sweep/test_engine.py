@@ -33,7 +33,9 @@ def _float32():
 
 @cache
 def _all_at_once():
-    return run(overlap, {"d": widths(5, 9, 2, 4, 7, 64)}, seeds=7, key=KEY, plan="exact", chunk=7)
+    return run(
+        overlap, {"d": widths(5, 9, 2, 4, 7, 64)}, num_seeds=7, key=KEY, plan="exact", chunk=7
+    )
 
 
 @pytest.mark.integration
@@ -43,7 +45,9 @@ def _all_at_once():
 def test_plans_and_chunks_give_the_same_dataset(plan, chunk, monkeypatch):
     # Compilation so cheap that "auto" pads some widths and not others.
     monkeypatch.setattr("specjax.sweep.cost_model._RATES", {"cpu": (2e11, 1.6e12, 5e-9)})
-    data = run(overlap, {"d": widths(5, 9, 2, 4, 7, 64)}, seeds=7, key=KEY, plan=plan, chunk=chunk)
+    data = run(
+        overlap, {"d": widths(5, 9, 2, 4, 7, 64)}, num_seeds=7, key=KEY, plan=plan, chunk=chunk
+    )
     if plan == "auto":
         assert 1 < len(json.loads(data.attrs["buckets"])["d"]) < 6
     for name, expected in _all_at_once().data_vars.items():
@@ -58,7 +62,7 @@ def test_a_measurement_of_ints_alone_is_not_padded(caplog):
         return {"y": jnp.trace(jnp.eye(d)) + sizes.normal(key, (d,))[0]}
 
     def cut(measure):
-        return run(measure, {"d": widths(5, 2)}, seeds=3, key=KEY, check_padding=False)
+        return run(measure, {"d": widths(5, 2)}, num_seeds=3, key=KEY, check_padding=False)
 
     assert json.loads(cut(overlap).attrs["buckets"]) == {"d": [[2, 5]]}
     with caplog.at_level("INFO", logger="specjax.sweep"):
@@ -72,7 +76,7 @@ def test_a_measurement_of_ints_alone_is_not_padded(caplog):
 
 @pytest.mark.integration
 def test_matches_a_plain_loop_over_seeds_and_widths():
-    data = run(overlap, {"d": widths(4, 3)}, seeds=3, key=KEY, plan="padded")
+    data = run(overlap, {"d": widths(4, 3)}, num_seeds=3, key=KEY, plan="padded")
     for width in (4, 3):
         for seed in range(3):
             alone = overlap(jax.random.fold_in(KEY, seed), width)
@@ -99,8 +103,8 @@ def test_draws_are_the_same_bit_for_bit(optimized_environment):
 
 @pytest.mark.integration
 def test_more_seeds_leave_earlier_ones_as_they_were():
-    few = run(bits, {"d": widths(3, 8)}, seeds=3, key=KEY, chunk=2)
-    many = run(bits, {"d": widths(3, 8)}, seeds=11, key=KEY, chunk=4)
+    few = run(bits, {"d": widths(3, 8)}, num_seeds=3, key=KEY, chunk=2)
+    many = run(bits, {"d": widths(3, 8)}, num_seeds=11, key=KEY, chunk=4)
     np.testing.assert_array_equal(many["bits"].isel(seed=slice(3)), few["bits"])
     assert not np.array_equal(many["bits"].isel(seed=slice(3, 6)), few["bits"])
 
@@ -114,7 +118,7 @@ def test_widths_are_coupled():
     def norm(key, d):
         return {"norm": jnp.sum(sizes.normal(key, (d, 4)) ** 2)}
 
-    data = run(norm, {"d": widths(10, 11, 12)}, seeds=50, key=KEY)
+    data = run(norm, {"d": widths(10, 11, 12)}, num_seeds=50, key=KEY)
     assert (np.diff(data["norm"], axis=0) > 0).all()
 
 
@@ -126,7 +130,7 @@ def test_measure_is_traced_once_for_each_size_however_many_chunks():
         traces.append(d)
         return overlap(key, d)
 
-    run(counted, {"d": widths(2, 3, 4)}, seeds=9, key=KEY, plan="padded", chunk=2)
+    run(counted, {"d": widths(2, 3, 4)}, num_seeds=9, key=KEY, plan="padded", chunk=2)
     # The largest and the smallest width exactly, to compare their shapes; the latter is compared
     # with the one bucket by its values too.
     assert [d for d in traces if isinstance(d, int)] == [4, 2]
@@ -134,7 +138,7 @@ def test_measure_is_traced_once_for_each_size_however_many_chunks():
     assert padded.padded == 4
 
     traces.clear()
-    run(counted, {"d": widths(2, 3, 4)}, seeds=9, key=KEY, plan="exact", chunk=2)
+    run(counted, {"d": widths(2, 3, 4)}, num_seeds=9, key=KEY, plan="exact", chunk=2)
     assert traces == [4, 2, 3]
 
 
@@ -146,7 +150,7 @@ def test_product_of_widths_and_values_in_the_order_of_over():
         "n": widths(5, 1),
         "power": values(0, 1, 2),
     }
-    data = run(scaled_product, over, seeds=4, key=KEY, plan="padded")
+    data = run(scaled_product, over, num_seeds=4, key=KEY, plan="padded")
     assert data["y"].dims == ("m", "lr", "n", "power", "seed")
     assert data["y"].shape == (3, 2, 2, 3, 4)
     assert data["m"].values.tolist() == [2, 4, 3]
@@ -165,7 +169,7 @@ def test_values_arrive_as_scalars_of_the_default_dtypes():
         seen.update(steps=steps, lr=lr)
         return {"y": steps.astype(lr.dtype) * lr}
 
-    data = run(measure, {"steps": values(1, 2), "lr": values(1, 0.25)}, seeds=2, key=KEY)
+    data = run(measure, {"steps": values(1, 2), "lr": values(1, 0.25)}, num_seeds=2, key=KEY)
     assert (seen["steps"].dtype, seen["steps"].shape) == (jnp.int32, ())
     assert (seen["lr"].dtype, seen["lr"].shape) == (jnp.float32, ())
     np.testing.assert_array_equal(data["y"].isel(seed=1), [[1, 0.25], [2, 0.5]])
@@ -177,11 +181,11 @@ def test_x64_scope_gives_float64():
 
     over = {"d": widths(2, 3), "lr": values(1.0, 2.0)}
     with jax.enable_x64(True):
-        data = run(third, over, seeds=2, key=KEY, plan="padded")
+        data = run(third, over, num_seeds=2, key=KEY, plan="padded")
     assert data["y"].dtype == np.float64
     assert data.attrs["dtype"] == "float64"
     np.testing.assert_allclose(data["y"].isel(d=1, seed=1), [1 / 3, 2 / 3], rtol=1e-15)
-    single = run(third, over, seeds=2, key=KEY, plan="padded")
+    single = run(third, over, num_seeds=2, key=KEY, plan="padded")
     assert single["y"].dtype == np.float32
     assert single.attrs["dtype"] == "float32"
 
@@ -193,7 +197,7 @@ def test_products_run_at_the_highest_precision():
         precisions.append(jax.config.jax_default_matmul_precision)
         return {"y": jnp.sum(sizes.normal(key, (d,)))}
 
-    run(measure, {"d": widths(3)}, seeds=1, key=KEY)
+    run(measure, {"d": widths(3)}, num_seeds=1, key=KEY)
     assert precisions[-1] == "highest"
 
 
@@ -201,7 +205,7 @@ def test_half_precision_outputs_are_stored_as_float32():
     def measure(key, d):
         return {"y": jnp.asarray(1.5, jnp.bfloat16) * sizes.active(d)}
 
-    data = run(measure, {"d": widths(2)}, seeds=1, key=KEY)
+    data = run(measure, {"d": widths(2)}, num_seeds=1, key=KEY)
     assert data["y"].dtype == np.float32
     assert data["y"].item() == 3.0
 
@@ -209,7 +213,7 @@ def test_half_precision_outputs_are_stored_as_float32():
 @pytest.mark.integration
 def test_attributes_say_how_the_data_were_made():
     data = run(
-        overlap, {"d": widths(8, 2, 4)}, seeds=6, key=jax.random.key(3), plan="padded", chunk=4
+        overlap, {"d": widths(8, 2, 4)}, num_seeds=6, key=jax.random.key(3), plan="padded", chunk=4
     )
     attrs = data.attrs
     assert attrs["jax_version"] == jax.__version__
@@ -233,7 +237,7 @@ def test_attributes_say_how_the_data_were_made():
 @pytest.mark.integration
 def test_netcdf_round_trip(tmp_path):
     over = {"d": widths(2, 5)}
-    data = run(overlap, over, seeds=3, key=KEY)
+    data = run(overlap, over, num_seeds=3, key=KEY)
     data.to_netcdf(tmp_path / "data.nc", engine="h5netcdf")
     with xr.open_dataset(tmp_path / "data.nc", engine="h5netcdf") as stored:
         xr.testing.assert_equal(stored.load(), data)
@@ -243,9 +247,9 @@ def test_netcdf_round_trip(tmp_path):
 
 @pytest.mark.integration
 def test_progress_bar_counts_seeds_and_is_silent_off_a_terminal(capfd):
-    run(overlap, {"d": widths(2)}, seeds=5, key=KEY, chunk=2)
+    run(overlap, {"d": widths(2)}, num_seeds=5, key=KEY, chunk=2)
     assert capfd.readouterr().err == ""
-    run(overlap, {"d": widths(2)}, seeds=5, key=KEY, chunk=2, progress=True)
+    run(overlap, {"d": widths(2)}, num_seeds=5, key=KEY, chunk=2, progress=True)
     shown = capfd.readouterr().err
     assert "5/5" in shown
     assert "seed/s" in shown
@@ -319,7 +323,7 @@ def one_block(key, n):
 )
 def test_explain_has_a_row_for_every_program(plan, buckets):
     data = run(
-        one_block, {"n": widths(3, 5, 40)}, seeds=7, key=KEY, plan=plan, chunk=4, progress=False
+        one_block, {"n": widths(3, 5, 40)}, num_seeds=7, key=KEY, plan=plan, chunk=4, progress=False
     )
     title, header, *rows, total = explain(data).splitlines()
     assert title.startswith(f"plan {plan!r} on 1 cpu device(s), memory ")

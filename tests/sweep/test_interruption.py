@@ -126,9 +126,9 @@ def interrupted(tmp_path, monkeypatch):
 OVER = {"d": sweep.widths(3, 6)}
 
 
-def run(store, seeds=20, key=KEY, **options):
+def run(store, num_seeds=20, key=KEY, **options):
     return sweep.run(
-        overlap, OVER, seeds=seeds, key=key, plan="exact", chunk=4, store=store, **options
+        overlap, OVER, num_seeds=num_seeds, key=key, plan="exact", chunk=4, store=store, **options
     )
 
 
@@ -137,21 +137,21 @@ def test_ctrl_c_keeps_the_blocks_and_says_how_to_go_on(interrupted):
     assert "3 finished blocks" in message
     assert f"the same call with store={str(store)!r} continues" in message
     data = run(store)
-    expected = sweep.run(overlap, OVER, seeds=20, key=KEY, plan="exact", chunk=4)
+    expected = sweep.run(overlap, OVER, num_seeds=20, key=KEY, plan="exact", chunk=4)
     assert_identical(data, expected)
 
 
 def test_the_plan_of_the_store_is_kept(interrupted):
     """Another chunk would give other roundings: the stored one is used, whatever this call says."""
     store, _ = interrupted
-    data = sweep.run(overlap, OVER, seeds=20, key=KEY, plan="padded", chunk=7, store=store)
-    assert_identical(data, sweep.run(overlap, OVER, seeds=20, key=KEY, plan="exact", chunk=4))
+    data = sweep.run(overlap, OVER, num_seeds=20, key=KEY, plan="padded", chunk=7, store=store)
+    assert_identical(data, sweep.run(overlap, OVER, num_seeds=20, key=KEY, plan="exact", chunk=4))
 
 
 @pytest.mark.parametrize("reduce", [None, pytest.param("moments", marks=pytest.mark.slow)])
 def test_more_seeds_are_added_without_computing_the_old_ones_again(tmp_path, monkeypatch, reduce):
     seeds = 128 if reduce else 20
-    run(tmp_path / "store", seeds=seeds, reduce=reduce)
+    run(tmp_path / "store", num_seeds=seeds, reduce=reduce)
     computed = []
     from specjax.sweep.store import Store
 
@@ -162,11 +162,11 @@ def test_more_seeds_are_added_without_computing_the_old_ones_again(tmp_path, mon
         write(self, block, *arguments)
 
     monkeypatch.setattr(Store, "write", noted)
-    more = run(tmp_path / "store", seeds=2 * seeds, reduce=reduce)
+    more = run(tmp_path / "store", num_seeds=2 * seeds, reduce=reduce)
     samples = 64 if reduce else seeds
     assert computed
     assert min(block.start for block in computed) == samples
-    expected = run(None, seeds=2 * seeds, reduce=reduce)
+    expected = run(None, num_seeds=2 * seeds, reduce=reduce)
     if reduce:
         # The batches keep their size, so there are twice as many.
         assert more.sizes["batch"] == 128
@@ -176,14 +176,14 @@ def test_more_seeds_are_added_without_computing_the_old_ones_again(tmp_path, mon
 
 
 def test_batches_of_a_store_are_not_cut(tmp_path):
-    run(tmp_path / "store", seeds=128, reduce="moments")
+    run(tmp_path / "store", num_seeds=128, reduce="moments")
     with pytest.raises(ValueError, match="batches of 2 seeds, which 131 is not a multiple of"):
-        run(tmp_path / "store", seeds=131, reduce="moments")
+        run(tmp_path / "store", num_seeds=131, reduce="moments")
 
 
 def test_fewer_seeds_are_read(tmp_path):
-    whole = run(tmp_path / "store", seeds=20)
-    few = run(tmp_path / "store", seeds=7)
+    whole = run(tmp_path / "store", num_seeds=20)
+    few = run(tmp_path / "store", num_seeds=7)
     xr.testing.assert_equal(few, whole.isel(seed=slice(7)))
 
 
@@ -195,12 +195,12 @@ def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
     with pytest.raises(ValueError, match='reduce is null there and "moments" here'):
         run(store, reduce="moments")
     with pytest.raises(ValueError, match=r"over.d.d.points\.1 is 6 there and 7 here"):
-        sweep.run(overlap, {"d": sweep.widths(3, 7)}, seeds=20, key=KEY, store=store)
+        sweep.run(overlap, {"d": sweep.widths(3, 7)}, num_seeds=20, key=KEY, store=store)
     with pytest.raises(ValueError, match="measure is"):
         sweep.run(
             lambda key, d: {k: 2 * v for k, v in overlap(key, d).items() if k != "nested"},
             OVER,
-            seeds=20,
+            num_seeds=20,
             key=KEY,
             store=store,
         )
@@ -244,14 +244,16 @@ def test_a_store_opens_as_the_dataset_of_the_call(tmp_path):
     options = {"key": KEY, "plan": "exact", "chunk": 4}
     for number, seeds in enumerate((9, {"d": (9, 5)})):
         store = tmp_path / str(number)
-        expected = sweep.run(measure, over, seeds=seeds, store=store, **options).drop_vars("failed")
+        expected = sweep.run(measure, over, num_seeds=seeds, store=store, **options).drop_vars(
+            "failed"
+        )
         found = sweep.open_store(store)
         assert found.attrs["key"] == "[0, 5]"
         xr.testing.assert_identical(
             found.load().drop_attrs(deep=False), expected.drop_attrs(deep=False)
         )
     moments = sweep.run(
-        overlap, OVER, seeds=200, key=KEY, reduce="moments", store=tmp_path / "moments"
+        overlap, OVER, num_seeds=200, key=KEY, reduce="moments", store=tmp_path / "moments"
     )
     found = sweep.open_store(tmp_path / "moments").load()
     xr.testing.assert_identical(found.drop_attrs(deep=False), moments.drop_attrs(deep=False))
@@ -266,7 +268,7 @@ def test_stores_of_a_job_array_are_one_sweep(tmp_path):
         sweep.run(
             overlap,
             over,
-            seeds=20,
+            num_seeds=20,
             key=KEY,
             plan="exact",
             chunk=4,
@@ -289,7 +291,7 @@ def test_a_changed_line_that_only_narrow_widths_run_is_another_measurement(tmp_p
         return sweep.run(
             partial(measure, factor=factor),
             over,
-            seeds=seeds,
+            num_seeds=seeds,
             key=KEY,
             plan="exact",
             store=tmp_path / "s",
@@ -304,12 +306,12 @@ def test_a_changed_line_that_only_narrow_widths_run_is_another_measurement(tmp_p
 def test_a_store_of_other_axes_is_refused_whatever_its_plan(tmp_path):
     """Its buckets name points that these axes do not have."""
     over = {"d": sweep.widths(2, 3, 4, 6)}
-    sweep.run(overlap, over, seeds=4, key=KEY, plan="exact", store=tmp_path / "store")
+    sweep.run(overlap, over, num_seeds=4, key=KEY, plan="exact", store=tmp_path / "store")
     with pytest.raises(
         ValueError,
         match=r"over.d.d.points\.0 is 2 there and 3 here; over.d.d.points\.1 is 3 there and 6 here",
     ):
-        run(tmp_path / "store", seeds=4)
+        run(tmp_path / "store", num_seeds=4)
 
 
 def test_a_callback_does_not_keep_a_store_from_being_continued(tmp_path):
@@ -325,10 +327,10 @@ def test_a_callback_does_not_keep_a_store_from_being_continued(tmp_path):
 
     for seeds in (3, 5):
         data = sweep.run(
-            measure, OVER, seeds=seeds, key=KEY, plan="exact", store=tmp_path / "store"
+            measure, OVER, num_seeds=seeds, key=KEY, plan="exact", store=tmp_path / "store"
         )
     np.testing.assert_array_equal(
-        data["a"], sweep.run(measure, OVER, seeds=5, key=KEY, plan="exact")["a"]
+        data["a"], sweep.run(measure, OVER, num_seeds=5, key=KEY, plan="exact")["a"]
     )
 
 

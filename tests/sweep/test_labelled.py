@@ -19,7 +19,7 @@ def data():
         }
         return shapes | {"noise": jax.random.normal(key)}
 
-    return sweep.run(measure, {"x": sweep.values(1.0, 2.0)}, seeds=2, key=jax.random.key(0))
+    return sweep.run(measure, {"x": sweep.values(1.0, 2.0)}, num_seeds=2, key=jax.random.key(0))
 
 
 def test_axes_of_all_outputs_in_their_order_or_of_some_have_names_and_labels(data):

@@ -64,10 +64,10 @@ def test_seeds_at_a_time_are_cut_until_xla_says_that_they_fit(monkeypatch, estim
     peak = cost_model.peak_bytes
     monkeypatch.setattr(cost_model, "peak_bytes", lambda jaxpr: min(peak(jaxpr), estimated))
     budget = 3 * 2**20
-    data = run(gram, OVER, seeds=100, key=KEY, plan="padded", memory=budget)
+    data = run(gram, OVER, num_seeds=100, key=KEY, plan="padded", memory=budget)
     (row,) = json.loads(data.attrs["bucket_table"])
     assert 2 * row["bytes"] <= budget
-    whole = run(gram, OVER, seeds=100, key=KEY, plan="padded")
+    whole = run(gram, OVER, num_seeds=100, key=KEY, plan="padded")
     (more,) = json.loads(whole.attrs["bucket_table"])
     assert more["bytes"] > row["bytes"]
     np.testing.assert_allclose(data["y"], whole["y"], rtol=1e-5)
@@ -77,7 +77,7 @@ def test_calls_are_cut_until_their_results_fit():
     def row(key, d):
         return {"row": jnp.broadcast_to(jnp.sum(sizes.normal(key, (d,))), (5000,))}
 
-    data = run(row, OVER, seeds=300, key=KEY, plan="padded", memory="2MB")
+    data = run(row, OVER, num_seeds=300, key=KEY, plan="padded", memory="2MB")
     (cut,) = json.loads(data.attrs["bucket_table"])
     assert cut["chunk"] * 2 * 5000 * 4 < cut["bytes"] <= 1e6
     np.testing.assert_array_equal(data["row"][..., 0], data["row"][..., -1])
@@ -88,7 +88,7 @@ def test_one_seed_that_does_not_fit_is_refused():
         ValueError,
         match=r"bucket d=64,128 needs .* for one seed .* more than the 97.7 KiB of memory",
     ):
-        run(gram, OVER, seeds=3, key=KEY, plan="padded", memory="100KB")
+        run(gram, OVER, num_seeds=3, key=KEY, plan="padded", memory="100KB")
 
 
 def test_a_result_larger_than_the_host_is_refused_before_it_is_made(monkeypatch):
@@ -96,14 +96,20 @@ def test_a_result_larger_than_the_host_is_refused_before_it_is_made(monkeypatch)
     with pytest.raises(
         ValueError, match=r"The result takes 50.8 KiB, more than this host's 1e\+03 B"
     ):
-        run(overlap, {"d": widths(3)}, seeds=1000, key=KEY, memory="1GB")
+        run(overlap, {"d": widths(3)}, num_seeds=1000, key=KEY, memory="1GB")
 
 
 @pytest.mark.integration
 def test_moments_are_those_of_the_seeds():
-    every = run(overlap, {"d": widths(3, 9)}, seeds=130, key=KEY, plan="padded")
+    every = run(overlap, {"d": widths(3, 9)}, num_seeds=130, key=KEY, plan="padded")
     data = run(
-        overlap, {"d": widths(3, 9)}, seeds=130, key=KEY, plan="padded", reduce="moments", chunk=2
+        overlap,
+        {"d": widths(3, 9)},
+        num_seeds=130,
+        key=KEY,
+        plan="padded",
+        reduce="moments",
+        chunk=2,
     )
     assert data["gram"].dims == data["gram.min"].dims == ("d", "batch", "gram_dim_0", "gram_dim_1")
     assert data.sizes["batch"] == 64
@@ -122,12 +128,12 @@ def test_moments_are_those_of_the_seeds():
 def test_failed_seeds_are_left_out_of_moments_counted_and_named():
     over = {"d": widths(2, 3), "lr": values(1.0, 2.0)}
     with pytest.warns(FailedSeedsWarning):
-        every = run(diverging, over, seeds=100, key=KEY)
+        every = run(diverging, over, num_seeds=100, key=KEY)
     bad = every["failed"].sel(lr=2.0).isel(d=0).values
     first = int(np.argmax(bad))
     message = rf"Up to {bad.sum()} of 100 seeds .*first: seed {first} at d=2, lr=2.0"
     with pytest.warns(FailedSeedsWarning, match=message):
-        data = run(diverging, over, seeds=100, key=KEY, reduce="moments")
+        data = run(diverging, over, num_seeds=100, key=KEY, reduce="moments")
     total = sweep.total(data)
     assert total["failed"].sel(lr=2.0).values.tolist() == [bad.sum()] * 2
     assert (total["failed"].sel(lr=1.0) == 0).all()
@@ -141,7 +147,7 @@ def test_complex_outputs_have_no_moments():
         return {"z": jax.lax.complex(jnp.sum(sizes.normal(key, (d,))), 1.0)}
 
     with pytest.raises(ValueError, match="'z' is complex and has no smallest"):
-        run(measure, {"d": widths(2)}, seeds=4, key=KEY, reduce="moments")
+        run(measure, {"d": widths(2)}, num_seeds=4, key=KEY, reduce="moments")
 
 
 _PEAK = """

@@ -42,7 +42,7 @@ def muon(key, n, options):
 def test_muon_that_scales_by_padded_widths_is_refused_with_both_values_and_passes_with_its_sizes():
     def swept(options, **arguments):
         return run(
-            partial(muon, options=options), {"n": widths(8, 32)}, seeds=2, key=KEY, **arguments
+            partial(muon, options=options), {"n": widths(8, 32)}, num_seeds=2, key=KEY, **arguments
         )
 
     with pytest.raises(
@@ -90,7 +90,7 @@ def test_an_output_that_padding_changes_is_refused(name, reduce):
     with pytest.raises(
         ValueError, match=r"Padding to d=16 changes .*'y' at d=4 is .* by itself and .* padded"
     ):
-        run(WRONG[name], OVER, seeds=5, key=KEY, plan="padded", reduce=reduce)
+        run(WRONG[name], OVER, num_seeds=5, key=KEY, plan="padded", reduce=reduce)
 
 
 @pytest.mark.integration
@@ -111,7 +111,7 @@ def test_the_message_names_the_point_and_every_output():
         "k": zipped(n=widths(2, 5), d=values(1.0, 2.0)),
     }
     with pytest.raises(ValueError, match="Padding to m=6, n=5 changes") as refused:
-        run(measure, over, seeds=2, key=KEY, plan="padded")
+        run(measure, over, num_seeds=2, key=KEY, plan="padded")
     message = str(refused.value)
     assert "'by.m' at lr=0.1, m=3, n=2, d=1.0 is" in message
     assert "'by.n' at lr=0.2, m=3, n=2, d=1.0 is" in message
@@ -162,7 +162,7 @@ def undefined(key, d):
 @pytest.mark.parametrize("measure", [overlap, bits, chaos, cancelled, undefined])
 def test_rounding_is_no_dependence_on_padding(measure, seed):
     """One seed, where no other can vouch that a difference is an accident."""
-    run(measure, {"d": widths(4, 7, 16)}, seeds=1, key=jax.random.key(seed), plan="padded")
+    run(measure, {"d": widths(4, 7, 16)}, num_seeds=1, key=jax.random.key(seed), plan="padded")
 
 
 def test_what_one_seed_of_several_counts_otherwise_is_no_dependence_on_padding():
@@ -173,7 +173,7 @@ def test_what_one_seed_of_several_counts_otherwise_is_no_dependence_on_padding()
         return {"count": sizes.padded(d) * lucky.astype(int)}
 
     root = next(k for k in map(jax.random.key, range(99)) if differ(k))
-    run(unlucky, {"d": widths(4, 16)}, seeds=4, key=root, plan="padded", chunk=1)
+    run(unlucky, {"d": widths(4, 16)}, num_seeds=4, key=root, plan="padded", chunk=1)
 
 
 def differ(root):
@@ -188,7 +188,7 @@ def test_two_axes_with_values_between_them_pass():
         "lr": values(0.5, 2.0),
         "k": zipped(n=widths(2, 6), power=values(1, 2)),
     }
-    run(scaled_product, over, seeds=3, key=KEY, plan="padded")
+    run(scaled_product, over, num_seeds=3, key=KEY, plan="padded")
 
 
 @pytest.mark.integration
@@ -209,10 +209,10 @@ def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(
     monkeypatch.setattr(executor, "compile_program", noted)
     monkeypatch.setattr(padding_check, "checked", checking)
 
-    def programs(seeds=3, **options):
+    def programs(num_seeds=3, **options):
         compiled.clear()
         checked.clear()
-        run(overlap, {"d": widths(2, 4, 8, 64)}, seeds=seeds, key=KEY, **options)
+        run(overlap, {"d": widths(2, 4, 8, 64)}, num_seeds=num_seeds, key=KEY, **options)
         assert compiled.count("check") == len(checked)
         return compiled.count("bucket"), checked
 
@@ -221,7 +221,7 @@ def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(
     assert programs(plan="exact") == (4, [])
     assert programs(plan="padded", store=tmp_path / "store") == (1, ["d=2,4,8,64"])
     assert programs(plan="padded", store=tmp_path / "store") == (0, [])
-    assert programs(plan="padded", store=tmp_path / "store", seeds=4) == (1, ["d=2,4,8,64"])
+    assert programs(plan="padded", store=tmp_path / "store", num_seeds=4) == (1, ["d=2,4,8,64"])
     # Of several buckets that pad, the one that pads most, and before any other runs.
     monkeypatch.setattr(bucketing, "group", lambda *_, **__: {"d": ((0, 1), (2, 3))})
     assert programs() == (2, ["d=8,64"])
@@ -231,7 +231,7 @@ def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(
 def test_nothing_of_a_refused_sweep_is_kept(tmp_path):
     for _ in range(2):
         with pytest.raises(ValueError, match="Padding to d=16"):
-            run(WRONG["mean"], OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
+            run(WRONG["mean"], OVER, num_seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
     assert not list((tmp_path / "store").glob("bucket*"))
 
 
@@ -239,18 +239,18 @@ def test_nothing_of_a_refused_sweep_is_kept(tmp_path):
 def test_a_refused_measurement_is_mended_in_the_same_store(tmp_path):
     """No block was finished: the store holds nothing of the measurement that was refused."""
     with pytest.raises(ValueError, match="Padding to d=16"):
-        run(WRONG["mean"], OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
+        run(WRONG["mean"], OVER, num_seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
 
     def mended(key, d):
         return {"y": jnp.sum(draw(key, d) ** 2) / jnp.asarray(sizes.active(d), jnp.float32)}
 
     for _ in range(2):
-        found = run(mended, OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
+        found = run(mended, OVER, num_seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
     np.testing.assert_array_equal(
-        found["y"], run(mended, OVER, seeds=5, key=KEY, plan="padded")["y"]
+        found["y"], run(mended, OVER, num_seeds=5, key=KEY, plan="padded")["y"]
     )
     with pytest.raises(ValueError, match="another configuration"):
-        run(WRONG["mean"], OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
+        run(WRONG["mean"], OVER, num_seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
 
 
 def stream(number):

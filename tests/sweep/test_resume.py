@@ -10,8 +10,8 @@ KEY = jax.random.key(3)
 OVER = {"d": sweep.widths(3, 6)}
 
 
-def run(measure=overlap, seeds=8, key=KEY, **options):
-    return sweep.run(measure, OVER, seeds=seeds, key=key, plan="exact", **options)
+def run(measure=overlap, num_seeds=8, key=KEY, **options):
+    return sweep.run(measure, OVER, num_seeds=num_seeds, key=key, plan="exact", **options)
 
 
 def stores(folder):
@@ -40,7 +40,7 @@ def test_every_sweep_has_a_store_and_the_same_sweep_the_same(tmp_path, written):
         first = run()
         assert {block.bucket for block in written} == {0, 1}
         run(bits)
-        run(seeds=12)
+        run(num_seeds=12)
         run(key=jax.random.key(4))
         with jax.enable_x64(True):
             run()

@@ -60,7 +60,7 @@ def test_a_scope_of_64_bits_stays(function, expected, place):
         turns = lax.fori_loop(0, 3, lambda i, n: n + i, 0)
         return {"turns": turns, "found": place(function)(rate * sizes.normal(key, (4, 4)))}
 
-    found = sweep.run(measure, {"rate": sweep.values(1.0, 3.0)}, seeds=3, key=jax.random.key(0))
+    found = sweep.run(measure, {"rate": sweep.values(1.0, 3.0)}, num_seeds=3, key=jax.random.key(0))
     np.testing.assert_allclose(found["found"], expected, atol=2e-3)
     # Beside the scope whole numbers have 32 bits.
     assert found["turns"].dtype == np.int32

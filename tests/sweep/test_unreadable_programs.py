@@ -46,7 +46,7 @@ NARROW_AND_WIDE = {"d": sweep.widths(4, 7, 16)}
 
 @pytest.fixture(scope="module")
 def expected():
-    return sweep.run(trained, OVER, seeds=5, key=KEY)
+    return sweep.run(trained, OVER, num_seeds=5, key=KEY)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def warned():
 @pytest.mark.usefixtures("unknown_scan")
 def test_a_sweep_with_a_loop_that_is_not_known_runs(expected):
     with warned() as caught:
-        found = sweep.run(trained, OVER, seeds=5, key=KEY)
+        found = sweep.run(trained, OVER, num_seeds=5, key=KEY)
     assert len(caught) == 1
     for name in ("loss", "sum"):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
@@ -76,7 +76,7 @@ def test_a_sweep_with_a_loop_that_is_not_known_runs(expected):
 def test_where_xla_has_no_estimate_every_width_is_a_program(monkeypatch, expected):
     monkeypatch.setattr(jax.stages.Lowered, "cost_analysis", lambda _: None)
     with warned():
-        found = sweep.run(trained, OVER, seeds=5, key=KEY)
+        found = sweep.run(trained, OVER, num_seeds=5, key=KEY)
     planned, alone = (len(json.loads(data.attrs["buckets"])["d"]) for data in (expected, found))
     assert planned < alone == 3
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-5)
@@ -91,12 +91,12 @@ def test_padding_is_checked_by_running():
         }
 
     with warned(), pytest.raises(ValueError, match=r"Padding to d=6 changes what measure returns"):
-        sweep.run(by_shape, {"d": sweep.widths(3, 6)}, seeds=5, key=KEY, plan="padded")
+        sweep.run(by_shape, {"d": sweep.widths(3, 6)}, num_seeds=5, key=KEY, plan="padded")
 
     # The loop is not entered, but begins at moved bits.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreadableProgramWarning)
-        sweep.run(chaotic, NARROW_AND_WIDE, seeds=5, key=KEY, plan="padded")
+        sweep.run(chaotic, NARROW_AND_WIDE, num_seeds=5, key=KEY, plan="padded")
 
 
 def test_the_cost_that_xla_estimates_is_that_of_the_trace_where_there_is_no_loop(monkeypatch):
@@ -155,7 +155,7 @@ def test_where_a_program_cannot_be_made_padding_that_changes_digits_is_warned_of
         UnreadableProgramWarning,
         match=r"So it is not known whether rounding .* 'orbit'; plan='exact'",
     ):
-        sweep.run(chaotic, NARROW_AND_WIDE, seeds=5, key=KEY, plan="padded")
+        sweep.run(chaotic, NARROW_AND_WIDE, num_seeds=5, key=KEY, plan="padded")
 
 
 @pytest.mark.skipif(
@@ -173,5 +173,5 @@ def test_where_equations_cannot_be_read_a_sweep_runs(monkeypatch, attribute, exp
     monkeypatch.setattr(f"specjax.programs.program.Program.{attribute}", property(unreadable))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreadableProgramWarning)
-        found = sweep.run(trained, OVER, seeds=5, key=KEY)
+        found = sweep.run(trained, OVER, num_seeds=5, key=KEY)
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-5)

@@ -31,7 +31,7 @@ def _nothing_compiled(monkeypatch):
 
 def test_a_sound_sweep_reaches_the_compiler():
     with pytest.raises(AssertionError, match="compiled a sweep"):
-        run(overlap, OVER, seeds=2, key=KEY)
+        run(overlap, OVER, num_seeds=2, key=KEY)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_axes_keep_the_order_given():
             "float32 cannot hold the values of 'lr'",
         ),
         ({"over": {**OVER, "steps": values(2**40)}}, "int32 cannot hold the values of 'steps'"),
-        ({"seeds": 0}, "seeds needs to be a positive int, got 0"),
-        ({"seeds": 2.5}, "seeds needs to be a positive int, got 2.5"),
-        ({"seeds": True}, "seeds needs to be a positive int, got True"),
+        ({"num_seeds": 0}, "num_seeds needs to be a positive int, got 0"),
+        ({"num_seeds": 2.5}, "num_seeds needs to be a positive int, got 2.5"),
+        ({"num_seeds": True}, "num_seeds needs to be a positive int, got True"),
         ({"chunk": 0}, "chunk needs to be a positive int, got 0"),
         (
             {"key": jnp.zeros(2, jnp.uint32)},
@@ -107,7 +107,7 @@ def test_axes_keep_the_order_given():
 )
 @pytest.mark.usefixtures("unchecked")
 def test_run_refuses(change, message):
-    arguments = {"over": OVER, "seeds": 2, "key": KEY, **change}
+    arguments = {"over": OVER, "num_seeds": 2, "key": KEY, **change}
     with jax.enable_x64(False), pytest.raises(ValueError, match=message):
         run(overlap, **arguments)
 
@@ -117,7 +117,7 @@ def test_a_missing_swept_name_is_named():
         raise AssertionError("called although its arguments are wrong")
 
     with pytest.raises(ValueError, match="missing a required argument: 'lr'"):
-        run(measure, OVER, seeds=2, key=KEY)
+        run(measure, OVER, num_seeds=2, key=KEY)
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_a_missing_swept_name_is_named():
 )
 def test_outputs_refuse(result, message):
     with pytest.raises(ValueError, match=message):
-        run(lambda key, d: result, OVER, seeds=2, key=KEY)
+        run(lambda key, d: result, OVER, num_seeds=2, key=KEY)
 
 
 def test_an_output_dimension_cannot_be_a_swept_name():
     with pytest.raises(ValueError, match="swept name 'a_dim_0'"):
-        run(lambda key, a_dim_0: {"a": jnp.ones(2)}, {"a_dim_0": widths(2)}, seeds=2, key=KEY)
+        run(lambda key, a_dim_0: {"a": jnp.ones(2)}, {"a_dim_0": widths(2)}, num_seeds=2, key=KEY)
 
 
 def test_a_shape_that_depends_on_a_width_is_named_with_both_shapes():
@@ -158,7 +158,7 @@ def test_a_shape_that_depends_on_a_width_is_named_with_both_shapes():
         " swept width, "
     )
     with pytest.raises(ValueError, match=re.escape(message) + "so reduce over the active block"):
-        run(measure, {"rows": widths(3, 4), "columns": widths(4, 2, 6)}, seeds=2, key=KEY)
+        run(measure, {"rows": widths(3, 4), "columns": widths(4, 2, 6)}, num_seeds=2, key=KEY)
 
 
 @pytest.mark.filterwarnings("ignore::specjax.sweep.EqualSeedsWarning")
@@ -169,16 +169,16 @@ def test_names_that_depend_on_a_width_are_refused():
     with pytest.raises(
         ValueError, match=r"same names at every width, got \['at_2'\] at d=2 and \['at_4'\] at d=4"
     ):
-        run(measure, OVER, seeds=2, key=KEY)
+        run(measure, OVER, num_seeds=2, key=KEY)
 
 
 @pytest.mark.parametrize("wrong", [np.float64(5), np.True_, "5", np.int64(0)])
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_no_int_is_no_number_of_seeds(wrong):
-    with pytest.raises(ValueError, match="seeds needs to be a positive int, got"):
-        run(overlap, OVER, seeds=wrong, key=KEY)
+    with pytest.raises(ValueError, match="num_seeds needs to be a positive int, got"):
+        run(overlap, OVER, num_seeds=wrong, key=KEY)
     with pytest.raises(ValueError, match="chunk needs to be a positive int, got"):
-        run(overlap, OVER, seeds=2, key=KEY, chunk=wrong)
+        run(overlap, OVER, num_seeds=2, key=KEY, chunk=wrong)
     if wrong != "5":
         with pytest.raises(ValueError, match="memory needs to be bytes or a size"):
-            run(overlap, OVER, seeds=2, key=KEY, memory=wrong)
+            run(overlap, OVER, num_seeds=2, key=KEY, memory=wrong)

@@ -70,7 +70,7 @@ def run(
     """A sweep over d; `axes` are the axes that outputs have by themselves, of which an output of
     fewer has the first.
     """
-    data = sweep.run(of_seed, {"d": sweep.widths(*dims)}, seeds=seeds, key=key)
+    data = sweep.run(of_seed, {"d": sweep.widths(*dims)}, num_seeds=seeds, key=key)
     return sweep.labelled(data, *axes, **{name: list(values) for name, values in axes.items()})
 
 

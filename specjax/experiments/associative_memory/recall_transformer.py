@@ -127,7 +127,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     )
     seeds, of_trainings = config.choosing + config.seeds, sizes.stream(key, "trainings")
     # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
-    found = sweep.run(measure, {"cell": cell}, seeds=seeds, key=of_trainings, check_padding=False)
+    found = sweep.run(
+        measure, {"cell": cell}, num_seeds=seeds, key=of_trainings, check_padding=False
+    )
     return {
         "runs": judged(config, labelled(config, found)),
         "head": _head(config, task, sizes.stream(key, "head")),
@@ -172,7 +174,7 @@ def _head(config: Config, task: recall.Recall, key: Key[Array, ""]) -> xr.Datase
         *dict.fromkeys(setting[:2] for setting in config.settings.values()), strict=True
     )
     law = sweep.zipped(trigger=sweep.values(*triggers), output=sweep.values(*outputs))
-    return sweep.run(measure, {"law": law}, seeds=config.seeds, key=key)
+    return sweep.run(measure, {"law": law}, num_seeds=config.seeds, key=key)
 
 
 def after_start(data: claims.Data, quantity: str) -> xr.DataArray:

@@ -91,7 +91,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     with jax.enable_x64(True):
         over: Over = {"width": sweep.widths(*config.widths), "s": sweep.values(*SPECTRA)}
         found = sweep.run(
-            measure, over, seeds=config.seeds, key=sizes.stream(key, "draws"), plan="exact"
+            measure, over, num_seeds=config.seeds, key=sizes.stream(key, "draws"), plan="exact"
         )
     found = sweep.labelled(found, "optimizer", outputs=("solved",), optimizer=[DESCENT, NATURAL])
     muon = (

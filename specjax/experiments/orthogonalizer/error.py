@@ -57,7 +57,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """
     with jax.enable_x64(True):
         over, draws = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "gradients")
-        data = sweep.run(measure, over, seeds=config.seeds, key=draws)
+        data = sweep.run(measure, over, num_seeds=config.seeds, key=draws)
     return sweep.labelled(data, *AXES, **AXES)
 
 

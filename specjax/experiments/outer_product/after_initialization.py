@@ -93,7 +93,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             "width": sweep.zipped(width=sweep.widths(*config.widths), ends=sweep.widths(*halves)),
             "factor": sweep.values(*config.factors),
         },
-        seeds=config.choosing + config.seeds,
+        num_seeds=config.choosing + config.seeds,
         key=sizes.stream(key, "networks"),
         # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
         check_padding=False,

@@ -108,7 +108,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
                 sizes.stream(key, f"weights of {name} at depth {depth}"),
             )
             return sweep.run(
-                partial(measure, depth=depth), over, seeds=seeds, key=weights
+                partial(measure, depth=depth), over, num_seeds=seeds, key=weights
             ).drop_vars("failed", errors="ignore")
 
         return xr.merge(map(at_depth, DEPTHS), combine_attrs="drop")

@@ -85,10 +85,10 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     )
     weights = sizes.stream(key, "weights")
     return {
-        "hessian": sweep.run(share(hessian), swept, seeds=config.seeds, key=weights),
-        "metric": sweep.run(share(metric), swept, seeds=config.metric_seeds, key=weights),
-        "hessian-blocks": sweep.run(partial(hessian, rows=None), drawn, seeds=1, key=weights),
-        "metric-blocks": sweep.run(metric, drawn, seeds=1, key=weights),
+        "hessian": sweep.run(share(hessian), swept, num_seeds=config.seeds, key=weights),
+        "metric": sweep.run(share(metric), swept, num_seeds=config.metric_seeds, key=weights),
+        "hessian-blocks": sweep.run(partial(hessian, rows=None), drawn, num_seeds=1, key=weights),
+        "metric-blocks": sweep.run(metric, drawn, num_seeds=1, key=weights),
     }
 
 

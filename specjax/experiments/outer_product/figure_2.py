@@ -95,7 +95,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             stream = sizes.stream(key, f"{name} over {dim}")
             over = {dim: sweep.widths(*points)}
             data[f"{name}-{dim}"] = sweep.run(
-                partial(measure, **fixed), over, seeds=seeds, key=stream
+                partial(measure, **fixed), over, num_seeds=seeds, key=stream
             )
     return data
 

@@ -86,9 +86,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     wide, small = ({"k": sweep.widths(*ks)} for ks in (config.ks, config.small_ks))
     weights = [sizes.stream(key, f"weights of the {name}") for name in ("orders", "entries")]
     found = {
-        "orders": sweep.run(orders, wide, seeds=config.seeds, key=weights[0]),
+        "orders": sweep.run(orders, wide, num_seeds=config.seeds, key=weights[0]),
         "entries": sweep.labelled(
-            sweep.run(entries, small, seeds=config.small_seeds, key=weights[1]), "row", "column"
+            sweep.run(entries, small, num_seeds=config.small_seeds, key=weights[1]), "row", "column"
         ),
     }
     targets = {

@@ -92,9 +92,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         sizes.stream(key, name) for name in ("weights", "angles", "activations")
     )
     return {
-        "relu": sweep.run(measure, d0s, seeds=config.seeds, key=weights),
-        "angles": sweep.run(angles, angle_d0s, seeds=config.angle_seeds, key=pairs),
-        "activations": sweep.run(activations, d0s, seeds=config.activation_seeds, key=others),
+        "relu": sweep.run(measure, d0s, num_seeds=config.seeds, key=weights),
+        "angles": sweep.run(angles, angle_d0s, num_seeds=config.angle_seeds, key=pairs),
+        "activations": sweep.run(activations, d0s, num_seeds=config.activation_seeds, key=others),
     }
 
 

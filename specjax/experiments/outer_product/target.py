@@ -97,7 +97,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         m = low_rank_target(sizes.stream(target_key, "factorization"), D, RANK)
         for name, ks in (("wide", config.ks), ("narrow", config.narrow_ks)):
             weights = sizes.stream(key, f"{name} weights")
-            found = sweep.run(steps, {"k": sweep.widths(*ks)}, seeds=config.seeds, key=weights)
+            found = sweep.run(steps, {"k": sweep.widths(*ks)}, num_seeds=config.seeds, key=weights)
             data[name] = found.assign(target=(("row", "column"), np.asarray(m)))
     return data
 

@@ -66,7 +66,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     data = sweep.run(
         measure,
         {"width": sweep.widths(*config.widths), "factor": sweep.values(*factors)},
-        seeds=config.seeds,
+        num_seeds=config.seeds,
         key=sizes.stream(key, "third trainings"),
     )
     return sweep.labelled(data, "setting", setting=list(SETTINGS))

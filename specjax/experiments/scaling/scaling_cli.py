@@ -206,7 +206,11 @@ def experiment(model: str, optimizer: str) -> lab.Experiment[Any]:
         of = builtin_models.problem(
             model, optimizer, config.parametrization, config.widths[0], **settings
         )
-        common: dict[str, Any] = {"widths": config.widths, "batch": of.batch, "seeds": config.seeds}
+        common: dict[str, Any] = {
+            "widths": config.widths,
+            "batch": of.batch,
+            "num_seeds": config.seeds,
+        }
         trained = scaling.transfer(
             of.build,
             of.loss,

@@ -47,7 +47,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         }
 
     over, draws = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "networks")
-    data = sweep.run(measure, over, seeds=config.seeds, key=draws)
+    data = sweep.run(measure, over, num_seeds=config.seeds, key=draws)
     return sweep.labelled(data, "setting", "layer", setting=list(SETTINGS), layer=list(LAYERS))
 
 

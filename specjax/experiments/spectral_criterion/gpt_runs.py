@@ -194,7 +194,7 @@ def run(
     axis = sweep.zipped(
         **{name: sweep.values(*map(float, column)) for name, column in columns.items()}
     )
-    found = sweep.run(measure, {"cell": axis}, seeds=config.seeds, key=key)
+    found = sweep.run(measure, {"cell": axis}, num_seeds=config.seeds, key=key)
     named: dict[str, Any] = {"step": steps, "arm": ("cell", list(arms))}
     return sweep.labelled(found.drop_vars(list(columns)), "step", *dims, **named)
 

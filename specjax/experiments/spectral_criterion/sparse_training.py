@@ -125,7 +125,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     ) -> xr.Dataset:
         # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
         return sweep.run(
-            measure, over, seeds=seeds, key=sizes.stream(key, name), check_padding=False
+            measure, over, num_seeds=seeds, key=sizes.stream(key, name), check_padding=False
         )
 
     def runs(

@@ -122,7 +122,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         measure: Callable[..., dict[str, Array]], ns: Iterable[int], seeds: int
     ) -> xr.Dataset:
         stream = sizes.stream(key, measure.__name__)
-        return sweep.run(measure, {"n": sweep.widths(*ns)}, seeds=seeds, key=stream)
+        return sweep.run(measure, {"n": sweep.widths(*ns)}, num_seeds=seeds, key=stream)
 
     counts = [int(np.ceil(count)) for count in COLUMNS.values()]
     rare = swept(spikes, counts, config.spiked).rename(n="columns")
