@@ -371,7 +371,7 @@ CALLS: dict[str, list[Call]] = {
         call(
             stepped(optim.muon),
             0.02,
-            decay=0.9,
+            beta=0.9,
             convention="ema",
             nesterov=True,
             bias_correction=False,
@@ -399,11 +399,11 @@ CALLS: dict[str, list[Call]] = {
         call(stepped(optim.hyperball), 0.1),
         call(stepped(optim.mars_correction), 0.025, 0.95, exact=False),
         call(stepped(optim.add_cautious_decay), 0.1, None),
-        call(optim.rank_switch, optim.muon(0.1), optax.sgd(0.1), spectral.SVD()),
+        call(optim.rank_switch, optim.jordan_muon(0.1), optax.sgd(0.1), spectral.SVD()),
         call(made_and_read(optim.geometric), 0.1, 0.9),
         call(made_and_read(optim.random_geometric), KEY, 0.1, 0.2, 0.9, each_step=True),
         call(optim.decay_on_plateau, 0.5, 10),
-        call(optim.routing, optim.muon(0.1), PARAMS),
+        call(optim.routing, optim.jordan_muon(0.1), PARAMS),
         call(optim.Interleaved, (1, 2), 3),
     ],
 }

@@ -116,16 +116,16 @@ def moved_on(model: Transformer, task: Recall) -> Transformer:
 
 
 def _muon(rate: Float[Array, ""], width: AnySize) -> optax.GradientTransformation:
-    return optim.muon(
+    return optim.jordan_muon(
         rate,
-        decay=MOMENTUM,
+        beta=MOMENTUM,
         method=spectral.NewtonSchulz(NEWTON_SCHULZ_STEPS),
         scale="point_two_sqrt_max",
         weight_decay=WEIGHT_DECAY,
-        dimension_numbers=optim.OUT_IN,
+        muon_weight_dimension_numbers=optim.OUT_IN,
         sizes=lambda updates: _fans(updates, width),
         labels=transformer.labels,
-        other=_adamw(rate),
+        fallback=_adamw(rate),
     )
 
 

@@ -27,13 +27,13 @@ def test_every_method_trains_as_muon_with_it_does():
         return Sequences(text.draw(data, drawn, language.BATCH, language.CONTEXT))
 
     optimizers = [
-        optim.muon(
+        optim.jordan_muon(
             RATE,
             nesterov=False,
             method=method,
-            dimension_numbers=optim.OUT_IN,
+            muon_weight_dimension_numbers=optim.OUT_IN,
             labels=transformer.labels,
-            other=optax.adam(language.TABLE_RATE, b2=0.95),
+            fallback=optax.adam(language.TABLE_RATE, b2=0.95),
         )
         for method in methods
     ]

@@ -73,11 +73,11 @@ def by_a_plain_loop(key, cell, seed):
 
         return optax.partition(
             {
-                "muon": optim.muon(
+                "muon": optim.jordan_muon(
                     cell.muon * scale,
                     labels="matrix",
                     scale="point_two_sqrt_max",
-                    dimension_numbers=optim.OUT_IN,
+                    muon_weight_dimension_numbers=optim.OUT_IN,
                 ),
                 "matrix": optax.adam(cell.adamw * scale, b2=0.95),
                 "table": optax.adam(CONFIG.table_rate * scale, b2=0.95),

@@ -18,10 +18,10 @@ from specjax.training import Checkpoints, Diverged, train
 pytestmark = pytest.mark.integration
 
 ARCHITECTURE = Architecture(7, 8, 6, activation="relu_squared")
-OPTIMIZER = optim.muon(
+OPTIMIZER = optim.jordan_muon(
     lambda count: 0.05 * (1 - count.astype(float) / 12),
     labels=transformer.labels,
-    dimension_numbers=optim.OUT_IN,
+    muon_weight_dimension_numbers=optim.OUT_IN,
 )
 STEPS, EVERY = 12, 4
 

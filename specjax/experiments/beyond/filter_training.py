@@ -150,14 +150,14 @@ def trained(
     key: Key[Array, ""], task: Task, steps: tuple[int, ...], share: Array, power: Array, rate: Array
 ) -> dict[str, Float[Array, " steps"]]:
     """Loss and accuracy of a training with one filter at one rate, after so many steps."""
-    muon = optim.muon(
+    muon = optim.jordan_muon(
         rate,
-        decay=0.9,
+        beta=0.9,
         method=partial(filtered_by, share, power),
         scale="point_two_sqrt_max",
-        dimension_numbers=optim.OUT_IN,
+        muon_weight_dimension_numbers=optim.OUT_IN,
         labels=transformer.labels,
-        other=optax.adamw(task.rate, 0.9, 0.99, weight_decay=0.0),
+        fallback=optax.adamw(task.rate, 0.9, 0.99, weight_decay=0.0),
     )
 
     def batch(t: Int[Array, ""]) -> Sequences:

@@ -89,7 +89,7 @@ def train(
 
     def stretch(state: PyTree, ends: tuple[Array, Array]) -> tuple[PyTree, PyTree]:
         state = jax.lax.fori_loop(*ends, step, state)
-        return state, look(state[0], state[2].moment)
+        return state, look(state[0], state[2].mu)
 
     model = transformer.init(sizes.stream(key, "weights"), architecture(width))
     start: Any = model, _ADAM.init(model), _MOMENTUM.init(matrices(model))
