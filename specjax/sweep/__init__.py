@@ -1,7 +1,7 @@
-"""The sweep engine: seeds, widths and values in a few compiled programs, labelled data out.
+"""The sweep engine: a measurement over seeds, widths and values, in few compiled programs.
 
-It knows no model. A measurement is a pure function ``measure(key, **point)`` that returns a dict of
-arrays:
+The engine knows no model. A measurement is a pure function ``measure(key, **point)`` that returns a
+dict of arrays, and `run` returns them as labelled data:
 
     data = run(measure, over={"d1": widths(16, 32, 64)}, num_seeds=1000, key=jax.random.key(0))
 """

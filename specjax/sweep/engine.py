@@ -31,7 +31,7 @@ from specjax.sweep.reduction import EverySeed, Sampling
 from specjax.sweep.store import Description, Store, read_description
 from specjax.sweep.validation import check_arguments, check_signature, traced
 
-_RESULT_BYTES = 2**24  # of a call: it writes them all, however few groups it has
+_RESULT_BYTES = 2**24  # of a call, which writes its whole result however few groups it has
 
 
 @checked_but("measure", "over", "num_seeds", "key", "plan", "chunk", "memory", "reduce")
@@ -49,67 +49,65 @@ def run(
     store: str | Path | None = None,
     progress: bool | None = None,
 ) -> xr.Dataset:
-    """Measures every seed at every point of the grid `over`, with one compiled program for each
-    bucket of widths.
+    """Measure every seed at every point of the grid `over`, with one compiled program per bucket of
+    widths.
 
     Seed s uses `jax.random.fold_in(key, s)` at every point. So more seeds never change earlier
-    ones, and a measurement that draws through `specjax.sizes` has its widths coupled: the small one
-    is a block of the large one. The dataset is the same, to rounding, for every `plan`, `chunk`,
-    `memory` and number of devices; the draws are the same bit for bit.
+    ones, and a measurement that samples through `specjax.sizes` has its widths coupled: the small
+    sample is a block of the large one. The dataset is the same, to rounding, for every `plan`,
+    `chunk`, `memory` and number of devices; the random samples are the same bit for bit.
 
     Seeds are shared among all devices, and among all processes after
-    `jax.distributed.initialize()`; each process returns the whole.
+    `jax.distributed.initialize()`; each process returns the whole dataset.
 
     Args:
         measure: A pure function `measure(key, **point)` that returns a dict of arrays; nested dicts
             give names like "loss.final". Widths arrive as Python ints or as `Size`s, values as
-            scalar arrays, choices as they are. No output may have a shape that depends on a width
-            or a choice.
+            scalar arrays, choices unchanged. No output may have a shape that depends on a width or
+            a choice.
         over: The swept arguments of `measure` and their axes, `widths(...)`, `values(...)`,
             `choices(...)` or `zipped(...)`.
-        num_seeds: How many seeds, 0 to num_seeds - 1. Or a number for each width, as in `{"d1":
-            (4000, 1000)}`: then the dataset has the coordinate `seeds`, and NaN where a width has
-            no such seed.
+        num_seeds: The number of seeds, 0 to num_seeds - 1. Or a number for each width, as in
+            `{"d1": (4000, 1000)}`: then the dataset has the coordinate `seeds`, and NaN where a
+            width has no such seed.
         key: The typed key from which the key of every seed is folded.
         plan: How widths share compiled code: "exact" compiles each alone, "padded" pads all to the
             largest, "auto" weighs compile time against padding (see `specjax.sweep.bucketing`), and
             pads nothing if `measure` raises a TypeError for a `Size`.
-        chunk: The most seeds of a call of a program; by default what `memory` has room for. A call
-            is as long as a fraction of a second, which is measured as it runs, and how many of its
-            seeds are computed at a time is chosen by the cache.
-        memory: What one device may hold at a time, in bytes or as "4GiB"; by default a quarter of a
+        chunk: The largest number of seeds in a call of a program; by default as many as fit in
+            `memory`. The time of a call is measured as the sweep runs and kept to a fraction of a
+            second; the cache decides how many of its seeds are computed at once.
+        memory: The memory of one device to use, in bytes or as "4GiB"; by default a quarter of a
             host's memory or three quarters of an accelerator's.
         reduce: None keeps every seed. "moments" keeps mean, variance, smallest and largest of at
             most 64 batches of seeds and forgets the seeds, so that memory does not grow with their
             number; see `specjax.sweep.total`.
-        check_padding: Whether to measure one seed both ways, padded and with its widths as ints, at
-            the narrowest point of the bucket that is padded most, and to refuse outputs that differ
+        check_padding: Whether to measure one seed both padded and with its widths as ints, at the
+            narrowest point of the bucket that is padded most, and to refuse outputs that differ
             beyond rounding. It costs the compilation of one program at that point.
-        store: A folder to write to as the sweep runs. An interrupted sweep is continued by the same
-            call, and one of more seeds runs only those that are new. Without one, a sweep within
-            `specjax.resume.enabled` has one of its own there.
-        progress: True for a progress bar, False for none; by default there is one only on a
-            terminal.
+        store: A folder to write to as the sweep runs. The same call continues an interrupted sweep,
+            and a call for more seeds runs only the new ones. Without a store, a sweep within
+            `specjax.resume.enabled` has its own there.
+        progress: True for a progress bar, False for none; by default only on a terminal.
 
     Returns:
         A dataset with the dimensions `(*over, "seed")` and, for outputs that are not scalars,
         `{name}_dim_0`, ... behind them; with the boolean variable `failed` (see `without_failed`);
         and with attributes that say how it was made: versions, device, key, seeds, plan, buckets
         (JSON), padding, dtype, `compile_seconds`, `run_seconds`; `specjax.sweep.explain` prints
-        them. With `reduce`, "batch" stands in place of "seed", each output has its `.variance`,
-        `.min` and `.max` beside it, `count` counts the seeds of each batch and `failed` those left
-        out.
+        them. With `reduce`, "batch" replaces "seed", each output has its `.variance`, `.min` and
+        `.max` beside it, `count` counts the seeds of each batch and `failed` those left out.
 
     Raises:
-        ValueError: anything above is violated, or the store holds another sweep; raised before
-            compilation. Or one seed does not fit in `memory`; raised before the program that it
-            does not fit runs. Or padding changes an output, or seems to since `measure` is not
-            pure; raised after the first call of the first program, before anything is kept.
+        ValueError: an argument breaks one of the rules above, or the store holds another sweep;
+            raised before compilation. Or one seed does not fit in `memory`; raised before its
+            program runs. Or padding changes an output, or seems to because `measure` is not pure;
+            raised after the first call of the first program, before anything is kept.
         StoreError: the store cannot be written. Finished blocks are intact.
 
     Warns:
         EqualSeedsWarning: no output of `measure` depends on its key.
-        DamagedBlocksWarning: blocks in the store are not what was written; they are computed again.
+        DamagedBlocksWarning: blocks in the store were damaged; they are computed again.
         FailedSeedsWarning: an output is NaN or infinite for some seed.
     """
     grid = Grid.of(over, num_seeds)

@@ -27,10 +27,10 @@ from specjax.sweep.store import Block, Store
 Ranges = Sequence[tuple[int, int]]
 """Ranges (start, stop) of samples."""
 
-# A block is what an interruption can cost at most, beside the calls under way, and its storing and
-# logging is to cost nothing beside its computing.
+# A block bounds the work lost on interruption, beside the calls under way; at this length, storing
+# and logging it cost little beside computing it.
 BLOCK_SECONDS = 2.0
-# What XLA's analysis leaves out, when a chunk is cut down to fit.
+# A chunk is cut to this share of the memory, since XLA's analysis leaves some out.
 _MARGIN = 0.9
 
 
@@ -52,7 +52,7 @@ class Request:
 
     def seconds(self, bucket: Grid) -> float:
         """The estimated seconds to run one seed at all points of a bucket."""
-        return self.model.seconds.of(bucket) * bucket.points
+        return self.model.seconds.cost(bucket) * bucket.points
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Planned:
 
     def everything(self) -> list[Ranges]:
         """All samples of each bucket."""
-        return [[(0, self.sampling.of(bucket.grid.seeds))] for bucket in self.plan.buckets]
+        return [[(0, self.sampling.count(bucket.grid.seeds))] for bucket in self.plan.buckets]
 
     def run_seeds(self, ranges: Ranges) -> int:
         """The seeds in ranges of samples."""

@@ -1,4 +1,4 @@
-"""Seeds that diverged: named in the dataset and in a warning, dropped only when asked."""
+"""Seeds that diverged: named in the dataset and in a warning, and dropped only on request."""
 
 import json
 import warnings
@@ -29,12 +29,10 @@ def failed_seeds(outputs: Mapping[str, np.ndarray], dims: int) -> np.ndarray:
 
 
 def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | None) -> xr.Dataset:
-    """Adds the variable `failed` over `(*axes, "seed")` and the attribute `failed_seeds`, and warns
-    if any seed failed.
+    """Add the variable `failed` and the attribute `failed_seeds`, and warn if any seed failed.
 
-    A seed failed at a point if any entry of any variable is NaN or infinite there. `computed` says
-    which entries are results at all;
-    None: all.
+    A seed failed at a point if any entry of any variable is NaN or infinite there. `failed` has the
+    dimensions `(*axes, "seed")`. `computed` marks the entries that are results; None means all.
     """
     dims = (*axes, "seed")
     failed = failed_seeds(
@@ -57,8 +55,8 @@ def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | 
 
 
 def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
-    """Adds the attribute `failed_seeds`, the first seed that failed in each batch, and warns if any
-    did.
+    """Add the attribute `failed_seeds`, the first failed seed of each batch, and warn if any
+    failed.
     """
     first = data[FIRST_FAILED].values
     ids = np.unique(first[first >= 0])
@@ -82,8 +80,7 @@ def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
 def without_failed(data: xr.Dataset) -> xr.Dataset:
     """`data` without the seeds that failed at any point.
 
-    A seed is left out everywhere, so that every point keeps the same seeds and the coupling between
-    widths stays whole.
+    A seed is left out everywhere, so that every point keeps the same seeds and widths stay coupled.
 
     Raises:
         ValueError: `data` has no variable `failed`, or every seed failed.

@@ -418,7 +418,7 @@ def test_costs_between_the_traced_points_follow_the_volume():
     grid = Grid.of(over, 1)
     costs = cost_model(grid, measured(256), {"n": measured(32)}, "cpu")
     for place, n in enumerate(over["n"].points):
-        estimate = costs.seconds.of(grid.at({"n": (place,)}))
+        estimate = costs.seconds.cost(grid.at({"n": (place,)}))
         assert 1 / 1.5 < estimate / cost(measured(n), "cpu").seconds < 1.5
     exponents = {name: getattr(costs, name).laws["n"][1] for name in ("peak", "seconds")}
     assert 2 < exponents["seconds"] < 3
