@@ -20,8 +20,8 @@ from specjax.sweep.failures import FailedSeedsWarning as FailedSeedsWarning
 from specjax.sweep.failures import without_failed as without_failed
 from specjax.sweep.seed_moments import mean_and_stderr as mean_and_stderr
 from specjax.sweep.seed_moments import total as total
+from specjax.sweep.spec import EqualSeedsWarning as EqualSeedsWarning
 from specjax.sweep.store import DamagedBlocksWarning as DamagedBlocksWarning
 from specjax.sweep.store import open_store as _open_store
-from specjax.sweep.validation import EqualSeedsWarning as EqualSeedsWarning
 
 open_store = checked(_open_store)

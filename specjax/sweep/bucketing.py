@@ -13,8 +13,10 @@ from typing import Any
 
 from specjax.sweep.cost_model import CostModel, Scaling
 from specjax.sweep.grid import Grid
+from specjax.sweep.measurement import Shapes
+from specjax.sweep.reduction import Sampling
+from specjax.sweep.spec import Spec, bytes_of
 
-PLANS = ("exact", "padded", "auto")
 Groups = Mapping[str, tuple[tuple[int, ...], ...]]
 """Each dimension that has widths, with the places of its points cut into groups, narrow ones first.
 """
@@ -27,6 +29,7 @@ WORKING_SET = {"cpu": 8 * 2**20}
 LASTING_SET = {"cpu": 2**20}
 _ACCELERATOR_WORKING_SET = 2 * 2**30
 _LARGEST_CHUNK = 2**16
+_RESULT_BYTES = 2**24  # of a call, which writes its whole result however few groups it has
 # Above this share of the working set, groups do not grow while a call would have fewer groups than
 # this.
 _ENOUGH, _GROUPS = 0.25, 8
@@ -50,10 +53,41 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Plan:
-    """The `groups` of each dimension, and the buckets that they make."""
+    """A sweep cut into buckets.
 
+    Attributes:
+        spec: The sweep.
+        groups: The places of each dimension that has widths, cut into groups.
+        buckets: The buckets that the groups make.
+        sampling: What is kept of the seeds.
+    """
+
+    spec: Spec
     groups: Groups
     buckets: tuple[Bucket, ...]
+    sampling: Sampling
+
+    @staticmethod
+    def of(spec: Spec) -> "Plan":
+        """A new plan of a sweep."""
+        grid, side_by_side = spec.grid, spec.machine.side_by_side
+        groups = group(
+            grid, spec.plan, spec.model, checked=spec.check_padding, side_by_side=side_by_side
+        )
+        wide = {dim.name for dim in grid.wide}
+        padded = next((piece for piece in pieces(grid, groups) if wide & set(piece.axes)), None)
+        if spec.plan == "auto" and padded and not spec.measurement.takes_sizes(padded):
+            groups = exact(groups)
+        buckets = tuple(_bucket(spec, piece) for piece in pieces(grid, groups))
+        return Plan(spec, groups, buckets, spec.sampling())
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Any], spec: Spec) -> "Plan":
+        """The plan that `to_json` wrote: another one would not reproduce the bits in a store."""
+        sampling = spec.sampling(stored["batch_size"])
+        groups = {dim: tuple(map(tuple, groups)) for dim, groups in stored["groups"].items()}
+        cut = zip(pieces(spec.grid, groups), stored["chunks"], stored["vmapped"], strict=True)
+        return Plan(spec, groups, tuple(Bucket(*fields) for fields in cut), sampling)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as `from_json` reads it."""
@@ -61,16 +95,32 @@ class Plan:
             "groups": {dim: [list(g) for g in groups] for dim, groups in self.groups.items()},
             "chunks": [bucket.chunk for bucket in self.buckets],
             "vmapped": [bucket.vmapped for bucket in self.buckets],
+            "batch_size": self.sampling.size,
         }
 
-    @staticmethod
-    def from_json(stored: Mapping[str, Any], grid: Grid) -> "Plan":
-        """The plan of `grid` that `to_json` wrote."""
-        groups = {
-            dim: tuple(tuple(group) for group in groups) for dim, groups in stored["groups"].items()
-        }
-        cut = zip(pieces(grid, groups), stored["chunks"], stored["vmapped"], strict=True)
-        return Plan(groups, tuple(Bucket(*fields) for fields in cut))
+    @property
+    def variables(self) -> Shapes:
+        """Shape and dtype of each variable of the dataset, without dimensions of grid and
+        samples.
+        """
+        return self.sampling.variables(self.spec.shapes)
+
+    @property
+    def samples(self) -> list[int]:
+        """The number of samples of each bucket."""
+        return [self.sampling.count(bucket.grid.seeds) for bucket in self.buckets]
+
+
+def _bucket(spec: Spec, piece: Grid) -> Bucket:
+    """A piece of the grid, with the seeds that are computed at once and in a call at most."""
+    machine, devices = spec.machine, spec.machine.devices
+    budget, asked = machine.budget // machine.calls, ceil((spec.chunk or piece.seeds) / devices)
+    result = piece.points * bytes_of(spec.shapes)
+    room = budget // max(2 * result, 1)
+    size = vmapped(piece, spec.model, machine.platform, budget, machine.side_by_side * devices)
+    size = max(min(size, room, asked), 1)
+    most = min(room, asked, _RESULT_BYTES // max(result, 1))
+    return Bucket(piece, chunk(piece.seeds, size, most, devices), size)
 
 
 def pieces(grid: Grid, groups: Groups) -> list[Grid]:

@@ -32,7 +32,7 @@ Calls = Iterator[tuple[int, int, dict[str, np.ndarray], float]]
 
 
 @dataclass(frozen=True)
-class Ready:
+class CompiledBucket:
     """The compiled program of a bucket `grid`, ready to be called.
 
     At most `calls` calls are under way. Each has at most `chunk` seeds, of which a device computes
@@ -49,7 +49,7 @@ class Ready:
     calls: int
 
 
-def calls(ready: Ready, ranges: Sequence[tuple[int, int]]) -> Calls:
+def calls(ready: CompiledBucket, ranges: Sequence[tuple[int, int]]) -> Calls:
     """Run the calls for ranges (start, stop) of seeds, in order.
 
     Calls under way have a thread each: XLA runs the calls of one thread one after the other.
@@ -96,7 +96,7 @@ def paced(groups: int, seconds: float, most: int) -> int:
 
 
 def computed(
-    ready: Ready, begin: int, groups: int, in_float64: bool
+    ready: CompiledBucket, begin: int, groups: int, in_float64: bool
 ) -> tuple[dict[str, Array], float]:
     """The results of `groups` groups from seed `begin` on, on the devices, and their seconds."""
     devices, own = ready.machine.devices, groups * ready.vmapped
@@ -110,7 +110,7 @@ def computed(
 
 
 def _host_outputs(
-    ready: Ready, results: dict[str, Array], groups: int, seeds: slice
+    ready: CompiledBucket, results: dict[str, Array], groups: int, seeds: slice
 ) -> dict[str, np.ndarray]:
     """The outputs of a call at some of its seeds, on the host."""
     axes, devices, own = ready.grid.shape, ready.machine.devices, groups * ready.vmapped

@@ -14,6 +14,7 @@ from specjax.sweep import cost_model as module
 from specjax.sweep.bucketing import Bucket, Plan, cheapest_cut, chunk, evenly, pieces, vmapped
 from specjax.sweep.cost_model import CostModel, Scaling, cost, cost_model
 from specjax.sweep.grid import Grid
+from specjax.sweep.spec import Spec
 
 POINTS = (64, 16, 1024, 32, 256, 128, 512)
 OVER = {"n": widths(*POINTS)}
@@ -226,12 +227,16 @@ def test_calls_are_whole_groups_as_many_as_there_are_or_have_room(seeds, size, d
 
 
 def test_plan_survives_json():
-    grid = Grid.of({"m": widths(2, 4, 8), "n": widths(3)}, 5)
+    def measure(key, m, n):
+        return {"sum": jnp.sum(sizes.normal(key, (m, n)))}
+
+    over = {"m": widths(2, 4, 8), "n": widths(3)}
+    spec = Spec.of(measure, over, 5, jax.random.key(0))
     groups = {"m": ((1,), (0, 2)), "n": ((0,),)}
-    first, second = pieces(grid, groups)
+    first, second = pieces(spec.grid, groups)
     assert (first.label, second.label) == ("m=4 n=3", "m=2,8 n=3")
-    cut = Plan(groups, (Bucket(first, 4, 2), Bucket(second, 9, 3)))
-    assert Plan.from_json(json.loads(json.dumps(cut.to_json())), grid) == cut
+    plan = Plan(spec, groups, (Bucket(first, 4, 2), Bucket(second, 9, 3)), spec.sampling())
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json())), spec) == plan
     values_alone = Grid.of({"lr": values(0.1, 0.2)}, 5)
     assert pieces(values_alone, {}) == [values_alone]
 
