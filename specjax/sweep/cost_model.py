@@ -137,7 +137,7 @@ def cost_model(
         warnings.warn(
             f"{top.reason} {instead}; results do not depend on it.",
             UnreadableProgramWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
     def scaling(field: str) -> Scaling:

@@ -49,7 +49,7 @@ def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | 
             f"{len(ids)} of {data.sizes['seed']} seeds gave NaN or infinite values"
             f" ({'; '.join(places)}); leave them out with specjax.sweep.without_failed(data).",
             FailedSeedsWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return data.assign({FAILED: (dims, failed)}).assign_attrs(failed_seeds=json.dumps(ids.tolist()))
 
@@ -71,7 +71,7 @@ def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
             f" (first: {'; '.join(places)}); the moments leave them out, and the variable 'failed'"
             " counts them.",
             FailedSeedsWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return data.assign_attrs(failed_seeds=json.dumps(ids.tolist()))
 

@@ -210,10 +210,10 @@ def _warn_of_equal_seeds(traced: jax.stages.Traced, seeds: int) -> None:
         return
     if not depends:
         warnings.warn(
-            f"measure does not use its key, so all {seeds} seeds give the same numbers; sample with"
+            f"measure does not use the key, so all {seeds} seeds give the same numbers; sample with"
             " that key, or take num_seeds=1.",
             EqualSeedsWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

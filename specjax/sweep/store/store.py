@@ -175,7 +175,7 @@ class Store:
                 f"{len(damaged)} of the blocks in {self.path} are damaged and computed again:"
                 f" {names}.",
                 DamagedBlocksWarning,
-                stacklevel=7,
+                stacklevel=8,
             )
         if stored is None or (
             stored != self.described and stored.samples <= self.described.samples
