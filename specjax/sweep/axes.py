@@ -13,9 +13,7 @@ from specjax.arguments import shown
 
 @dataclass(frozen=True)
 class Single:
-    """The points of one argument of `measure`; the functions named as the kinds say how it gets
-    them.
-    """
+    """The points of one argument of `measure`; the function of its kind says how it arrives."""
 
     kind: Literal["widths", "values", "choices"]
     points: tuple[Any, ...]  # ints, or floats, or text

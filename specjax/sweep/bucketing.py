@@ -18,8 +18,7 @@ from specjax.sweep.reduction import Sampling
 from specjax.sweep.spec import Spec, bytes_of
 
 Groups = Mapping[str, tuple[tuple[int, ...], ...]]
-"""Each dimension that has widths, with the places of its points cut into groups, narrow ones first.
-"""
+"""Each dimension with widths, and the places of its points in groups, narrow ones first."""
 
 # Bytes alive at once in a group of vmapped seeds, measured on two CPU cores with 2 MB of cache
 # each. The statistics of a ReLU layer, which read what they wrote once or twice, ran within a fifth
@@ -100,9 +99,7 @@ class Plan:
 
     @property
     def variables(self) -> Shapes:
-        """Shape and dtype of each variable of the dataset, without dimensions of grid and
-        samples.
-        """
+        """Shape and dtype of each variable, without the dimensions of grid and samples."""
         return self.sampling.variables(self.spec.shapes)
 
     @property
@@ -226,16 +223,12 @@ def vmapped(bucket: Grid, model: CostModel, platform: str, budget: int, calls: i
 
 
 def evenly(seeds: int, most: int, calls: int) -> int:
-    """The size of nearly equal groups of at most `most` seeds, as many for each of `calls`
-    calls.
-    """
+    """The size of nearly equal groups of at most `most` seeds, as many for each of the calls."""
     rounds = ceil(seeds / (most * calls))
     return ceil(seeds / (rounds * calls))
 
 
 def chunk(seeds: int, vmapped: int, most: int, devices: int) -> int:
-    """The largest number of seeds of a call: whole groups of `vmapped`, at most `most` on a
-    device.
-    """
+    """The largest number of seeds of a call, in whole groups of `vmapped` on each device."""
     groups = min(ceil(seeds / (vmapped * devices)), min(most, _LARGEST_CHUNK) // vmapped)
     return max(groups, 1) * vmapped * devices

@@ -76,9 +76,7 @@ def _writable(where: Path) -> bool:
 
 
 def _host() -> str:
-    """A name for this kind of processor: code for one may not run on another that shares the
-    folder.
-    """
+    """A name for this kind of processor, since code for another may not run on it."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     features = next(

@@ -260,9 +260,7 @@ def _equation_work(
 
 
 def _flops(equation: Equation) -> float:
-    """The FLOPs of an operation: one per entry of its results, except for products and
-    decompositions.
-    """
+    """The FLOPs of an operation; one per entry of its results if it has no formula."""
     shape = shape_of(equation.inputs[0]) if equation.inputs else ()
     entries = float(sum(prod(shape_of(variable)) for variable in equation.outputs))
     if equation.name == "dot_general":

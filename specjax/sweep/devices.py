@@ -105,9 +105,7 @@ def agreed(value: Any) -> Any:
 
 
 def shared(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays of the first process, in every process; the others pass the same shapes and
-    dtypes.
-    """
+    """The arrays of the first process, in every process; all pass equal shapes and dtypes."""
     if jax.process_count() == 1:
         return dict(arrays)
     # As bytes: outside a float64 scope a broadcast would round float64.

@@ -27,8 +27,7 @@ CALL_SECONDS = 0.25
 _GROWTH = 4
 
 Calls = Iterator[tuple[int, int, dict[str, np.ndarray], float]]
-"""For each call its first seed, the one behind its last, its outputs on the host, and its seconds.
-"""
+"""For each call its first seed, the one behind its last, its host outputs, and its seconds."""
 
 
 @dataclass(frozen=True)

@@ -112,9 +112,7 @@ class _Run:
     def _run_bucket(
         self, index: int, ready: CompiledBucket, missing: Ranges, check: jax.stages.Compiled | None
     ) -> None:
-        """Run the missing samples of a bucket block by block, the first call compared with that of
-        `check`.
-        """
+        """Run the missing samples of a bucket, and compare the first call with `check`."""
         sampling, row, axes = self.plan.sampling, self.table[index], len(ready.grid.shape)
         ranges = [sampling.seeds(*samples) for samples in missing]
         made = calls(ready, ranges)
@@ -209,9 +207,7 @@ def _fit_memory(spec: Spec, bucket: Bucket, compiled: jax.stages.Compiled) -> Co
 
 
 def _most_padded(plan: Plan, missing: Sequence[Ranges]) -> int | None:
-    """The unfinished bucket that pads its narrowest point most; None if none pads or is to be
-    checked.
-    """
+    """The unfinished bucket that pads its narrowest point most, to be checked; None if none is."""
     if not plan.spec.check_padding:
         return None
     ratios = {i: bucket.grid.padding for i, bucket in enumerate(plan.buckets) if missing[i]}

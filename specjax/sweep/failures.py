@@ -19,9 +19,7 @@ class FailedSeedsWarning(UserWarning):
 
 
 def failed_seeds(outputs: Mapping[str, np.ndarray], dims: int) -> np.ndarray:
-    """Where any output is NaN or infinite, over the first `dims` dimensions, which all outputs
-    share.
-    """
+    """Where any output is NaN or infinite, over the first `dims` dimensions."""
     finite = [
         np.isfinite(array).all(axis=tuple(range(dims, array.ndim))) for array in outputs.values()
     ]
@@ -55,9 +53,7 @@ def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | 
 
 
 def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
-    """Add the attribute `failed_seeds`, the first failed seed of each batch, and warn if any
-    failed.
-    """
+    """Add the attribute `failed_seeds`, the first of each batch, and warn if any failed."""
     first = data[FIRST_FAILED].values
     ids = np.unique(first[first >= 0])
     if len(ids):

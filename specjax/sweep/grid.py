@@ -21,13 +21,11 @@ from specjax.sweep.failures import FAILED
 from specjax.sweep.seed_dim import BATCH, SEED, SEEDS
 
 Coordinates = Mapping[str, Mapping[str, Shaped[Array | np.ndarray, "..."]]]
-"""For each dimension its active widths and its values, by argument name, as a program takes them.
-"""
+"""The active widths and values of each dimension, by argument name, as a program takes them."""
 
 OWN_NAMES = (SEED, SEEDS, BATCH, "key", FAILED)
 _SELECT_ARGUMENTS = ("method", "tolerance", "drop", "indexers", "missing_dims")
-"""Arguments of xarray's `sel` and `isel`, which could not select along dimensions of these names.
-"""
+"""Arguments of xarray's `sel` and `isel`, which cannot be names of dimensions."""
 _MAX_SEEDS = 2**32  # seeds are folded into keys as 32-bit words
 
 
@@ -88,9 +86,7 @@ class Dimension:
 
     @property
     def labels(self) -> list[Any]:
-        """The coordinate of each point, or its place if the dimension has no coordinate of its
-        own.
-        """
+        """The coordinate of each point; its place if the dimension has no own coordinate."""
         own = self.members.get(self.name)
         return [*(self.places if own is None else own.points)]
 
@@ -114,18 +110,14 @@ def _some(points: tuple[Any, ...], places: Sequence[int]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Dimensions by name, in their order, and the largest number of seeds at any of their
-    points.
-    """
+    """Dimensions by name, in their order, and the largest number of seeds of any point."""
 
     dims: Mapping[str, Dimension]
     seeds: int
 
     @staticmethod
     def of(over: object, num_seeds: object) -> "Grid":
-        """The grid of the arguments of `specjax.sweep.run`; raises ValueError if they are
-        invalid.
-        """
+        """The grid of arguments of `specjax.sweep.run`; raises ValueError if they are invalid."""
         if not isinstance(over, Mapping) or not over:
             raise ValueError(
                 f"over needs at least one swept name, got {shown(over)}; write e.g. over={{'d1':"
@@ -213,9 +205,7 @@ class Grid:
 
     @property
     def corners(self) -> tuple["Grid", dict[str, "Grid"]]:
-        """The point of largest volumes, and for each dimension the same with its smallest
-        volume.
-        """
+        """The point of largest volumes, and for each dimension that with its smallest volume."""
         top = self._largest
         bottom = {
             dim.name: [int(np.argmin(dim.volumes))]

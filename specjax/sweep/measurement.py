@@ -102,9 +102,7 @@ class Measurement:
         return trace(program, self.key_data, seeds, grid, *counted, mesh=mesh)
 
     def traced_at_point(self, grid: Grid) -> jax.stages.Traced:
-        """The measurement at one point of a grid's program; traced once for all grids that share
-        the trace.
-        """
+        """The measurement at one point of a grid's program, traced once for equal programs."""
         return self._at(grid).traced
 
     def anew(self) -> "Measurement":
@@ -148,18 +146,14 @@ class Measurement:
 
 @dataclass(frozen=True)
 class _AtPoint:
-    """The measurement at one point, a function of key and coordinates: under `jax.jit`, and
-    traced.
-    """
+    """The measurement at one point, a function of key and coordinates: jitted, and traced."""
 
     jitted: Callable[..., dict[str, Array]]
     traced: jax.stages.Traced
 
     @property
     def mapped(self) -> Callable[..., dict[str, Array]]:
-        """The function to vmap, in which no batch of matrices reaches LAPACK where that may
-        deadlock.
-        """
+        """The function to vmap, in which no batch reaches LAPACK where that may deadlock."""
         if one_at_a_time.IS_NEEDED:
             return one_at_a_time.without_batches(self.traced)
         try:

@@ -41,9 +41,7 @@ def parse(memory: str | int) -> int:
 
 
 def default_budget(device: jax.Device, devices: int) -> int:
-    """The bytes for each of `devices` local devices: its part of a quarter of the host's, or 3/4 of
-    its own.
-    """
+    """The bytes of one of `devices` local devices: a share of the host's memory, or of its own."""
     if device.platform == "cpu":
         return int(host_memory() * _HOST_SHARE) // devices
     statistics = device.memory_stats() or {}

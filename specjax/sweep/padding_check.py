@@ -24,12 +24,10 @@ from specjax.sweep.measurement import Measurement, compile_program, seed_ids, tr
 from specjax.sweep.rounding import moved
 
 Outputs = Mapping[str, np.ndarray]
-"""Arrays of shape (*dimensions, seeds, ...), with one entry along each dimension that has widths.
-"""
+"""Arrays of shape (*dimensions, seeds, ...), with one entry along dimensions with widths."""
 
 SEEDS = 4
-"""Seeds at which a difference must be seen before it is refused, if the first calls have as many.
-"""
+"""Seeds that must all differ before a sweep is refused, if the first calls have as many."""
 IMPURE = (
     "measure is not the same function when it is called again with the same arguments, as with"
     " numpy.random or a counter in it; sample with jax.random from its key, and pass what changes"
@@ -126,9 +124,7 @@ def _outputs(
     seeds: np.ndarray,
     leading: int = 0,
 ) -> dict[str, np.ndarray]:
-    """The outputs of the program of `grid` at `seeds`, on one device, with `leading` axes in
-    front.
-    """
+    """The outputs of `grid`'s program at `seeds`, on one device, behind `leading` axes."""
     outputs = compiled(measurement.key_data, seeds, grid.coordinates)
     return {name: grid.whole(np.asarray(a), leading) for name, a in outputs.items()}
 
@@ -155,9 +151,7 @@ def _judge(
     alone: Grid,
     seeds: np.ndarray,
 ) -> str | None:
-    """The refusal of the outputs `names` that differ; None if rounding explains it, or (with a
-    warning) may.
-    """
+    """The refusal of the outputs `names` that differ; None if rounding explains it or may."""
     try:
         in_ways = _in_ways(measurement, alone, seeds) if names else {}
     except UnreadableProgramError as error:
@@ -216,9 +210,7 @@ def _refusal(
 
 
 def _gap(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The distance of each entry: 0 if both are NaN or the same infinity, infinite if only one is
-    finite.
-    """
+    """The distance of each entry: 0 if both are NaN or the same infinity; inf if one is finite."""
     wide = np.complex128 if np.iscomplexobj(one) else np.float64
     one, other = one.astype(wide), other.astype(wide)
     with np.errstate(invalid="ignore", over="ignore"):

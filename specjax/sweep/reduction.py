@@ -109,9 +109,7 @@ class Batches(_Samples):
             yield i, i + 1, self._moments((outputs for _, outputs in pieces), place, self.edges[i])
 
     def _pieces(self, calls: Calls, place: int, cut: int) -> Iterator[tuple[int, Arrays]]:
-        """The outputs cut at the edges of batches and every `cut` seeds within, each with its
-        batch.
-        """
+        """The outputs cut at the edges of batches and every `cut` seeds within, with the batch."""
         held: list[Arrays] = []
         for first, last, outputs, _ in calls:
             begin = first

@@ -41,9 +41,7 @@ _HASH = 0x9E3779B1
 
 
 def moved(function: Callable[..., Any], stream: UInt32[Array, ""], *arguments: Any) -> Any:
-    """`function(*arguments)` with its last bits moved in the way of `stream`; stream 0 moves
-    none.
-    """
+    """`function(*arguments)` with last bits moved in the way of `stream`; stream 0 moves none."""
     program, shapes = trace(function, *arguments)
     outputs = _body(program, jax.tree.leaves(arguments), stream)
     return jax.tree.unflatten(jax.tree.structure(shapes), outputs)

@@ -23,9 +23,7 @@ MOMENTS = ("variance", "min", "max")
 
 
 def quantity(name: str, names: Container[str]) -> str:
-    """The quantity of which the variable `name` is a moment, else `name`; its dimensions have that
-    name.
-    """
+    """The quantity of which the variable `name` is a moment, else `name` itself."""
     base, _, kind = name.rpartition(".")
     return base if kind in MOMENTS and base in names else name
 

@@ -1,6 +1,4 @@
-"""The checked arguments of a sweep, with the shapes and costs that tracing its measurement
-gives.
-"""
+"""The checked arguments of a sweep, with the shapes and costs of its traced measurement."""
 
 import inspect
 import warnings
@@ -33,9 +31,7 @@ class EqualSeedsWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Spec:
-    """The arguments of `run`, checked, with the `shapes` of the outputs and the `model` of their
-    cost.
-    """
+    """The checked arguments of `run`, with `shapes` of outputs and a `model` of their cost."""
 
     measurement: Measurement
     grid: Grid

@@ -57,9 +57,7 @@ class Description:
         ).encode()
 
     def require(self, asked: "Description", path: Path) -> None:
-        """Raise ValueError, with the differing fields, if the store at `path` holds another sweep
-        than `asked`.
-        """
+        """Raise ValueError, with the differing fields, if `asked` is another sweep."""
         there, here = _leaves(self.config), _leaves(asked.config)
         differ = [key for key in {**there, **here} if there.get(key) != here.get(key)]
         differences = [

@@ -53,9 +53,7 @@ def find_blocks(folder: Path) -> dict[Path, Block]:
 def save_block(
     folder: Path, block: Block, arrays: Mapping[str, NDArray[Any]], note: Mapping[str, Any]
 ) -> Path:
-    """Write the arrays of a block to a file, which is returned; place and note are the zip's
-    comment.
-    """
+    """Write a block to a file, with place and note as the comment of the zip."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.comment = json.dumps({"block": block, **note}).encode()

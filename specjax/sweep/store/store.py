@@ -79,9 +79,7 @@ class Store:
             yield store
 
     def missing(self, bucket: int) -> list[tuple[int, int]]:
-        """The ranges (start, stop) of requested samples that no finished block of the bucket holds,
-        in order.
-        """
+        """The ranges (start, stop) of requested samples that no finished block holds, in order."""
         edges, reached, samples = [], 0, self.described.samples
         for _, start, stop in sorted(
             block for block in self.blocks.values() if block.bucket == bucket
@@ -104,9 +102,7 @@ class Store:
         self.seconds += seconds
 
     def read(self) -> dict[str, NDArray[Any]]:
-        """Every variable at the requested samples; NaN (zero without NaN in its dtype) where
-        unfinished.
-        """
+        """Every variable at the requested samples; NaN, or zero for integers, where unfinished."""
         outputs = {
             name: _nans(v["shape"], v["dtype"])
             for name, v in self.described.form["data_vars"].items()
@@ -118,9 +114,7 @@ class Store:
     def fill(
         self, outputs: Mapping[str, Any], along: Sequence[Any], behind: Sequence[Any] = ()
     ) -> None:
-        """Copy variables at sorted indices `along` axes and samples, and `behind` these, into
-        arrays.
-        """
+        """Copy variables at sorted indices `along` axes and samples, and `behind` these."""
         *axes, samples = along
         for file, (bucket, start, stop) in self.blocks.items():
             pairs = zip(axes, self.described.places[bucket], strict=True)
