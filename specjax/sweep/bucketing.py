@@ -122,7 +122,9 @@ def _bucket(spec: Spec, piece: Grid) -> Bucket:
 
 def pieces(grid: Grid, groups: Groups) -> list[Grid]:
     """The product of the groups of all dimensions; the grid itself if it has no widths."""
-    return [grid.at(dict(zip(groups, chosen, strict=True))) for chosen in product(*groups.values())]
+    return [
+        grid.select(dict(zip(groups, chosen, strict=True))) for chosen in product(*groups.values())
+    ]
 
 
 def work(buckets: Sequence[Grid], law: Scaling) -> float:

@@ -237,7 +237,7 @@ def _attributes(
         "reduce": spec.reduce or "none",
         "plan": spec.plan,
         "buckets": json.dumps(
-            {dim: [grid.dims[dim].at(g).labels for g in groups[dim]] for dim in groups}
+            {dim: [grid.dims[dim].select(g).labels for g in groups[dim]] for dim in groups}
         ),
         "padding": padding(grid, groups, spec.model.seconds),
         "memory": machine.budget,

@@ -94,7 +94,7 @@ class Dimension:
         """The point at a place, as in "d=16"."""
         return ", ".join(f"{name}={member.points[place]}" for name, member in self.members.items())
 
-    def at(self, places: Sequence[int]) -> "Dimension":
+    def select(self, places: Sequence[int]) -> "Dimension":
         """The dimension restricted to some places of it."""
         members = {
             name: replace(member, points=_some(member.points, places))
@@ -175,7 +175,7 @@ class Grid:
     def chosen(self) -> list["Grid"]:
         """The largest point at each choice of each dimension; shapes must agree at all of them."""
         return [
-            self.at({**self._largest, dim.name: [i]})
+            self.select({**self._largest, dim.name: [i]})
             for dim in self.wide
             if dim.is_chosen
             for i in range(len(dim))
@@ -212,12 +212,15 @@ class Grid:
             for dim in self.wide
             if len(set(dim.volumes)) > 1
         }
-        return self.at(top), {dim: self.at({**top, dim: place}) for dim, place in bottom.items()}
+        return self.select(top), {
+            dim: self.select({**top, dim: place}) for dim, place in bottom.items()
+        }
 
-    def at(self, places: Mapping[str, Sequence[int]]) -> "Grid":
+    def select(self, places: Mapping[str, Sequence[int]]) -> "Grid":
         """The grid restricted to some places of some dimensions."""
         dims = {
-            name: dim.at(places[name]) if name in places else dim for name, dim in self.dims.items()
+            name: dim.select(places[name]) if name in places else dim
+            for name, dim in self.dims.items()
         }
         counts = (max(dim.seeds) for dim in dims.values() if dim.seeds is not None)
         return Grid(dims, max(counts, default=self.seeds))

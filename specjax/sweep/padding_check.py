@@ -114,7 +114,7 @@ def beyond_rounding(padded: np.ndarray, moved: np.ndarray, seed_axis: int) -> np
 
 
 def _narrowest(bucket: Grid) -> Grid:
-    return bucket.at({dim.name: (0,) for dim in bucket.wide})
+    return bucket.select({dim.name: (0,) for dim in bucket.wide})
 
 
 def _outputs(

@@ -134,7 +134,7 @@ def test_zipped_widths_are_ordered_by_their_product_and_padded_each():
 
 def test_seeds_of_a_bucket_are_the_most_of_its_points():
     grid = Grid.of({"n": widths(8, 16, 4)}, {"n": (10, 40, 20)})
-    assert (grid.seeds, grid.at({"n": (0, 2)}).seeds) == (40, 20)
+    assert (grid.seeds, grid.select({"n": (0, 2)}).seeds) == (40, 20)
     # All points of a group run the most seeds of any of them.
     over, seeds = {"n": widths(8, 16)}, {"n": (1000, 10)}
     expected = 2 * 1000 * 16 / (1000 * 8 + 10 * 16)
@@ -143,8 +143,8 @@ def test_seeds_of_a_bucket_are_the_most_of_its_points():
 
 def test_a_piece_of_a_piece_knows_where_it_lies_and_what_its_program_takes():
     over = {"k": zipped(n=widths(64, 16, 32), power=values(1, 2, 3)), "lr": values(0.5, 2.0)}
-    some = Grid.of(over, 7).at({"k": (1, 2, 0)})
-    one = some.at({"k": (1,)})
+    some = Grid.of(over, 7).select({"k": (1, 2, 0)})
+    one = some.select({"k": (1,)})
     assert (some.shape, some.places, some.axes) == ((3, 2), [[1, 2, 0], [0, 1]], ("k", "lr"))
     assert (one.shape, one.places, one.axes) == ((1, 2), [[2], [0, 1]], ("lr",))
     assert {name: a.tolist() for name, a in some.coordinates["k"].items()} == {
@@ -165,7 +165,7 @@ def test_a_piece_of_a_piece_knows_where_it_lies_and_what_its_program_takes():
 
 def test_groups_of_seeds_keep_the_working_set():
     over = {"n": widths(16, 1024), "lr": values(1.0, 2.0)}
-    largest, smallest = (Grid.of(over, 10**6).at({"n": (place,)}) for place in (1, 0))
+    largest, smallest = (Grid.of(over, 10**6).select({"n": (place,)}) for place in (1, 0))
 
     def seeds(bucket, platform="cpu", budget=2**34, **costs):
         return vmapped(bucket, model(over, **costs), platform, budget, 1)
@@ -423,7 +423,7 @@ def test_costs_between_the_traced_points_follow_the_volume():
     grid = Grid.of(over, 1)
     costs = cost_model(grid, measured(256), {"n": measured(32)}, "cpu")
     for place, n in enumerate(over["n"].points):
-        estimate = costs.seconds.cost(grid.at({"n": (place,)}))
+        estimate = costs.seconds.cost(grid.select({"n": (place,)}))
         assert 1 / 1.5 < estimate / cost(measured(n), "cpu").seconds < 1.5
     exponents = {name: getattr(costs, name).laws["n"][1] for name in ("peak", "seconds")}
     assert 2 < exponents["seconds"] < 3
