@@ -51,5 +51,5 @@ def warn_of_heavy_tails(
         f"The largest draws of {name!r} grow like (number of seeds)^{found[0]:.2g}, and from 1/2 on"
         " a mean has no standard error; fit by='median' or by='log' (the geometric mean).",
         HeavyTailWarning,
-        stacklevel=stacklevel + 1,
+        stacklevel=stacklevel,
     )
