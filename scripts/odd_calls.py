@@ -576,13 +576,13 @@ def nothing_is_computed() -> Iterator[None]:
     def accepted(*_: Any, **__: Any) -> Any:
         raise report.Refused("This would run.")
 
-    from specjax.report import reproduction
+    from specjax.report import runner
 
     here = os.getcwd()
     places = [
         (report, "produce", accepted),
         (lab.Experiment, "run", _refused),
-        (reproduction, "attempts", lambda *_: iter(())),
+        (runner, "attempt_all", lambda *_: iter(())),
     ]
     kept = [getattr(where, name) for where, name, _ in places]
     with tempfile.TemporaryDirectory() as folder:

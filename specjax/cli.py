@@ -232,18 +232,16 @@ def _run_one(
     experiment: "Experiment[Any]", scale: str, config: "Config", out: Path, explain: bool
 ) -> int:
     from specjax import report
-    from specjax.report.text_progress import told_now_and_then
-    from specjax.sweep import StoreError
+    from specjax.resume import StoreError
 
     with _told_in_one_sentence():
         report.require_room(out, [experiment.name])
-    unfinished = report.begin(experiment.name, config, out)
     try:
-        with told_now_and_then(), _too_large_in_one_sentence():
+        with _too_large_in_one_sentence():
             result = report.produce(experiment, scale, config, out)
     except (report.Refused, StoreError) as error:
         raise UserError(_sentence(error)) from error
-    report.discard(unfinished)
+    report.discard(result, out)
     _print_checks([result])
     # After the checks, which are there whatever else lies in the folder.
     with _told_in_one_sentence():
@@ -303,7 +301,7 @@ def _reproduce(arguments: list[str]) -> int:
             " experiments."
         )
     from specjax import experiments, report
-    from specjax.report import formatting, record_diff, records, reproduction
+    from specjax.report import formatting, record_diff, records, runner
 
     names = [name for name in experiments.names() if _selected(name, given.only)]
     if not names:
@@ -314,14 +312,14 @@ def _reproduce(arguments: list[str]) -> int:
         report.require_room(out, names)
         recorded = records.load_all()
 
-    jobs = reproduction.jobs_here() if given.jobs is None else given.jobs
+    jobs = runner.default_jobs() if given.jobs is None else given.jobs
     if given.rest:
         total = len(names)
         with _told_in_one_sentence():
-            names = reproduction.without_record(names, scale, recorded, report.load_all(out))
-        print(reproduction.work_left(names, scale, total, recorded, jobs), flush=True)
+            names = runner.without_record(names, scale, recorded, report.load_all(out))
+        print(runner.work_left(names, scale, total, recorded, jobs), flush=True)
     if jobs > 1:
-        names = reproduction.longest_first(names, recorded)
+        names = runner.longest_first(names, recorded)
     begun, outcomes = 0, []
 
     def begin(name: str) -> None:
@@ -329,7 +327,7 @@ def _reproduce(arguments: list[str]) -> int:
         begun += 1
         print(f"[{begun}/{len(names)}] {name} ...", flush=True)
 
-    for outcome in reproduction.attempts(names, scale, out, jobs, begin):
+    for outcome in runner.attempt_all(names, scale, out, jobs, begin):
         outcomes.append(outcome)
         if outcome.trace:
             print(outcome.trace, end="", file=sys.stderr)
@@ -338,16 +336,15 @@ def _reproduce(arguments: list[str]) -> int:
             f"[{len(outcomes)}/{len(names)}] {outcome.name}: {outcome.seconds:.1f} s, {found}",
             flush=True,
         )
-        if given.rest and outcome.kept is not None:
+        if given.rest and outcome.result is not None:
             # The result is there, so the same command leaves this experiment out.
-            report.discard(outcome.kept)
-    # Not before: the same command, interrupted at the last experiment, computes none of the others
-    # again.
-    for outcome in outcomes:
-        if outcome.kept is not None:
-            report.discard(outcome.kept)
+            report.discard(outcome.result, out)
     outcomes.sort(key=lambda outcome: experiments.names().index(outcome.name))
     results = [outcome.result for outcome in outcomes if outcome.result is not None]
+    # Only now, so that the same command, interrupted at the last experiment, computes none of the
+    # others again.
+    for result in results:
+        report.discard(result, out)
     failures = [outcome.failure for outcome in outcomes if outcome.result is None]
     problems = failures + formatting.surprises(results)
     if results:

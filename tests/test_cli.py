@@ -119,7 +119,7 @@ def register(monkeypatch, tmp_path):
     One at a time: other processes know nothing of them.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("specjax.report.reproduction.jobs_here", lambda: 1)
+    monkeypatch.setattr("specjax.report.runner.default_jobs", lambda: 1)
 
     def only(*toys):
         for toy in toys:
@@ -382,11 +382,11 @@ def test_a_continued_reproduce_leaves_out_what_it_had_finished(register, capsys,
         raise KeyboardInterrupt
 
     discarded = []
-    monkeypatch.setattr(report, "discard", discarded.append)
+    monkeypatch.setattr(report, "discard", lambda result, _: discarded.append(result.record.name))
     register(TOY, dataclasses.replace(OTHER, figure=interrupt))
     command = ["reproduce", "--scale", "smoke", "--continue", "--jobs", "1"]
     assert main(command) == 130
-    assert [folder.name.rpartition("-")[0] for folder in discarded] == ["toy-slope"]
+    assert discarded == ["toy-slope"]
     register(TOY, OTHER)
     capsys.readouterr()
     assert main(command) == 0
