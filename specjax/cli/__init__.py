@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import specjax
+from specjax import experiments
 from specjax.cli.errors import UserError, unknown, warnings_in_one_sentence
 from specjax.cli.judge import attack_statements, judge_stored
 from specjax.cli.parser import make_parser
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return _run_command(arguments)
             finally:
                 sys.stdout.flush()
-    except UserError as error:
+    except (UserError, experiments.RegistrationError) as error:
         print(f"specjax: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
