@@ -136,7 +136,7 @@ def predicting(config: Config, key: Key[Array, ""]) -> Task:
             expansion=2,
         ),
         0.01,
-        lambda key: Sequences(text.draw(train, key, 8, context)),
+        lambda key: Sequences(text.sample_batch(train, key, 8, context)),
         Sequences(jnp.asarray(text.stretches(contents.validation, 128, context))),
     )
 
@@ -172,7 +172,7 @@ def trained(
         return jax.lax.map(of, models)
 
     start = transformer.init(sizes.stream(key, "weights"), task.architecture)
-    found, _ = training.train_side_by_side([muon], start, transformer.loss, batch, steps, record)
+    found, _ = training.train_many(transformer.loss, start, batch, [muon], steps, record)
     return {name: values[:, 0] for name, values in found.items()}
 
 

@@ -151,7 +151,9 @@ def run(
             begin, end, falls = over
             model, adam, momenta = state
             factor = jnp.where(falls, 1 - (t - begin) / (end - begin), 1.0)
-            batch = text.draw(train, jax.random.fold_in(batches, t), config.batch, config.context)
+            batch = text.sample_batch(
+                train, jax.random.fold_in(batches, t), config.batch, config.context
+            )
             gradient = jax.grad(transformer.loss)(model, Sequences(batch))
             own, adam = _ADAM.update(gradient, adam)
             turned, momenta = _MUON.update(_matrices(gradient), momenta)
@@ -170,7 +172,7 @@ def run(
 
         def look(model: Transformer) -> dict[str, Array]:
             loss = transformer.loss(model, held_out)
-            tokens = Sequences(text.draw(train, seen, config.stretches, config.context))
+            tokens = Sequences(text.sample_batch(train, seen, config.stretches, config.context))
             return {
                 "loss": jnp.where(loss < LARGEST, loss, LARGEST),
                 **observe(model, tokens),
