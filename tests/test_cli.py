@@ -26,11 +26,11 @@ from specjax.report import peak_memory, records
 
 
 class Config(lab.Config):
-    widths: tuple[int, ...] = lab.sizes(2, 4, 8, help="")
-    steps: tuple[float, ...] = lab.numbers(0.1, 0.2, help="")
-    learning_rate: float = lab.number(0.1, help="100% of the step")
-    nesterov: bool = lab.switch(False, help="")
-    method: str = lab.text("svd", help="")
+    widths: tuple[int, ...] = lab.config.sizes(2, 4, 8, help="")
+    steps: tuple[float, ...] = lab.config.numbers(0.1, 0.2, help="")
+    learning_rate: float = lab.config.number(0.1, help="100% of the step")
+    nesterov: bool = lab.config.switch(False, help="")
+    method: str = lab.config.text("svd", help="")
 
     def __post_init__(self):
         super().__post_init__()
@@ -143,7 +143,7 @@ def stored(name, out="results"):
 
 def test_a_field_named_as_a_flag_is_refused():
     class Taken(lab.Config):
-        scale: float = lab.number(1.0, help="")
+        scale: float = lab.config.number(1.0, help="")
 
     with pytest.raises(
         ValueError,

@@ -89,7 +89,8 @@ def attack_statements(arguments: list[str]) -> int:
     add_scale(parser)
     given = parser.parse(arguments)
     scale = parse_scale(given.scale)
-    from specjax import experiments, lab
+    from specjax import experiments
+    from specjax.lab.check import attack_rows
     from specjax.report import formatting
 
     known = experiments.load_all()
@@ -102,7 +103,7 @@ def attack_statements(arguments: list[str]) -> int:
         if name in given.names or experiment.paper in given.names:
             config = experiment.at(scale)
             with value_errors_in_one_sentence():
-                rows += lab.attack_rows(name, experiment.judge(config, experiment.run(config)))
+                rows += attack_rows(name, experiment.judge(config, experiment.run(config)))
     header = ("experiment", "statement", "verdict", "against", "outcome", "")
     cells = [(*row[:-1], "SURVIVES" if row.survived else "") for row in rows]
     print(formatting.align([header, *cells]))

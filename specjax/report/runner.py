@@ -19,7 +19,9 @@ import jax
 from matplotlib.figure import Figure
 
 from specjax import experiments
-from specjax.lab import SCALES, Check, Config, Data, Experiment, Judgement
+from specjax.lab import Check, Config, Experiment
+from specjax.lab.experiment import SCALES, Data
+from specjax.lab.statement import Judgement
 from specjax.report import html, markdown, parallel, peak_memory, result_store, thumbnails
 from specjax.report.record import Record, Result, describe, described_again
 from specjax.report.resume_dir import resumable
