@@ -19,7 +19,7 @@ from specjax.models.recall import Recall
 from specjax.models.transformer import Architecture, Sequences, Transformer
 from specjax.optim.matrices import Fans
 from specjax.sizes import AnySize, padded, stream, times
-from specjax.training.train_many import train_side_by_side
+from specjax.training.train_many import train_many
 
 OPTIMIZERS = ("muon", "adamw", "sgd")
 MOMENTUM, ADAM_DECAYS, WEIGHT_DECAY = 0.9, (0.9, 0.99), 0.01
@@ -86,9 +86,7 @@ def train_to_recall(
         return {"inside": inside, "outside": outside, "recalled": recalled, "shuffled": shuffled}
 
     params = transformer.init(stream(key, "weights"), architecture)
-    found, stopped = train_side_by_side(
-        optimizers, params, loss, batch_of, (0, *iterations), record
-    )
+    found, stopped = train_many(loss, params, batch_of, optimizers, (0, *iterations), record)
     return found | {"diverged": stopped}
 
 

@@ -24,7 +24,7 @@ def test_every_method_trains_as_muon_with_it_does():
 
     def batch(t):
         drawn = jax.random.fold_in(sizes.stream(key, "batches"), t)
-        return Sequences(text.draw(data, drawn, language.BATCH, language.CONTEXT))
+        return Sequences(text.sample_batch(data, drawn, language.BATCH, language.CONTEXT))
 
     optimizers = [
         optim.jordan_muon(
@@ -43,8 +43,8 @@ def test_every_method_trains_as_muon_with_it_does():
     # Optax's Adam does not run under strict promotion.
     with jax.numpy_dtype_promotion("standard"):
         expected, _ = jax.jit(
-            lambda: training.train_side_by_side(
-                optimizers, start, transformer.loss, batch, (STEPS,), lambda models: models
+            lambda: training.train_many(
+                transformer.loss, start, batch, optimizers, (STEPS,), lambda models: models
             )
         )()
         found, momenta = jax.jit(

@@ -38,7 +38,7 @@ CELLS = [
 ]
 # Programs of their own: one that has every arm and step in it takes three times as long to compile.
 gradient_of, loss_of = jax.jit(jax.grad(transformer.loss)), jax.jit(transformer.loss)
-drawn = jax.jit(lambda data, key: text.draw(data, key, CONFIG.batch, CONFIG.context))
+drawn = jax.jit(lambda data, key: text.sample_batch(data, key, CONFIG.batch, CONFIG.context))
 initialized = jax.jit(
     lambda key: transformer.init(sizes.stream(key, "weights"), CONFIG.architecture("swiglu"))
 )

@@ -33,7 +33,7 @@ MOST, FEWEST, GROUPS = 16, 4, 4
 class Config(lab.Config):
     """How many draws make a mean."""
 
-    gradients: int = lab.seeds(
+    gradients: int = lab.config.seeds(
         10_000, least=500, help="draws of a mean of polar factors at each number k of gradients"
     )
 

@@ -16,7 +16,7 @@ from specjax import lab
 class Matrices(lab.Config):
     """On how many random matrices a claim is tried."""
 
-    matrices: int = lab.seeds(
+    matrices: int = lab.config.seeds(
         200, least=20, help="random matrices, or clouds of them, at each point"
     )
 

@@ -74,7 +74,7 @@ def train(
 
     def step(t: Int[Array, ""], state: PyTree) -> PyTree:
         models, adam, momenta = state
-        tokens = Sequences(text.draw(data, jax.random.fold_in(batches, t), BATCH, CONTEXT))
+        tokens = Sequences(text.sample_batch(data, jax.random.fold_in(batches, t), BATCH, CONTEXT))
         gradients = jax.vmap(jax.grad(transformer.loss), (0, None))(models, tokens)
         tables, adam = jax.vmap(_ADAM.update)(gradients, adam)
         averages, momenta = jax.vmap(_MOMENTUM.update)(matrices(gradients), momenta)
