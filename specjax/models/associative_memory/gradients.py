@@ -29,7 +29,7 @@ class LossAndGradient(NamedTuple):
 
 
 def init(u: Float[Array, "n d"], *runs: int) -> Float[Array, "*runs d d"]:
-    """W = 0, the start of most runs."""
+    """W = 0, one for each run along the leading axes."""
     return jnp.zeros((*runs, u.shape[1], u.shape[1]), u.dtype)
 
 
