@@ -83,7 +83,7 @@ MODULES = {
     "target-erasure": "specjax.experiments.beyond.target_erasure",
     "best-filter": "specjax.experiments.beyond.best_filter",
     "best-filter-training": "specjax.experiments.beyond.filter_training",
-    "what-decides": "specjax.experiments.beyond.what_decides",
+    "what-decides": "specjax.experiments.beyond.what_decides.experiment",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
 """Where each experiment lives; its module has the experiment as `EXPERIMENT`."""
