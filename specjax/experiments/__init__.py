@@ -85,7 +85,7 @@ MODULES = {
     "target-erasure": "specjax.experiments.beyond.target_erasure",
     "best-filter": "specjax.experiments.beyond.best_filter",
     "best-filter-training": "specjax.experiments.beyond.filter_training",
-    "what-decides": "specjax.experiments.beyond.what_decides",
+    "what-decides": "specjax.experiments.beyond.what_decides.experiment",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
 """The module of each built-in experiment, which has it as `EXPERIMENT`."""

@@ -1,6 +1,4 @@
-"""Problems as pure functions: `init`, `loss`, `sampled_loss` and the exact population `gradient`,
-one module per model.
-"""
+"""Problems as pure functions, one module per model: `init`, `loss`, `sampled_loss`, `gradient`."""
 
 from importlib import import_module
 from types import ModuleType
@@ -25,9 +23,7 @@ _WITH_EQUINOX = ("recall", "transformer")
 
 
 def __getattr__(name: str) -> ModuleType:
-    """A model that is an equinox module, loaded at its first use: equinox takes as long to load as
-    all of the core here.
-    """
+    """Import a model that is an equinox module at its first use, since equinox loads slowly."""
     if name in _WITH_EQUINOX:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,10 @@
-"""Problems of a given condition number κ, posed for a comparison of optimizers: start, gradient,
-loss, and the units of a step size.
+"""Problems of a given condition number κ for comparing optimizers.
 
 Symmetric factorization, in-context regression and matrix regression, each with a log-spaced
-spectrum from 1 down to 1/κ. Functions of a key and κ, which may be traced, so that a sweep maps
-over both. `steps_to` counts the iterations of an optax optimizer to an accuracy, `along` records
-its path. Under `vmap` the loop of `steps_to` runs until the last has arrived, and those that have
-arrived keep their state: early finishers do not stop the others.
+spectrum from 1 down to 1/κ. Each is a function of a key and κ, both possibly traced, so that a
+sweep maps over both. `steps_to` counts the iterations of an optax optimizer to an accuracy, `along`
+records its path. Under `vmap` the loop of `steps_to` runs until the last run has arrived; the
+others keep their state.
 """
 
 from collections.abc import Callable
@@ -31,11 +30,11 @@ Map = Callable[[Array], Array]
 
 
 class Problem(NamedTuple):
-    """A start, exact gradient and loss, and what should vanish, relative to its target.
+    """A start, an exact gradient and loss, and a residual relative to the target.
 
-    `length` is the distance that has to be covered, the unit for steps of a fixed length;
-    `curvature` the largest eigenvalue of the Hessian at the target, whose inverse is the unit for
-    gradient descent. `project` is applied to every iterate.
+    `length` is the distance from start to target, the unit for steps of a fixed length. `curvature`
+    is the largest eigenvalue of the Hessian at the target; its inverse is the unit for gradient
+    descent. `project` is applied to every iterate.
     """
 
     start: Float[Array, "m n"]
@@ -47,9 +46,7 @@ class Problem(NamedTuple):
     project: Map = lambda x: x
 
     def error(self, x: Float[Array, "m n"]) -> Float[Array, ""]:
-        """The Frobenius norm of the residual, at least the operator norm, in which the theorems
-        are.
-        """
+        """The Frobenius norm of the residual, a bound on the operator norm of the theorems."""
         return jnp.linalg.norm(self.residual(x))
 
 
@@ -64,8 +61,7 @@ def factorization(
     """¼ ‖X Xᵀ - M‖² with M of rank r in a Haar basis, and the start scale · V ∈ R^{d×k} with V
     Haar.
 
-    Raises ValueError for κ below 1, where it is known, a rank above d, or fewer columns than the
-    rank, which reach no such target.
+    Raises ValueError for a concrete κ below 1, a rank above d, or fewer columns than the rank.
     """
     check_ranks(d, k, r)
     basis_key, start_key = jax.random.split(key)
@@ -86,9 +82,7 @@ def factorization(
 def wide_factorization(
     key: Key[Array, ""], kappa: Float[Array, ""] | float, d: int, r: int, k: AnySize, scale: float
 ) -> Problem:
-    """As `factorization`, from a start of independent N(0, scale²/d) entries, so that one program
-    serves every number of columns.
-    """
+    """`factorization` from independent N(0, scale²/d) entries: one program for all k."""
     start = (
         scale
         * matrix_factorization.init(jax.random.fold_in(key, 1), d, k)
@@ -103,12 +97,11 @@ def in_context(
     """½ ‖(S Q - I) S^{1/2}‖² with S in a Haar basis, from Q_0 = 0; the residual is relative to
     ‖S⁻¹‖.
 
-    With `rotated=False` S is diagonal. Then rounding has no part off the diagonal either, and the
-    matrices are the scalar sequences.
+    With `rotated=False` S is diagonal. Then rounding stays on the diagonal too, and the matrices
+    are the scalar sequences.
 
-    Iterates are symmetrized: S and S⁻¹ are symmetric, in exact arithmetic so is every Q of Muon and
-    gradient descent, and the antisymmetric part of rounding grows. Raises ValueError for κ below 1,
-    where it is known.
+    Iterates are symmetrized: in exact arithmetic every Q of Muon and gradient descent is symmetric,
+    but the antisymmetric part of rounding grows. Raises ValueError for a concrete κ below 1.
     """
     kappa = jnp.asarray(kappa, jnp.result_type(float))
     spectrum = factorization_spectra.logarithmic_spectrum(d, kappa)
@@ -131,7 +124,7 @@ def regression(key: Key[Array, ""], kappa: Float[Array, ""] | float, rows: int, 
     """½ ‖W A - Y‖² with A Aᵀ of condition number κ and Y = W* A of norm 1, from W_0 = 0; the
     residual is relative to ‖W*‖.
 
-    Raises ValueError for κ below 1, where it is known.
+    Raises ValueError for a concrete κ below 1.
     """
     input_key, output_key = jax.random.split(key)
     inputs = matrix_regression.conditioned_inputs(input_key, d, d, kappa)
@@ -159,11 +152,10 @@ class Run(NamedTuple):
 def steps_to(
     problem: Problem, transform: "optax.GradientTransformation", accuracy: float | Array, limit: int
 ) -> Run:
-    """The first t with error(x_t) <= accuracy, or `limit`; a run whose error is NaN stops, with
-    that error.
+    """The first t with error(x_t) <= accuracy, or `limit`; a run stops at a NaN error.
 
-    So does a run whose iterate a step leaves as it is, to the last bit: step sizes that fall with
-    the loss have fallen below rounding then.
+    A run also stops when a step leaves its iterate unchanged to the last bit: then step sizes that
+    fall with the loss are below rounding.
     """
 
     def unfinished(state: Any) -> Array:
@@ -188,7 +180,7 @@ def steps_to(
 def along(
     problem: Problem, transform: "optax.GradientTransformation", steps: int, what: Map
 ) -> Float[Array, "times ..."]:
-    """`what` of x_0, ..., x_steps."""
+    """Record `what` of x_0, ..., x_steps."""
 
     def advance(state: Any, _: None) -> Any:
         x, memory = step(problem, transform, *state)
@@ -201,13 +193,11 @@ def along(
 def step(
     problem: Problem, transform: "optax.GradientTransformation", x: Array, memory: Any
 ) -> tuple[Array, Any]:
-    """One step of an optimizer on a problem, which is told the loss too: the iterate and the
-    optimizer's state after it.
-    """
-    # Here, since the models are to load without optax.
+    """One optimizer step, which also receives the loss: the new iterate and optimizer state."""
+    # Imported here, so that the models load without optax.
     import optax
 
-    # Adam raises a Python float to an integer count, which strict promotion refuses.
+    # Adam raises a Python float to an integer count, which strict promotion rejects.
     with jax.numpy_dtype_promotion("standard"):
         update = optax.with_extra_args_support(transform).update
         updates, memory = update(problem.gradient(x), memory, x, value=problem.loss(x))
@@ -215,5 +205,5 @@ def step(
 
 
 def symmetric(x: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """The symmetric part."""
+    """The symmetric part of a matrix."""
     return (x + x.T) / 2

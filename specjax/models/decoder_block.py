@@ -1,9 +1,8 @@
-"""Single-head decoder blocks at initialization, with everything that feeds a weight matrix by its
-name.
+"""Single-head decoder blocks at initialization, with the input of each weight matrix by name.
 
 Pre-normalization without gains, biases and positions (spectral-criterion, Section 2.2.2): X_att = X
 + W_O V P with P = softmax(Kᵀ Q/√d) of A = RMSNorm(X), then X⁺ = X_att + W_2 σ(W_1 RMSNorm(X_att)).
-Tokens are rows here, so that all is transposed.
+Tokens are rows here, so everything is transposed.
 """
 
 from typing import NamedTuple
@@ -29,8 +28,7 @@ class Block(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """What feeds the weights of a block (spectral-criterion, Table 1), and its residual stream;
-    tokens in rows.
+    """The inputs of a block's weights (spectral-criterion, Table 1) and the stream; tokens in rows.
 
     `attention_input` feeds W_Q, W_K and W_V, `attention_mixed` = V P feeds W_O, `mlp_input` feeds
     W_1, `mlp_hidden` feeds W_2; `mlp_preactivation` is W_1's output before the activation.
@@ -59,8 +57,8 @@ def init(key: Key[Array, ""], d: int, k: int, activation: str = "relu") -> Block
         "down": (d, k),
     }
     keys = jax.random.split(key, len(shapes))
-    # One generator for the five of d columns, each a block of the largest draw: a generator takes
-    # long to compile.
+    # One generator serves the five matrices of d columns, each a block of the largest sample, since
+    # a generator compiles slowly.
     of_width = jax.vmap(lambda one: normal(one, (max(rows, d), d)))(keys[:-1])
     draws = [*of_width, normal(keys[-1], (d, k))]
     return Block(
@@ -78,9 +76,7 @@ def apply(
     *,
     causal: bool | Bool[Array, ""] = False,
 ) -> Activations:
-    """All activations of one block for the hidden states x; `causal` lets a token see only itself
-    and those before.
-    """
+    """All activations of one block for hidden states x; `causal` masks later tokens."""
     a = rms_norm(x)
     query, key, value = (a @ w.T for w in (block.query, block.key, block.value))
     scores = query @ key.T / jnp.sqrt(jnp.asarray(x.shape[1], x.dtype))
@@ -96,9 +92,7 @@ def apply(
 
 
 def attention(at: Float[Array, "3 n d"], width: AnySize) -> Float[Array, "n d"]:
-    """What attention without a mask feeds to W_O, of the outputs of W_Q, W_K and W_V; `width` is
-    the active d of padded ones.
-    """
+    """The input of W_O from the outputs of W_Q, W_K and W_V, unmasked; `width` is the active d."""
     query, key, value = at
     scores = query @ key.T / jnp.sqrt(jnp.asarray(active(width), at.dtype))
     return jax.nn.softmax(scores, axis=-1) @ value
@@ -107,9 +101,7 @@ def attention(at: Float[Array, "3 n d"], width: AnySize) -> Float[Array, "n d"]:
 def attention_derivative(
     key: Key[Array, ""], at: Float[Array, "3 n d"], width: AnySize
 ) -> Float[Array, ""]:
-    """The largest singular value of the derivative of `attention` by 50 power iterations from a
-    random start, from below.
-    """
+    """The largest singular value of `attention`'s derivative by 50 power iterations, from below."""
 
     def of(at: Array) -> Array:
         return attention(at, width)
@@ -118,8 +110,8 @@ def attention_derivative(
         image = jax.jvp(of, (at,), (direction / jnp.linalg.norm(direction),))[1]
         return jax.vjp(of, at)[1](image)[0], jnp.linalg.norm(image)
 
-    # A start of the active width, or it and what so few iterations come to would depend on how far
-    # d is padded.
+    # The start has the active width: otherwise the result of so few iterations would depend on the
+    # padding.
     start = normal(key, (*at.shape[:2], width)).astype(at.dtype)
     return jax.lax.scan(step, start, length=50)[1][-1]
 

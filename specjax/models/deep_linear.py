@@ -41,9 +41,7 @@ def forward(params: Params, x: Float[Array, "n d0"]) -> Float[Array, "n dL"]:
 
 
 def loss(params: Params, target: Float[Array, "dL d0"]) -> Float[Array, ""]:
-    """½ ‖W_L ⋯ W_1 - Φ‖_F², the population loss. Raises ValueError for a target of another shape or
-    with non-finite entries.
-    """
+    """½ ‖W_L ⋯ W_1 - Φ‖_F²; ValueError for a target of another shape or with non-finite entries."""
     _check(params, target)
     return jnp.sum((_products(params)[-1] - target) ** 2) / 2
 
@@ -57,13 +55,10 @@ def sampled_loss(
 
 
 def gradient(params: Params, target: Float[Array, "dL d0"]) -> Params:
-    """G_i = A_iᵀ (W_L ⋯ W_1 - Φ) B_iᵀ of the population loss for every layer, exact (outer-product,
-    eq. 20). Raises as `loss`.
-    """
+    """G_i = A_iᵀ (W_L ⋯ W_1 - Φ) B_iᵀ for each layer (outer-product, eq. 20); raises as `loss`."""
     _check(params, target)
     products = _products(params)
-    # A_iᵀ R, from the output down: the widths between input and output are never multiplied with
-    # each other.
+    # A_iᵀ R is computed from the output down, so that products of two hidden widths never occur.
     pulled = products[-1] - target
     gradients: Params = ()
     for weight, before in zip(params[::-1], products[-2::-1], strict=True):

@@ -1,6 +1,4 @@
-"""Steps against a direction, with a learning rate for each: gradient descent, simplified Muon, or
-what else a direction makes of it.
-"""
+"""Steps along a direction, with a learning rate for each step."""
 
 from collections.abc import Callable
 
@@ -19,11 +17,11 @@ def path(
     """x_1, x_2, ... of x_t = project(x_(t-1) - η_t direction(x_(t-1))), from the start x_0, which
     is left out.
 
-    Several runs at once lie along the leading axes, each with rates of its own.
+    Several runs lie along the leading axes, each with its own rates.
 
     Args:
         start: x_0.
-        rates: η_1, η_2, ..., as many as steps, for each run.
+        rates: η_1, η_2, ..., one for each step, for each run.
         direction: The gradient for gradient descent, its polar factor for simplified Muon; takes
             and returns all runs.
         project: What is applied to every iterate, such as the symmetric part.

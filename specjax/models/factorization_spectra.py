@@ -1,9 +1,8 @@
 """Targets of matrix factorization with a given spectrum, and starts aligned with them
 (preconditioning, Section 2.1).
 
-M = U diag(λ_1, ..., λ_r) Uᵀ with U ∈ R^{d×r} Haar distributed: rotating the basis of the problem
-changes nothing for Muon and gradient descent, but it does for every method that works entry by
-entry.
+M = U diag(λ_1, ..., λ_r) Uᵀ with U ∈ R^{d×r} Haar distributed: a rotation of the basis changes
+nothing for Muon and gradient descent, but matters for every entrywise method.
 """
 
 from typing import NamedTuple
@@ -22,9 +21,7 @@ from specjax.theory.preconditioning.conditions import (
 
 
 class SpectralTarget(NamedTuple):
-    """M of shape (d, d), its orthonormal eigenvectors (d, r) and its nonzero eigenvalues (r,),
-    descending.
-    """
+    """M (d, d) with orthonormal eigenvectors (d, r) and nonzero eigenvalues (r,), descending."""
 
     matrix: Float[Array, "d d"]
     basis: Float[Array, "d r"]
@@ -42,19 +39,16 @@ class AlignedStart(NamedTuple):
 def logarithmic_spectrum(
     rank: int, kappa: ArrayLike, largest: ArrayLike = 1.0
 ) -> Float[Array, " r"]:
-    """`rank` eigenvalues in equal ratios from `largest` down to `largest`/κ; for rank 1 `largest`
-    alone. κ >= 1 may be traced.
-    """
+    """`rank` eigenvalues in equal ratios from `largest` to `largest`/κ; κ >= 1 may be traced."""
     check_condition_number(kappa)
     kappa, largest, place = _places(rank, kappa, largest)
     return largest * kappa**-place
 
 
 def orthonormal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
-    """A Haar distributed matrix with orthonormal columns, or orthonormal rows where there are more
-    columns than rows.
+    """A Haar matrix with orthonormal columns, or rows if it has more columns than rows.
 
-    The Q of a Gaussian matrix, with the signs that make the diagonal of R positive.
+    Computed as the Q of a Gaussian matrix, with the signs that make the diagonal of R positive.
     """
     if columns > rows:
         return orthonormal(key, columns, rows).T
@@ -65,8 +59,8 @@ def orthonormal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "r
 def target(key: Key[Array, ""], d: int, spectrum: Float[Array, " r"]) -> SpectralTarget:
     """M = U diag(spectrum) Uᵀ with U Haar distributed, symmetric to the last bit.
 
-    Raises ValueError for a spectrum that is not positive and descending (where it is known), or of
-    more than d eigenvalues.
+    Raises ValueError for a concrete spectrum that is not positive and descending, or for more than
+    d eigenvalues.
     """
     check_spectrum(spectrum)
     check_ranks(d, spectrum.shape[0], spectrum.shape[0])
@@ -98,7 +92,7 @@ def composed(
 
 
 def _places(rank: int, kappa: ArrayLike, largest: ArrayLike) -> tuple[Array, Array, Array]:
-    """κ and λ_1 as arrays, and the places of the eigenvalues from 0 to 1."""
+    """κ and λ_1 as arrays, and positions of the eigenvalues from 0 to 1."""
     if rank < 1:
         raise ValueError(f"A spectrum needs at least one eigenvalue, got rank={rank}.")
     if not is_traced(largest):

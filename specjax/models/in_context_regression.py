@@ -1,11 +1,9 @@
-"""In-context linear regression by one layer of linear attention, as a model of prompts and as the
-quadratic objective it amounts to.
+"""In-context linear regression by a layer of linear attention: prompts and quadratic objective.
 
 Fixed inputs x_1, ..., x_N with covariance S = (1/N) Σ x_i x_iᵀ, a task w with mean 0 and covariance
 I, labels y_i = w·x_i, and a query drawn uniformly from the inputs. The prompt is [[x_1 … x_N, x_q],
-[y_1 … y_N, 0]]; attention without softmax reads the prediction off the bottom right entry, wᵀ S Q
-x_q. Its expected squared error is ‖(S Q - I) S^{1/2}‖_F² (preconditioning, Section 2.2 and Appendix
-D).
+[y_1 … y_N, 0]]; attention without softmax predicts by the bottom right entry, wᵀ S Q x_q. Its
+expected squared error is ‖(S Q - I) S^{1/2}‖_F² (preconditioning, Section 2.2 and Appendix D).
 """
 
 import jax.numpy as jnp
@@ -53,9 +51,7 @@ def prompt(
 def linear_attention(
     tokens: Float[Array, "features tokens"], q: Float[Array, "d d"]
 ) -> Float[Array, "features tokens"]:
-    """W^V E (Eᵀ W^{KQ} E) / N with W^V = diag(0, 1) and W^{KQ} = diag(Q, 0): attention without
-    softmax (eq. 175).
-    """
+    """W^V E (Eᵀ W^{KQ} E) / N without softmax, W^V = diag(0, 1), W^{KQ} = diag(Q, 0) (eq. 175)."""
     d, n = q.shape[0], tokens.shape[1] - 1
     value = jnp.zeros((d + 1, d + 1), q.dtype).at[d, d].set(1)
     key_query = jnp.zeros((d + 1, d + 1), q.dtype).at[:d, :d].set(q)
@@ -63,26 +59,22 @@ def linear_attention(
 
 
 def prediction(tokens: Float[Array, "features tokens"], q: Float[Array, "d d"]) -> Float[Array, ""]:
-    """The bottom right entry of what attention returns: wᵀ S Q x_q (eq. 176)."""
+    """The bottom right entry of the attention's output: wᵀ S Q x_q (eq. 176)."""
     return linear_attention(tokens, q)[-1, -1]
 
 
 def draw_tasks(key: Key[Array, ""], tasks: AnySize, d: int) -> Float[Array, "tasks d"]:
-    """Tasks w with independent N(0, 1) entries, in rows; any law of mean 0 and covariance I gives
-    the same objective.
-    """
+    """Tasks w in rows, N(0, 1) entries; only their mean 0 and covariance I matter."""
     return normal(key, (tasks, d))
 
 
 def sampled_loss(
     q: Float[Array, "d d"], inputs: Float[Array, "d n"], tasks: Float[Array, "tasks d"]
 ) -> Float[Array, ""]:
-    """½ mean over tasks and over the queries x_1, ..., x_N of (prediction - w·x_q)², prompt by
-    prompt; unbiased for `loss` at S.
-    """
+    """½ mean of (prediction - w·x_q)² over tasks and all queries; unbiased for `loss` at S."""
     labels = tasks @ inputs
-    # The answer wᵀ S Q x_q of every prompt, without building the prompts; `prediction` is the same
-    # one by one.
+    # The answers wᵀ S Q x_q without building the prompts; `prediction` computes the same one by
+    # one.
     answers = (labels @ inputs.T / inputs.shape[1]) @ q @ inputs
     return jnp.mean((answers - labels) ** 2) / 2
 

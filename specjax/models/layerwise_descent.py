@@ -1,5 +1,4 @@
-"""Training a multilayer perceptron on all samples at once, every block with the step size that its
-own inputs allow.
+"""Full-batch training of a multilayer perceptron, with step sizes from each block's inputs.
 
 Block ℓ has inputs A_{ℓ-1} and the gradient G_ℓ of the loss (1/n)‖Ŷ - Y‖_F². It moves by
 
@@ -7,8 +6,8 @@ Block ℓ has inputs A_{ℓ-1} and the gradient G_ℓ of the loss (1/n)‖Ŷ - Y
     -rate · (n/‖A_{ℓ-1}‖_F²) ‖G_ℓ‖_* polar(G_ℓ)                  a spectral step,
 
 all blocks at once, with the activations of the current iteration (spectral-criterion, Section 1.2.1
-and Figures 1, 4 and 18). Which of the two is up to the block, or to the rule (1.5) in every
-iteration: spectral where nr(G_ℓ) ≥ st(A_{ℓ-1}).
+and Figures 1, 4 and 18). The choice is fixed per block, or made by rule (1.5) in every iteration:
+spectral where nr(G_ℓ) ≥ st(A_{ℓ-1}).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,18 +25,16 @@ from specjax.spectral.gram_power_norm import squared_norm, stable_rank_above
 from specjax.theory.one_step import spectral_direction
 
 SPECTRAL, CRITERION, EUCLIDEAN = 0.0, 1.0, inf
-"""Thresholds: a block takes a spectral step where nr(G_ℓ) is at least this many times
-st(A_{ℓ-1}).
-"""
+"""Thresholds: a block steps spectrally where nr(G_ℓ) is at least this multiple of st(A_{ℓ-1})."""
 
 
 class Descent(NamedTuple):
     """A training run.
 
-    `loss` has the loss at iterations 0, 1, …, and `limit` from the one on at which it first is
-    above that or not finite; there the parameters stop. `lasted` is the number of iterations before
-    that. Ranks are those of every block at the iterations 0, every, 2 every, …, and 0 once the run
-    has stopped.
+    `loss` is the loss at iterations 0, 1, …, and `limit` from the first one at which it exceeds
+    `limit` or is not finite; there the parameters stop. `lasted` is the number of iterations before
+    that. Ranks are recorded for every block at iterations 0, every, 2 every, …, and are 0 once the
+    run has stopped.
     """
 
     loss: Float[Array, " steps"]
@@ -47,7 +44,7 @@ class Descent(NamedTuple):
     nuclear_rank: Float[Array, "records blocks"]
     """nr(G_ℓ)."""
     took_spectral: Bool[Array, "steps blocks"]
-    """Which blocks took a spectral step; after a run has stopped, False."""
+    """Whether each block took a spectral step; False once the run has stopped."""
 
 
 def descend(
@@ -62,25 +59,24 @@ def descend(
     limit: float,
     samples: AnySize | None = None,
 ) -> Descent:
-    """Runs `records · every` iterations. A run that diverges stops itself and, under `vmap`, no
-    other.
+    """Run `records · every` iterations. A diverging run stops, and under `vmap` stops no other run.
 
     Args:
         params: W_1, …, W_L of `specjax.models.mlp`.
         batch: Inputs and targets, samples in rows.
         activation: Its name.
         rate: The factor on the step sizes of all blocks.
-        thresholds: One for each block, `SPECTRAL`, `EUCLIDEAN`, `CRITERION` or any other multiple
-            of st(A_{ℓ-1}) from which nr(G_ℓ) on it takes a spectral step. In an array they may be
-            traced, and every block computes both steps; floats save those that are never taken.
-        records: How often ranks are computed.
+        thresholds: One for each block: `SPECTRAL`, `EUCLIDEAN`, `CRITERION` or any other multiple
+            of st(A_{ℓ-1}), such that nr(G_ℓ) above it means a spectral step. An array may be
+            traced, and every block computes both steps; floats save the steps that are never taken.
+        records: The number of times that ranks are computed.
         every: Iterations from one record to the next.
         limit: The loss above which a run has diverged.
-        samples: How many of the rows are samples, where those behind them are zero, as in padding.
+        samples: The number of sample rows, if rows behind them are zero padding.
 
     Raises:
-        ValueError: another number of thresholds than blocks, or fewer than one record or iteration;
-            for an unknown activation.
+        ValueError: a number of thresholds other than that of blocks, fewer than one record or
+            iteration, or an unknown activation.
 
     """
     if len(thresholds) != len(params):
@@ -105,7 +101,7 @@ def descend(
     ) -> tuple[Array, list[Array], list[Array], Bool[Array, ""]]:
         (loss, inputs), gradients = jax.value_and_grad(loss_of, has_aux=True)(params)
         alive = alive & (loss <= highest)  # also False for NaN
-        # What has diverged must not reach a decomposition.
+        # Diverged values must not reach a decomposition.
         safe_inputs, safe_gradients = (
             [jnp.where(alive, a, 0) for a in arrays] for arrays in (inputs, gradients)
         )
@@ -113,7 +109,7 @@ def descend(
 
     def ranks_of(inputs: list[Array], gradients: list[Array]) -> Float[Array, "2 blocks"]:
         everything = dict(enumerate(inputs)), dict(enumerate(gradients))
-        ranks = map(_of_each, (stable_rank_above, spectral.nuclear_rank), everything)
+        ranks = map(_map_by_shape, (stable_rank_above, spectral.nuclear_rank), everything)
         return jnp.stack(
             [jnp.stack([of_blocks[block] for block in range(len(params))]) for of_blocks in ranks]
         )
@@ -126,11 +122,11 @@ def descend(
         ranks = jax.lax.cond(
             recorded, ranks_of, lambda *_: jnp.zeros((2, len(params)), x.dtype), inputs, gradients
         )
-        # What a block never needs is zero, and its threshold decides as if it were known.
-        norms = {0: input_norm} | _of_each(
+        # Ranks that a block never needs are zero, and its threshold decides without them.
+        norms = {0: input_norm} | _map_by_shape(
             squared_norm, {i: inputs[i] for i in may_be_euclidean if i > 0}
         )
-        directions = _of_each(spectral_direction, {i: gradients[i] for i in may_be_spectral})
+        directions = _map_by_shape(spectral_direction, {i: gradients[i] for i in may_be_spectral})
         moves, took = [], []
         for i, (a, g) in enumerate(zip(inputs, gradients, strict=True)):
             norm, direction = (
@@ -140,7 +136,7 @@ def descend(
             size = jnp.sum(a**2)
             # nr(G) ≥ c st(A) without quotients, with ‖G‖_*² = ⟨G, ‖G‖_* polar(G)⟩.
             took.append(jnp.sum(g * direction) * norm >= thresholds[i] * size * jnp.sum(g**2))
-            moves.append(jnp.where(took[-1], _over(direction, size), _over(g, norm)))
+            moves.append(jnp.where(took[-1], _quotient(direction, size), _quotient(g, norm)))
         moved = tuple(
             jnp.where(alive, w - rate * count * move, w)
             for w, move in zip(params, moves, strict=True)
@@ -152,8 +148,10 @@ def descend(
     return Descent(loss, jnp.sum(loss < highest), ranks[::every, 0], ranks[::every, 1], took)
 
 
-def _of_each(function: Callable[[Array], Array], matrices: Mapping[int, Array]) -> dict[int, Array]:
-    """`function` of every matrix; those of one shape in one call, which compiles sooner."""
+def _map_by_shape(
+    function: Callable[[Array], Array], matrices: Mapping[int, Array]
+) -> dict[int, Array]:
+    """Apply `function` to every matrix, with one call per shape, which compiles faster."""
     results: dict[int, Array] = {}
     for shape in dict.fromkeys(matrix.shape for matrix in matrices.values()):
         alike = [i for i, matrix in matrices.items() if matrix.shape == shape]
@@ -161,6 +159,6 @@ def _of_each(function: Callable[[Array], Array], matrices: Mapping[int, Array]) 
     return results
 
 
-def _over(x: Float[Array, "..."], y: Float[Array, ""]) -> Float[Array, "..."]:
-    """The quotient x/y, 0 for y = 0, which a diverged run has."""
+def _quotient(x: Float[Array, "..."], y: Float[Array, ""]) -> Float[Array, "..."]:
+    """The quotient x/y, 0 for y = 0 as in a diverged run."""
     return jnp.where(y > 0, x / jnp.where(y > 0, y, 1), 0)

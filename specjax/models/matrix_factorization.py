@@ -1,6 +1,4 @@
-"""Symmetric matrix factorization: L(U) = ¼ ‖U Uᵀ - M‖_F², U ∈ R^{d×k}, M symmetric (outer-product,
-eq. 5; preconditioning, eq. 5).
-"""
+"""Symmetric factorization L(U) = ¼ ‖U Uᵀ - M‖_F² (outer-product, eq. 5; preconditioning, eq. 5)."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
@@ -26,9 +24,7 @@ def orthonormal_init(key: Key[Array, ""], d: int, k: int, scale: ArrayLike) -> F
 
 
 def loss(u: Float[Array, "d k"], target: Float[Array, "d d"]) -> Float[Array, ""]:
-    """¼ ‖U Uᵀ - M‖_F². Raises ValueError for a target of another shape, not symmetric, or not
-    finite.
-    """
+    """¼ ‖U Uᵀ - M‖_F²; ValueError for a target of another shape, not symmetric, or not finite."""
     return jnp.sum(_residual(u, target) ** 2) / 4
 
 
@@ -38,9 +34,7 @@ def sampled_loss(
     x: Float[Array, "n d"],
     y: Float[Array, "n d"],
 ) -> Float[Array, ""]:
-    """¼ mean_i (x_iᵀ (U Uᵀ - M) y_i)², matrix sensing by rank-one probes; unbiased for `loss` if x,
-    y are independent N(0, I).
-    """
+    """¼ mean_i (x_iᵀ (U Uᵀ - M) y_i)²; unbiased for `loss` if x, y are independent N(0, I)."""
     return jnp.mean(jnp.einsum("ni,ij,nj->n", x, _residual(u, target), y) ** 2) / 4
 
 

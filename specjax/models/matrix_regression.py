@@ -1,8 +1,8 @@
-"""Matrix linear regression: L(W) = ½ ‖W A - Y‖_F², W ∈ R^{m×d}, inputs A ∈ R^{d×n}, the direction
-that the preconditioning paper leaves open (Section 5).
+"""Matrix linear regression: L(W) = ½ ‖W A - Y‖_F², W ∈ R^{m×d}, inputs A ∈ R^{d×n}.
 
-With Y = W* A the gradient is (W - W*) A Aᵀ: its singular vectors are not those of W - W*, unless A
-Aᵀ is a multiple of I, so Muon's dynamics do not decouple.
+The preconditioning paper leaves it open (Section 5). With Y = W* A the gradient is (W - W*) A Aᵀ:
+its singular vectors are not those of W - W*, unless A Aᵀ is a multiple of I, so Muon's dynamics do
+not decouple.
 """
 
 import jax.numpy as jnp
@@ -31,9 +31,7 @@ def sampled_loss(
     outputs: Float[Array, "m n"],
     columns: Float[Array, " batch"],
 ) -> Float[Array, ""]:
-    """n/2 mean_i ‖W a_i - y_i‖² over the columns i of a batch, given as numbers in [0, 1); unbiased
-    for `loss` if they are uniform.
-    """
+    """n/2 mean_i ‖W a_i - y_i‖² at columns from numbers in [0, 1); unbiased if they are uniform."""
     n = inputs.shape[1]
     chosen = jnp.floor(columns * n).astype(int)
     return n * jnp.mean(jnp.sum(_residual(w, inputs, outputs)[:, chosen] ** 2, axis=0)) / 2
@@ -49,10 +47,10 @@ def gradient(
 def conditioned_inputs(
     key: Key[Array, ""], d: int, n: int, kappa: Float[Array, ""] | float
 ) -> Float[Array, "d n"]:
-    """A with singular values in equal ratios from 1 to κ^(-1/2) and Haar singular vectors, n >= d:
-    A Aᵀ has condition number κ.
+    """A with singular values from 1 to κ^(-1/2) in equal ratios: A Aᵀ has condition number κ.
 
-    Raises ValueError for κ below 1 or fewer inputs than dimensions.
+    The singular vectors are Haar, and n >= d. Raises ValueError for κ below 1 or fewer inputs than
+    dimensions.
     """
     if n < d:
         raise ValueError(
@@ -66,7 +64,7 @@ def conditioned_inputs(
 def linear_outputs(
     key: Key[Array, ""], inputs: Float[Array, "d n"], rows: AnySize
 ) -> Float[Array, "rows n"]:
-    """Y = W* A for a W* with independent N(0, 1) entries: outputs that some W fits exactly."""
+    """Y = W* A for a W* with independent N(0, 1) entries."""
     return normal(key, (padded(rows), inputs.shape[0])) @ inputs
 
 

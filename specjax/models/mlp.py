@@ -1,5 +1,4 @@
-"""Multilayer perceptrons of any depth and activation, gated or not, without biases: x ↦ W_L
-σ(W_{L-1} ⋯ σ(W_1 x)).
+"""Multilayer perceptrons without biases, gated or not: x ↦ W_L σ(W_{L-1} ⋯ σ(W_1 x)).
 
 Parameters are the tuple (W_1, …, W_L), W_ℓ ∈ R^{h_ℓ×d_{ℓ-1}}, h_ℓ = d_ℓ or, in a gated hidden
 layer, 2 d_ℓ: the first half gates the second, A = SiLU(W' A') ∘ (W'' A') for "swiglu". Samples are
@@ -19,7 +18,7 @@ from specjax.theory.activations import ACTIVATIONS
 Params = tuple[Float[Array, "_ _"], ...]
 
 GATED = {"swiglu": "silu"}
-"""Gated activations and the function of their gate."""
+"""Gated activations by name, with the function of their gate."""
 
 
 def init(
@@ -29,13 +28,12 @@ def init(
     *,
     distribution: str = "normal",
 ) -> Params:
-    """Weights for the sizes (d_0, …, d_L): "normal", N(0, 1/fan_in), or "uniform", U(-1/√fan_in,
-    1/√fan_in), torch's default.
+    """Weights for (d_0, …, d_L): "normal", N(0, 1/fan_in), or torch's "uniform", U(±1/√fan_in).
 
-    Gated hidden layers need sizes that are ints, because the halves of their weights are cut apart.
+    Gated hidden layers need int sizes, since their weights are split into halves.
 
     Raises:
-        ValueError: for fewer than two sizes, or an unknown activation or distribution.
+        ValueError: fewer than two sizes, or an unknown activation or distribution.
 
     """
     if len(dims) < 2:
@@ -58,8 +56,8 @@ def init(
     draw = normal if distribution == "normal" else uniform
     extents = [(padded(rows), padded(columns)) for rows, columns in shapes]
     draws: dict[int, Array] = {}
-    # One generator for all layers of one shape: generators are most of what compiling a network of
-    # many layers takes.
+    # One generator serves all layers of one shape, since generators dominate the compile time of
+    # networks with many layers.
     for extent in dict.fromkeys(extents):
         layers = [layer for layer, other in enumerate(extents) if other == extent]
         keys = jnp.stack([jax.random.fold_in(key, layer) for layer in layers])
@@ -76,9 +74,7 @@ def init(
 def layer_inputs(
     params: Params, x: Float[Array, "n d0"], activation: str = "relu"
 ) -> list[Float[Array, "n _"]]:
-    """A_0 = x, A_1, …, A_{L-1}: what W_1, …, W_L act on, samples in rows. Raises ValueError for an
-    unknown activation.
-    """
+    """The inputs A_0 = x, …, A_{L-1} of W_1, …, W_L; ValueError for an unknown activation."""
     _check_activation(activation)
     inputs = [x]
     for weight in params[:-1]:
@@ -104,7 +100,7 @@ def loss(
 
 
 def activated(x: Float[Array, "n h"], activation: str) -> Float[Array, "n k"]:
-    """σ of pre-activations; of a gated activation the first half of the columns is the gate."""
+    """σ of pre-activations; the first half of the columns gates a gated activation."""
     if activation in GATED:
         gate, linear = jnp.split(x, 2, axis=-1)
         return ACTIVATIONS[GATED[activation]].function(gate) * linear

@@ -41,9 +41,7 @@ def weights(key: Key[Array, ""], k: AnySize, d: AnySize) -> Float[Array, "k d"]:
 def second_moment(
     a_bar: Float[Array, "*batch rows n"], a: Float[Array, "*batch k n"]
 ) -> Float[Array, "*batch rows k"]:
-    """B̄ = Ā Aᵀ/n; B where both are the same. Of padded samples, which are zero, n must be divided
-    out by the caller.
-    """
+    """B̄ = Ā Aᵀ/n; the caller corrects n if zero samples pad the arrays."""
     return a_bar @ a.mT / a.shape[-1]
 
 
@@ -64,24 +62,19 @@ def gradient(
 def gd_step(
     w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]
 ) -> Float[Array, "m k"]:
-    """W - ∇L(W)/L_F, L_F = ‖A‖_op²/n: gradient descent at its largest guaranteed decrease
-    (spectral-criterion, Section 1.2).
-    """
+    """W - ∇L(W)/L_F, L_F = ‖A‖_op²/n: gradient descent (spectral-criterion, Section 1.2)."""
     return w - gradient(w, a, y) / eigvalsh(second_moment(a, a))[-1]
 
 
 def spectral_step(
     w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]
 ) -> Float[Array, "m k"]:
-    """W - (‖∇L‖_*/L_op) polar(∇L), L_op = ‖A‖_F²/n: SpecGD, Muon without momentum
-    (spectral-criterion, Section 1.2).
-    """
+    """W - (‖∇L‖_*/L_op) polar(∇L), L_op = ‖A‖_F²/n: SpecGD (spectral-criterion, Section 1.2)."""
     return w - spectral_direction(gradient(w, a, y)) * (a.shape[1] / jnp.sum(a**2))
 
 
 class Trajectory(NamedTuple):
-    """Gradient descent from W_0 = 0, solved: B = U diag(λ) Uᵀ, the columns of -W̄ B̄ U and the step
-    size η.
+    """Gradient descent from W_0 = 0, solved by B = U diag(λ) Uᵀ, with -W̄ B̄ U and the step size η.
 
     `eigenvalues` ascend, `vectors` is U, `initial` is ∇L(0) U.
     """
@@ -100,8 +93,7 @@ def trajectory(
     slowdown: float = 1.0,
     offset: float = 0.0,
 ) -> Trajectory:
-    """Gradient descent with η = 1/(offset + slowdown · λ_1(B)) on the model with B, B̄ and the
-    teacher W̄.
+    """Gradient descent with η = 1/(offset + slowdown · λ_1(B)) for B, B̄ and the teacher W̄.
 
     Model I is `b_bar` = `b` with the teacher W_#.
 
@@ -136,16 +128,12 @@ def gradient_at(path: Trajectory, steps: int | Int[Array, ""]) -> Float[Array, "
 
 
 def rotated_gradient_at(path: Trajectory, steps: int | Int[Array, ""]) -> Float[Array, "m k"]:
-    """∇L(W_t) U: the gradient in the eigenbasis of B, with the same singular values and one matrix
-    product cheaper.
-    """
+    """∇L(W_t) U, the gradient in the eigenbasis of B, which needs one matrix product less."""
     return path.initial * shrinkage(path.eigenvalues, path.rate, steps)[None, :]
 
 
 def gap_at(path: Trajectory, steps: int | Int[Array, ""]) -> Float[Array, ""]:
-    """L(W_t) - min L = ½ tr(G_0 (I - ηB)^{2t} B⁺ G_0ᵀ), exact; eigenvalues of B that are zero to
-    rounding count as zero.
-    """
+    """L(W_t) - min L = ½ tr(G_0 (I - ηB)^{2t} B⁺ G_0ᵀ), exact for B⁺ without rounding-size λ."""
     rounding = (
         path.eigenvalues.shape[0] * jnp.finfo(path.eigenvalues.dtype).eps * path.eigenvalues[-1]
     )
@@ -156,14 +144,12 @@ def gap_at(path: Trajectory, steps: int | Int[Array, ""]) -> Float[Array, ""]:
 
 
 def rotated_error_at(path: Trajectory, steps: int | Int[Array, ""]) -> Float[Array, "m k"]:
-    """(W_t - W_*) U, W_* the minimizer: the error whose product with diag(λ) is the rotated
-    gradient; for an invertible B.
-    """
+    """(W_t - W_*) U, W_* the minimizer, for invertible B; times diag(λ), the rotated gradient."""
     return rotated_gradient_at(path, steps) / path.eigenvalues[None, :]
 
 
 class SpectralDescent(NamedTuple):
-    """The gap to the least loss and nr(∇L) at iterations 0, 1, ... of SpecGD."""
+    """The gap to the minimum and nr(∇L) at iterations 0, 1, ... of SpecGD."""
 
     gap: Float[Array, " steps"]
     nuclear_rank: Float[Array, " steps"]

@@ -1,15 +1,14 @@
-"""In-context recall: sequences in which a trigger is followed by the same output each time
-(associative-memory, Appendix D.2).
+"""In-context recall: each trigger has the same output all along (associative-memory, Appendix D.2).
 
 Two disjoint vocabularies of N tokens: triggers Q are the tokens 0 to N - 1, outputs and noise V the
-next N. A sequence draws K triggers from p^(t) without replacement and K outputs from p^(o) with
+next N. A sequence samples K triggers from p^(t) without replacement and K outputs from p^(o) with
 replacement, puts each bigram (q_k, o_k) at M places, and fills the rest with noise, uniform on V.
-From its second time on, the output of a trigger can be known, and only these tokens count. p^(t)
-and p^(o) are power laws, p_i ∝ i^-α, whose exponents may be traced; so may the number of tokens and
-of sequences, as a `Size`.
+From its second occurrence on, a trigger's output can be known, and only these tokens count. p^(t)
+and p^(o) are power laws p_i ∝ i^-α. The exponents may be traced, as may the number of tokens and of
+sequences, as a `Size`.
 
-Since a trigger never appears but before its output, copying what followed it last is always right:
-`oracle` does so, and `induction_head` is a two-layer transformer that does, made of the associative
+Since a trigger always precedes its output, copying the token that followed it last is always right:
+`oracle` does so, and so does `induction_head`, a two-layer transformer made of the associative
 memories of Bietti et al. (2023).
 """
 
@@ -25,17 +24,16 @@ from specjax.sizes import AnySize, active, mask, padded, uniform
 
 @dataclass(frozen=True)
 class Recall:
-    """Sizes of the task; the defaults but for `items` are the paper's.
+    """Sizes of the task; all defaults are the paper's, except `items`.
 
     Args:
         items: N, the tokens of each vocabulary; a `Size` where it is swept.
         length: T, the tokens of a sequence.
         triggers: K, different triggers of a sequence.
-        repeats: M, how many times each appears.
+        repeats: M, occurrences of each trigger.
 
     Raises:
-        ValueError: for less than one trigger, two repeats, K items, or a length that 2 K M tokens
-            do not fit in.
+        ValueError: fewer than one trigger, two repeats or K items, or a length below 2 K M.
 
     """
 
@@ -64,7 +62,7 @@ class Recall:
 
     @property
     def vocabulary(self) -> int:
-        """Tokens of both vocabularies, with padding."""
+        """The number of tokens of both vocabularies, with padding."""
         return 2 * padded(self.items)
 
 
@@ -75,21 +73,21 @@ def sample(
     trigger_exponent: ArrayLike = 0.0,
     output_exponent: ArrayLike = 0.0,
 ) -> Sequences:
-    """Independent sequences; with both exponents zero, triggers and outputs are uniform (the
-    paper's out-of-distribution data).
+    """Independent sequences; both exponents 0 make the paper's out-of-distribution data.
 
     Sequence i depends on the key and i alone, so that a smaller batch is the beginning of a larger
-    one. Bigrams do not overlap, and all such placements are equally likely.
+    one. Bigrams do not overlap, and all such placements are equally likely. With exponent 0
+    triggers or outputs are uniform.
 
     Args:
-        key: Of the batch.
+        key: The key of the batch.
         task: Its sizes.
-        batch: Sequences; in those beyond the active ones nothing counts.
+        batch: The number of sequences; those beyond the active ones do not count.
         trigger_exponent: α_t of p^(t).
         output_exponent: α_o of p^(o).
 
     Returns:
-        Tokens `(batch, T)`, and which of the T - 1 after the first count: K (M - 1) of every
+        Tokens `(batch, T)`, and whether each of the T - 1 after the first counts: K (M - 1) per
         sequence.
 
     """
@@ -100,7 +98,7 @@ def sample(
 
 
 def oracle(tokens: Int[Array, " n"]) -> Int[Array, " n"]:
-    """What followed the last earlier appearance of each token; -1 where there is none."""
+    """The token after the last earlier occurrence of each token, or -1."""
     n = len(tokens)
     before = jnp.tril(jnp.ones((n, n), bool), -1)
     same = before & (tokens[:, None] == tokens[None, :])
@@ -109,10 +107,10 @@ def oracle(tokens: Int[Array, " n"]) -> Int[Array, " n"]:
 
 
 def memory_recall(model: Transformer, task: Recall) -> Float[Array, ""]:
-    """R(W_V) of the last block, W_O W_V where attention has W_O: the share of tokens v ∈ V with
-    argmax_v' u_v'ᵀ W_V e_v = v.
+    """R(W_V) of the last block: the share of tokens v ∈ V with argmax_v' u_v'ᵀ W_V e_v = v.
 
-    u are the rows of the head (of the embedding, where it is tied), v' is in V; 1/N by chance.
+    W_V means W_O W_V if attention has W_O. u are rows of the head (of a tied embedding), v' is in
+    V; 1/N by chance.
     """
     value = model.blocks.value[-1]
     if model.blocks.output is not None:
@@ -125,12 +123,12 @@ def memory_recall(model: Transformer, task: Recall) -> Float[Array, ""]:
 
 
 def induction_head(task: Recall) -> Transformer:
-    """A transformer without W_O and perceptrons that solves the task, of width 6N + T.
+    """A transformer of width 6N + T, without W_O and perceptrons, that solves the task.
 
     The stream has four parts: the token, its place, the token before, and the prediction. Block 1
-    attends from each place to the one before and takes its token along; block 2 attends to the
-    place whose token before is this one, and W_V maps its token, if it is in V, to the prediction,
-    which alone the head reads.
+    attends from each place to the one before and copies its token; block 2 attends to the place
+    whose preceding token is this one, and W_V maps its token, if it is in V, to the prediction, the
+    only part that the head reads.
     """
     v, t = task.vocabulary, task.length
     d = 3 * v + t
@@ -148,7 +146,7 @@ def induction_head(task: Recall) -> Transformer:
     zero, one = jnp.zeros((d, d)), jnp.eye(v)
     is_output = (jnp.arange(v) >= v // 2).astype(
         zero.dtype
-    )  # the first place takes itself for the one before
+    )  # the first place uses itself as the one before
     weights = {
         "query": [
             zero.at[place, place].set(sharp * jnp.eye(t, k=1)),
@@ -173,7 +171,7 @@ def induction_head(task: Recall) -> Transformer:
 
 
 def _weights(items: AnySize, exponent: ArrayLike) -> Float[Array, " items"]:
-    """i^-α, zero beyond the active ones."""
+    """i^-α, zero beyond the active items."""
     rank = jnp.arange(1, padded(items) + 1, dtype=jnp.result_type(float))
     return jnp.where(mask(items), rank ** -jnp.asarray(exponent, rank.dtype), 0)
 
@@ -185,12 +183,12 @@ def _sequence(
     output_law: Float[Array, " items"],
 ) -> tuple[Int[Array, " T"], Bool[Array, " T-1"]]:
     k, m, t = task.triggers, task.repeats, task.length
-    # One draw of all numbers, which compiles faster than four; those for the items are the last,
-    # since padding makes them more.
+    # One sample of all numbers compiles faster than four; those for the items come last, since
+    # padding adds to them.
     units, among, n = t - k * m, mask(task.items), padded(task.items)
     numbers = uniform(key, (k + t + units + n,))
     for_outputs, for_noise, for_places, for_triggers = jnp.split(numbers, (k, k + t, k + t + units))
-    # Of exponential clocks with these rates, the first K to ring are K draws without replacement.
+    # The first K of exponential clocks with these rates are K samples without replacement.
     clocks = -jnp.log1p(-for_triggers) / jnp.where(among, trigger_law, 1)
     _, triggers = jax.lax.top_k(jnp.where(among, -clocks, -jnp.inf), k)
     cumulative = jnp.cumsum(output_law)
@@ -198,8 +196,8 @@ def _sequence(
     last = jnp.asarray(active(task.items), jnp.int32) - 1
     noise = for_noise * jnp.asarray(active(task.items), cumulative.dtype)
     outputs, noise = (jnp.minimum(x.astype(jnp.int32), last) + n for x in (outputs, noise))
-    # Bigrams and single tokens are t - k m units in a row; which of them are bigrams is a random
-    # subset, in random order.
+    # Bigrams and single tokens are t - k m units in a row; a random subset of them, in random
+    # order, are bigrams.
     chosen = jnp.argsort(for_places)[: k * m]
     start = chosen + jnp.sum(chosen[None, :] < chosen[:, None], axis=1)
     which = jnp.repeat(jnp.arange(k), m)

@@ -2,8 +2,8 @@
 N(0, I).
 
 Loss and gradient of the population are exact given the weights: the average over x is done by the
-arc-cosine kernels, not by samples (outer-product, Appendix C). Where E[G Gᵀ] is asked for, two
-functions average it over part of the weights as well.
+arc-cosine kernels, not by samples (outer-product, Appendix C). Two functions also average G Gᵀ over
+part of the weights.
 """
 
 from typing import NamedTuple
@@ -46,17 +46,13 @@ def forward(params: Params, x: Float[Array, "n d0"]) -> Float[Array, "n d2"]:
 def sampled_loss(
     params: Params, target: Float[Array, "d2 d0"], x: Float[Array, "n d0"]
 ) -> Float[Array, ""]:
-    """½ mean_i ‖f(x_i) - Φ x_i‖² on a batch. Raises ValueError for a target of another shape or
-    with non-finite entries.
-    """
+    """½ mean_i ‖f(x_i) - Φ x_i‖²; ValueError for a target of another shape or not finite."""
     _check(params, target)
     return jnp.sum((forward(params, x) - x @ target.T) ** 2) / (2 * x.shape[0])
 
 
 def loss(params: Params, target: Float[Array, "d2 d0"]) -> Float[Array, ""]:
-    """The population loss ½ tr(W_2 H W_2ᵀ) - ½ tr(W_2 W_1 Φᵀ) + ½ ‖Φ‖_F², exact. Raises as
-    `sampled_loss`.
-    """
+    """½ tr(W_2 H W_2ᵀ) - ½ tr(W_2 W_1 Φᵀ) + ½ ‖Φ‖_F², exact. Raises as `sampled_loss`."""
     _check(params, target)
     w1, w2 = params
     return (
@@ -82,38 +78,36 @@ def gradient(params: Params, target: Float[Array, "d2 d0"]) -> Params:
 
 
 def hidden_gram(w1: Float[Array, "d1 d0"]) -> Float[Array, "d1 d1"]:
-    """H = E_x[σ(W_1 x) σ(W_1 x)ᵀ] = ‖w_a‖‖w_b‖ g(θ_ab) (Cho and Saul 2009; outer-product, Lemma
-    19).
-    """
+    """H = E_x[σ(W_1 x) σ(W_1 x)ᵀ] = ‖w_a‖‖w_b‖ g(θ_ab) (outer-product, Lemma 19)."""
     return _gram(*_norms_and_angles(w1))
 
 
 def symmetrized_outer_products(params: Params, target: Float[Array, "d2 d0"]) -> OuterProducts:
-    """The mean of (G_1 G_1ᵀ, G_2 G_2ᵀ) over all signs of the rows of W_1 and of the entries of W_2,
-    in closed form.
+    """The mean of (G_1 G_1ᵀ, G_2 G_2ᵀ) over signs of W_1's rows and W_2's entries, in closed form.
 
-    Unbiased: where signs leave the law of the weights alone, as they do of `init`, the mean over
-    them has the expectation of what it is a mean of. It takes from W_2 the squares of its entries,
-    and from the angles what is left of them under θ -> π - θ. Raises as `sampled_loss`.
+    Unbiased if the law of the weights is invariant under these signs, as for `init`. The mean
+    depends on W_2 by its squared entries, and on the angles by the part that is even under θ -> π -
+    θ. Raises as `sampled_loss`.
     """
     _check(params, target)
     squares = params.w2**2
     own = jnp.eye(squares.shape[1], dtype=bool)
     overlaps = jnp.where(own, jnp.sum(squares, axis=0) ** 2, squares.T @ squares)
-    return _over_signs(params.w1, target, squares, overlaps, squares.T @ jnp.sum(target**2, axis=1))
+    return _average_signs(
+        params.w1, target, squares, overlaps, squares.T @ jnp.sum(target**2, axis=1)
+    )
 
 
 def expected_outer_products(
     w1: Float[Array, "d1 d0"], target: Float[Array, "d2 d0"], d2: AnySize
 ) -> OuterProducts:
-    """E[G_1 G_1ᵀ] and E[G_2 G_2ᵀ] over W_2 and the signs of the rows of W_1, given W_1 up to these,
-    in closed form.
+    """(E[G_1 G_1ᵀ], E[G_2 G_2ᵀ]) over W_2 and the signs of W_1's rows, given W_1, in closed form.
 
     W_2 has independent N(0, 1) entries and d2 rows. Unbiased by the tower rule: the expectation of
     `symmetrized_outer_products` given W_1 takes that of its squares, which is 1, and of (W_2ᵀ
     W_2)_ac², which is d_2 (d_2 + 2) for a = c and else d_2 (outer-product, Lemma 26). So far fewer
-    W_1 are needed for the same standard error. Raises ValueError for a target of another shape than
-    d2 and W_1 have, or with non-finite entries.
+    W_1 give the same standard error. Raises ValueError for a target whose shape does not fit d2 and
+    W_1, or with non-finite entries.
     """
     squares = jnp.asarray(block_mask((d2, w1.shape[0])), w1.dtype)
     _check(Params(w1, squares), target)
@@ -121,26 +115,25 @@ def expected_outer_products(
     # Padded units are rows of zeros.
     real = jnp.any(w1 != 0, axis=1)
     overlaps = jnp.where(real[:, None], jnp.where(own, rows * (rows + 2), rows), 0)
-    return _over_signs(w1, target, squares, overlaps, jnp.where(real, jnp.sum(target**2), 0))
+    return _average_signs(w1, target, squares, overlaps, jnp.where(real, jnp.sum(target**2), 0))
 
 
-def _over_signs(
+def _average_signs(
     w1: Array, target: Array, squares: Array, overlaps: Array, signal: Array
 ) -> OuterProducts:
-    """Both, from the means of (W_2)_ia², of O_ac², where O = W_2ᵀ W_2, and of ‖Φᵀ (W_2)_·a‖².
+    """Both means, from means of (W_2)_ia², of O_ac² (O = W_2ᵀ W_2) and of ‖Φᵀ (W_2)_·a‖².
 
-    The signs leave of (G_1 G_1ᵀ)_aa only Σ_k O_ak² ‖F(w_a, w_k)‖² + ‖Φᵀ (W_2)_·a‖²/4, of (G_1
-    G_1ᵀ)_ac only O_ac² F(w_a, w_c)·F(w_c, w_a), and of G_2 G_2ᵀ only Σ_k (W_2)_ik² (H²)_kk on its
-    diagonal, and Φ W_1ᵀ W_1 Φᵀ/4: the rest is odd in entries of W_2 or, where it is O_aa O_cc w_aᵀ
-    w_c/4, in a row of W_1. What is left turns with the sign of w_c as with that of φ = π/2 - θ: its
-    even part stays.
+    Averaging over signs leaves Σ_k O_ak² ‖F(w_a, w_k)‖² + ‖Φᵀ (W_2)_·a‖²/4 of (G_1 G_1ᵀ)_aa, O_ac²
+    F(w_a, w_c)·F(w_c, w_a) of (G_1 G_1ᵀ)_ac, and Σ_k (W_2)_ik² (H²)_kk on the diagonal plus Φ W_1ᵀ
+    W_1 Φᵀ/4 of G_2 G_2ᵀ: the rest is odd in entries of W_2 or, for O_aa O_cc w_aᵀ w_c/4, in a row
+    of W_1. A sign of w_c flips φ = π/2 - θ, so the even part in φ remains.
     """
     norms, angles = _norms_and_angles(w1)
     own = jnp.eye(w1.shape[0], dtype=bool)
     phi, lengths = np.pi / 2 - angles.theta, norms**2
     mixed, level = angles.sine**2 + 2 * phi * angles.sine * angles.cosine, np.pi**2 / 4 + phi**2
-    # The even parts of ‖F(u, v)‖²/‖v‖², of g(θ)² and of F(u, v)·F(v, u)/(‖u‖‖v‖); w_a has no sign
-    # beside itself.
+    # The even parts of ‖F(u, v)‖²/‖v‖², of g(θ)² and of F(u, v)·F(v, u)/(‖u‖‖v‖); w_a has no
+    # relative sign to itself.
     f_squared = jnp.where(own, 1 / 4, (mixed + level) / (4 * np.pi**2))
     g_squared = jnp.where(own, 1 / 4, (mixed + level * angles.cosine**2) / (4 * np.pi**2))
     crossed = (angles.sine + phi * angles.cosine) / (4 * np.pi)
@@ -152,9 +145,7 @@ def _over_signs(
 
 
 class _Angles(NamedTuple):
-    """θ_ab between rows of W_1, with its sine and cosine: as functions of θ they would cost more
-    than the matrix products.
-    """
+    """Angles θ_ab between rows of W_1, with sine and cosine: recomputing these is expensive."""
 
     theta: Array
     sine: Array
@@ -166,9 +157,7 @@ def _gram(norms: Array, angles: _Angles) -> Array:
 
 
 def _norms_and_angles(w1: Array) -> tuple[Array, _Angles]:
-    """‖w_a‖ and θ_ab; the angle of a padded (zero) row is irrelevant, since its norm multiplies
-    everything it enters.
-    """
+    """‖w_a‖ and θ_ab; the angle of a zero (padded) row is irrelevant beside its norm."""
     own = jnp.eye(w1.shape[0], dtype=bool)
     squares = jnp.sum(w1**2, axis=1)
     norms = jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)

@@ -1,6 +1,4 @@
-"""Parts of a transformer, as functions of the features of one sequence, whose tokens are the first
-axis.
-"""
+"""Parts of a transformer, as functions of one sequence's features with tokens on the first axis."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +18,7 @@ def rotated(x: Float[Array, "n heads size"]) -> Float[Array, "n heads size"]:
     """Rotary positions: entries i and i + size/2 of token t, as a complex number, times exp(-i θ_i
     t).
 
-    Of the size/2 angles θ half fall geometrically from 1 to 1/1024 and half are zero, as in the
+    Half of the size/2 angles θ fall geometrically from 1 to 1/1024, and half are zero, as in the
     snapshot of Figure 19.
     """
     n, _, size = x.shape

@@ -1,10 +1,9 @@
-"""Second moments of features with a few large eigenvalues above a bulk of order one, and their
-cross versions.
+"""Random second moments of features: a few large eigenvalues above a bulk of order one.
 
-They are the assumptions E to H of spectral-criterion, Section 3, as draws: B = S + Σ with a
-low-rank S of spikes and a bulk Σ whose eigenvalues are uniform on an interval; B̄ = S̄ + Σ̄ with a
-bulk of rank r, whose right spike directions are those of B. Bulks are diagonal: teachers and spike
-directions are rotation invariant, so this chooses the axes and nothing else.
+They sample the assumptions E to H of spectral-criterion, Section 3: B = S + Σ with a low-rank S of
+spikes and a bulk Σ whose eigenvalues are uniform on an interval; B̄ = S̄ + Σ̄ with a bulk of rank
+r, whose right spike directions are those of B. Bulks are diagonal: teachers and spike directions
+are rotation invariant, so this only chooses the axes.
 """
 
 from typing import NamedTuple
@@ -17,13 +16,11 @@ from specjax.linalg import qr
 from specjax.sizes import AnySize, active, mask, normal, padded, uniform
 
 BULK = (0.5, 1.5)
-"""The interval of the bulk's eigenvalues: c_1 and c_2 of the assumptions."""
+"""Interval of the bulk's eigenvalues: c_1 and c_2 of the assumptions."""
 
 
 class Moments(NamedTuple):
-    """B, symmetric positive definite on the active block, and B̄ (spectral-criterion, Section
-    3.2).
-    """
+    """B, positive definite on the active block, and B̄ (spectral-criterion, Section 3.2)."""
 
     b: Float[Array, "k k"]
     b_bar: Float[Array, "k k"]
@@ -36,10 +33,10 @@ def spiked(
     or F.
 
     Args:
-        key: Of the draw, row-keyed.
+        key: The key, used row by row.
         k: Features, at least p.
         spikes: The nonzero eigenvalues of S.
-        bulk: The interval of those of Σ.
+        bulk: The interval of the eigenvalues of Σ.
 
     Raises:
         ValueError: more spikes than features, or a bulk that is not an interval above 0.
@@ -62,10 +59,10 @@ def teacher_student(
     """B = U Q Uᵀ + Γ and B̄ = V Q̄ Uᵀ + Σ̄ with independent U and V: assumption G (p = 1) or H.
 
     Σ̄ is diagonal with `rank` entries in the interval `bulk` and the rest zero, Γ as in `spiked`.
-    Args and errors as there.
+    Arguments and errors as there.
     """
     _check(k, spikes, bulk)
-    # Mapped over keys, since a generator takes long to compile.
+    # Mapped over keys, since a generator compiles slowly.
     keys = jax.random.split(key, (2, 2))
     u, v = jax.vmap(lambda one: directions(one, k, spikes.shape[0]))(keys[0])
     full, other = jax.vmap(lambda one: _bulk(one, k, bulk))(keys[1])

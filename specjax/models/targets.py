@@ -1,4 +1,4 @@
-"""Targets of the models: drawn at a size, or given by a user and checked."""
+"""Targets of the models: sampled at a size, or given by a user and checked."""
 
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -10,27 +10,21 @@ from specjax.sizes import AnySize, normal, padded, rademacher
 def linear_target(
     key: Key[Array, ""], rows: AnySize, columns: AnySize, scale: float = 1.0
 ) -> Float[Array, "rows columns"]:
-    """A map Φ with independent N(0, scale²) entries; row-keyed, so the target of a smaller size is
-    the leading block.
-    """
+    """A map Φ with independent N(0, scale²) entries, row-keyed: smaller ones are leading blocks."""
     return scale * normal(key, (rows, columns))
 
 
 def sign_target(
     key: Key[Array, ""], rows: AnySize, columns: AnySize, scale: float = 1.0
 ) -> Float[Array, "rows columns"]:
-    """A map Φ with independent entries ±scale, row-keyed: ‖Φ‖_F² = scale² · rows · columns whatever
-    the draw.
-    """
+    """A map Φ with independent, row-keyed entries ±scale: ‖Φ‖_F² = scale² · rows · columns."""
     return scale * rademacher(key, (rows, columns))
 
 
 def low_rank_target(
     key: Key[Array, ""], d: AnySize, rank: int, scale: float = 1.0
 ) -> Float[Array, "d d"]:
-    """A symmetric positive semidefinite M = scale F Fᵀ of the given rank, F ∈ R^{d×rank} with
-    independent N(0, 1) entries.
-    """
+    """M = scale F Fᵀ of the given rank, F ∈ R^{d×rank} with independent N(0, 1) entries."""
     factor = normal(key, (d, rank))
     return scale * factor @ factor.T
 
@@ -38,9 +32,7 @@ def low_rank_target(
 def check_target(
     target: Float[Array | np.ndarray, "..."], shape: tuple[AnySize, ...], what: str
 ) -> None:
-    """Raises ValueError unless `target` has the given shape and, where its values are known before
-    compilation, finite entries.
-    """
+    """Raise ValueError unless `target` has the given shape and, if concrete, finite entries."""
     expected = tuple(padded(size) for size in shape)
     if target.shape != expected:
         raise ValueError(f"{what} must have shape {expected}, got {target.shape}.")
@@ -49,9 +41,7 @@ def check_target(
 
 
 def check_symmetric(target: Float[Array | np.ndarray, "d d"], what: str) -> None:
-    """Raises ValueError unless `target` is symmetric to rounding, where its values are known before
-    compilation.
-    """
+    """Raise ValueError unless a concrete `target` is symmetric to rounding."""
     if is_traced(target):
         return
     matrix = np.asarray(target)
@@ -60,9 +50,7 @@ def check_symmetric(target: Float[Array | np.ndarray, "d d"], what: str) -> None
 
 
 def check_off_diagonal(matrix: Float[Array | np.ndarray, "m m"], what: str, remedy: str) -> None:
-    """Raises ValueError for a diagonal matrix: nothing can be projected on its off-diagonal
-    part.
-    """
+    """Raise ValueError for a diagonal matrix, which has no off-diagonal part to project on."""
     matrix = np.asarray(matrix)
     if not np.any(matrix[~np.eye(len(matrix), dtype=bool)]):
         raise ValueError(f"{what} must have an entry off the diagonal that is not zero; {remedy}.")

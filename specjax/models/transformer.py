@@ -1,19 +1,18 @@
-"""A causal transformer: pre-normalization without gains, learned positions, an optional multilayer
-perceptron in every block.
+"""Causal transformers: pre-normalization without gains, learned positions, optional perceptrons.
 
 X ← E[tokens] + P, then in block ℓ X ← X + W_O attention(W_Q A, W_K A, W_V A) with A = RMSNorm(X),
 and X ← X + W_2 σ(W_1 RMSNorm(X)), gated σ(W_g B) ∘ (W_1 B) for gated activations; logits W_head
 RMSNorm(X). This is the architecture of spectral-criterion, Section 2.2.2, and of the recall task of
 associative-memory, Appendix D.2. Sequences have tokens in rows, weights are (outputs, inputs).
 
-`figure_19` adds what spectral-criterion's Figure 19 has, each an option of its own: rotary
+`figure_19` adds the parts of spectral-criterion's Figure 19, each an option of its own: rotary
 positions, QK norm, value embeddings, skips as in a U-net, outputs that start at zero, and a cap on
 the logits, with the constants of the snapshot that the paper names (modded-nanogpt, commit
-0d200742). What that has beyond them is not here: windows of attention, a block without attention, a
-normalized embedding, and its addition in every block with a weight that starts at zero.
+0d200742). Not included are windows of attention, a block without attention, and a normalized
+embedding that is added in every block with a weight that starts at zero.
 
-The blocks lie stacked along a leading axis and are scanned, so that a deep model compiles as fast
-as a shallow one, and an orthogonalizing step takes all of a kind in one batched call:
+The blocks are stacked along a leading axis and scanned, so that a deep model compiles as fast as a
+shallow one, and an orthogonalizing step handles all matrices of a kind in one batched call:
 `optim.muon(rate, labels=transformer.labels, dimension_numbers=optim.OUT_IN)`.
 """
 
@@ -39,8 +38,8 @@ class Architecture:
     Args:
         vocabulary: Tokens.
         width: d, the residual stream; a `Size` where it is swept, with one head.
-        context: The longest sequence, where positions are learned.
-        blocks: Their number.
+        context: The longest sequence if positions are learned.
+        blocks: The number of blocks.
         heads: Heads of every attention, a divisor of the width.
         activation: σ of the perceptrons, a name of `theory.activations` or "swiglu"; None for
             attention only.
@@ -48,19 +47,18 @@ class Architecture:
         tied: Whether the head is the embedding, over √d.
         project: Whether attention has W_O; without it the heads' values are added to the stream as
             they are.
-        rotary: Whether queries and keys turn with their position (`rotated`), in the place of
-            learned positions.
-        qk_norm: Whether queries and keys are RMS-normalized in every head, before they turn.
-        value_tables: Tables of value embeddings, so many for the first and the same again for the
-            last blocks. With any, the values of every block are λ W_V A + λ' E'[tokens], with two
-            numbers that are trained from 1/2 on and E' = 0 between.
-        skips: Whether block L - 1 - k adds the output of block k < L/2 to what enters it, times a
-            number that is trained from 1 on.
+        rotary: Whether rotary positions of queries and keys (`rotated`) replace learned positions.
+        qk_norm: Whether queries and keys are RMS-normalized in every head, before rotation.
+        value_tables: The number t of value-embedding tables: the first t blocks use them, and so do
+            the last t. With t > 0, the values of every block are λ W_V A + λ' E'[tokens], with two
+            numbers trained from 1/2 and E' = 0 in between.
+        skips: Whether block L - 1 - k adds the output of block k < L/2 to its input, times a number
+            trained from 1.
         zero_outputs: Whether W_O, W_2 and the head start at zero.
         cap: Logits z become cap · tanh(z/cap); None leaves them.
 
     Raises:
-        ValueError: for sizes below 1, heads that do not divide the width, several heads or rotary
+        ValueError: sizes below 1, heads that do not divide the width, several heads or rotary
             positions of a `Size`, rotary positions in heads of a size that 4 does not divide, value
             tables for more than all blocks, skips in an odd number of blocks, outputs that start at
             zero without W_O or with a tied head, a cap that is not positive, or an unknown
@@ -148,11 +146,11 @@ class Architecture:
 def figure_19(
     vocabulary: int, width: int, context: int, blocks: int = 12, heads: int = 6
 ) -> Architecture:
-    """The architecture of spectral-criterion, Figure 19, at any size: one value table for every
-    four blocks, logits capped at 15.
+    """The architecture of spectral-criterion, Figure 19, at any size.
 
-    Attention has the scale of all transformers here, 1/√(head size), where the snapshot has 1.36
-    times it, 0.12 with heads of 128.
+    There is one value table for every four blocks, and logits are capped at 15. Attention has the
+    scale 1/√(head size), as all transformers here; the snapshot has 1.36 times this, 0.12 with
+    heads of 128.
 
     Raises:
         ValueError: as `Architecture`.
@@ -175,9 +173,7 @@ def figure_19(
 
 
 class Blocks(eqx.Module):
-    """The weights of all blocks, which the first axis counts; None for what an architecture does
-    without.
-    """
+    """Weights of all blocks, stacked along the first axis; None for absent parts."""
 
     query: Float[Array, "blocks d d"]
     key: Float[Array, "blocks d d"]
@@ -189,7 +185,7 @@ class Blocks(eqx.Module):
 
 
 class ValueEmbeddings(eqx.Module):
-    """Vectors of the tokens that the values of the first and of the last blocks have added."""
+    """Token vectors that are added to the values of the first and the last blocks."""
 
     tables: Float[Array, "tables vocabulary d"]
     shares: Float[Array, "blocks 2"]
@@ -198,9 +194,7 @@ class ValueEmbeddings(eqx.Module):
     def __call__(
         self, tokens: Int[Array, " n"], blocks: int
     ) -> tuple[Array, Float[Array, "blocks n d"]]:
-        """The shares, and what is added in every block: of t tables number k in block k and in
-        block L - t + k, zero between.
-        """
+        """The shares, and each block's sum: table k of t in blocks k and L - t + k, else zero."""
         embedded = self.tables[:, tokens]
         between = jnp.zeros((blocks - 2 * len(embedded), *embedded.shape[1:]), embedded.dtype)
         return self.shares, jnp.concatenate([embedded, between, embedded])
@@ -211,14 +205,14 @@ class Transformer(eqx.Module):
 
     embedding: Float[Array, "vocabulary d"]
     positions: Float[Array, "context d"] | None
-    """None: queries and keys turn."""
+    """None if queries and keys are rotated."""
     blocks: Blocks
     head: Float[Array, "vocabulary d"] | None
     heads: int = eqx.field(static=True)
     activation: str | None = eqx.field(static=True)
     values: ValueEmbeddings | None = None
     skips: Float[Array, " half"] | None = None
-    """The weight of what enters block L/2, then L/2 + 1, …"""
+    """Weight of the input of block L/2, then L/2 + 1, …"""
     qk_norm: bool = eqx.field(static=True, default=False)
     cap: float | None = eqx.field(static=True, default=None)
 
@@ -228,7 +222,7 @@ class Transformer(eqx.Module):
         """Logits of the next token at every position; `width` is the `Size` of a padded model.
 
         Raises:
-            ValueError: for more tokens than learned positions.
+            ValueError: more tokens than learned positions.
 
         """
         x = self.embedding[tokens]
@@ -304,18 +298,14 @@ class Transformer(eqx.Module):
 
 
 class Sequences(NamedTuple):
-    """Training data: tokens, and whether each of those after the first is to be predicted (None:
-    all).
-    """
+    """Training data: tokens, and whether to predict each one after the first (None: all)."""
 
     tokens: Int[Array, "batch n+1"]
     counted: Bool[Array, "batch n"] | None = None
 
 
 def init(key: Key[Array, ""], architecture: Architecture) -> Transformer:
-    """Independent entries: N(0, 1) in tables and positions, N(0, 1/fan_in) in matrices (Assumption
-    A), or 0 where those start at zero.
-    """
+    """Independent N(0, 1) entries in tables and positions, N(0, 1/fan_in) or 0 in matrices."""
     d, hidden = architecture.width, architecture.hidden
     shapes = dict.fromkeys(("query", "key", "value"), (d, d))
     if architecture.project:
@@ -376,7 +366,7 @@ def _value_embeddings(key: Key[Array, ""], architecture: Architecture) -> ValueE
 
 
 def loss(model: Transformer, batch: Sequences, width: AnySize | None = None) -> Float[Array, ""]:
-    """The mean cross-entropy, in nats, of the tokens that count; NaN if there are none."""
+    """The mean cross-entropy, in nats, of the counted tokens; NaN if there are none."""
     logits, targets, counted = _predictions(model, batch, width)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     return jnp.sum(jnp.where(counted, losses, 0)) / jnp.sum(counted, dtype=losses.dtype)
@@ -385,16 +375,14 @@ def loss(model: Transformer, batch: Sequences, width: AnySize | None = None) -> 
 def accuracy(
     model: Transformer, batch: Sequences, width: AnySize | None = None
 ) -> Float[Array, ""]:
-    """The share of the tokens that count that have the largest logit; NaN if there are none."""
+    """The share of counted tokens that have the largest logit; NaN if there are none."""
     logits, targets, counted = _predictions(model, batch, width)
     right = counted & (jnp.argmax(logits, axis=-1) == targets)
     return jnp.sum(right, dtype=logits.dtype) / jnp.sum(counted, dtype=logits.dtype)
 
 
 def labels(model: PyTree) -> PyTree:
-    """For `optim.muon`: the matrices of the blocks are "matrix"; embedding, positions and head are
-    "other".
-    """
+    """For `optim.muon`: block matrices are "matrix"; embedding, positions and head are "other"."""
     everything = jax.tree.map(lambda _: "other", model)
     return eqx.tree_at(
         lambda m: m.blocks, everything, jax.tree.map(lambda _: "matrix", model.blocks)

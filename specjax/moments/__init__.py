@@ -1,6 +1,4 @@
-"""Exact moments of words of Gaussian matrices, at every finite size: expectations, variances,
-orders of growth, and numbers.
-"""
+"""Exact moments of words of Gaussian matrices at every finite size."""
 
 from specjax.moments.expectation import covariance as covariance
 from specjax.moments.expectation import expectation as expectation

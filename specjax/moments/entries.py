@@ -1,6 +1,4 @@
-"""Single places of arrays in traced functions: identities and masks by comparison of places,
-entries, rows and columns at numbers.
-"""
+"""Rules for identities, masks and single entries, rows or columns of arrays in traced functions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,7 +24,7 @@ def _iota(_: Sequence[Any], shape: tuple[Size, ...], params: Mapping[str, Any]) 
 
 
 def _equal(inputs: Sequence[Any], shape: tuple[Size, ...], _: Any) -> Value:
-    """Ones where two places are the same: an identity, or one entry."""
+    """Return ones where two places are equal: an identity, or one entry."""
     a, b = inputs if isinstance(inputs[0], Places) else inputs[::-1]
     labels = list(range(len(shape)))
     if not isinstance(a, Places):
@@ -67,16 +65,16 @@ def _slice(inputs: Sequence[Any], shape: tuple[Size, ...], params: Mapping[str, 
             "The function takes every so many entries of an axis; only whole axes and single places"
             " are followed."
         )
-    return _taken(inputs[0], params["start_indices"], shape)
+    return _take(inputs[0], params["start_indices"], shape)
 
 
 def _dynamic_slice(inputs: Sequence[Any], shape: tuple[Size, ...], _: Any) -> Value:
     word, *starts = inputs
-    return _taken(word, [_place(start) for start in starts], shape)
+    return _take(word, [_place(start) for start in starts], shape)
 
 
 def _gather(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, Any]) -> Value:
-    """Rows, columns and the like at one place; arrays of places are not followed."""
+    """Take rows, columns and the like at one place; arrays of places are refused."""
     word, index = inputs
     numbers = params["dimension_numbers"]
     if index.ndim != 1 or numbers.operand_batching_dims:
@@ -85,13 +83,13 @@ def _gather(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, Any
             " are followed."
         )
     starts = [_place(index) if axis in numbers.start_index_map else 0 for axis in range(word.ndim)]
-    taken = _taken(word, starts, tuple(size_of(extent) for extent in params["slice_sizes"]))
+    taken = _take(word, starts, tuple(size_of(extent) for extent in params["slice_sizes"]))
     collapsed = tuple(int(axis) for axis in numbers.collapsed_slice_dims)
     return taken.sum(collapsed) if collapsed else taken
 
 
 def _place(index: Expression) -> int:
-    """A place that the function names by a number."""
+    """Return the place of an entry as an int; ValueError if it depends on a size."""
     value = number(index, "an entry")
     if value.names:
         raise ValueError(
@@ -101,8 +99,8 @@ def _place(index: Expression) -> int:
     return int(constant_number(value))
 
 
-def _taken(word: Expression, starts: Sequence[Any], shape: tuple[Size, ...]) -> Expression:
-    """Whole axes, and of others one place, as an axis of size 1."""
+def _take(word: Expression, starts: Sequence[Any], shape: tuple[Size, ...]) -> Expression:
+    """Keep whole axes; of the others take one place, as an axis of size 1."""
     result, pins = [], {}
     for axis, (size, kept, start) in enumerate(zip(word.shape, shape, starts, strict=True)):
         result.append(axis if size == kept else word.ndim + axis)
@@ -124,9 +122,7 @@ def _taken(word: Expression, starts: Sequence[Any], shape: tuple[Size, ...]) -> 
 
 
 def _dynamic_update_slice(inputs: Sequence[Any], shape: tuple[Size, ...], _: Any) -> Value:
-    """Single places, as in the derivative of an entry: what was there goes, and the update
-    comes.
-    """
+    """Replace single places by the update, as the derivative of an entry does."""
     word, update, *starts = inputs
     pins = {
         axis: _place(start)
@@ -154,4 +150,4 @@ ENTRY_RULES: Mapping[str, Rule] = {
 }
 
 OF_PLACES = frozenset(("add", "broadcast_in_dim", "convert_element_type", "copy", "eq"))
-"""The operations that take places; of these, sums leave them as they are."""
+"""The operations that accept `Places`."""

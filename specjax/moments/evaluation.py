@@ -1,6 +1,4 @@
-"""Numbers: expressions at sizes, scales and constants, in float64 by JAX or exactly by integers and
-fractions.
-"""
+"""Numbers for expressions at given sizes, scales and constants, in float64 or exact."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -21,22 +19,22 @@ from specjax.programs import is_traced
 def evaluate(
     shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: Mapping[str, Any]
 ) -> Array:
-    """The array that an expression without Gaussian symbols is; under `jit`, `vmap` and `grad` too.
+    """The array of an expression without Gaussian symbols; works under `jit`, `vmap` and `grad`.
 
     Args:
-        shape: That of the expression.
+        shape: The shape of the expression.
         terms: Its contractions with their coefficients.
         values: By name: sizes and scales, numbers or arrays that broadcast against each other, and
-            constants, arrays of their shapes. The sizes of constants need not be given, and what
-            the expression has not is left out. A size that is the extent of an axis of the result
-            is one int.
+            constants, arrays of their shapes. The sizes of constants need not be given, and names
+            that the expression lacks are ignored. A size that is the extent of an axis of the
+            result is one int.
 
     Returns:
         float64, of the broadcast shape of sizes and scales, then the axes of the expression.
 
     Raises:
-        ValueError: random symbols that are left, a name without a value, constants of the wrong
-            shape or without the entry that is asked for.
+        ValueError: remaining random symbols, a name without a value, or constants of the wrong
+            shape or without the requested entry.
     """
     symbols = _symbols(terms)
     if random := [name for name, symbol in symbols.items() if not isinstance(symbol, Constant)]:
@@ -82,8 +80,7 @@ def evaluate(
 def exact(
     shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: Mapping[str, Any]
 ) -> Any:
-    """A scalar without symbols at integer or rational sizes and scales, or arrays of them: an int
-    or a Fraction, or an object array.
+    """The exact value of a scalar without symbols: an int or Fraction, or an object array of them.
 
     Raises:
         ValueError: an expression with axes, symbols or roots of sizes, a name without a value, a
@@ -127,9 +124,7 @@ def _symbols(terms: Mapping[Graph, Polynomial]) -> dict[str, Symbol]:
 
 
 def known_sizes(symbols: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The sizes and scales: those that are given, and those that the shapes of constants say;
-    ValueError where they differ.
-    """
+    """Collect the sizes and scales, given or from constants' shapes; ValueError if they differ."""
     arrays = {name: value for name, value in values.items() if name in symbols}
     sizes = {name: value for name, value in values.items() if name not in symbols}
     for name, array in arrays.items():
@@ -147,7 +142,7 @@ def known_sizes(symbols: Mapping[str, Any], values: Mapping[str, Any]) -> dict[s
 
 
 def check_names(needed: set[str], values: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    """ValueError for a name that has no value."""
+    """Raise ValueError for a name without a value."""
     if lacking := sorted(needed - set(known)):
         raise ValueError(
             f"A value needs {', '.join(lacking)}; got {', '.join(sorted(values)) or 'nothing'}."
@@ -167,7 +162,7 @@ def _number(coefficient: Polynomial, numbers: Mapping[str, Array]) -> Array:
 
 
 def _length(name: str, size: Any) -> int:
-    """The length of an axis; ValueError for something else than one whole number."""
+    """The length of an axis as an int; ValueError unless it is one whole number."""
     if np.ndim(size) or size != int(size) or size < 0:
         raise ValueError(
             f"The size {name} is the length of an axis of the result, one whole number of at least"
@@ -179,7 +174,7 @@ def _length(name: str, size: Any) -> int:
 def _array(
     graph: Graph, shape: Sequence[Size], extent: Mapping[Size, int], constants: Mapping[str, Array]
 ) -> Array:
-    """The product of the components, its axes in order."""
+    """The product of the components, with its axes in order."""
     operands: list[Any] = []
     count = len(shape)
     for component in graph:
@@ -198,9 +193,7 @@ def _operands(
     constants: Mapping[str, Array],
     count: int,
 ) -> tuple[list[Any], int]:
-    """What a component adds to the arguments of `einsum`, and how many labels there are then; axis
-    s has the label s.
-    """
+    """The arguments of `einsum` for a component, and the label count; axis s has label s."""
     operands: list[Any] = []
     labels = []
     for vertex in component.vertices:

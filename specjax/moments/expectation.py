@@ -1,11 +1,11 @@
 """Exact expectations, variances and covariances of words in Gaussian matrices.
 
 Integration by parts (Isserlis 1918, Stein 1981): E[X_ab f(X)] = Σ_cd Cov(X_ab, X_cd) E[∂f/∂X_cd].
-On a graph it takes one Gaussian node away together with each other node of its symbol in turn, and
-joins the two at each of their axes. The words that are left are met many times, rotated,
-transposed, with other names of indices, and are one graph. So all words of one length are carried
+On a graph, each step removes one Gaussian node with each other node of its symbol in turn, and
+joins the two at each of their axes. Many of the resulting words differ only by a rotation, a
+transpose or the names of indices, and are one graph. So all words of one length are carried
 together, from the longest down, each once with its coefficient, and no pairing is enumerated: tr((U
-Uᵀ)⁹) has 34 million of them, and fewer than 30 different graphs are left at any length.
+Uᵀ)⁹) has 34 million pairings, but fewer than 30 different graphs at any length.
 """
 
 import math
@@ -32,12 +32,12 @@ from specjax.moments.graph import (
 from specjax.moments.polynomial import Exact, Monomial, Polynomial, times
 
 Names = str | Collection[str] | None
-"""Which Gaussian symbols: one, several, or all."""
+"""Gaussian symbols to average over: one, several, or all."""
 _Coefficient = dict[Monomial, Exact]
 
 
-_PATIENCE = 0.5  # seconds, after which a long word is announced
-_LONG = 5.0  # seconds that may be left, above which it is
+_PATIENCE = 0.5  # seconds after which a warning about a long word is issued
+_LONG = 5.0  # remaining seconds from which the warning is issued
 
 
 class LongWordWarning(UserWarning):
@@ -50,29 +50,25 @@ def expectation(word: Expression, *, over: Names = None, most: int = 20_000) -> 
     constants.
 
     Args:
-        word: A scalar, a matrix or an array of any rank; the expectation is that of each entry.
-        over: The names of the Gaussian symbols that are averaged over, with the others given, as
-            over the inputs "x" at given weights; by default all. What the word does not have
-            changes nothing.
-        most: How many different words may be left at once, which bounds memory and time.
+        word: A scalar, a matrix or an array of any rank; the expectation is taken entry by entry.
+        over: The names of the Gaussian symbols to average over, such as the inputs "x" at given
+            weights; by default all.
+        most: The largest number of different words at any stage, which bounds memory and time.
 
     Returns:
-        An expression of the same shape without these symbols. A word with an odd number of factors
-        of one of them adds nothing.
+        An expression of the same shape without these symbols. Words with an odd number of factors
+        of one of them have mean zero.
 
     Raises:
-        TypeError: something else than an expression.
-        ValueError: a word of which more than `most` different ones are left at some stage; the
-            message says for how long it would run. Orthogonal matrices in the word. A name in
-            `over` that is another symbol's.
+        TypeError: a `word` that is not an expression.
+        ValueError: more than `most` different words at some stage (the message estimates the time),
+            orthogonal matrices in the word, or a name in `over` of a symbol that is not Gaussian.
     """
     return given_others(word, _averaged_names(over, word), most=most)
 
 
 def given_others(word: Expression, names: frozenset[str], *, most: int) -> Expression:
-    """The average over the Gaussian symbols of these names, with all others as they are; ValueError
-    for a word that is too long.
-    """
+    """Average over the Gaussian symbols of these names; ValueError if a word is too long."""
     started = time.perf_counter()
     levels: dict[int, dict[Graph, _Coefficient]] = {}
     for graph, polynomial in word.terms.items():
@@ -111,9 +107,7 @@ def given_others(word: Expression, names: frozenset[str], *, most: int) -> Expre
 def covariance(
     a: Expression, b: Expression, *, over: Names = None, most: int = 20_000
 ) -> Expression:
-    """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; arguments and errors as
-    `expectation`, and for two shapes.
-    """
+    """E[a b] - E[a] E[b], entry by entry; errors as `expectation`, and for unequal shapes."""
     names = _averaged_names(over, a, b)
     if a.shape != b.shape:
         raise ValueError(
@@ -131,9 +125,7 @@ def variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Exp
 
 @checked_but("word", "a", "b")
 def total_variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
-    """E‖word‖_F² - ‖E word‖_F², the sum of the variances of all entries, a scalar; arguments and
-    errors as `expectation`.
-    """
+    """E‖word‖_F² - ‖E word‖_F², the sum of all entries' variances; errors as `expectation`."""
     names = _averaged_names(over, word)
     axes = tuple(range(word.ndim))
     square, mean = contract((word, word), (axes, axes), ()), given_others(word, names, most=most)
@@ -141,7 +133,7 @@ def total_variance(word: Expression, *, over: Names = None, most: int = 20_000) 
 
 
 def check_expressions(*words: Expression) -> None:
-    """TypeError for something else than expressions."""
+    """Raise TypeError for anything but expressions."""
     for word in words:
         if not isinstance(word, Expression):
             raise TypeError(
@@ -151,7 +143,7 @@ def check_expressions(*words: Expression) -> None:
 
 
 def gaussian_names(*words: Expression) -> frozenset[str]:
-    """The names of their Gaussian symbols."""
+    """The names of the Gaussian symbols of several words."""
     return frozenset(
         name
         for word in words
@@ -187,7 +179,7 @@ def _averaged_names(over: Names, *words: Expression) -> frozenset[str]:
 
 
 class _Paired(NamedTuple):
-    """What is left of a graph, and the number and sizes by which it is multiplied."""
+    """A remaining graph, and the number and sizes that multiply it."""
 
     graph: Graph
     monomial: Monomial
@@ -196,9 +188,7 @@ class _Paired(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def _paired(graph: Graph, names: frozenset[str]) -> tuple[_Paired, ...]:
-    """One step of integration by parts: the graphs without one node of these names and another of
-    its symbol, each with its multiple.
-    """
+    """Integrate by parts once: remove a node of `names` and another of its symbol in every way."""
     counts = _counts(graph, names)
     name = min(counts, key=lambda name: (counts[name], name))
     first = next(
@@ -234,9 +224,7 @@ def _paired(graph: Graph, names: frozenset[str]) -> tuple[_Paired, ...]:
 def _join(
     vertices: list[Vertex], nodes: list[Node], a: int, b: int
 ) -> tuple[tuple[Component, ...], int, Monomial] | None:
-    """The graph with two nodes of one symbol replaced by their covariance; None where that is
-    zero.
-    """
+    """Replace two nodes of one symbol by their covariance; None where that is zero."""
     symbol, legs = nodes[a]
     assert isinstance(symbol, Gaussian)
     rest = [node for n, node in enumerate(nodes) if n not in (a, b)]
@@ -268,9 +256,7 @@ def _counts(graph: Graph, names: frozenset[str]) -> Counter[str]:
 
 
 def _steps(graphs: Iterable[Graph], names: frozenset[str]) -> int:
-    """How many pairings are left where no two of the words that they leave turn out to be the
-    same.
-    """
+    """Estimate the remaining number of pairings, as if all resulting words were different."""
     return sum(
         math.prod(math.prod(range(count - 1, 0, -2)) for count in _counts(graph, names).values())
         for graph in graphs
@@ -285,7 +271,7 @@ def _too_long(
     most: int,
     seconds: float,
 ) -> str:
-    """What came, and how long the rest may take."""
+    """The error for too many words, with an estimate of the time."""
     steps = _steps(graphs, names)
     return (
         f"The word is too long: of {longest} Gaussian factors, after {(longest - length) // 2 + 1}"
@@ -296,7 +282,7 @@ def _too_long(
 
 
 def duration(seconds: float) -> str:
-    """A time in words, for messages."""
+    """A duration in words, for messages."""
     for unit, length in (("years", 3.15e7), ("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return (

@@ -1,4 +1,4 @@
-"""Sums of polynomials times contractions: what words, traced functions and expectations all are.
+"""Sums of polynomials times contractions: words, traced functions and expectations.
 
 Every operation on arrays (products, transposes, traces, diagonals, sums, broadcasts, entries) is
 one generalized `einsum`, `contract`.
@@ -46,8 +46,8 @@ class Expression:
     As in NumPy, `@` is the product of matrices and vectors, `.T` the transpose, `*` and `**` are
     elementwise, `x[i, j]` is an entry, `x[i]` a row and `x[:, j]` a column at literal places.
     Numbers and polynomials in sizes and scales multiply any expression and are added to scalars
-    only. Two expressions are equal if they are the same sum of the same contractions, in whatever
-    order and notation these were written.
+    only. Two expressions are equal if they are the same sum of the same contractions, however they
+    were written.
 
     Attributes:
         shape: The sizes of the axes, names or numbers.
@@ -58,8 +58,7 @@ class Expression:
     shape: tuple[Size, ...]
     terms: Mapping[Graph, Polynomial]
 
-    # A named size has no end to iterate to, and NumPy's numbers leave products with expressions to
-    # these.
+    # A named size cannot be iterated over, and NumPy's numbers defer to these operators.
     __iter__ = None
     __array_ufunc__ = None
 
@@ -69,7 +68,7 @@ class Expression:
 
     @cached_property
     def symbols(self) -> Mapping[str, Symbol]:
-        """The symbols that occur, by name, in that order; covariances of Gaussian ones among them.
+        """The symbols that occur, sorted by name, with the covariances of Gaussian ones.
 
         Raises:
             ValueError: two different symbols of one name.
@@ -83,7 +82,7 @@ class Expression:
 
     @property
     def names(self) -> frozenset[str]:
-        """The sizes and scales in its coefficients."""
+        """The sizes and scales in the coefficients."""
         return frozenset().union(*(coefficient.names for coefficient in self.terms.values()))
 
     @property
@@ -219,10 +218,10 @@ class Expression:
 
     @property
     def value(self) -> Polynomial:
-        """The polynomial that every entry is.
+        """The polynomial that is every entry.
 
         Raises:
-            ValueError: an entry that has a symbol in it, or entries that differ.
+            ValueError: an entry with a symbol in it, or entries that differ.
         """
         total = polynomial(0)
         for graph, coefficient in self.terms.items():
@@ -237,25 +236,20 @@ class Expression:
         return total
 
     def __call__(self, **values: Any) -> Array:
-        """The number, or the array, at sizes, scales and constants given by name; see
-        `evaluate`.
-        """
+        """The number or the array at sizes, scales and constants given by name; see `evaluate`."""
         return evaluate(self.shape, self.terms, values)
 
     def exact(self, **values: Any) -> Any:
-        """A scalar without constants at integer or rational sizes and scales: an int or a Fraction,
-        or an object array of them.
-        """
+        """The exact value at integer or rational sizes and scales; see `evaluation.exact`."""
         return exact(self.shape, self.terms, values)
 
     def parts(self, along: str | Collection[str] | None = None) -> tuple["Expression", ...]:
-        """The terms as expressions, those of highest degree first.
+        """The terms as expressions, sorted from the highest degree.
 
         Args:
-            along: None for one monomial in each. With names of sizes or scales a term is all that
-                has one contraction and the same
-                powers of these: along "k" the polynomial d² k + 3 d k is one term, and along ()
-                    each contraction has one.
+            along: None gives one monomial per term. With names of sizes or scales, a term has one
+                contraction and one power of each of these: along "k" the polynomial d² k + 3 d k is
+                one term, and along () each contraction has one term.
 
         """
         names = (along,) if isinstance(along, str) else along
@@ -276,9 +270,7 @@ class Expression:
         )
 
     def dropped(self, along: str | Collection[str] | None = None) -> dict[str, "Expression"]:
-        """The expression without one of its `parts`, for each of them: the wrong formulas nearest
-        to a closed form, by name.
-        """
+        """The expression without each of its `parts`, by name: the wrong formulas nearest to it."""
         return {f"without {part}": self - part for part in self.parts(along)}
 
     def latex(self) -> str:
@@ -307,17 +299,17 @@ def contract(
     sizes: Mapping[int, Size] | None = None,
     pins: Mapping[int, int] | None = None,
 ) -> Expression:
-    """The contraction of labelled axes, as `numpy.einsum` has it and a little more.
+    """Contract labelled axes as `numpy.einsum` does, and also make diagonals, new axes and entries.
 
     Args:
-        operands: What is multiplied; may be none.
+        operands: The factors; may be empty.
         axes: The label of each axis of each operand. Axes of one label are one index, summed unless
             it is in `result`.
-        result: The labels of the axes of the result. One that stands twice makes a diagonal array;
-            one that no operand has makes an axis along which nothing changes.
-        sizes: Those of labels that no operand has.
-        pins: The place at which a label is held; it then is no axis, or the axis has zeros at all
-            other places.
+        result: The labels of the axes of the result. A repeated label makes a diagonal array; a
+            label that no operand has makes an axis along which nothing changes.
+        sizes: The sizes of labels that no operand has.
+        pins: The place at which a label is held. It is then not an axis, or an axis with zeros at
+            all other places.
 
     Raises:
         ValueError: axes of one label with two sizes, or two different symbols of one name.
@@ -349,7 +341,7 @@ def contract(
 
 
 def uniform(shape: Sequence[Size], value: PolynomialLike) -> Expression:
-    """The array of this shape with the same number, or polynomial, in every entry."""
+    """The array of this shape with the same number or polynomial in every entry."""
     axes = tuple(range(len(shape)))
     return contract((), (), axes, sizes=dict(zip(axes, shape, strict=True))) * polynomial(value)
 
@@ -361,9 +353,7 @@ def _contracted(
     extent: Mapping[int, Size],
     pins: Mapping[int, int],
 ) -> Any:
-    """One term of a contraction: what `assemble` returns, or None where an index is held at two
-    values.
-    """
+    """One term of a contraction from `assemble`; None where an index is held at two values."""
     places = {label: place for place, label in enumerate(extent)}
     slots = {
         label: tuple(slot for slot, other in enumerate(result) if other == label)
@@ -420,7 +410,7 @@ def describe(symbol: Symbol) -> str:
 
 
 def _by_degree(monomial: Monomial) -> tuple[Exact, Monomial]:
-    """What monomials are sorted by, the highest degree first."""
+    """Sorting key of monomials, the highest degree first."""
     return -sum(power for _, power in monomial), monomial
 
 

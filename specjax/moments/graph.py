@@ -1,9 +1,9 @@
-"""Contractions of symbols as graphs, in a form that two equal contractions share.
+"""Contractions of symbols as graphs, in a canonical form: equal contractions are equal objects.
 
 A vertex is an index with its size, a node is a symbol with one vertex for each of its axes. So tr(U
 Uᵀ U Uᵀ) is a ring of four nodes, an entry of a product is a path, and an index that occurs four
-times, as in Σ U_ia⁴, is a vertex that four nodes share. What is summed has no mark; a vertex that
-is an axis of the result has the places of that axis as `slots`, and one that is held at a value has
+times, as in Σ U_ia⁴, is a vertex that four nodes share. A summed index has no mark; a vertex that
+is an axis of the result has the positions of that axis as `slots`, and an index held at a value has
 a `pin`.
 """
 
@@ -21,9 +21,7 @@ Size = str | int
 
 @dataclass(frozen=True)
 class Constant:
-    """A matrix, or an array of any rank, that is not random; `symmetric` if it is a matrix that
-    equals its transpose.
-    """
+    """A matrix or array that is not random; `symmetric` if it is equal to its transpose."""
 
     name: str
     shape: tuple[Size, ...]
@@ -53,7 +51,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Orthogonal:
-    """A square matrix drawn from the Haar measure of the orthogonal group, uniformly that is."""
+    """A random square matrix, uniform (Haar) on the orthogonal group."""
 
     name: str
     shape: tuple[Size, Size]
@@ -68,9 +66,7 @@ Node = tuple[Symbol, tuple[int, ...]]
 
 
 class Vertex(NamedTuple):
-    """An index: its size, the axes of the result that it is, and the value at which it is held (-1:
-    none).
-    """
+    """An index: its size, its axes in the result, and the value at which it is held (-1: none)."""
 
     size: Size
     slots: tuple[int, ...] = ()
@@ -78,13 +74,13 @@ class Vertex(NamedTuple):
 
     @property
     def bound(self) -> bool:
-        """Whether it is summed."""
+        """Whether the index is summed."""
         return not self.slots and self.pin < 0
 
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """A connected graph in canonical form; compares by it."""
+    """A connected graph in canonical form, compared by that form."""
 
     vertices: tuple[Vertex, ...]
     nodes: tuple[Node, ...]
@@ -116,9 +112,7 @@ Graph = tuple[Component, ...]
 
 
 class Assembled(NamedTuple):
-    """A graph in canonical form and the factor that the indices without a node have left: a number
-    times a monomial of sizes.
-    """
+    """A canonical graph times a number and a monomial, from the indices without a node."""
 
     graph: Graph
     number: int
@@ -139,16 +133,17 @@ def unpack(graph: Iterable[Component]) -> tuple[list[Vertex], list[Node]]:
 def merge(
     vertices: Sequence[Vertex], pairs: Iterable[tuple[int, int]]
 ) -> tuple[list[Vertex], list[int]] | None:
-    """The vertices after those of each pair became one, and the new place of each; None if two of
-    them are held at different values.
+    """Unite each pair of vertices; return the new vertices and each old one's place among them.
+
+    None if two united vertices are held at different values.
     """
     root = list(range(len(vertices)))
     for a, b in pairs:
-        first, second = _found(root, a), _found(root, b)
+        first, second = _representative(root, a), _representative(root, b)
         root[max(first, second)] = min(first, second)
     groups: dict[int, list[Vertex]] = {}
     for v, vertex in enumerate(vertices):
-        groups.setdefault(_found(root, v), []).append(vertex)
+        groups.setdefault(_representative(root, v), []).append(vertex)
     merged = []
     for group in groups.values():
         pins = {vertex.pin for vertex in group if vertex.pin >= 0}
@@ -157,20 +152,18 @@ def merge(
         slots = tuple(sorted(slot for vertex in group for slot in vertex.slots))
         merged.append(Vertex(group[0].size, slots, pins.pop() if pins else -1))
     places = {r: place for place, r in enumerate(groups)}
-    return merged, [places[_found(root, v)] for v in range(len(vertices))]
+    return merged, [places[_representative(root, v)] for v in range(len(vertices))]
 
 
-def _found(root: Sequence[int], v: int) -> int:
-    """The vertex that stands for the group of v in a forest of parents."""
+def _representative(root: Sequence[int], v: int) -> int:
+    """The representative of the group of v in a forest of parents."""
     while root[v] != v:
         v = root[v]
     return v
 
 
 def assemble(vertices: Sequence[Vertex], nodes: Sequence[Node]) -> Assembled:
-    """The canonical form: connected components, each in its own, sorted; a summed index that no
-    node has is a factor, its size.
-    """
+    """The canonical form: sorted connected components; a summed index without node is a factor."""
     number = 1
     monomial: Monomial = ()
     components = []
@@ -223,11 +216,10 @@ def _connected(
 
 @lru_cache(maxsize=1 << 14)
 def _canonical(vertices: tuple[Vertex, ...], nodes: tuple[Node, ...]) -> Component:
-    """The least labelling of a connected graph, by refinement of colours and trial of each vertex
-    of a class that stays undecided.
+    """Find the least labelling of a connected graph by refining colours and branching on ties.
 
     McKay's method (Practical graph isomorphism, 1981) without its automorphism group: of vertices
-    that can be exchanged with all else in place, one is tried.
+    whose exchange leaves the graph the same, only one is tried.
     """
     keys = [_vertex_key(vertex) for vertex in vertices]
     ranks = {key: rank for rank, key in enumerate(sorted(set(keys)))}
@@ -245,7 +237,7 @@ _Bare = tuple[str, bool, tuple[int, ...]]
 
 
 def _leaves(colors: list[int], nodes: list[_Bare]) -> Iterator[list[int]]:
-    """Labellings among which the least is the same for every numbering of the same graph."""
+    """Labellings whose least one is the same for every numbering of the same graph."""
     colors = _refined(colors, nodes)
     sizes = Counter(colors)
     repeated = [color for color, count in sizes.items() if count > 1]
@@ -258,12 +250,12 @@ def _leaves(colors: list[int], nodes: list[_Bare]) -> Iterator[list[int]]:
         if any(_exchangeable(v, other, nodes) for other in tried):
             continue
         tried.append(v)
-        # One step between colors leaves room for v below its class.
+        # Doubled colours leave room to place v below its class.
         yield from _leaves([2 * color - (u == v) for u, color in enumerate(colors)], nodes)
 
 
 def _refined(colors: list[int], nodes: list[_Bare]) -> list[int]:
-    """Colors split by what is around each vertex until nothing splits any more."""
+    """Split colours by the neighbours of each vertex until nothing splits any more."""
     count = -1
     while True:
         around: list[list[tuple]] = [[] for _ in colors]
@@ -284,7 +276,7 @@ def _refined(colors: list[int], nodes: list[_Bare]) -> list[int]:
 
 
 def _exchangeable(a: int, b: int, nodes: list[_Bare]) -> bool:
-    """Whether exchanging two vertices leaves the nodes as they are."""
+    """Whether exchanging two vertices leaves the nodes unchanged."""
     exchange = {a: b, b: a}
     touched = [node for node in nodes if a in node[2] or b in node[2]]
     exchanged = [

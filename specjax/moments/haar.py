@@ -1,9 +1,8 @@
-"""Averages, variances and covariances of words with random orthogonal matrices, at every size of at
-least half as many rows as factors.
+"""Averages, variances and covariances of words with random orthogonal matrices.
 
-The average over a matrix Q of 2k factors joins their rows by one pairing and their columns by
-another, and counts the graph that is left with the Weingarten function of the two. Sizes stand
-below fractions then, so an average is a `Quotient`.
+A word with 2k factors of a matrix Q is averaged by joining their rows by one pairing and their
+columns by another, and weighting the remaining graph by the Weingarten function of the two; this
+holds at sizes of at least k. Sizes appear in denominators, so an average is a `Quotient`.
 """
 
 import math
@@ -30,26 +29,26 @@ from specjax.moments.quotient import Quotient, Shift, in_lowest_terms, too_small
 from specjax.moments.weingarten import Lengths, loop_lengths, pairings, weingarten
 
 SECONDS = 1e-5
-"""What a pair of pairings takes, about, where all are different."""
+"""Time for a pair of pairings, about, where all remaining graphs are different."""
 
 
 @checked_but("word", "a", "b")
 def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
-    """E[word] over its orthogonal matrices and its Gaussian ones, exact at every size from half the
-    number of factors on.
+    """E[word] over its orthogonal and Gaussian matrices, exact at sizes of half the factors or
+    more.
 
     Args:
         word: A scalar, a matrix or an array of any rank, with matrices made by `haar`.
-        most: How many factors of one orthogonal matrix a term may have: 10 are 945² pairs of
-            pairings, 12 are 10395².
+        most: The most factors of one orthogonal matrix in a term: 10 are 945² pairs of pairings, 12
+            are 10395².
 
     Returns:
         The average, in lowest terms. A matrix whose size is a number has no denominator.
 
     Raises:
-        TypeError: something else than an expression.
-        ValueError: a term of more than `most` factors, a size that is a number below half of them,
-            or as `expectation`.
+        TypeError: a `word` that is not an expression.
+        ValueError: a term of more than `most` factors, a numeric size below half of them, or as
+            `expectation`.
     """
     check_expressions(word)
     matrices = [found for found in word.symbols.values() if isinstance(found, Orthogonal)]
@@ -66,11 +65,9 @@ def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
 
 @checked_but("word", "a", "b")
 def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient:
-    """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; arguments and errors as
-    `haar_expectation`, and for two shapes.
+    """E[a b] - E[a] E[b], entry by entry; errors as `haar_expectation`, and for unequal shapes.
 
-    A term of a b has the factors of both: with five factors each these are the ten that `most`
-    allows.
+    A term of a b has the factors of both: five factors each are the ten that `most` allows.
     """
     check_expressions(a, b)
     if a.shape != b.shape:
@@ -83,18 +80,14 @@ def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient
 
 @checked_but("word", "a", "b")
 def haar_variance(word: Expression, *, most: int = 10) -> Quotient:
-    """The variance of each entry over orthogonal and Gaussian matrices, exact; arguments and errors
-    as `haar_covariance`.
-    """
+    """The exact variance of each entry; arguments and errors as `haar_covariance`."""
     return haar_covariance(word, word, most=most)
 
 
 def _averaged(
     word: Expression, matrix: Orthogonal, most: int
 ) -> tuple[Expression, Mapping[int, int], int]:
-    """The average over one matrix times a denominator, the shifts of that, and half the factors of
-    the longest term.
-    """
+    """Average over one matrix; return numerator, denominator shifts, half the largest count."""
     name, size = matrix.name, matrix.shape[0]
     halves: dict[Graph, int] = {}
     for graph in word.terms:
@@ -126,9 +119,7 @@ def _averaged(
 
 
 def _numerators(k: int, size: Size, shifts: Mapping[int, int]) -> dict[Lengths, Polynomial]:
-    """The Weingarten functions of 2k factors times the product of these shifts, or at a size that
-    is a number.
-    """
+    """Weingarten functions of 2k factors times the product of these shifts, or at one size."""
     wg = weingarten(k)
     if isinstance(size, int):
         return {lengths: polynomial(wg.at(lengths, size)) for lengths in wg.numerators}
@@ -142,9 +133,7 @@ def _numerators(k: int, size: Size, shifts: Mapping[int, int]) -> dict[Lengths, 
 
 
 def _joined(graph: Graph, matrix: Orthogonal, k: int) -> list[tuple[Graph, int, Monomial, Lengths]]:
-    """What is left of a graph for each pair of pairings of rows and columns, with its factor; equal
-    ones are one.
-    """
+    """The graphs and factors left by each pairing of rows and one of columns, merged if equal."""
     columns = pairings(2 * k)
     rows = tuple((2 * i, 2 * i + 1) for i in range(k))
     lengths = [loop_lengths(rows, pairing) for pairing in columns]
@@ -163,9 +152,7 @@ def _joined(graph: Graph, matrix: Orthogonal, k: int) -> list[tuple[Graph, int, 
 
 
 def _rows_joined(graph: Graph, matrix: Orthogonal, k: int) -> Counter[tuple[Graph, Monomial]]:
-    """What is left for each pairing of the rows, with one node between the columns of each pair;
-    few of them are different.
-    """
+    """The graphs left by each pairing of rows, as nodes between paired columns; few differ."""
     vertices, nodes = unpack(graph)
     factors = [legs for found, legs in nodes if found.name == matrix.name]
     rest = [node for node in nodes if node[0].name != matrix.name]
@@ -184,7 +171,7 @@ def _rows_joined(graph: Graph, matrix: Orthogonal, k: int) -> Counter[tuple[Grap
 def _left(
     vertices: list[Vertex], nodes: Sequence[Node], same: Sequence[tuple[int, int]]
 ) -> Assembled | None:
-    """The graph after pairs of vertices became one; None where two are held at different places."""
+    """Unite pairs of vertices; None where two are held at different places."""
     merged = merge(vertices, same)
     if merged is None:
         return None

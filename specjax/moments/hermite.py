@@ -1,10 +1,9 @@
-"""Averages of products of activations that are no polynomials, by their Hermite series, with a
-bound on what is left out.
+"""Averages of products of non-polynomial activations, by Hermite series with error bounds.
 
-For s, t ~ N(0, 1) of correlation ρ the Hermite polynomials of the one are orthogonal to those of
-other degrees of the other, so that E[f(s) g(t)] = Σ_n a_n b_n ρⁿ (Mehler 1866). By Cauchy and
-Schwarz what a series to degree N leaves out is at most
-|ρ|^(N+1) √(Σ_{n>N} a_n²) √(Σ_{n>N} b_n²), and these sums are E f² and E g² less what is kept.
+For s, t ~ N(0, 1) of correlation ρ the Hermite polynomials of s are orthogonal to those of t of
+other degrees, so E[f(s) g(t)] = Σ_n a_n b_n ρⁿ (Mehler 1866). By Cauchy and Schwarz the truncation
+at degree N leaves out at most
+|ρ|^(N+1) √(Σ_{n>N} a_n²) √(Σ_{n>N} b_n²), where these sums are E f² and E g² less the kept terms.
 """
 
 import math
@@ -20,17 +19,15 @@ from specjax.arguments import as_array, checked, shown
 from specjax.programs import is_traced
 
 _REACH = 16.0
-"""An orthonormal Hermite polynomial times the normal density is at most the root of the density
-(Cramér), here below 1e-27.
-"""
+"""Largest quadrature point; there Hermite polynomials times the density are below 1e-27."""
 _MOST = 200
 AGREEMENT = 1e-12
-"""How far two quadratures may differ, in units of √(E f²), which the bounds allow for."""
+"""Largest accepted difference of two quadratures over √(E f²), which the bounds include."""
 
 
 @dataclass(frozen=True, eq=False)
 class Hermite:
-    """f(√v t) for t ~ N(0, 1), to a degree: Σ_n a_n He_n(t)/√n!.
+    """The series f(√v t) = Σ_n a_n He_n(t)/√n! for t ~ N(0, 1), truncated at a degree.
 
     Attributes:
         coefficients: a_0, …, a_N, of shape (N + 1,), in float64.
@@ -56,15 +53,14 @@ class Hermite:
         return max(self.second - float(np.sum(self.coefficients[: degree + 1] ** 2)), 0.0)
 
     def product(self, rho: ArrayLike, other: "Hermite | None" = None) -> Float[Array, "..."]:
-        """E[f(s) g(t)] of s, t with the correlation `rho`, to the lower degree of the two series; g
-        is f unless there is another.
+        """E[f(s) g(t)] at correlation `rho`, to the lower of the two degrees; g is f by default.
 
         Args:
             rho: Correlations in [-1, 1], any shape.
-            other: The series of g, whose variance may be another.
+            other: The series of g, whose variance may differ.
 
         Returns:
-            float64, of the shape of `rho`; not further from the average than `bound`.
+            float64, of the shape of `rho`; within `bound` of the average.
 
         Raises:
             ValueError: a correlation outside [-1, 1].
@@ -76,9 +72,7 @@ class Hermite:
             return jnp.polyval(jnp.asarray(factors[::-1]), _correlations(rho))
 
     def bound(self, rho: ArrayLike, other: "Hermite | None" = None) -> Float[Array, "..."]:
-        """How far `product` is from the average at most: what the series leaves out, and rounding.
-        Arguments and errors are its own.
-        """
+        """Bound on the error of `product`: truncation and rounding. Same arguments and errors."""
         other = other or self
         degree = min(self.degree, other.degree)
         left = math.sqrt(
@@ -97,18 +91,18 @@ def hermite(
     variance: float = 1.0,
     kinks: Sequence[float] = (0.0,),
 ) -> Hermite:
-    """The Hermite series of an activation of N(0, v) numbers.
+    """The Hermite series of an activation at N(0, v).
 
     Args:
-        f: Elementwise; called with float64 arrays.
-        degree: The last one kept, up to 200.
+        f: An elementwise function, called with float64 arrays.
+        degree: The highest one kept, up to 200.
         variance: v.
-        kinks: Where f is not smooth: Gauss–Legendre quadrature is between these.
+        kinks: Points where f is not smooth, between which Gauss–Legendre quadrature is used.
 
     Raises:
-        ValueError: a degree or variance out of range, a function that is not elementwise or not
-            finite, and one of which two quadratures differ, since it has kinks elsewhere or grows
-            faster than any power.
+        ValueError: a degree or variance out of range; a function that is not elementwise or not
+            finite, or whose two quadratures differ (kinks elsewhere, or growth faster than any
+            power).
     """
     if not isinstance(degree, int) or not 0 <= degree <= _MOST:
         raise ValueError(f"A degree is an int from 0 to {_MOST}, got {degree!r}.")

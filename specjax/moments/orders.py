@@ -1,6 +1,4 @@
-"""How an expectation grows with sizes that grow together: its exponents and coefficients, the first
-correction among them.
-"""
+"""Growth of an expectation with sizes that grow together: exponents and coefficients."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,12 +20,12 @@ from specjax.moments.quotient import Quotient
 
 @dataclass(frozen=True)
 class Orders:
-    """An expression by powers of one growing size, the highest first.
+    """An expression by powers of one growing size, from the highest.
 
     Attributes:
         along: The size that grows.
-        parts: Each power of it with its coefficient, which does not depend on it; where the powers
-            have no end, as those of 1/(n + 2), two.
+        parts: Powers of `along` with coefficients free of it; the first two where the powers have
+            no end, as for 1/(n + 2).
 
     """
 
@@ -36,7 +34,7 @@ class Orders:
 
     @property
     def exponent(self) -> Exact:
-        """The exponent at infinity, which a fit of a power law tends to."""
+        """The exponent at infinity, the limit of a power-law fit."""
         return self.parts[0][0]
 
     @property
@@ -46,8 +44,8 @@ class Orders:
 
     @property
     def correction(self) -> tuple[Exact, Expression] | None:
-        """The next power below and its coefficient: where a fit with one subleading term should
-        find it. None for a single power.
+        """The next power and its coefficient, for a fit with one subleading term; None if none.
+        absent.
         """
         return self.parts[1] if len(self.parts) > 1 else None
 
@@ -61,21 +59,21 @@ class Orders:
 
 @checked
 def orders(word: Expression | Quotient, along: str, **sizes: PolynomialLike) -> Orders:
-    """The powers of a size that grows, with sizes that grow with it.
+    """The powers of a growing size, where other sizes may grow with it.
 
     Args:
-        word: What `expectation`, `variance`, `haar_expectation` or another average has returned.
-        along: The name of what grows: a size of `word`, or a new name.
+        word: The result of `expectation`, `variance`, `haar_expectation` or another average.
+        along: The name of the growing size: a size of `word`, or a new name.
         **sizes: Sizes and scales of `word` as polynomials, so that `orders(word, "w", d=w, k=rho *
-            w**2)` with `w = symbol("w")` and `rho = symbol("rho")` has d = w and k = rho w². Those
-            that are not named, constants among them, stay fixed.
+            w**2)` with `w = symbol("w")` and `rho = symbol("rho")` has d = w and k = rho w². The
+            others, and constants, stay fixed.
 
     Returns:
         The powers with their coefficients.
 
     Raises:
-        ValueError: an expression that is zero, names that it lacks, or a sum put for a size that
-            has a negative or fractional power, or that leads a denominator.
+        ValueError: an expression that is zero, unknown names, or a sum substituted for a size with
+            a negative or fractional power, or for one that leads a denominator.
     """
     check_name(along)
     above, below = (
@@ -114,9 +112,7 @@ def _powers(
 def _divided(
     above: dict[Exact, Expression], below: Mapping[Exact, Polynomial]
 ) -> dict[Exact, Expression]:
-    """The powers of a quotient from the highest on, by long division: all of them, or two where the
-    divisor is a sum of powers.
-    """
+    """Long division from the highest power; only two powers if the divisor is a sum."""
     top = max(below)
     found: dict[Exact, Expression] = {}
     while above and (len(below) == 1 or len(found) < 2):

@@ -1,6 +1,4 @@
-"""Polynomials in named sizes and scales: rational coefficients, rational powers of either sign, all
-exact.
-"""
+"""Exact polynomials in named sizes and scales, with rational coefficients and rational powers."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -14,16 +12,15 @@ from specjax.arguments import checked, shown
 
 Exact = int | Fraction
 Monomial = tuple[tuple[str, Exact], ...]
-"""Names with their powers, sorted by name, no power zero: (("d", 2), ("k", 1)) is d² k."""
+"""Powers by name, sorted by name, without zeros: (("d", 2), ("k", 1)) is d² k."""
 
 
 @dataclass(frozen=True, eq=False)
 class Polynomial:
-    """A sum of rational coefficients times monomials. Operators +, -, *, ** and / take exact
-    numbers and polynomials alike.
+    """A sum of rational coefficients times monomials; operators also take exact numbers.
 
-    A power that is no positive integer, and a divisor, must be one monomial: `k**-1` and `(4 *
-    k)**Fraction(1, 2)` are, `(d + 1)**-1` is not.
+    A divisor, and the base of a power other than a positive integer, must be one monomial: `k**-1`
+    and `(4 * k)**Fraction(1, 2)` are allowed, `(d + 1)**-1` is not.
     """
 
     terms: Mapping[Monomial, Exact]
@@ -103,9 +100,7 @@ class Polynomial:
         return frozenset(name for monomial in self.terms for name, _ in monomial)
 
     def text(self, latex: bool = False) -> str:
-        """The sum as it is written, the highest degree first; with `latex` for LaTeX, without
-        dollars.
-        """
+        """The sum as text (or LaTeX, without dollars), from the highest degree."""
         ordered = sorted(
             self.terms.items(), key=lambda item: (-sum(power for _, power in item[0]), item[0])
         )
@@ -114,9 +109,7 @@ class Polynomial:
         )
 
     def divided(self, name: str, shift: Exact) -> "Polynomial | None":
-        """The quotient by (name + shift), or None where it is no polynomial. Negative powers of the
-        name may occur, and stay.
-        """
+        """The quotient by (name + shift), which may have negative powers; None if inexact."""
         groups: dict[tuple[Monomial, Exact], dict[int, Exact]] = {}
         for monomial, number in self.terms.items():
             power = dict(monomial).get(name, 0)
@@ -136,9 +129,7 @@ class Polynomial:
         return Polynomial(found)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """The sum in the arithmetic of `values`: exact for int and Fraction, and elementwise for
-        arrays of them.
-        """
+        """Evaluate in the arithmetic of `values`: exact for int and Fraction, or elementwise."""
         total: Any = 0
         for monomial, number in self.terms.items():
             term: Any = number
@@ -153,8 +144,7 @@ PolynomialLike = Polynomial | int | float | Fraction
 
 @checked
 def symbol(name: str) -> Polynomial:
-    """Make a polynomial of the name of a size or a scale, for variances and coefficients; with k so
-    made, 2 / k is one too.
+    """A size or scale as a polynomial, for variances and coefficients such as 2 / k.
 
     Raises:
         ValueError: a name that is no identifier.
@@ -163,14 +153,12 @@ def symbol(name: str) -> Polynomial:
 
 
 def polynomial(number: PolynomialLike) -> Polynomial:
-    """A number as a polynomial; a float is the simplest fraction that rounds to it, so that 0.1 is
-    1/10.
-    """
+    """Convert a number, a float as the simplest fraction that rounds to it: 0.1 is 1/10."""
     return number if isinstance(number, Polynomial) else Polynomial({(): rational(number)})
 
 
 def rational(number: Real | float) -> Exact:
-    """The simplest fraction that rounds to `number` in float64, and what is exact as it is.
+    """The simplest fraction that rounds to `number` in float64; rational numbers stay as they are.
 
     Raises:
         ValueError: a number that is not finite.
@@ -206,14 +194,14 @@ def times(a: Monomial, b: Monomial) -> Monomial:
 
 
 def check_name(name: str) -> str:
-    """The name, if it is an identifier such as "d", "d_0" or "Phi"; ValueError if not."""
+    """Return an identifier such as "d", "d_0" or "Phi"; ValueError for any other name."""
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f'A name is an identifier such as "d", "d0" or "Phi", got {name!r}.')
     return name
 
 
 def joined(terms: Iterable[tuple[Exact, str]], latex: bool = False) -> str:
-    """A sum of numbers times factors that are written already; an empty factor is one."""
+    """Write a sum of numbers times factors given as text; an empty factor is one."""
     text = ""
     for number, factor in terms:
         sign = (" - " if number < 0 else " + ") if text else ("-" if number < 0 else "")
@@ -228,7 +216,7 @@ def joined(terms: Iterable[tuple[Exact, str]], latex: bool = False) -> str:
 
 
 def monomial_text(monomial: Monomial, latex: bool = False) -> str:
-    """A monomial as it is written; powers with ^, in LaTeX in braces."""
+    """Write a monomial, with powers by ^, in LaTeX in braces."""
     factors = []
     for name, power in monomial:
         base = name_text(name, latex)
@@ -244,9 +232,7 @@ def monomial_text(monomial: Monomial, latex: bool = False) -> str:
 
 
 def name_text(name: str, latex: bool = False) -> str:
-    """A name; in LaTeX a Greek letter where it is one, and what follows a letter (d0, d_in) as its
-    subscript.
-    """
+    """Write a name; in LaTeX with Greek letters and subscripts (d0 and d_in)."""
     if not latex:
         return name
     stem, subscript = _split_name(name)
@@ -286,19 +272,19 @@ _GREEK = frozenset(
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """What stands on the line and what is the subscript."""
+    """Split a name into the letters and the subscript."""
     stem, _, subscript = name.partition("_")
     letters = stem.rstrip("0123456789")
     return (letters or stem), (stem[len(letters) :] if letters else "") + subscript
 
 
 def _plain(number: Exact) -> Exact:
-    """An int where the number is one: its arithmetic is ten times as fast as a fraction's."""
+    """Convert a whole number to an int, whose arithmetic is ten times as fast as a fraction's."""
     return number if isinstance(number, int) else int(number) if number.denominator == 1 else number
 
 
 def _root(number: Exact, exponent: Fraction) -> Exact:
-    """The power of a number where it is rational; ValueError where it is not."""
+    """The power of a number if it is rational; ValueError if not."""
     base = Fraction(number) ** exponent.numerator
     above, below = (
         _whole_root(part, exponent.denominator) for part in (base.numerator, base.denominator)

@@ -1,6 +1,4 @@
-"""Expressions as they are written: traces and products of matrices where a contraction is one, sums
-over indices where it is not.
-"""
+"""Text and LaTeX of expressions: traces and products of matrices, or sums over indices."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,9 +12,7 @@ _BOUND = "abcefgh"
 def expression_text(
     shape: Sequence[Size], terms: Mapping[Graph, Polynomial], latex: bool = False
 ) -> str:
-    """The sum, term by term; a matrix whose terms are all products of matrices is written without
-    indices.
-    """
+    """Write the sum term by term; without indices if all terms are products of matrices."""
     matrices = len(shape) == 2 and all(_is_matrix(graph) for graph in terms)
     if len(terms) == 1 and not matrices and not shape:
         ((graph, coefficient),) = terms.items()
@@ -41,7 +37,7 @@ def _term(coefficient: Polynomial, factor: str, latex: bool) -> str:
 
 
 def _is_matrix(graph: Graph) -> bool:
-    """Whether the two axes are the ends of one product of matrices and all the rest are traces."""
+    """Whether the two axes are the ends of one product of matrices and the rest are traces."""
     open_ones = [
         component for component in graph if any(vertex.slots for vertex in component.vertices)
     ]
@@ -53,7 +49,7 @@ def _is_matrix(graph: Graph) -> bool:
 
 
 def _graph_text(graph: Graph, matrices: bool, latex: bool) -> str:
-    """The components in order, equal ones as a power; scalars before what has axes."""
+    """Write the components, equal ones as a power, scalars before those with axes."""
     scalars = [
         component for component in graph if not any(vertex.slots for vertex in component.vertices)
     ]
@@ -90,9 +86,7 @@ def _ends(component: Component) -> tuple[int, int] | None:
 
 
 def _word(component: Component, latex: bool) -> str | None:
-    """The product of matrices that a ring or a path is, from the first axis on; None for every
-    other graph.
-    """
+    """The product of matrices along a ring or path, from the first axis; None for others."""
     at: dict[int, list[int]] = {v: [] for v in range(len(component.vertices))}
     for n, (_, legs) in enumerate(component.nodes):
         if len(legs) != 2:
@@ -123,9 +117,7 @@ def _word(component: Component, latex: bool) -> str | None:
 
 
 def _indexed(component: Component, latex: bool) -> str:
-    """A sum over indices of entries; an axis has the letter of its place, a held index its
-    number.
-    """
+    """Write a sum over indices of entries, with letters for axes and numbers for held indices."""
     letters: list[str] = []
     bound = 0
     for vertex in component.vertices:

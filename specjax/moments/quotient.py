@@ -1,6 +1,4 @@
-"""Expressions over products of factors such as n, n - 1 and n + 2: what averages over orthogonal
-matrices are.
-"""
+"""Expressions over products of factors such as n - 1: means over orthogonal matrices."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -24,18 +22,16 @@ Shift = tuple[str, int]
 
 @dataclass(frozen=True)
 class Quotient:
-    """An expression over a product of factors such as n, n - 1 and n + 2: the average of a word
-    with orthogonal matrices.
+    """An expression over a product of factors such as n + 2: a mean over orthogonal matrices.
 
-    Quotients and expressions of one shape are added and multiplied entry by entry, and numbers and
-    polynomials multiply them.
+    Sums and products with expressions and quotients of the same shape are entry by entry; numbers
+    and polynomials multiply all entries.
 
     Attributes:
-        numerator: An expression without random symbols, with no factor in common with the
-            denominator.
+        numerator: An expression without random symbols, coprime to the denominator.
         below: The factors of the denominator with their powers.
-        least: The size from which on the formula holds, for each size of an orthogonal matrix: half
-            as many as there are factors.
+        least: The least value of each orthogonal matrix's size at which the formula holds: half the
+            number of factors.
 
     """
 
@@ -49,9 +45,7 @@ class Quotient:
         return _product(dict(self.below))
 
     def __call__(self, **values: Any) -> Array:
-        """The number or the array, in float64, as of an `Expression`; ValueError for sizes at which
-        the formula does not hold.
-        """
+        """The float64 number or array, as for `Expression`; ValueError for sizes below `least`."""
         sizes = known_sizes(self.numerator.symbols, values)
         self._check(sizes)
         axes = self.numerator.ndim
@@ -64,9 +58,7 @@ class Quotient:
             return jnp.broadcast_to(above, batch + above.shape[above.ndim - axes :]) / below
 
     def exact(self, **values: Any) -> Any:
-        """A scalar without constants at integer sizes: a Fraction, or an object array; ValueError
-        as `Expression.exact` and a call.
-        """
+        """The exact value, a Fraction or array; ValueError as `Expression.exact` and a call."""
         self._check(values)
         above, below = (
             part.exact(**values) for part in (self.numerator, as_expression(self.denominator))
@@ -138,9 +130,7 @@ class Quotient:
 def in_lowest_terms(
     above: Expression, below: Mapping[Shift, int], least: Mapping[str, int]
 ) -> Quotient:
-    """The quotient without the factors that divide both, which holds where sizes are at least
-    `least`.
-    """
+    """Cancel the common factors; the result holds at sizes of at least `least`."""
     left: Counter[Shift] = Counter()
     for (name, shift), power in below.items():
         for spent in range(power):
@@ -166,7 +156,7 @@ def _product(shifts: Mapping[Shift, int]) -> Polynomial:
 
 
 def too_small(least: int, size: Any) -> str:
-    """What a size says at which the formula does not hold."""
+    """The error for a size at which the formula does not hold."""
     return (
         f"The word has up to {2 * least} factors of an orthogonal matrix, and its average is known"
         f" for matrices of {least} rows or more, got {size}."

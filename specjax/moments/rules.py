@@ -1,6 +1,4 @@
-"""What each operation of a traced function does to expressions: nearly all of them are
-contractions.
-"""
+"""Rules for the operations of a traced function on expressions; nearly all are contractions."""
 
 import ast
 from collections.abc import Mapping, Sequence
@@ -81,7 +79,7 @@ def _broadcast_in_dim(
 
 
 def _reshape(inputs: Sequence[Any], shape: tuple[Size, ...], _: Any) -> Value:
-    """Only axes of size 1 come and go; any other order of entries is no contraction."""
+    """Add or remove axes of size 1; any other reshape is refused."""
     (word,) = inputs
     longer = [axis for axis, size in enumerate(word.shape) if size != 1]
     kept = [axis for axis, size in enumerate(shape) if size != 1]
@@ -108,7 +106,7 @@ def _pad(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, Any]) 
 
 
 def _split(inputs: Sequence[Any], _shape: tuple[Size, ...], params: Mapping[str, Any]) -> Value:
-    """Into one piece, as derivatives with respect to one array do."""
+    """Split into one piece, as derivatives with respect to one array do."""
     if len(params["sizes"]) != 1:
         raise ValueError(
             f"The function splits an axis into {len(params['sizes'])} pieces; keep axes apart."
@@ -125,7 +123,7 @@ def _dimension(_: Sequence[Any], _shape: tuple[Size, ...], params: Mapping[str, 
 
 
 def _read(node: ast.expr) -> Polynomial:
-    """The polynomial that a symbolic size is, from how JAX writes it: `2*d*k + d^2`."""
+    """Parse a symbolic size, which JAX writes as `2*d*k + d^2`, into a polynomial."""
     match node:
         case ast.Constant(value=int(number)):
             return polynomial(number)
@@ -159,12 +157,12 @@ def _negative(inputs: Sequence[Any], _: tuple[Size, ...], _params: Any) -> Value
 
 
 def _first_platform(_: Sequence[Any], _shape: tuple[Size, ...], _params: Any) -> Value:
-    """The versions of a function for several platforms compute the same."""
+    """Choose the first of several platforms' versions of a function, which compute the same."""
     return uniform((), 0)
 
 
 def _never_read(_: Sequence[Any], shape: tuple[Size, ...], _params: Any) -> Value:
-    """What one branch leaves empty for another, as versions for several platforms do."""
+    """A value that one branch leaves empty for another, as versions for several platforms do."""
     return uniform(shape, 0)
 
 

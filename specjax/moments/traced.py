@@ -1,9 +1,7 @@
-"""Words of functions: what a JAX function of Gaussian matrices computes, as an expression, if it is
-polynomial.
+"""Expressions computed by JAX functions of Gaussian matrices, if these are polynomial.
 
-The function is traced with symbolic sizes, those of `jax.export`, so nothing depends on the numbers
-that sizes have: derivatives by `jax.grad`, `vmap`, means over axes and divisions by sizes are
-followed as they are.
+The function is traced with symbolic sizes, those of `jax.export`, so the result holds at all sizes;
+derivatives by `jax.grad`, `vmap`, means over axes and divisions by sizes are supported.
 """
 
 import inspect
@@ -37,21 +35,21 @@ def of(
     """The expression that a function computes from Gaussian and constant arrays.
 
     Args:
-        function: Of arrays, with arguments of the names below. It may use products, sums, traces,
-            transposes, elementwise polynomials, entries at literal places, derivatives, `vmap` and
-            division by sizes; all must be polynomial in the arrays.
+        function: A function of arrays, with the arguments named below. It may use products, sums,
+            traces, transposes, elementwise polynomials, entries at literal places, derivatives,
+            `vmap` and division by sizes; all must be polynomial in the arrays.
         gaussian: For each argument its shape, names of sizes or numbers, with independent N(0, 1)
             entries; or a symbol made by `moments.gaussian`; or a list of these, for which the
             function gets a tuple, with symbols `name_1`, `name_2`, and so on.
-        constant: The same for arguments that are not random. One of shape () is a scale, as a step
-            size: it stands in the coefficients.
+        constant: The same for arguments that are not random. One of shape () is a scale, such as a
+            step size, and appears in the coefficients.
 
     Returns:
         An expression for each array that the function returns, in the same structure.
 
     Raises:
-        ValueError: an operation that is not polynomial, or that is not known here, by name;
-            arguments that the function does not have, or that are both Gaussian and constant.
+        ValueError: an operation that is not polynomial or has no rule, by name; arguments that the
+            function lacks, or that are both Gaussian and constant.
     """
     constant = constant or {}
     if both := sorted(set(gaussian) & set(constant)):
@@ -69,7 +67,7 @@ def of(
         ),
         arguments,
     )
-    # In float64 a literal such as 0.1 still is the number that was written.
+    # In float64 a literal such as 0.1 is still the number that was written.
     with jax.enable_x64(True):
         program, returned = trace(lambda given: _called(function, given), specs)
     results = _run(program, leaves)
@@ -84,7 +82,7 @@ def of(
 
 
 def _run(program: Program, arguments: Sequence[Value]) -> list[Value]:
-    """The values that a program returns, equation after equation."""
+    """Evaluate a program equation by equation."""
     return interpret(
         program, [literal(value) for value in program.constants], arguments, _outputs, literal
     )
@@ -92,13 +90,13 @@ def _run(program: Program, arguments: Sequence[Value]) -> list[Value]:
 
 def _outputs(equation: Equation, inputs: Sequence[Value]) -> list[Value]:
     if equation.is_by_platform:
-        # Of the versions for several platforms the first argument says which.
+        # The first argument chooses among the versions for several platforms.
         return _run(equation.branches[0], inputs[1:])
     return _run(equation.called, inputs) if equation.called else [_applied(equation, inputs)]
 
 
 def _applied(equation: Equation, inputs: Sequence[Value]) -> Value:
-    """The value of one operation; ValueError for one that has no rule."""
+    """Evaluate one operation; ValueError for one without a rule."""
     name = equation.name
     if name not in RULES or (
         name not in OF_PLACES and any(isinstance(each, Places) for each in inputs)
@@ -132,9 +130,7 @@ def _way_out(name: str) -> str:
 
 
 def _rounds(equation: Equation) -> bool:
-    """Whether an operation on integers or truth values is another one than on numbers: conversions,
-    quotients and bits.
-    """
+    """Whether an operation acts differently on integers or booleans, such as conversions."""
     name, made = equation.name, np.dtype(dtype_of(equation.outputs[0])).kind
     if name in ("and", "not"):
         return made != "b"

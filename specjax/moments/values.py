@@ -1,6 +1,4 @@
-"""What the equations of a traced function pass on: expressions, places along an axis, and how they
-meet in one shape.
-"""
+"""Values exchanged by the equations of a traced function: expressions, and places."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +14,7 @@ from specjax.moments.polynomial import Polynomial, rational
 
 @dataclass(frozen=True)
 class Places:
-    """The array whose entries are their own place along one axis, counted from zero: what
-    identities and masks are made of.
-    """
+    """An array whose entries are their own index along one axis, as in identities and masks."""
 
     shape: tuple[Size, ...]
     axis: int
@@ -29,10 +25,10 @@ Rule = Callable[[Sequence[Any], tuple[Size, ...], Mapping[str, Any]], Value]
 
 
 def literal(value: Any) -> Expression:
-    """A number of the program, or an array all of whose entries are one.
+    """Convert a number of the program, or an array with one repeated entry.
 
     Raises:
-        ValueError: an array with entries that differ: what it is at other sizes is not known.
+        ValueError: an array with different entries, whose values at other sizes are unknown.
     """
     array = np.asarray(value)
     if array.size == 0 or (array != array.ravel()[0]).any():
@@ -44,10 +40,10 @@ def literal(value: Any) -> Expression:
 
 
 def size_of(extent: Any) -> Size:
-    """The size of an axis of the program: a number, or a name.
+    """The size of an axis of the program: a number or a name.
 
     Raises:
-        ValueError: a combination of sizes, as an axis of two that were joined has.
+        ValueError: a combination of sizes, as of an axis made by joining two.
     """
     if isinstance(extent, int | np.integer):
         return int(extent)
@@ -60,21 +56,21 @@ def size_of(extent: Any) -> Size:
 
 
 def every(word: Any) -> tuple[int, ...]:
-    """The axes, as labels of a contraction."""
+    """The axes as labels of a contraction."""
     return tuple(range(len(word.shape)))
 
 
 def spread(
     word: Expression, shape: tuple[Size, ...], dims: Sequence[int] | None = None
 ) -> Expression:
-    """The operand in a larger shape: along axes that it lacks, or has with size 1, nothing changes.
+    """Broadcast the operand to a larger shape: nothing changes along new axes and axes of size 1.
 
-    `dims` are its axes there, by default all, or none for a scalar.
+    `dims` are its axes in that shape, by default all, or none for a scalar.
     """
     if word.shape == shape:
         return word
     dims = dims if dims is not None else range(len(shape)) if word.shape else ()
-    # An axis of size 1 that becomes a longer one: its one entry everywhere, which is its sum.
+    # An axis of size 1 that becomes longer repeats its one entry, which is its sum.
     labels = [
         dim if size == shape[dim] else len(shape) + dim
         for dim, size in zip(dims, word.shape, strict=True)
@@ -83,9 +79,7 @@ def spread(
 
 
 def number(word: Any, what: str) -> Polynomial:
-    """The polynomial in sizes and scales that an array has in every entry; ValueError for entries
-    of symbols.
-    """
+    """The polynomial in sizes and scales that is every entry; ValueError if none is."""
     try:
         return word.value
     except ValueError as error:
@@ -96,7 +90,7 @@ def number(word: Any, what: str) -> Polynomial:
 
 
 def constant_number(value: Polynomial) -> int | Fraction:
-    """A polynomial that is a number; ValueError where it has sizes or scales."""
+    """A polynomial as a number; ValueError if it depends on sizes or scales."""
     if value.names:
         raise ValueError(
             f"The function needs a number to decide by, and has {value}, which depends on sizes."

@@ -1,9 +1,8 @@
-"""Weingarten functions of the orthogonal group: averages of products of entries of a random
-orthogonal matrix.
+"""Weingarten functions of the orthogonal group: averages of products of entries of a Haar matrix.
 
 E[Q_{i1 j1} ⋯ Q_{i2k j2k}] is the sum over all pairs of pairings p, q of the 2k factors, where p
-pairs equal rows and q equal columns, of Wg(p, q). This is the inverse of the matrix of n^loops(p,
-q), with the loops of p and q laid over each other; it depends on the lengths of these alone, and is
+pairs equal rows and q equal columns, of Wg(p, q). The matrix Wg is the inverse of n^loops(p, q),
+where loops(p, q) counts the loops of p and q together; Wg depends on their lengths alone and is
 rational in n (Collins and Śniady 2006; Collins and Matsumoto 2017).
 """
 
@@ -17,7 +16,7 @@ from specjax.moments.polynomial import Exact
 
 Pairing = tuple[tuple[int, int], ...]
 Lengths = tuple[int, ...]
-"""Half the lengths of the loops of two pairings, the longest first: a partition of k."""
+"""Half the lengths of the loops of two pairings, from the longest: a partition of k."""
 
 
 class Weingarten(NamedTuple):
@@ -34,7 +33,7 @@ class Weingarten(NamedTuple):
     shifts: Mapping[int, int]
 
     def at(self, lengths: Lengths, n: int) -> Fraction:
-        """The number at one size."""
+        """Evaluate at one size."""
         below = Fraction(1)
         for shift, power in self.shifts.items():
             below *= Fraction(n + shift) ** power
@@ -51,7 +50,7 @@ def pairings(count: int) -> tuple[Pairing, ...]:
 
 
 def loop_lengths(p: Pairing, q: Pairing) -> Lengths:
-    """Half the lengths of the loops that two pairings of the same things make."""
+    """Half the lengths of the loops that two pairings make."""
     first, second = (
         {a: b for pair in pairing for a, b in (pair, pair[::-1])} for pairing in (p, q)
     )
@@ -73,8 +72,7 @@ def loop_lengths(p: Pairing, q: Pairing) -> Lengths:
 
 @cache
 def weingarten(k: int) -> Weingarten:
-    """Wg of 2k factors, by the equations Σ_q n^loops(p, q) Wg(q, r) = 1 if p = r else 0, solved at
-    as many n as tell a rational function.
+    """Solve Σ_q n^loops(p, q) Wg(q, r) = (1 if p = r else 0) at enough n to fix the rational Wg.
 
     Its poles are among those of 1/∏ (n + 2j - i) over the boxes (i, j) of a diagram with k boxes,
     for all diagrams (Collins and Matsumoto 2017, Section 4.2); so a multiple of all these products
@@ -120,9 +118,7 @@ def _partitions(total: int, most: int | None = None) -> Iterator[Lengths]:
 
 
 def _equations(k: int, types: Sequence[Lengths]) -> list[list[Counter[int]]]:
-    """For a pairing r of each type, and each type of (q, r): how many q there are with each number
-    of loops with the first pairing.
-    """
+    """Count, for a pairing r of each type, the q of each type of (q, r) by their loop number."""
     every = pairings(2 * k)
     first = every[0]
     with_first = {q: loop_lengths(first, q) for q in every}
@@ -154,9 +150,7 @@ def _solution(counts: Sequence[Sequence[Counter[int]]], n: int) -> list[Fraction
 
 
 def _interpolated(points: Sequence[int], values: Sequence[Fraction]) -> tuple[Exact, ...]:
-    """The coefficients of the polynomial through the points, lowest power first, by Newton's
-    divided differences.
-    """
+    """Interpolate by Newton's divided differences; coefficients from the lowest power."""
     differences = list(values)
     for order in range(1, len(points)):
         for i in range(len(points) - 1, order - 1, -1):

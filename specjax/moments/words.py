@@ -1,6 +1,4 @@
-"""Symbols and the words that are made of them: Gaussian and constant arrays, traces, diagonals,
-powers.
-"""
+"""Symbols (Gaussian, constant, orthogonal), and words such as traces and powers."""
 
 from collections.abc import Mapping
 
@@ -17,27 +15,26 @@ def gaussian(
     variance: PolynomialLike = 1,
     covariance: Mapping[int, Expression] | None = None,
 ) -> Expression:
-    """A matrix, or an array of any rank, of Gaussian entries with mean zero; those of different
-    names are independent.
+    """An array of centered Gaussian entries; symbols of different names are independent.
 
     Args:
         name: An identifier; the same name is the same matrix.
         *shape: Sizes: names such as "d", or numbers.
-        variance: That of an entry: a number, or a monomial in sizes and scales such as
+        variance: The variance of an entry: a number, or a monomial in sizes and scales such as
             `symbol("sigma")**2 / symbol("k")`.
-        covariance: For some axes the symmetric constant that is the covariance along it, times
-            `variance`: inputs x ~ N(0, Σ), one a row, are `gaussian("X", "n", "d", covariance={1:
-            constant("Sigma", "d", "d", symmetric=True)})`.
+        covariance: By axis, a symmetric constant: the covariance along it, times `variance`. Rows x
+            ~ N(0, Σ) are `gaussian("X", "n", "d", covariance={1: constant("Sigma", "d", "d",
+            symmetric=True)})`.
 
     Raises:
-        ValueError: a name that is no identifier, a size below 1, or a covariance that is no
+        ValueError: a name that is not an identifier, a size below 1, or a covariance other than a
             symmetric constant of the size of its axis.
     """
     _check_shape(name, shape)
     factors: list[Constant | None] = [None] * len(shape)
     for axis, expression in (covariance or {}).items():
         factors[axis] = _covariance(expression, axis, shape)
-    return _of(Gaussian(name, shape, polynomial(variance), tuple(factors)))
+    return _expression(Gaussian(name, shape, polynomial(variance), tuple(factors)))
 
 
 @checked
@@ -50,28 +47,27 @@ def constant(name: str, *shape: Size, symmetric: bool = False) -> Expression:
         symmetric: Whether it is a matrix that equals its transpose.
 
     Raises:
-        ValueError: a name that is no identifier, a size below 1, or a symmetric one that is not
+        ValueError: a name that is not an identifier, a size below 1, or a symmetric one that is not
             square.
     """
     _check_shape(name, shape)
     if symmetric and (len(shape) != 2 or shape[0] != shape[1]):
         raise ValueError(f"A symmetric constant is a square matrix, got {name!r} of shape {shape}.")
-    return _of(Constant(name, shape, symmetric))
+    return _expression(Constant(name, shape, symmetric))
 
 
 @checked
 def haar(name: str, size: Size) -> Expression:
-    """Make a random orthogonal matrix, uniform on the orthogonal group; those of different names
-    are independent.
+    """A random orthogonal matrix, uniform on the group; different names are independent.
 
-    Words with it have averages by `haar_expectation`. That Q Qᵀ = I is known to these and not to
-    the word.
+    Average its words by `haar_expectation`. The averages use Q Qᵀ = I; words are not simplified by
+    it.
 
     Raises:
-        ValueError: a name that is no identifier, or a size below 1.
+        ValueError: a name that is not an identifier, or a size below 1.
     """
     _check_shape(name, (size, size))
-    return _of(Orthogonal(name, (size, size)))
+    return _expression(Orthogonal(name, (size, size)))
 
 
 @checked
@@ -104,9 +100,7 @@ def diagonal(word: Expression) -> Expression:
 
 @checked
 def matrix_power(word: Expression, power: int) -> Expression:
-    """A square matrix times itself; `power` 0 is the identity. ValueError for no square matrix or a
-    negative power.
-    """
+    """A power of a square matrix, 0 for the identity; ValueError for a negative one."""
     _check_square(word, "A power")
     if power < 0:
         raise ValueError(f"A power of a matrix that is polynomial is at least 0, got {power}.")
@@ -123,7 +117,7 @@ def squared_norm(word: Expression) -> Expression:
     return contract((word, word), (axes, axes), ())
 
 
-def _of(symbol: Symbol) -> Expression:
+def _expression(symbol: Symbol) -> Expression:
     axes = tuple(range(len(symbol.shape)))
     vertices = [Vertex(size, (axis,)) for axis, size in enumerate(symbol.shape)]
     return Expression(
@@ -141,7 +135,7 @@ def _covariance(expression: Expression, axis: int, shape: tuple[Size, ...]) -> C
         len(found) != 1
         or not isinstance(found[0], Constant)
         or not found[0].symmetric
-        or expression != _of(found[0])
+        or expression != _expression(found[0])
     ):
         raise ValueError(
             f"The covariance along axis {axis} must be a symmetric constant; make it with"

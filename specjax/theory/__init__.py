@@ -1,9 +1,7 @@
-"""Closed forms and bounds, one module per problem; each function names its theorem and what it is:
-exact, bound, asymptotic.
+"""Closed forms and bounds, one module per problem, each labelled exact, bound or asymptotic.
 
-`stable_rank`, `finite_capacity`, `muon_logits` and `feature_bulk` load parts of SciPy that take a
-while, `relu_one_input` loads
-`specjax.moments`: import these by name.
+`stable_rank`, `finite_capacity`, `muon_logits` and `feature_bulk` load parts of SciPy that are slow
+to import, and `relu_one_input` loads `specjax.moments`: import these by name.
 """
 
 from specjax.theory import activations as activations

@@ -1,9 +1,8 @@
-"""Gaussian moments of activations σ(t), t ~ N(0, v), and the noise-to-signal ratio of the features
-z = σ(W x).
+"""Gaussian moments of activations σ(t), t ~ N(0, v), and noise-to-signal ratios of features.
 
-NSR(z) = E‖z‖² / ‖E z‖² bounds the effective rank of E[z zᵀ], and with it the stable rank of many
-columns of features (spectral-criterion, Section 2.1 and Figure 12). For x ~ N(0, Σ) row i of W sees
-the variance v_i = w_iᵀ Σ w_i, and only these count.
+NSR(z) = E‖z‖² / ‖E z‖² of z = σ(W x) bounds the effective rank of E[z zᵀ], and with it the stable
+rank of many columns of features (spectral-criterion, Section 2.1 and Figure 12). For x ~ N(0, Σ) it
+depends only on the variances v_i = w_iᵀ Σ w_i of the rows of W.
 """
 
 import math
@@ -21,17 +20,15 @@ from specjax.theory.closed_forms import legendre
 _Numbers = Float[Array, "..."]
 
 _REACH = 12.0
-"""The normal density is below 1e-31 beyond this; 200 nodes on either side of 0 are exact to
-rounding up to v = 100.
-"""
+"""Where the density is below 1e-31; 200 nodes on each side of 0 are exact for v <= 100."""
 
 
 class Activation(NamedTuple):
-    """A scalar function and what is known of it.
+    """A scalar function, its Gaussian moments and bounds on its derivatives.
 
     `mean` and `second` are E σ(t) and E σ(t)² for t ~ N(0, v) as functions of v, closed forms
-    unless `quadrature`. `slope` and `bend` are the suprema of |σ'| and |σ''|, infinite where there
-    is none.
+    unless `quadrature`. `slope` and `bend` are the suprema of |σ'| and |σ''|, infinite if
+    unbounded.
     """
 
     function: Callable[[Float[Array, "..."]], Float[Array, "..."]]
@@ -44,9 +41,7 @@ class Activation(NamedTuple):
 
 @checked
 def gaussian_mean(f: Callable[[_Numbers], _Numbers], variance: ArrayLike) -> _Numbers:
-    """E f(t), t ~ N(0, v), by quadrature on both sides of 0, where f may have a kink; to rounding
-    for smooth f and v up to 100.
-    """
+    """E f(t), t ~ N(0, v), by quadrature on both sides of 0; accurate for v up to 100."""
     v = _floats(variance)[..., None]
     along = (1,) * (v.ndim - 1) + (-1,)
     nodes, weights = legendre(200)
@@ -62,7 +57,7 @@ def gaussian_mean(f: Callable[[_Numbers], _Numbers], variance: ArrayLike) -> _Nu
 
 @checked
 def leaky_relu(below: float) -> Activation:
-    """t for t ≥ 0 and `below`·t under it; `below` = 0 is the ReLU, -1 the absolute value."""
+    """t for t ≥ 0 and `below`·t for t < 0; `below` = 0 is the ReLU, -1 the absolute value."""
     return Activation(
         lambda t: jnp.where(t >= 0, t, below * t),
         lambda v: (1 - below) * jnp.sqrt(v / (2 * np.pi)),
@@ -129,22 +124,19 @@ ACTIVATIONS: dict[str, Activation] = {
         4 / np.sqrt(2 * np.pi * np.e),
     ),
 }
-"""Activations of one argument, by name. SwiGLU has two: see `swiglu_moments`."""
+"""Activations of one argument by name. SwiGLU has two: see `swiglu_moments`."""
 
 
 @checked
 def nsr(activation: Activation, variances: Float[Array, "*batch rows"]) -> Float[Array, "*batch"]:
-    """NSR(z) of z_i = σ(t_i), t_i ~ N(0, v_i), exactly: Σ E σ(t_i)² / Σ (E σ(t_i))²; infinite for
-    an odd activation.
-    """
+    """NSR(z) = Σ E σ(t_i)² / Σ (E σ(t_i))² for t_i ~ N(0, v_i), exact; infinite for an odd σ."""
     v = _floats(variances)
     return jnp.sum(activation.second(v), axis=-1) / jnp.sum(activation.mean(v) ** 2, axis=-1)
 
 
 @checked
 def row_nsr(activation: Activation, variance: ArrayLike) -> _Numbers:
-    """E σ(t)² / (E σ(t))² of one row: its maximum over the rows bounds NSR(z), and is it where
-    every row has the same.
+    """E σ(t)² / (E σ(t))² of one row; NSR(z) is at most its maximum, and equal for equal rows.
 
     Constant in v for ReLU (π), |t| (π/2), leaky ReLU, t² (3) and ReLU² (6) (spectral-criterion,
     Figure 12 and Lemma 2.4).
@@ -155,28 +147,24 @@ def row_nsr(activation: Activation, variance: ArrayLike) -> _Numbers:
 
 @checked
 def gelu_nsr_bound(smallest_variance: ArrayLike) -> _Numbers:
-    """2π (1 + s)/s with s = min_i w_iᵀ Σ w_i: Figure 12's bound for the GELU, with its s_*² read as
-    the smallest variance.
-    """
+    """2π (1 + s)/s with s = min_i w_iᵀ Σ w_i: the GELU bound of Figure 12, with s_*² read as s."""
     s = _floats(smallest_variance)
     return 2 * np.pi * (1 + s) / s
 
 
 @checked
 def gelu_alpha(smallest_variance: ArrayLike) -> _Numbers:
-    """α = s/(2π (1 + s)), s = min_i w_iᵀ Σ w_i: α v ≤ (E GELU(t))² for every variance v ≥ s (Figure
-    12, corrected).
-    """
+    """α = s/(2π (1 + s)), corrected: α v ≤ (E GELU(t))² for v ≥ s = min_i w_iᵀ Σ w_i."""
     s = _floats(smallest_variance)
     return s / (2 * np.pi * (1 + s))
 
 
 @checked
 def gelu_alpha_as_printed(smallest_variance: ArrayLike) -> _Numbers:
-    """s_*²/(2π (1 + s_*²)) with s_* = min_i w_iᵀ Σ w_i, as Figure 12 defines it: too large, and α v
-    ≤ (E GELU(t))² false, for s_* > 1.
+    """s_*²/(2π (1 + s_*²)) with s_* = min_i w_iᵀ Σ w_i, as printed: too large for s_* > 1.
 
-    Kept so that the difference can be measured; use `gelu_alpha`.
+    The claim α v ≤ (E GELU(t))² of Figure 12 is then false. Kept to measure the difference; use
+    `gelu_alpha`.
     """
     return gelu_alpha(_floats(smallest_variance) ** 2)
 
@@ -185,12 +173,11 @@ def gelu_alpha_as_printed(smallest_variance: ArrayLike) -> _Numbers:
 def swiglu_moments(
     gate: ArrayLike, linear: ArrayLike, covariance: ArrayLike
 ) -> tuple[_Numbers, _Numbers]:
-    """E z and E z² of z = SiLU(a) b for jointly normal a, b of mean 0, variances `gate`, `linear`,
-    and their covariance c.
+    """E z and E z² of z = SiLU(a) b for centered Gaussian a, b with covariance c.
 
-    E z = c E SiLU'(a) = c/2, exactly, since SiLU'(a) + SiLU'(-a) = 1. E z² = (w - c²/v) E SiLU(a)²
-    + (c/v)² E a² SiLU(a)², by quadrature. For independent weights c is of order 1/√d, so that
-    NSR(z) grows as d: the opposite of a ReLU.
+    Their variances are `gate` v and `linear` w. E z = c E SiLU'(a) = c/2, exactly, since SiLU'(a) +
+    SiLU'(-a) = 1. E z² = (w - c²/v) E SiLU(a)² + (c/v)² E a² SiLU(a)², by quadrature. For
+    independent weights c is of order 1/√d, so NSR(z) grows as d, unlike that of a ReLU.
     """
     v, w, c = _floats(gate), _floats(linear), _floats(covariance)
     square = ACTIVATIONS["silu"].second(v)

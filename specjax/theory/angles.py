@@ -1,5 +1,4 @@
-"""Averages over the angle θ between two independent Gaussian vectors, and the arc-cosine kernels
-that are averaged.
+"""Averages over the angle θ of two Gaussian vectors; arc-cosine kernels (Cho and Saul 2009).
 
 For independent u, v ~ N(0, I_d) the angle has density ∝ sin^(d-2) θ on [0, π] and is independent of
 the norms. The averages are computed by Gauss–Legendre quadrature, exact to rounding for the smooth
@@ -17,8 +16,8 @@ from jaxtyping import ArrayLike as _ArrayLike
 from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in, legendre
 
-# arccos x = √(1 - x) times this polynomial, lowest power first, for 0 <= x <= 1, to 2e-8
-# (Abramowitz and Stegun, 4.4.46).
+# arccos x = √(1 - x) times this polynomial, lowest power first, to 2e-8 on [0, 1] (Abramowitz and
+# Stegun, 4.4.46).
 _ARCCOS = (
     1.5707963050,
     -0.2145988016,
@@ -42,11 +41,10 @@ def angle_mean(
 
     Args:
         q: A smooth function of the angle, applied elementwise.
-        d: Dimensions, any shape, each a whole number >= 1 (at d = 1 the angle is 0 or π).
+        d: Dimensions, any shape, whole numbers >= 1 (at d = 1 the angle is 0 or π).
 
     Returns:
-        The averages, in the shape of d and JAX's default float dtype; relative error a few
-        roundings.
+        The averages, in the shape of d and JAX's default float dtype, to a few roundings.
 
     Raises:
         ValueError: d < 1.
@@ -58,8 +56,8 @@ def angle_mean(
     along = (1,) * (dimension.ndim - 1) + (-1,)
     nodes, weights = legendre(200)
     offset = reach * jnp.asarray(nodes, dimension.dtype).reshape(along)
-    # log cos from 1 - cos, which is small at large d: a power of the rounded cosine itself would
-    # lose log10(d) digits.
+    # log cos is computed from 1 - cos, which is small at large d: a power of the rounded cosine
+    # would lose log10(d) digits.
     log_cosine = jnp.log1p(-2 * jnp.sin(offset / 2) ** 2)
     density = jnp.exp(jnp.maximum(dimension - 2, 0) * log_cosine)
     weight = jnp.asarray(weights, dimension.dtype).reshape(along) * density
@@ -70,11 +68,10 @@ def angle_mean(
 
 @jax.custom_jvp
 def arccos(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The angle in [0, π] with cosine x; NaN outside [-1, 1]. In float32 to 5e-7, in float64
-    `jnp.arccos`.
+    """The angle in [0, π] with cosine x, to 5e-7 in float32; NaN outside [-1, 1].
 
-    XLA on a CPU computes `jnp.arccos` one entry at a time, 60 times slower than this polynomial,
-    and the kernels below need d_1² angles for each draw of a network
+    In float64 it is `jnp.arccos`, which XLA computes on a CPU one entry at a time, 60 times slower
+    than this polynomial; the kernels below need d_1² angles for each sampled network
     (`scripts/benchmarks/sweep.py`).
     """
     if x.dtype != jnp.float32:
@@ -95,17 +92,13 @@ def _arccos_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 
 @checked
 def arc_cosine_0(theta: Float[Array, "..."]) -> Float[Array, "..."]:
-    """(π - θ)/2π = E[σ'(uᵀx) σ'(vᵀx)] for the ReLU σ and x ~ N(0, I) (Cho and Saul 2009;
-    outer-product, eq. 44).
-    """
+    """(π - θ)/2π = E[σ'(uᵀx) σ'(vᵀx)] for the ReLU σ, x ~ N(0, I) (outer-product, eq. 44)."""
     return (np.pi - theta) / (2 * np.pi)
 
 
 @checked
 def arc_cosine_1(theta: Float[Array, "..."]) -> Float[Array, "..."]:
-    """g(θ) = (sin θ + (π - θ) cos θ)/2π = E[σ(uᵀx) σ(vᵀx)]/(‖u‖‖v‖) (Cho and Saul 2009;
-    outer-product, eq. 43).
-    """
+    """g(θ) = (sin θ + (π - θ) cos θ)/2π = E[σ(uᵀx) σ(vᵀx)]/(‖u‖‖v‖) (outer-product, eq. 43)."""
     return arc_cosine_1_of(theta, jnp.sin(theta), jnp.cos(theta))
 
 
@@ -113,7 +106,5 @@ def arc_cosine_1(theta: Float[Array, "..."]) -> Float[Array, "..."]:
 def arc_cosine_1_of(
     theta: Float[Array, "..."], sine: Float[Array, "..."], cosine: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """`arc_cosine_1` where the sine and cosine of θ are at hand, as they are if θ comes from a
-    scalar product.
-    """
+    """`arc_cosine_1` from a known sine and cosine of θ, as for θ from a scalar product."""
     return (sine + (np.pi - theta) * cosine) / (2 * np.pi)

@@ -1,5 +1,4 @@
-"""The spectral map h of a gradient U S Vᵀ that stores most items in one step U h(S) Vᵀ: the Hilbert
-transform of the spectrum.
+"""The spectral map h that stores most items in one step U h(S) Vᵀ, by a Hilbert transform.
 
 Beyond the associative-memory paper, which has polar factors, h = 1. A rare item adds p u vᵀ to the
 gradient, u and v independent of it and isotropic. Its logit is the mean of uᵀ h(G + p u vᵀ) v, and
@@ -8,10 +7,11 @@ to first order in p
     s = p · (1/d²) Σ_{k≠l} (s_k h_k - s_l h_l) / (s_k² - s_l²) = 2 p E[h(s) H(s)],
     H(s_k) = (s_k/d) Σ_{l≠k} 1/(s_k² - s_l²),
 
-for a generalized matrix function changes by divided differences; the terms with k = l are of order
-1/d. Logits of the others have the variance E[h²]/d. So the items that are recovered grow as (E[h
-H]/√E[h²])^(1/α), which by Cauchy and Schwarz is largest for h = H: the Hilbert transform of the
-density of the singular values and their negatives, or the real part of its Stieltjes transform m.
+since a generalized matrix function changes by divided differences; the terms with k = l are of
+order 1/d. Logits of the others have the variance E[h²]/d. So the number of recovered items grows as
+(E[h H]/√E[h²])^(1/α), which by Cauchy and Schwarz is largest for h = H: the Hilbert transform of
+the density of the singular values and their negatives, or the real part of its Stieltjes transform
+m.
 
 For p_i ∝ i^-α, α > 1, and N ≫ d ≫ 1 the transform is known. In `sharp_capacity`'s notation t g = 1
 - y and g = g(0) y^α; at t = -i s this is m = -i g(0) y^α with y = r e^(iθ) on the curve r = cos αθ
@@ -37,10 +37,10 @@ _POINTS = 100_000
 
 @checked
 def best_filter(s_over_median: Values, alpha: float) -> Values:
-    """h at singular values over their median, up to a factor. Raises ValueError for α <= 1."""
+    """h at singular values over their median, up to a factor; ValueError for α <= 1."""
     s, transform, _ = _spectrum(alpha)
     x = np.asarray(s_over_median)
-    # It is linear in s near 0 and 1/s far out.
+    # h is linear in s near 0 and falls as 1/s far out.
     return np.where(x < s[0], transform[0] * x / s[0], np.interp(x, s, transform)) * np.minimum(
         1, s[-1] / np.maximum(x, s[0])
     )
@@ -48,10 +48,9 @@ def best_filter(s_over_median: Values, alpha: float) -> Values:
 
 @checked
 def gain(alpha: float, h: Filter | None = None) -> float:
-    """How many times as many items as the polar factor's the map h of s over the median recovers;
-    by default the best, 1.104 to 1.107.
+    """Count of h over that of the polar factor; the best h, the default, gains 1.104 to 1.107.
 
-    Asymptotic for large d and N ≫ d. Raises ValueError for α <= 1.
+    h is a map of s over the median. Asymptotic for large d and N ≫ d. Raises ValueError for α <= 1.
     """
     s, transform, weights = _spectrum(alpha)
     values = transform if h is None else h(s)
@@ -61,18 +60,14 @@ def gain(alpha: float, h: Filter | None = None) -> float:
 
 @checked
 def ridge(x: Values, share: float) -> Values:
-    """x/(x² + ℓ²) with x the singular values and ℓ = `share`, both over the median: G (GᵀG + ℓ²)⁻¹,
-    which needs no decomposition.
-    """
+    """G (GᵀG + ℓ²)⁻¹, h = x/(x² + ℓ²), needs no decomposition; ℓ = `share`, x over the median."""
     return x / (x**2 + share**2)
 
 
 @checked
 @lru_cache
 def best_share(alpha: float) -> float:
-    """The ℓ over the median singular value at which `ridge` recovers most. Raises ValueError for α
-    <= 1.
-    """
+    """The ℓ over the median at which `ridge` recovers most items; ValueError for α <= 1."""
     check_alpha(alpha)
     found = minimize_scalar(
         lambda log: -gain(alpha, lambda x: ridge(x, math.exp(log))),
@@ -84,13 +79,13 @@ def best_share(alpha: float) -> float:
 
 @lru_cache
 def _spectrum(alpha: float) -> tuple[Values, Values, Values]:
-    """Singular values over their median, H there, and the weights of a mean over them."""
+    """Singular values over their median, H at these, and weights of a mean over them."""
     check_alpha(alpha)
-    # More points where the spectrum is long, near θ = π/2α, and near zero.
+    # More points lie where the spectrum is long, near θ = π/2α, and near zero.
     theta = math.pi / (2 * alpha) * (1 - np.cos(np.linspace(0, math.pi, _POINTS + 2)[1:-1])) / 2
     r = np.cos(alpha * theta) / np.cos((alpha - 1) * theta)
     s = (np.sin(alpha * theta) - r * np.sin((alpha - 1) * theta)) / r**alpha
-    # Both signs of s have the density ρ, of which singular values have twice.
+    # The density ρ includes both signs of s, so singular values have density 2ρ.
     density = 2 * r**alpha * np.cos(alpha * theta) / math.pi
     weights = density * np.gradient(s)
     weights /= weights.sum()

@@ -1,7 +1,7 @@
-"""Exponents that the associative-memory paper predicts for frequencies p_i ∝ i^-α, α > 1: powers of
-the dimension d, up to logarithms.
+"""Predicted exponents of capacity for frequencies p_i ∝ i^-α, α > 1 (associative-memory).
 
-All are asymptotic statements. `specjax.theory.finite_capacity` has counts at finite d.
+All are asymptotic: powers of the dimension d, up to logarithms. `specjax.theory.finite_capacity`
+has counts at finite d.
 """
 
 import math
@@ -14,10 +14,10 @@ OPTIMIZERS = ("gd", "muon", "newton")
 
 @checked
 def one_step_exponent(optimizer: str, alpha: float, batch_exponent: float = math.inf) -> float:
-    """Exponent e of the number d^e of items recovered by one step (Theorems 3.1, 3.3 and B.1).
+    """The exponent e of the number d^e of items recovered by one step (Theorems 3.1, 3.3 and B.1).
 
     min(1 + 1/(2α), b/α) for "muon" and "newton", min(1/(2α), b/α) for "gd", with a batch of size
-    d^b; by default the population.
+    d^b (default: the population).
 
     Raises:
         ValueError: α <= 1, a negative batch exponent, or another optimizer.
@@ -28,9 +28,7 @@ def one_step_exponent(optimizer: str, alpha: float, batch_exponent: float = math
 
 @checked
 def critical_batch_exponent(optimizer: str, alpha: float) -> float:
-    """Exponent of the batch size beyond which more gains nothing: α + 1/2 for Muon and Newton, 1/2
-    for SGD (Theorems 3.1, 3.3).
-    """
+    """α + 1/2 (Muon, Newton) or 1/2 (SGD): larger batches gain nothing (Theorems 3.1, 3.3)."""
     return alpha * _step_exponent(optimizer, alpha)
 
 
@@ -65,21 +63,20 @@ def multi_step_exponents(
 
 @checked
 def loss_exponent(optimizer: str, alpha: float) -> float:
-    """Exponent of the loss after one population step: (1 - α) times the capacity's, the mass of the
-    items that are left.
+    """The exponent of the loss after one population step, (1 - α) times the capacity's.
 
-    For Muon and Newton an upper bound, 1/2 + 1/(2α) - α (Corollary 3.2); for gradient descent a
-    lower one, 1/(2α) - 1/2 (G.1).
+    This is the mass of the items not recovered: for Muon and Newton an upper bound, 1/2 + 1/(2α) -
+    α (Corollary 3.2); for gradient descent a lower one, 1/(2α) - 1/2 (G.1).
     """
     return (1 - alpha) * _step_exponent(optimizer, alpha)
 
 
 @checked
 def singular_value_exponents(alpha: float) -> dict[str, float]:
-    """Exponents of the spectrum of the gradient at zero (Appendix B.2 and Lemma C.3).
+    """Exponents of the gradient's spectrum at zero (Appendix B.2 and Lemma C.3).
 
-    `bulk` is that of s_{d/2}; `smallest` bounds that of s_d from below and `inverse_sum` that of Σ
-    1/s_k from above; `resolution` is that of the λ of Theorem 3.1.
+    `bulk` belongs to s_{d/2} and `resolution` to the λ of Theorem 3.1; `smallest` bounds the
+    exponent of s_d from below, and `inverse_sum` that of Σ 1/s_k from above.
     """
     check_alpha(alpha)
     return {"bulk": -alpha, "smallest": -alpha - 1, "inverse_sum": alpha + 1, "resolution": -alpha}
@@ -87,9 +84,7 @@ def singular_value_exponents(alpha: float) -> dict[str, float]:
 
 @checked
 def check_alpha(alpha: float) -> None:
-    """Raises ValueError unless α > 1, without which Σ i^-α has no limit and the theorems say
-    nothing.
-    """
+    """Raise ValueError unless α > 1, without which Σ i^-α diverges and the theorems do not hold."""
     if not (math.isfinite(alpha) and alpha > 1):
         raise ValueError(f"The exponents hold for power laws with finite α > 1, got α={alpha}.")
 

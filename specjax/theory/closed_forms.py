@@ -1,11 +1,9 @@
-"""How closed forms of numbers are evaluated: in float64 whatever the caller's default, and only
-inside their domain.
+"""Closed forms of numbers: evaluated in float64, and only inside their domain.
 
-The results are float64 arrays also outside a float64 scope: take them by `float()` or
-`numpy.asarray`, or stay in such a scope, before they meet float32 arrays.
-
-Functions of whole arrays, as kernels and bounds for given matrices, keep the dtype of their
-arguments instead.
+The results are float64 arrays even outside a float64 scope: convert them by `float()` or
+`numpy.asarray`, or stay in such a scope, before combining them with float32 arrays. Functions of
+whole arrays, such as kernels and bounds for given matrices, keep the dtype of their arguments
+instead.
 """
 
 from collections.abc import Callable
@@ -25,9 +23,7 @@ R = TypeVar("R")
 
 
 def in_float64(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, run in a float64 scope: differences of large numbers and high powers outlast no
-    float32.
-    """
+    """Run the function in a float64 scope, for differences of large numbers and high powers."""
 
     @wraps(function)
     def evaluated(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -47,16 +43,12 @@ def floats(*numbers: ArrayLike) -> tuple[Array, ...]:
 
 @cache
 def legendre(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss and Legendre's nodes and weights on [-1, 1], made at the first use: an import should
-    not wait for them.
-    """
+    """Gauss–Legendre nodes and weights on [-1, 1], computed at the first use, not at import."""
     return np.polynomial.legendre.leggauss(nodes)
 
 
 def check_in(interval: str, **numbers: ArrayLike) -> None:
-    """Raises ValueError for a named number, or one in an array, outside an interval such as "(0,
-    1]"; traced ones pass.
-    """
+    """Raise ValueError for a concrete number, or entry, outside an interval such as "(0, 1]"."""
     low, high = (float(end) for end in interval[1:-1].split(","))
     for name, value in numbers.items():
         if is_traced(value):

@@ -1,12 +1,12 @@
-"""How many items one population step recovers at finite d and N: a count without fitted numbers,
-where the paper has exponents.
+"""The number of items that one population step recovers at finite d and N, without fitted numbers.
 
-Beyond the paper. Given item i, the logits of all others are nearly independent Gaussians, so that
+The paper has exponents only. Given item i, the logits of all others are nearly independent
+Gaussians, so that
 
     E[count] = Σ_i E_x Π_{j≠i} Φ(x_i / σ_ij),   x_i the logit of i itself,
 
-and all that is left are the law of x_i and the standard deviations σ_ij. For Muon and Newton they
-are taken to leading order in 1/d.
+so the law of x_i and the standard deviations σ_ij remain. For Muon and Newton they are taken to
+leading order in 1/d.
 
 * Muon. W is orthogonal, so ‖W v_i‖ = ‖v_i‖ and σ_ij = 1/√d for every j; mean and spread of x_i are
   those of `muon_logits`.
@@ -15,18 +15,18 @@ are taken to leading order in 1/d.
   derivatives of m in a ridge: m₂ = 1/(1 - A₂), m₃ = (1 - A₃) m₂³ and m₄ = 2 (1 - A₃)² m₂⁵ - (1 -
   A₄) m₂⁴. By Sherman–Morrison W v_i is, up to a factor, w = p_i b u_i + e with b = v_iᵀ M⁻¹ v_i and
   e = Σ_k p_k y_k u_k, y_k = v_kᵀ M⁻¹ v_i, M_v without item i. So s_i = p_i, ‖e‖² has the mean r =
-  m₂ A₂, and σ_ij² = (m₂ a_j² + f (s_i² + r)) / d, f = 1 - d/N: the Hessian's other factor makes a
-  projection of the inner products of N vectors u. What counts is x_i over the length of w, on which
-  σ_ij² depends. With k_i = r/(s_i² + r), to first order in what fluctuates,
+  m₂ A₂, and σ_ij² = (m₂ a_j² + f (s_i² + r)) / d, f = 1 - d/N: the Hessian's other factor turns the
+  inner products of N vectors u into a projection. The count depends on x_i over the length of w,
+  which enters σ_ij². With k_i = r/(s_i² + r), to first order in what fluctuates,
 
       d Var x_i = k_i² (f r + ρ s_i²) + (1 + k_i)² f s_i²/2,
 
   by ⟨u_i, e⟩, b/‖e‖ and ‖u_i‖². Here ρ = 2 m₂ - 2 C/r + Q/(2r²), d times the variance of log b -
-  log ‖e‖, where both are quadratic forms in v_i, with C = (1/d) tr M⁻¹K and Q = (1/d) tr K² of K =
-  M⁻¹ (Σ_k p_k² v_k v_kᵀ) M⁻¹. Taking items out of M_v once more, C = m₃ A₂ - m₂² A₃ and Q = m₄ A₂²
+  log ‖e‖, both quadratic forms in v_i, with C = (1/d) tr M⁻¹K and Q = (1/d) tr K² of K = M⁻¹ (Σ_k
+  p_k² v_k v_kᵀ) M⁻¹. Removing items from M_v once more, C = m₃ A₂ - m₂² A₃ and Q = m₄ A₂²
   - 4 m₂ m₃ A₂ A₃ + 2 m₂³ (A₂ A₄ + A₃²) + m₂² A₄.
 
-For gradient descent W v_i is a sum whose first few terms decide, and is kept as it is: see
+For gradient descent the first few terms of the sum W v_i decide, so it is kept: see
 `gradient_descent`.
 
 Sums over items are quadratures: the first items one by one, the rest by Gauss–Legendre nodes in log
@@ -51,15 +51,13 @@ from specjax.theory.capacity import OPTIMIZERS, check_alpha
 from specjax.theory.closed_forms import check_in, legendre
 
 SINGLE = 32
-"""Items that are nodes of their own."""
+"""Items with nodes of their own."""
 ORDER = 8
-"""Gauss–Legendre nodes in each panel."""
+"""Gauss–Legendre nodes per panel."""
 DRAWS = 4096
 """Points of the quasi-random average for gradient descent, a power of 2."""
 FIRST = 8
-"""Competitors whose ⟨v_i, v_j⟩ is averaged over together with what it adds to W v_i; what the
-others add has its mean.
-"""
+"""Competitors whose ⟨v_i, v_j⟩ is averaged with its share of W v_i; the others enter by a mean."""
 _STEP, _REACH = 0.2, 6.5
 
 Numbers = Float[np.ndarray, " nodes"]
@@ -68,11 +66,11 @@ _Draws = Float[np.ndarray, " draws"]
 
 @checked
 def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float) -> float:
-    """The number of items that one population step with p_i ∝ i^-α is expected to recover; d < n.
+    """The expected number of items recovered by one population step with p_i ∝ i^-α; d < n.
 
-    N may be as large as Theorem 3.1 wants it, n ≳ d^(2α+2). At d = 64 and N = 1,500 within 0.5 % of
-    simulated counts of Muon, and 1.1 % of Newton's; the experiment `memory-one-step` sets it beside
-    measured counts.
+    N may be as large as Theorem 3.1 requires, n ≳ d^(2α+2). At d = 64 and N = 1,500 the count is
+    within 0.5 % of simulated ones for Muon and 1.1 % for Newton; the experiment `memory-one-step`
+    compares it with measured counts.
 
     Raises:
         ValueError: α <= 1, another optimizer, or not 2 <= d < n.
@@ -84,10 +82,10 @@ def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float)
         )
     if not 2 <= d < n:
         raise ValueError(f"A count needs 2 <= d < n, got d={d} and n={n}.")
-    # Gradient descent recovers of the order of √d items at most, the others of d^1.5; its average
-    # over draws makes its sum the smoother.
+    # Gradient descent recovers of the order of √d items at most, the others d^1.5; its average over
+    # samples makes its sum the smoother.
     reach, width = (0.5, 2.5) if optimizer == "gd" else (1.5, 1.25)
-    # From recovered to not recovered is a step of 1/(α √(2 log N)) in log i.
+    # The step from recovered to not recovered has the width 1/(α √(2 log N)) in log i.
     width *= min(1.0, np.sqrt(np.log(1e5) / np.log(float(n))))
     p, sizes, _ = nodes(float(n), alpha, 1e4 * float(d) ** reach, width / alpha)
     if optimizer == "gd":
@@ -101,8 +99,7 @@ def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float)
 
 @checked
 def distinct_items(n: int, alpha: float, batch: int | float) -> float:
-    """The expected number of distinct items among `batch` draws from p_i ∝ i^-α, i <= n: Σ_i 1 - (1
-    - p_i)^B.
+    """Expected distinct items of `batch` samples from p_i ∝ i^-α, i <= n: Σ_i 1 - (1 - p_i)^B.
 
     Raises:
         ValueError: n < 1 or a negative batch.
@@ -115,8 +112,7 @@ def distinct_items(n: int, alpha: float, batch: int | float) -> float:
 
 @checked
 def half_seen_batch(n: int, alpha: float, items: int | float) -> float:
-    """How many draws from p_i ∝ i^-α, i <= n, show half of the first `items` in the mean, as a
-    Poisson number of them.
+    """The Poisson number of samples from p_i ∝ i^-α that show half of the first `items` on average.
 
     Raises:
         ValueError: n < 1, or items that are not positive or more than n.
@@ -129,7 +125,7 @@ def half_seen_batch(n: int, alpha: float, items: int | float) -> float:
         )
     p = np.arange(1.0, n + 1) ** -alpha
     p /= p.sum()
-    # The last one counts in part.
+    # The last item counts in part.
     shares = np.clip(items - np.arange(n), 0, 1)
     return float(
         np.exp(brentq(lambda log: float(shares @ -np.expm1(-np.exp(log) * p)) - items / 2, -10, 40))
@@ -140,9 +136,7 @@ def half_seen_batch(n: int, alpha: float, items: int | float) -> float:
 def newton_logits(
     d: int | float, p: Numbers, sizes: Numbers
 ) -> tuple[Numbers, Numbers, Float[np.ndarray, "nodes nodes"]]:
-    """Of Newton's step on `sizes` items of each frequency p: s_i, d times the variance of x_i, and
-    d σ_ij², all in one unit.
-    """
+    """Newton's s_i, d Var x_i and d σ_ij² in one unit, for `sizes` items of each frequency p."""
 
     def excess(log_m: float) -> float:
         return float(np.sum(sizes * expit(np.log(p) + log_m)) / d - 1)
@@ -168,13 +162,11 @@ def _count(
     variances: Float[np.ndarray, "nodes others"],
     sizes: Numbers,
 ) -> float:
-    """Σ_i E_x Π_{j≠i} Φ(x_i / σ_ij), of d times the variances; where all σ_ij of an item are equal
-    there is one column of them.
-    """
+    """Σ_i E_x Π_{j≠i} Φ(x_i / σ_ij) from variances times d; one column if σ_ij ignores j."""
     several = variances.shape[1] > 1
     others = sizes if several else np.array([sizes.sum()])
     own = np.diagonal(variances) if several else variances[:, 0]
-    # Equal steps: for a density that vanishes with all its derivatives the error falls faster than
+    # Equal steps: for a density that vanishes with all its derivatives, the error falls faster than
     # any power of the step.
     steps = np.arange(-_REACH, _REACH + _STEP / 2, _STEP)
     weights = np.exp(-(steps**2) / 2) / np.sum(np.exp(-(steps**2) / 2))
@@ -189,22 +181,21 @@ def _count(
 
 @checked
 def gradient_descent(d: float, p: Numbers, sizes: Numbers, draws: int = DRAWS) -> float:
-    """The count for frequencies p in descending order, any common factor of which cancels, with
-    `sizes` items of each, 1 of the first.
+    """The count for descending frequencies p, with `sizes` items of each and 1 of the first.
 
-    Σ_i P(u_i · w > u_j · w for all j ≠ i), w = W v_i / ‖v_i‖ = p_i ρ u_i + e with e = Σ_{k≠i} p_k
-    z_k u_k / √d.
+    A common factor of p cancels. The count is Σ_i P(u_i · w > u_j · w for all j ≠ i), w = W v_i /
+    ‖v_i‖ = p_i ρ u_i + e with e = Σ_{k≠i} p_k z_k u_k / √d.
 
     ρ = ‖v_i‖, and z_k = √d ⟨v_k, v_i⟩/ρ are N(0, 1). So u_i · w = p_i ρ ‖u_i‖² + ‖e‖ ξ/√d, where
     ξ/√d is the component of u_i along e, and u_j · w is Gaussian of mean p_j z_j/√d and variance
     ‖w‖²/d, ‖w‖² = p_i² ρ² ‖u_i‖² + ‖e‖² + 2 p_i ρ ‖e‖ ξ/√d. ‖e‖² is replaced by its mean given z,
     Σ_{k≠i} p_k² z_k²/d.
 
-    The average over ξ, the two lengths and the z_j of the first competitors is a quasi-random one,
-    that over the signs of these z_j is exact. ξ is drawn uniformly and weighted, for rare items are
-    recovered only where it is large. For the other competitors the average over z_j is Φ(u_i ·
-    w/√((‖w‖² + p_j²)/d)), and the sum of the logarithms is a smooth function of two numbers, which
-    is tabulated.
+    The average over ξ, the two lengths and the z_j of the first competitors is quasi-random, and
+    that over the signs of these z_j is exact. ξ is sampled uniformly and weighted, since rare items
+    are recovered only where it is large. For the other competitors the average over z_j is Φ(u_i ·
+    w/√((‖w‖² + p_j²)/d)), and the sum of the logarithms, a smooth function of two numbers, is
+    tabulated.
     """
     first = min(FIRST, len(p))
     n = sizes.sum()
@@ -244,19 +235,17 @@ def gradient_descent(d: float, p: Numbers, sizes: Numbers, draws: int = DRAWS) -
 def _tabulated(
     d: float, p: Numbers, sizes: Numbers, low: float, high: float
 ) -> Callable[[_Draws, _Draws], _Draws]:
-    """Σ_j log Φ(r/√(1 + p_j²/(d σ²))) as a function of r and of σ² from `low` to `high`, to five
-    digits where it is not negligible.
-    """
-    # The rare ones are alike: one entry for all of them.
+    """Tabulate Σ_j log Φ(r/√(1 + p_j²/(d σ²))) over r and σ² in [`low`, `high`], to five digits."""
+    # The rare items are alike, so one entry serves all of them.
     alike = p**2 < 1e-8 * d * low
     p, sizes = np.append(p[~alike], 0.0), np.append(sizes[~alike], sizes[alike].sum())
-    # r is at most ‖u_i‖ √d, and e^-r²/2 calls for steps that are small only where r is.
+    # r is at most ‖u_i‖ √d, and e^-r²/2 needs small steps only where r is small.
     ratios, variances = (
         np.linspace(-2.5, np.arcsinh(2 * np.sqrt(d) + 10), 200),
         np.linspace(np.log(low), np.log(high), 100),
     )
     stretches = np.sqrt(1 + p**2 / d * np.exp(-variances)[:, None])
-    # Row by row: all at once would be a large array.
+    # Row by row, since all at once would be a large array.
     sums = np.stack([log_ndtr(ratio / stretches) @ sizes for ratio in np.sinh(ratios)])
     spline = RectBivariateSpline(ratios, variances, np.log(np.maximum(-sums, 1e-290)))
 
@@ -271,7 +260,7 @@ def _tabulated(
 
 
 def _total(sizes: Numbers, probability: Callable[[int], float]) -> float:
-    """Σ of sizes × probability, which falls with i: until what is left is negligible."""
+    """Sum sizes × probability, which falls with i, until the rest is negligible."""
     total, left = 0.0, float(sizes.sum())
     for i, size in enumerate(sizes):
         found = probability(i)
@@ -285,13 +274,13 @@ def _total(sizes: Numbers, probability: Callable[[int], float]) -> float:
 def nodes(
     n: float, alpha: float, most: float, width: float, breaks: Sequence[float] = ()
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Frequencies, how many items each stands for, and which: Σ_i f(p_i) is Σ sizes f(p) for f
-    smooth in α log i.
+    """Nodes for sums over items: Σ_i f(p_i) is Σ sizes f(p) for f smooth in α log i.
 
-    The sum over items beyond the first is the integral from half an item before the next to half an
-    item after the last, but for a 24th of the differences of f' there. Panels are `width` wide in
-    log i; beyond the item `most`, where f is almost constant, 10. At `breaks` f may jump, between
-    the items up to one and those beyond.
+    Returns frequencies, the number of items for each, and the items. The sum over items beyond the
+    first is the integral from half an item before the next to half an item after the last, up to a
+    24th of the differences of f' there. Panels are `width` wide in log i; beyond the item `most`,
+    where f is almost constant, 10. f may jump at `breaks`, from the items up to a break to those
+    beyond.
     """
     bounds = [0.0, *sorted({float(np.floor(b)) for b in breaks if b >= 1}), n]
     numbers, sizes = [], []

@@ -1,10 +1,9 @@
-"""The affine-invariant geometry of symmetric positive definite matrices: distance, Karcher mean,
-dispersion.
+"""The affine-invariant geometry of positive definite matrices: distance, mean, dispersion.
 
 The distance of A and B is ‖log(A^(-1/2) B A^(-1/2))‖_F, the norm of the logarithms of the
-eigenvalues of A⁻¹B. Congruence with any invertible matrix and inversion leave it as it is (Bhatia,
-Positive Definite Matrices, 2007, Chapter 6). Leading axes of the arrays are batch axes, float64 is
-advisable, and a matrix that is not positive definite makes its results NaN.
+eigenvalues of A⁻¹B. It is invariant under inversion and congruence with any invertible matrix
+(Bhatia, Positive Definite Matrices, 2007, Chapter 6). Leading axes of the arrays are batch axes,
+float64 is advisable, and a matrix that is not positive definite makes its results NaN.
 """
 
 from functools import partial
@@ -23,7 +22,7 @@ from specjax.spectral.products import product
 def affine_invariant_distance(
     a: Float[Array, "*batch n n"], b: Float[Array, "*batch n n"]
 ) -> Float[Array, "*batch"]:
-    """‖log(a^(-1/2) b a^(-1/2))‖_F, exact; NaN where a or b is not positive definite."""
+    """‖log(a^(-1/2) b a^(-1/2))‖_F, exact; NaN if a or b is not positive definite."""
     return jnp.vectorize(partial(compiled_one_at_a_time, _distance), signature="(n,n),(n,n)->()")(
         a, b
     )
@@ -55,19 +54,18 @@ def dispersion(matrices: Float[Array, "k n n"], centre: Float[Array, "n n"]) -> 
 def karcher_mean(
     matrices: Float[Array, "k n n"], *, steps: int = 200, tolerance: float | None = None
 ) -> Float[Array, "n n"]:
-    """The matrix with the least mean squared affine-invariant distance to `matrices`, which exists
-    and is unique.
+    """The matrix with the least mean squared affine-invariant distance to `matrices`.
 
-    Gradient descent on the manifold, X ← X^(1/2) exp(θ S) X^(1/2) with S the mean of log(X^(-1/2)
-    H_i X^(-1/2)), from the arithmetic mean, with the step θ = 2 / (1 + c) that is the best for a
-    Hessian between 1 and c = mean_i (l_i/2) coth(l_i/2), l_i the logarithm of the condition number
-    of X⁻¹H_i (Bini and Iannazzo, Computing the Karcher mean, 2013). It ends when ‖S‖_F, which is at
-    least the distance to the mean, is below `tolerance` (by default the machine epsilon to the
-    power 2/3; the error of a dispersion about the mean is of the order of its square).
+    It exists and is unique. The method is gradient descent on the manifold, X ← X^(1/2) exp(θ S)
+    X^(1/2) with S the mean of log(X^(-1/2) H_i X^(-1/2)), from the arithmetic mean, with the step θ
+    = 2 / (1 + c), the best for a Hessian between 1 and c = mean_i (l_i/2) coth(l_i/2), l_i the
+    logarithm of the condition number of X⁻¹H_i (Bini and Iannazzo, Computing the Karcher mean,
+    2013). It ends when ‖S‖_F, a bound on the distance to the mean, is below `tolerance` (by default
+    the machine epsilon to the power 2/3; the error of a dispersion about the mean is of the order
+    of its square).
 
     Returns:
-        The mean, or NaN where it was not reached in `steps` steps or a matrix is not positive
-        definite.
+        The mean; NaN if it was not reached in `steps` steps or a matrix is not positive definite.
 
     Raises:
         ValueError: steps < 1.

@@ -1,7 +1,7 @@
-"""The Hessian of a layered model between features and weights: |⟨ΔW, ∇²L ΔW⟩| ≤ C_F Σ ‖ΔW_ℓ
-A_{ℓ-1}‖_F² + C_op Σ ‖ΔW_ℓ‖_op².
+"""Bounds on the Hessian of a layered model between features and weights.
 
-X_ℓ = W_ℓ A_{ℓ-1}, A_ℓ = Φ_ℓ(X_1, …, X_ℓ), L(W) = f(X_1, …, X_L) (spectral-criterion, Section 4).
+For X_ℓ = W_ℓ A_{ℓ-1}, A_ℓ = Φ_ℓ(X_1, …, X_ℓ) and L(W) = f(X_1, …, X_L) (spectral-criterion, Section
+4) the bound is |⟨ΔW, ∇²L ΔW⟩| ≤ C_F Σ ‖ΔW_ℓ A_{ℓ-1}‖_F² + C_op Σ ‖ΔW_ℓ‖_op².
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ _Numbers = Float[Array, "..."]
 
 
 class LayeredConstants(NamedTuple):
-    """What Proposition 4.3 takes: bounds on derivatives at W.
+    """Constants of Proposition 4.3: bounds on derivatives at W.
 
     `activation_jacobian` and `activation_hessian` are J_Φ and H_Φ (for an MLP sup|σ'| and
     sup|σ''|); `loss_gradient` = J_f = ‖∇f‖_F, `largest_sample_gradient` = max over samples t of
@@ -40,9 +40,7 @@ def squared_loss_constants(
     slope: float,
     bend: float,
 ) -> LayeredConstants:
-    """The constants of an MLP with activation |σ'| ≤ slope, |σ''| ≤ bend and the loss (1/2n) Σ_t
-    ‖r_t‖², r_t = x_L,t - y_t.
-    """
+    """Constants of an MLP with |σ'| ≤ slope, |σ''| ≤ bend and loss (1/2n) Σ_t ‖x_L,t - y_t‖²."""
     n = residuals.shape[0]
     norms = jnp.sqrt(jnp.sum(residuals**2, axis=-1)) / n
     largest = jnp.max(jnp.stack([spectral_norm(w) for w in weights]))
@@ -53,9 +51,7 @@ def squared_loss_constants(
 
 @checked
 def growth(constants: LayeredConstants) -> _Numbers:
-    """Γ = √2 (1 + 2 J_Φ² W_*²)^(L/2): ‖U^(L)‖_F ≤ Γ ‖B^(L)‖_F, with U the first derivatives of the
-    X_ℓ (Lemma 4.1).
-    """
+    """Γ = √2 (1 + 2 J_Φ² W_*²)^(L/2): ‖U^(L)‖_F ≤ Γ ‖B^(L)‖_F for U = dX (Lemma 4.1)."""
     return jnp.sqrt(2.0) * (1 + 2 * _along(constants) ** 2) ** (constants.depth / 2)
 
 
@@ -69,9 +65,7 @@ def compounding(constants: LayeredConstants) -> _Numbers:
 def second_order_bound(
     constants: LayeredConstants, feature: ArrayLike, weight: ArrayLike
 ) -> _Numbers:
-    """Lemma 4.2: ‖Ũ^(L)‖_F ≤ 2ΘJ_ΦΓ√L w b + ΘW_*H_ΦΓ²L b², b² = Σ‖ΔW_ℓ A_{ℓ-1}‖_F², w² =
-    Σ‖ΔW_ℓ‖_op².
-    """
+    """‖Ũ^(L)‖_F ≤ 2ΘJ_ΦΓ√L w b + ΘW_*H_ΦΓ²L b² (Lemma 4.2); b² = Σ‖ΔW A‖_F², w² = Σ‖ΔW‖_op²."""
     b, w, gamma, theta = (
         jnp.asarray(feature),
         jnp.asarray(weight),
@@ -94,18 +88,18 @@ def second_order_bound(
 def feature_constant(constants: LayeredConstants) -> _Numbers:
     """C_F = Γ²H_f + J_f Θ W_* H_Φ Γ² L + J_f² Θ Γ² L (eq. 4.5).
 
-    For averaged losses J_f is of order n^(-1/2), and so is C_F wherever H_Φ ≠ 0, not 1/n as the
-    paper says.
+    For averaged losses J_f is of order n^(-1/2), and so is C_F if H_Φ ≠ 0, not 1/n as the paper
+    says.
     """
     return _feature_constant(constants, constants.loss_gradient)
 
 
 @checked
 def samplewise_feature_constant(constants: LayeredConstants) -> _Numbers:
-    """C_F with max_t ‖∇f_t‖ in place of J_f in the middle term: of order 1/n, for models in which
-    samples do not interact [ours].
+    """C_F with max_t ‖∇f_t‖ for J_f in the middle term, of order 1/n [ours].
 
-    There Lemma 4.2 holds for every column, and Σ_t ‖∇f_t‖ ‖U_t‖² ≤ max_t ‖∇f_t‖ ‖U‖_F².
+    For models in which samples do not interact. Lemma 4.2 then holds for every column, and Σ_t
+    ‖∇f_t‖ ‖U_t‖² ≤ max_t ‖∇f_t‖ ‖U‖_F².
     """
     return _feature_constant(constants, constants.largest_sample_gradient)
 
@@ -120,9 +114,7 @@ def weight_constant(constants: LayeredConstants) -> _Numbers:
 def euclidean_decrease(
     gradient: Float[Array, "m k"], feature_curvature: ArrayLike, weight_constant: ArrayLike
 ) -> Float[Array, ""]:
-    """½ ‖G‖_F²/(L^F + C_op/st(G)), guaranteed by the quadratic model for the step -G/(L^F +
-    C_op/st(G)) (eq. 4.14).
-    """
+    """½ ‖G‖_F²/(L^F + C_op/st(G)), guaranteed for the step -G/(L^F + C_op/st(G)) (eq. 4.14)."""
     s = singular_values(gradient)
     squares = jnp.sum(s**2)
     return squares / 2 / (feature_curvature + weight_constant * s[0] ** 2 / squares)
@@ -132,9 +124,7 @@ def euclidean_decrease(
 def spectral_decrease(
     gradient: Float[Array, "m k"], feature_curvature: ArrayLike, weight_constant: ArrayLike
 ) -> Float[Array, ""]:
-    """½ ‖G‖_*²/(L^op + C_op), guaranteed for the step -(‖G‖_*/(L^op + C_op)) polar(G) (eq.
-    4.15).
-    """
+    """½ ‖G‖_*²/(L^op + C_op), guaranteed for -(‖G‖_*/(L^op + C_op)) polar(G) (eq. 4.15)."""
     return jnp.sum(singular_values(gradient)) ** 2 / 2 / (feature_curvature + weight_constant)
 
 
@@ -142,7 +132,7 @@ def spectral_decrease(
 def nuclear_rank_needed(
     activation_rank: ArrayLike, gradient_rank: ArrayLike, alpha: ArrayLike
 ) -> _Numbers:
-    """(s + α)/(1 + α/st(G)), s = st(A), α = C_op/L^F: nr(G) at least this is the condition (4.16).
+    """(s + α)/(1 + α/st(G)), s = st(A), α = C_op/L^F: the least nr(G) for condition (4.16).
 
     With nr(G) in place of st(G) it is equivalent to nr(G) ≥ s (eqs. 4.17 and 4.18).
     """
@@ -153,7 +143,7 @@ def nuclear_rank_needed(
 
 
 class DiagonalRanks(NamedTuple):
-    """Of the gradient g of a gain Diag(γ): ‖g‖_1²/‖g‖_2² and ‖g‖_2²/‖g‖_∞² (Section 4.5)."""
+    """‖g‖_1²/‖g‖_2² and ‖g‖_2²/‖g‖_∞² of the gradient g of a gain Diag(γ) (Section 4.5)."""
 
     nuclear: Float[Array, "*batch"]
     stable: Float[Array, "*batch"]
@@ -173,11 +163,10 @@ def diagonal_ranks(g: Float[Array, "*batch d"]) -> DiagonalRanks:
 
 @checked
 def diagonal_threshold(a: Float[Array, "d n"]) -> Float[Array, ""]:
-    """‖A‖_F² / max_i ‖row_i(A)‖²: the nuclear rank from which the sign step on a gain has the
-    larger guarantee [ours].
+    """‖A‖_F² / max_i ‖row_i(A)‖²: the nuclear rank above which the sign step on a gain wins [ours].
 
-    Diag(u) A has ‖·‖_F² = Σ u_i² ‖row_i‖², so that these are the exact curvatures. For balanced
-    rows it is d, far above the st(A) of Section 4.5.
+    The sign step then has the larger guarantee. Diag(u) A has ‖·‖_F² = Σ u_i² ‖row_i‖², so these
+    are the exact curvatures. For balanced rows it is d, far above the st(A) of Section 4.5.
     """
     rows = jnp.sum(a**2, axis=-1)
     return jnp.sum(rows) / jnp.max(rows)

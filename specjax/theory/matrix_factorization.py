@@ -1,6 +1,4 @@
-"""E[G Gᵀ] of symmetric matrix factorization, G = (U Uᵀ - M) U with U ∈ R^{d×k} of independent N(0,
-1) entries; in float64.
-"""
+"""E[G Gᵀ] of symmetric matrix factorization, G = (U Uᵀ - M) U with Gaussian U, in float64."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
@@ -27,10 +25,9 @@ def expected_outer_product(target: Float[Array, "d d"], k: ArrayLike) -> Float[A
 @in_float64
 @checked
 def corollary_1_as_printed(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k d d"]:
-    """What Corollary 1 of the outer-product paper prints: the square of each entry where M²
-    belongs. Wrong unless M is diagonal.
+    """Corollary 1 as printed, with squared entries for M²; wrong unless M is diagonal.
 
-    Kept so that the difference can be measured; use `expected_outer_product`.
+    Kept to measure the difference; use `expected_outer_product`.
     """
     (target,) = floats(target)
     return _combine(target, k, target**2)
@@ -38,13 +35,13 @@ def corollary_1_as_printed(target: Float[Array, "d d"], k: ArrayLike) -> Float[A
 
 @checked
 def one_draw_ratio(k: ArrayLike) -> Float[Array, "..."]:
-    """3 √(2/π) / √k: mean |off-diagonal| over mean diagonal of one draw's G Gᵀ at fixed d and M;
-    asymptotic, up to a factor 1 + O(1/k).
+    """3 √(2/π) / √k: mean |off-diagonal| over mean diagonal of one sample of G Gᵀ; asymptotic.
 
-    G Gᵀ is W³ to leading order, and W = k I + √k S with S symmetric and, off the diagonal, of N(0,
-    1) entries in the limit: so W³ = k³ I + 3 k^(5/2) S, whose off-diagonal entries have the mean
-    absolute value 3 k^(5/2) √(2/π). The target adds k² M, which is smaller. E[G Gᵀ], where the
-    entries of S average out, has the ratio Θ(1/k). [ours]
+    It holds at fixed d and M up to a factor 1 + O(1/k). G Gᵀ is W³ to leading order, and W = k I +
+    √k S with S symmetric and, off the diagonal, of N(0, 1) entries in the limit: so W³ = k³ I + 3
+    k^(5/2) S, whose off-diagonal entries have the mean absolute value 3 k^(5/2) √(2/π). The target
+    adds k² M, which is smaller. E[G Gᵀ], where the entries of S average out, has the ratio Θ(1/k).
+    [ours]
     """
     return 3 * jnp.sqrt(2 / (jnp.pi * jnp.asarray(k, jnp.result_type(float))))
 
@@ -52,12 +49,12 @@ def one_draw_ratio(k: ArrayLike) -> Float[Array, "..."]:
 @in_float64
 @checked
 def target_part(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k"]:
-    """‖M₀‖_F/(√d k), M₀ = M - (tr M/d) I: what M changes of the first normalized step of gradient
-    descent; asymptotic in k.
+    """‖M₀‖_F/(√d k), M₀ = M - (tr M/d) I: the effect of M on a normalized step; asymptotic in k.
 
-    A root mean square over draws of ‖G/‖G‖ - N/‖N‖‖_F with N the gradient at M = 0, up to a factor
-    1 + O(1/k). G is N - M U, and U Uᵀ is k (I + O(1/√k)), so G is k (I - M/k) U to leading order,
-    of which M₀ alone changes the direction: by M₀ U/(k ‖U‖). [ours]
+    The root mean square over samples of ‖G/‖G‖ - N/‖N‖‖_F at the first step of gradient descent,
+    with N the gradient at M = 0, up to a factor 1 + O(1/k). G is N - M U, and U Uᵀ is k (I +
+    O(1/√k)), so G is k (I - M/k) U to leading order, and only M₀ changes its direction: by M₀ U/(k
+    ‖U‖). [ours]
     """
     (target,) = floats(target)
     return _without_trace(target) / (jnp.sqrt(target.shape[0]) * floats(k)[0])
@@ -66,12 +63,11 @@ def target_part(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k"]
 @in_float64
 @checked
 def polar_target_part(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k"]:
-    """‖M₀‖_F/√(8 k³), M₀ = M - (tr M/d) I: what M changes of Muon's first step, the polar factor;
-    asymptotic in k.
+    """‖M₀‖_F/√(8 k³), M₀ = M - (tr M/d) I: the effect of M on Muon's first step; asymptotic in k.
 
-    A root mean square over draws of ‖polar(G) - polar(N)‖_F/√d with N the gradient at M = 0, up to
-    a factor 1 + O(1/k). With W = U Uᵀ and Q = polar(U), polar(G) = polar((W - M) W^(1/2)) Q and
-    polar(N) = Q. Where W - M is positive definite, the former is Q but for the commutator of M and
+    The root mean square over samples of ‖polar(G) - polar(N)‖_F/√d with N the gradient at M = 0, up
+    to a factor 1 + O(1/k). With W = U Uᵀ and Q = polar(U), polar(G) = polar((W - M) W^(1/2)) Q and
+    polar(N) = Q. Where W - M is positive definite, the former is Q up to the commutator of M and
     W^(1/2): a matrix near k^(3/2) I with the antisymmetric part A has the polar factor I +
     A/k^(3/2), and here A = [W^(1/2), M]/2. With W = k I + √k S, S symmetric and, off the diagonal,
     of N(0, 1) entries in the limit, W^(1/2) is √k I + S/2, so the change is [S, M]/4 k^(-3/2), and

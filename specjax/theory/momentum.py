@@ -1,5 +1,4 @@
-"""Bias and variance of an exponential moving average, and from when on it beats the newest sample
-(claims, Claims 5 and 6).
+"""Bias and variance of an exponential moving average beside the newest sample (claims 5 and 6).
 
 The average m_t = γ m_{t-1} + (1 - γ) g_t of independent samples g_t = μ + ε_t with Var ε_t = σ²,
 started at m_0, is compared with g_t itself, both as estimates of μ. Everything depends on s = μ²/σ²
@@ -19,8 +18,9 @@ from specjax.theory.closed_forms import check_in, floats, in_float64
 def ema_mse(
     mu: ArrayLike, sigma: ArrayLike, gamma: ArrayLike, t: ArrayLike, start: ArrayLike = 0.0
 ) -> Float[Array, "..."]:
-    """E[(m_t - μ)²] = (μ - m_0)² γ^(2t) + σ² v (1 - γ^(2t)) with v = (1 - γ)/(1 + γ); exact (Claim
-    5, there for m_0 = 0).
+    """E[(m_t - μ)²] = (μ - m_0)² γ^(2t) + σ² v (1 - γ^(2t)), exact.
+
+    Here v = (1 - γ)/(1 + γ); Claim 5 has m_0 = 0.
     """
     check_in("(0, 1)", gamma=gamma)
     check_in("[0, inf)", sigma=sigma)
@@ -32,11 +32,10 @@ def ema_mse(
 @in_float64
 @checked
 def debiased_ema_mse(sigma: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Float[Array, "..."]:
-    """E[(m_t / (1 - γ^t) - μ)²] = σ² v (1 + γ^t) / (1 - γ^t) for m_0 = 0: no bias left, and never
-    above σ²; exact [ours].
+    """E[(m_t / (1 - γ^t) - μ)²] = σ² v (1 + γ^t) / (1 - γ^t) for m_0 = 0; exact [ours].
 
-    It is σ² at t = 1 and falls from there, so Adam's correction makes the average help from the
-    second step on at every μ.
+    There is no bias. The value falls from σ² at t = 1, so with Adam's correction the average helps
+    from the second step on at every μ.
     """
     check_in("(0, 1)", gamma=gamma)
     check_in("[0, inf)", sigma=sigma)
@@ -57,11 +56,10 @@ def stationary_variance(gamma: ArrayLike) -> Float[Array, "..."]:
 @in_float64
 @checked
 def improvement_time(snr: ArrayLike, gamma: ArrayLike) -> Float[Array, "..."]:
-    """T*: the average started at 0 beats the newest sample in exactly the steps t > T* (Claim 6).
+    """T*: the average started at 0 beats the newest sample exactly in steps t > T* (Claim 6).
 
-    T* = ln[2γ / ((1 + γ) s - (1 - γ))] / (2 ln γ) for s = `snr` > v. It is below 1, so that already
-    the first step gains, for s < `first_step_snr`; for s <= v every step gains and the result is
-    -inf.
+    T* = ln[2γ / ((1 + γ) s - (1 - γ))] / (2 ln γ) for s = `snr` > v. For s < `first_step_snr` it is
+    below 1, and the first step gains; for s <= v every step gains and the result is -inf.
     """
     check_in("(0, 1)", gamma=gamma)
     check_in("[0, inf)", snr=snr)
@@ -74,9 +72,7 @@ def improvement_time(snr: ArrayLike, gamma: ArrayLike) -> Float[Array, "..."]:
 @in_float64
 @checked
 def first_step_snr(gamma: ArrayLike) -> Float[Array, "..."]:
-    """(2 + γ - γ²) / (γ (1 + γ)): m_1 beats g_1 if and only if s is below it; Claim 6 gives only
-    the smaller v [ours].
-    """
+    """(2 + γ - γ²) / (γ (1 + γ)): m_1 beats g_1 iff s is below it, not only s < v [ours]."""
     check_in("(0, 1)", gamma=gamma)
     (gamma,) = floats(gamma)
     return (2 + gamma - gamma**2) / (gamma * (1 + gamma))
@@ -85,9 +81,7 @@ def first_step_snr(gamma: ArrayLike) -> Float[Array, "..."]:
 @in_float64
 @checked
 def improves(snr: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Array:
-    """Whether E[(m_t - μ)²] < σ²: (s - v) γ^(2t) < 2γ / (1 + γ), the inequality that Claim 6 should
-    display.
-    """
+    """Whether E[(m_t - μ)²] < σ²: (s - v) γ^(2t) < 2γ / (1 + γ), the correct form of Claim 6."""
     check_in("(0, 1)", gamma=gamma)
     check_in("[0, inf)", snr=snr)
     snr, gamma, t = floats(snr, gamma, t)
@@ -97,8 +91,8 @@ def improves(snr: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Array:
 @in_float64
 @checked
 def improves_as_printed(snr: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Array:
-    """The inequality that Claim 6 displays, s γ^(2t) < (1 - γ^(2t)) / (1 + γ). It does not follow;
-    use `improves`.
+    """The inequality s γ^(2t) < (1 - γ^(2t)) / (1 + γ) of Claim 6, which is wrong: see
+    `improves`.
     """
     check_in("(0, 1)", gamma=gamma)
     check_in("[0, inf)", snr=snr)

@@ -1,5 +1,4 @@
-"""Logits after one and after several thresholded steps of Muon at finite d: their means, their
-variances, and the spread of an item's own.
+"""Means and variances of logits after one and several thresholded steps of Muon at finite d.
 
 Beyond the paper. Each step has the gradient G = Σ p_i u_i v_iᵀ of the items i beyond a threshold,
 and its W = (2/π) ∫₀^∞ (GGᵀ + t²)⁻¹ G dt is orthogonal; all hold to leading order in 1/d.
@@ -9,26 +8,24 @@ and its W = (2/π) ∫₀^∞ (GGᵀ + t²)⁻¹ G dt is orthogonal; all hold to
   the mean s_i = (2/π) ∫ q_i g / (1 + q_i²) dt.
 * Variances. Those of all logits u_jᵀ W v_i are κ/d. After one step κ = 1, for ‖W v_i‖ = ‖v_i‖.
   After several it is Σ_rs κ_rs, κ_rs that of W_r and W_s: from the product of two resolvents, with
-  q_k = p_k g(t), of which items up to the threshold have none, and for the rare j, of which nearly
-  all N are,
+  q_k = p_k g(t), zero up to the threshold, and for rare j, which are nearly all N,
 
       κ_rs = (2/π)² ∫∫ (w + q_i q_i' z) / ((1 + q_i²) (1 + q_i'²)) dt dt',
       w = g g' B/D,  z = g g' (1 - A)/D,  D = (1 - A)² - B²,
       A = (1/d) Σ_k q_k² q_k'² / ((1 + q_k²) (1 + q_k'²)),
       B = (1/d) Σ_k q_k q_k' / ((1 + q_k²) (1 + q_k'²)),
 
-  by the add-back of u_k v_kᵀ into both. For r = s the integral is 1 for every q_i, which the tests
-  use.
+  by the add-back of u_k v_kᵀ into both. For r = s the integral is 1 for every q_i (tested).
 * Spreads. An item's own logit is x_i = (2/π) ∫ (c + p_i ab)/(1 + p_i² ab + 2 p_i c) dt, where a =
   u_iᵀ R u_i and b = v_iᵀ R' v_i have the mean g and the variance 2z/d, and c = u_iᵀ Q v_i has 0 and
-  w/d, with the blocks R, R' and Q of the resolvent without item i. To first order in what
-  fluctuates, relative to ‖v_i‖, with which the logits of competitors grow,
+  w/d, with the blocks R, R' and Q of the resolvent without item i. To first order in the
+  fluctuations, relative to ‖v_i‖, which scales the logits of competitors,
 
       d Var x_i = (2/π)² ∫∫ Σ_rs [(1 - q²) (1 - q'²) w + 4 q q' z] / ((1 + q²)² (1 + q'²)²) dt dt'
                   - 2 s_i τ_i + s_i²/2,
 
-  τ_i = (2/π) ∫ Σ_s q g / (1 + q²)² dt. For small q this is Σ κ_rs + 3/2 s_i², a linear response; of
-  a signal that is saturated it is far less, 1/2 for s_i = 1, where x_i is ‖u_i‖ ‖v_i‖.
+  τ_i = (2/π) ∫ Σ_s q g / (1 + q²)² dt. For small q this is Σ κ_rs + 3/2 s_i², a linear response;
+  for a saturated signal it is far less, 1/2 at s_i = 1, where x_i is ‖u_i‖ ‖v_i‖.
 """
 
 from collections.abc import Sequence
@@ -53,11 +50,10 @@ _Table = Float[np.ndarray, "points points"]
 
 @checked
 def signal(d: int | float, p: Numbers, sizes: Numbers) -> Numbers:
-    """s_i of one step for `sizes` items of each frequency p, to seven digits and more; any common
-    factor of p cancels.
+    """s_i of one step for `sizes` items of each frequency p, to seven digits; factors of p cancel.
 
     Raises:
-        ValueError: there are not more items than d.
+        ValueError: no more items than d.
     """
     if not sizes.sum() > d:
         raise ValueError(
@@ -68,9 +64,7 @@ def signal(d: int | float, p: Numbers, sizes: Numbers) -> Numbers:
 
 
 class Step(NamedTuple):
-    """One step of Muon: its threshold, g(t) with weights of (2/π) ∫ … dt, and for each step what
-    multiplies w and z in κ.
-    """
+    """One step of Muon: threshold, g(t) with weights of (2/π) ∫ … dt, factors of w and z in κ."""
 
     after: float
     g: _Points
@@ -83,9 +77,7 @@ class Step(NamedTuple):
 def muon_steps(
     d: int | float, p: Numbers, sizes: Numbers, items: Numbers, after: Sequence[float] = (0.0,)
 ) -> list[Step]:
-    """Steps with these thresholds on the nodes `finite_capacity.nodes`; by default one step on all
-    items.
-    """
+    """Steps with these thresholds on `finite_capacity.nodes`; by default one step on all items."""
     masks = [items > bound for bound in after]
     grids = [_resolvent(d, p[mask], sizes[mask], POINTS, 1e-6, 15.0) for mask in masks]
     steps = [
@@ -109,7 +101,7 @@ def muon_steps(
 def logits(
     steps: Sequence[Step], q: Numbers, at: Numbers
 ) -> tuple[Float[np.ndarray, "steps n"], Float[np.ndarray, "steps steps n"]]:
-    """Signals and κ of items `at` of frequencies q, at each step, and at each pair of them."""
+    """Signals of items `at` of frequencies q at each step, and κ at each pair of steps."""
     own = _own(steps, q, at)
     kept = [1 / (1 + x**2) for x in own]
     shares = [x * y for x, y in zip(own, kept, strict=True)]
@@ -118,9 +110,7 @@ def logits(
 
 @checked
 def spreads(steps: Sequence[Step], q: Numbers, at: Numbers) -> Float[np.ndarray, "steps n"]:
-    """Variances of the own logits u_iᵀ W v_i/‖v_i‖, times d, of items `at` of frequencies q, after
-    each step.
-    """
+    """d times the variances of u_iᵀ W v_i/‖v_i‖ for items `at` of frequencies q, by step."""
     own = _own(steps, q, at)
     responses = [x / (1 + x**2) ** 2 for x in own]
     pairs = _overlaps(steps, [(1 - x**2) / (1 + x**2) ** 2 for x in own], 4.0, responses)
@@ -135,17 +125,17 @@ def spreads(steps: Sequence[Step], q: Numbers, at: Numbers) -> Float[np.ndarray,
 def _resolvent(
     d: int | float, p: Numbers, sizes: Numbers, points: int, least: float, beyond: float
 ) -> tuple[_Points, _Points]:
-    """The logarithm of g(t) at points of t from 0 on, with their weights in (2/π) ∫ … dt.
+    """log g(t) at points of t from 0, with their weights in (2/π) ∫ … dt.
 
-    `least` is the first step of log g, and the last is `beyond` less than that where g is 1 / the
+    `least` is the first step of log g, and the last point is `beyond` below that where g is 1 / the
     largest p.
     """
     logs = np.log(p)
     largest = brentq(
         lambda log_g: float(sizes @ _shares(p, log_g)[:, 0]) / d - 1, -10, 30 - logs.min()
     )
-    # With g = g(0) e^-s, t is a function of s, and over log s both ends of ∫ … (dt/ds) ds fall off
-    # exponentially: a sum converges fast.
+    # With g = g(0) e^-s, t is a function of s, and both ends of ∫ … (dt/ds) ds fall off
+    # exponentially in log s: a sum converges fast.
     s = np.geomspace(least, largest + logs.max() + beyond, points)
     each = _shares(p, largest - s)
     # dt/ds, from t g = 1 - (1/d) Σ_k p_k² g² / (1 + p_k² g²).
@@ -154,7 +144,7 @@ def _resolvent(
 
 
 def _shares(p: Numbers, log_g: float | np.ndarray) -> Float[np.ndarray, "n points"]:
-    """p² g² / (1 + p² g²) without the overflow of g²."""
+    """p² g² / (1 + p² g²) without overflow of g²."""
     return expit(2 * (np.log(p)[:, None] + log_g))
 
 

@@ -1,5 +1,4 @@
-"""One step of gradient descent against one spectral step: what each is guaranteed and what each
-gains, exactly.
+"""Exact comparison of one gradient-descent step with one spectral step: guarantees and gains.
 
 L(W) = (1/2n)‖W A - Y‖_F² with features A ∈ R^{k×n} in columns and B = A Aᵀ/n, gradient G = (W A -
 Y) Aᵀ/n (spectral-criterion, Section 1.2). Gradient descent steps to W - G/L_F with L_F = λ_1(B),
@@ -26,8 +25,8 @@ class Comparison(NamedTuple):
 
         gd = (2 - ρ) guaranteed_gd,   spectral = (2 - τ) guaranteed_spectral.
 
-    `nuclear_rank` is nr(G), `stable_rank` st(A) = L_op/L_F. A zero gradient has no nuclear rank:
-    it, ρ, `gd` and the ratios are NaN there; its spectral step is zero, with τ and `spectral`.
+    `nuclear_rank` is nr(G), `stable_rank` st(A) = L_op/L_F. For a zero gradient nr(G), ρ, `gd` and
+    the ratios are NaN; its spectral step, τ and `spectral` are zero.
     """
 
     gd: Float[Array, "*batch"]
@@ -41,15 +40,12 @@ class Comparison(NamedTuple):
 
     @property
     def advantage(self) -> Float[Array, "*batch"]:
-        """nr(G)/st(A), the ratio of the guarantees: the paper's rule (1.5) is that it is at least
-        1.
-        """
+        """nr(G)/st(A), the ratio of the guarantees; the paper's rule (1.5) requires at least 1."""
         return self.nuclear_rank / self.stable_rank
 
     @property
     def threshold(self) -> Float[Array, "*batch"]:
-        """(2 - ρ)/(2 - τ): the spectral step gains more if and only if `advantage` is above it. It
-        lies between 1/2 and 2.
+        """(2 - ρ)/(2 - τ), in [1/2, 2]: the spectral step gains more iff `advantage` is above it.
 
         Where G has the rank of A, PᵀP projects on the range of A: τ = 1, and the threshold is 2 -
         ρ, between 1 and 2.
@@ -57,9 +53,7 @@ class Comparison(NamedTuple):
         return (2 - self.gd_stretch) / (2 - self.spectral_stretch)
 
     def ratio_at(self, fraction: float | Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-        """Decreases by this fraction of the two steps, spectral over gradient: `advantage` in the
-        limit of short ones.
-        """
+        """Decreases by this fraction of both steps, spectral over gradient descent."""
         return (
             self.advantage
             * (2 - fraction * self.spectral_stretch)
@@ -68,19 +62,15 @@ class Comparison(NamedTuple):
 
     @property
     def best_ratio(self) -> Float[Array, "*batch"]:
-        """(nr/st)(ρ/τ), the same with the best length of each step, which is 1/ρ and 1/τ times that
-        of the guarantee.
-        """
+        """(nr/st)(ρ/τ), the ratio at the best lengths: 1/ρ and 1/τ times the guaranteed ones."""
         return self.advantage * self.gd_stretch / self.spectral_stretch
 
 
 @checked
 def compare(g: Float[Array, "*batch m k"], b: Float[Array, "*batch k k"]) -> Comparison:
-    """The exact one-step comparison for the gradient G and the second moment B of the features;
-    float64 is advisable.
-    """
+    """Compare the steps for the gradient G and the features' second moment B, best in float64."""
     _, values, right = svd(g)
-    # The cut of spectral.polar, so that both have the same factor of a rank-deficient gradient.
+    # The cut of spectral.polar, so that both use the same factor of a rank-deficient gradient.
     support = (values > 64 * jnp.finfo(g.dtype).eps * values[..., :1]).astype(g.dtype)
     # tr(P B Pᵀ) and tr(G B Gᵀ) are sums over the right singular vectors v_i of v_iᵀ B v_i.
     along = jnp.sum((right @ b) * right, axis=-1)
@@ -105,9 +95,7 @@ def compare(g: Float[Array, "*batch m k"], b: Float[Array, "*batch k k"]) -> Com
 
 @checked
 def spectral_direction(g: Float[Array, "*batch m k"]) -> Float[Array, "*batch m k"]:
-    """‖G‖_* polar(G): steepest descent in the spectral norm, with the length that the dual norm
-    gives it.
-    """
+    """‖G‖_* polar(G): steepest descent in the spectral norm, with the length of the dual norm."""
     factor = spectral.polar(g)
     # ‖G‖_* = ⟨G, polar(G)⟩ saves a second decomposition.
     return jnp.sum(g * factor, axis=(-2, -1), keepdims=True) * factor
@@ -122,8 +110,7 @@ class Rates(NamedTuple):
 
 @checked
 def smooth_rates(a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, ""]) -> Rates:
-    """Step sizes for L(W) = f(W A) with ∇f of the given Lipschitz constant L: 1/(L ‖A‖_op²) and
-    1/(L ‖A‖_F²).
+    """1/(L ‖A‖_op²) and 1/(L ‖A‖_F²) for L(W) = f(W A), where ∇f has Lipschitz constant L.
 
     With them the loss falls by at least ‖G‖_F²/(2 L ‖A‖_op²) and ‖G‖_*²/(2 L ‖A‖_F²)
     (spectral-criterion, (1.6), corrected). For f(Z) = (1/2n)‖Z - Y‖_F², where L = 1/n, they are
@@ -138,10 +125,9 @@ def smooth_rates(a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, 
 def smooth_rates_as_printed(
     a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, ""]
 ) -> Rates:
-    """1/(L_F L) and 1/(L_op L) with L_F = ‖A‖_op²/n, L_op = ‖A‖_F²/n, as the paper prints below
-    (1.6): n times too long.
+    """1/(L_F L) and 1/(L_op L), L_F = ‖A‖_op²/n, L_op = ‖A‖_F²/n, as printed: n times too long.
 
-    Kept so that the difference can be measured; use `smooth_rates`.
+    The paper prints them below (1.6). Kept to measure the difference; use `smooth_rates`.
     """
     rates = smooth_rates(a, lipschitz)
     return Rates(a.shape[-1] * rates.gd, a.shape[-1] * rates.spectral)
@@ -151,8 +137,6 @@ def smooth_rates_as_printed(
 def identity_plus_rank_one_stable_rank(
     k: int, strength: float | Float[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
-    """st(I + λ 1 1ᵀ) = (k - 1 + (1 + λk)²)/(1 + λk)² for the k×k matrix, exact: from k at λ = 0
-    down to 1.
-    """
+    """st(I + λ 1 1ᵀ) = (k - 1 + (1 + λk)²)/(1 + λk)², exact: k at λ = 0, falling to 1."""
     top = (1 + jnp.asarray(strength, jnp.result_type(float)) * k) ** 2
     return (k - 1 + top) / top

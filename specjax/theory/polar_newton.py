@@ -1,11 +1,9 @@
-"""How many steps Newton's iteration for the polar factor takes: X ← (X + X⁻ᵀ)/2, and X (I +
-(XᵀX)⁻¹)/2, which is the same map.
+"""Step counts of Newton's iteration X ← (X + X⁻ᵀ)/2 for the polar factor (Claim 11).
 
-It acts on every singular value as s ← (s + 1/s)/2 (Claim 11 of the claims document; Higham,
-Functions of Matrices, Section 8.3). So its error, the largest |s - 1|, follows a recursion in the
-extreme singular values alone. From any s > 0 the first step leads to s >= 1, and from there e ← e²
-/ (2 (1 + e)): the convergence is global, quadratic with the constant 1/2 near the limit, and a mere
-halving as long as e is large.
+The map X (I + (XᵀX)⁻¹)/2 is the same. Each singular value obeys s ← (s + 1/s)/2 (Higham, Functions
+of Matrices, Section 8.3). So the error, the largest |s - 1|, follows a recursion in the extreme
+singular values alone. From any s > 0 the first step leads to s >= 1, and then e ← e² / (2 (1 + e)):
+the convergence is global, quadratic with constant 1/2 near the limit, and halves a large e.
 """
 
 import numpy as np
@@ -17,11 +15,10 @@ from specjax.theory.closed_forms import check_in
 
 @checked
 def newton_errors(smallest: ArrayLike, largest: ArrayLike, steps: int) -> Float[np.ndarray, "..."]:
-    """The largest |s - 1| of the iterates X_0 ... X_steps for singular values from `smallest` to
-    `largest`, along axis 0; exact.
+    """The largest |s - 1| of X_0 ... X_steps for s from `smallest` to `largest`, along axis 0.
 
-    After the first step the largest singular value is that of one of the two ends, since s + 1/s
-    has no maximum inside.
+    After the first step the largest singular value comes from one of the two ends, since s + 1/s
+    has no interior maximum.
 
     Raises:
         ValueError: a singular value that is not positive, which no step can move to 1.
@@ -39,11 +36,10 @@ def newton_errors(smallest: ArrayLike, largest: ArrayLike, steps: int) -> Float[
 def newton_steps(
     smallest: ArrayLike, largest: ArrayLike, tolerance: float, most: int = 200
 ) -> np.ndarray:
-    """The number of steps until max |s - 1| <= `tolerance`, about log2(1/smallest) + 4 for small
-    `smallest`.
+    """Steps until max |s - 1| <= `tolerance`, about log2(1/smallest) + 4 for small `smallest`.
 
     Raises:
-        ValueError: it takes more than `most` steps.
+        ValueError: more than `most` steps.
     """
     reached = newton_errors(smallest, largest, most) <= tolerance
     if not np.all(np.any(reached, axis=0)):

@@ -1,11 +1,10 @@
-"""E[G_i G_iᵀ] of a two-layer ReLU network W_2 σ(W_1 x) with independent N(0, 1) weights and x ~
-N(0, I).
+"""E[G_i G_iᵀ] of a two-layer ReLU network W_2 σ(W_1 x) with N(0, 1) weights and x ~ N(0, I).
 
 W_1: d_1×d_0, W_2: d_2×d_1, target Φ: d_2×d_0. Everything is exact at every finite size
 (outer-product, Theorem 3) and vectorized over the sizes, in float64; sizes below 1 are a
 ValueError. The off-diagonal of layer 1 is sharper than the theorem.
 
-What a batch of n independent inputs adds to it follows from the gradients at one input:
+The addition from a batch of n independent inputs follows from gradients at one input: see
 `specjax.theory.relu_one_input`.
 """
 
@@ -23,13 +22,12 @@ _Numbers = Float[Array, "..."]
 @in_float64
 @checked
 def alpha(d0: ArrayLike, d1: ArrayLike) -> _Numbers:
-    """α = E[tr H²] = d_1 d_0 (d_0 + 2)/4 + d_1 (d_1 - 1) d_0² E[g(θ)²], H = E_x[σ(W_1 x) σ(W_1 x)ᵀ]
-    (outer-product, C.5).
+    """α = E[tr H²] = d_1 d_0 (d_0 + 2)/4 + d_1 (d_1 - 1) d_0² E[g(θ)²] (outer-product, C.5).
 
-    With g the arc-cosine kernel, 4π² E[g(θ)²] = (d - 1)(d² + 2d + 2)/d³ + π²/4d + ψ₁(d/2)/2d at d =
-    d_0. [ours] In φ = π/2 - θ it is the mean of cos² φ + 2φ sin φ cos φ + (π²/4 + φ²) sin² φ, since
-    the rest is odd. `kappa_1` has that of φ² and of φ sin φ cos φ; that of φ² cos² φ is E[cos² φ]
-    times E[φ²] at d + 2, and ψ₁(x + 1) = ψ₁(x) - 1/x².
+    H = E_x[σ(W_1 x) σ(W_1 x)ᵀ]. With g the arc-cosine kernel, 4π² E[g(θ)²] = (d - 1)(d² + 2d +
+    2)/d³ + π²/4d + ψ₁(d/2)/2d at d = d_0. [ours] In φ = π/2 - θ it is the mean of cos² φ + 2φ sin φ
+    cos φ + (π²/4 + φ²) sin² φ, since the rest is odd. `kappa_1` has the means of φ² and of φ sin φ
+    cos φ; that of φ² cos² φ is E[cos² φ] times E[φ²] at d + 2, and ψ₁(x + 1) = ψ₁(x) - 1/x².
     """
     check_in("[1, inf)", d0=d0, d1=d1)
     d0, d1 = floats(d0, d1)
@@ -40,13 +38,12 @@ def alpha(d0: ArrayLike, d1: ArrayLike) -> _Numbers:
 @in_float64
 @checked
 def kappa_1(d0: ArrayLike) -> _Numbers:
-    """κ_1 = E[(sin² θ + (π - θ)²)/4π² + sin θ cos θ (π - θ)/2π²]; tends to 1/4π² + 1/16
-    (outer-product, eq. 36).
+    """κ_1 = E[(sin² θ + (π - θ)²)/4π² + sin θ cos θ (π - θ)/2π²] (outer-product, eq. 36).
 
-    At d = d_0 it is 1/16 + [(d - 1)(d + 2)/d² + ψ₁(d/2)/2]/4π². [ours] φ = π/2 - θ has the density
-    ∝ cos^(d-2) φ, which is even: so E[sin² θ] = 1 - 1/d, E[(π - θ)²] = π²/4 + E[φ²], and E[φ sin φ
-    cos φ] = (d - 1)/d² by parts. E exp(itφ) is a constant over Γ((d + t)/2) Γ((d - t)/2), so that
-    E[φ²] = ψ₁(d/2)/2.
+    It tends to 1/4π² + 1/16. At d = d_0 it is 1/16 + [(d - 1)(d + 2)/d² + ψ₁(d/2)/2]/4π². [ours] φ
+    = π/2 - θ has the density ∝ cos^(d-2) φ, which is even: so E[sin² θ] = 1 - 1/d, E[(π - θ)²] =
+    π²/4 + E[φ²], and E[φ sin φ cos φ] = (d - 1)/d² by parts. E exp(itφ) is a constant over Γ((d +
+    t)/2) Γ((d - t)/2), so that E[φ²] = ψ₁(d/2)/2.
     """
     check_in("[1, inf)", d0=d0)
     (d0,) = floats(d0)
@@ -56,19 +53,18 @@ def kappa_1(d0: ArrayLike) -> _Numbers:
 @in_float64
 @checked
 def kappa_2(d0: ArrayLike) -> _Numbers:
-    """κ_2 = E[sin θ (π - θ)]/2π², which the paper takes for the off-diagonal; tends to 1/4π
-    (outer-product, eq. 37).
+    """κ_2 = E[sin θ (π - θ)]/2π², used by the paper for the off-diagonal (outer-product, eq. 37).
 
-    It is Γ(x)²/(4π Γ(x - 1/2) Γ(x + 1/2)) with x = d_0/2. [ours] Since sin θ is even about π/2, it
-    is E[sin θ]/4π.
+    It tends to 1/4π. It is Γ(x)²/(4π Γ(x - 1/2) Γ(x + 1/2)) with x = d_0/2. [ours] Since sin θ is
+    even about π/2, it is E[sin θ]/4π.
     """
     check_in("[1, inf)", d0=d0)
     (d0,) = floats(d0)
     return _mean_sine(d0) / (4 * np.pi)
 
 
-# log(Γ(y)²/(Γ(y - 1/2) Γ(y + 1/2))) in powers 1 to 9 of 1/y, by Stirling's series; to rounding
-# where y > 20.
+# log(Γ(y)²/(Γ(y - 1/2) Γ(y + 1/2))) in powers 1 to 9 of 1/y, by Stirling's series; exact to
+# rounding for y > 20.
 _GAMMA_RATIO = (
     -1 / 4,
     -1 / 8,
@@ -83,11 +79,9 @@ _GAMMA_RATIO = (
 
 
 def _mean_sine(d: Array) -> Array:
-    """E[sin θ] = Γ(x)²/(Γ(x - 1/2) Γ(x + 1/2)), x = d/2, for the angle of two independent N(0, I_d)
-    vectors.
+    """E[sin θ] = Γ(x)²/(Γ(x - 1/2) Γ(x + 1/2)), x = d/2, for two independent N(0, I_d) vectors.
 
-    From its value at x + 20 by Γ(x + 1) = x Γ(x): at large d differences of log Γ lose the digits
-    that log Γ has before the point.
+    From its value at x + 20 by Γ(x + 1) = x Γ(x): at large d, differences of log Γ lose digits.
     """
     x = d / 2
     product = jnp.ones_like(x)
@@ -122,9 +116,7 @@ def expected_outer_product_2(
 def diagonal_1(
     d0: ArrayLike, d1: ArrayLike, d2: ArrayLike, target_norm_squared: ArrayLike
 ) -> _Numbers:
-    """E[(G_1 G_1ᵀ)_aa] = d_0 d_2²/4 + d_0 d_2 [(d_1 - 1) κ_1 + 1/2] + ‖Φ‖_F²/4, exact
-    (outer-product, eq. 39).
-    """
+    """E[(G_1 G_1ᵀ)_aa] = d_0 d_2²/4 + d_0 d_2 [(d_1 - 1) κ_1 + 1/2] + ‖Φ‖_F²/4 (eq. 39)."""
     check_in("[1, inf)", d0=d0, d1=d1, d2=d2)
     check_in("[0, inf)", target_norm_squared=target_norm_squared)
     d0, d1, d2, norm_squared = floats(d0, d1, d2, target_norm_squared)
@@ -134,8 +126,7 @@ def diagonal_1(
 @in_float64
 @checked
 def off_diagonal_1(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
-    """E[(G_1 G_1ᵀ)_ac] = d_0 d_2/4π for a != c, exact at every size: sharper than the paper's d_0
-    d_2 κ_2 + O(d_2 √d_0).
+    """E[(G_1 G_1ᵀ)_ac] = d_0 d_2/4π for a != c, exact; the paper has d_0 d_2 κ_2 + O(d_2 √d_0).
 
     Only T_3 = d_2 E[F(w_a, w_c)·F(w_c, w_a)] survives (eq. 52). Write both factors F(u, v) =
     E_x[σ'(uᵀx) σ(vᵀx) x] with the independent Gaussians x and y and exchange the averages:
@@ -150,10 +141,9 @@ def off_diagonal_1(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
 @in_float64
 @checked
 def off_diagonal_1_as_printed(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
-    """d_0 d_2 κ_2, the paper's leading term for the off-diagonal of layer 1 (eq. 40): 36% too small
-    at d_0 = 2, 2% at 25.
+    """d_0 d_2 κ_2, the printed off-diagonal of layer 1 (eq. 40), 36% too small at d_0 = 2.
 
-    Kept so that the difference can be measured; use `off_diagonal_1`.
+    At d_0 = 25 it is 2% too small. Kept to measure the difference; use `off_diagonal_1`.
     """
     check_in("[1, inf)", d0=d0, d2=d2)
     d0, d2 = floats(d0, d2)

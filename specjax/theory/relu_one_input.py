@@ -1,14 +1,13 @@
-"""E[g gᵀ] of a two-layer ReLU network for the gradients g = (r hᵀ, …) of the loss at one input x ~
-N(0, I), by `specjax.moments`.
+"""E[g gᵀ] of a two-layer ReLU network for gradients g at one input x ~ N(0, I), by `moments`.
 
-A batch of n independent inputs has another gradient Ĝ, the mean of the g at each of its inputs, and
-E[Ĝ Ĝᵀ] is E[G Gᵀ] + (E[g gᵀ] - E[G Gᵀ])/n with the exact gradient G of
-`specjax.theory.relu_network`. [ours]
+A batch of n independent inputs has the gradient Ĝ, the mean of their g = (r hᵀ, …), and E[Ĝ Ĝᵀ] is
+E[G Gᵀ] + (E[g gᵀ] - E[G Gᵀ])/n with the exact gradient G of `specjax.theory.relu_network`. [ours]
 
-W_2 averages g gᵀ to words that are even in the input w_a·x of every unit but for h_a h_c off the
-diagonal, and the sign of w_a·x is independent of its size. So where s of the d_1 units are on,
-these averages are those of a linear network of s units, by the engine; and s is the number of heads
-of d_1 fair coins. All are exact at every size, in d0, d1, d2 and the target Phi of shape (d2, d0).
+Averaging g gᵀ over W_2 leaves words that are even in the input w_a·x of every unit, except h_a h_c
+off the diagonal, and the sign of w_a·x is independent of its size. So if s of the d_1 units are
+active, these averages are those of a linear network of s units, from `specjax.moments`; s is the
+number of heads of d_1 fair coins. All are exact at every size, in d0, d1, d2 and the target Phi of
+shape (d2, d0).
 """
 
 from functools import cache, reduce
@@ -27,23 +26,23 @@ _RESIDUAL = _W2 @ _HIDDEN - _TARGET
 def outer_product_2() -> moments.Expression:
     """E[g_2 g_2ᵀ], of shape (d2, d2): d_0 (d_0 + 2) d_1 (d_1 + 5)/4 I + d_1 (d_0 + 2)/2 Φ Φᵀ."""
     gradient = _RESIDUAL @ _HIDDEN.T
-    return _over_units(moments.expectation(gradient @ gradient.T))
+    return _average_units(moments.expectation(gradient @ gradient.T))
 
 
 @cache
 def diagonal_1() -> moments.Expression:
-    """E[(g_1 g_1ᵀ)_aa], a scalar: d_0 (d_0 + 2) [d_2 (d_2 + 1)/2 + d_2 (d_1 + 1)/4] + (d_0 + 2)
-    ‖Φ‖_F²/2.
-    """
+    """E[(g_1 g_1ᵀ)_aa]: d_0 (d_0 + 2) [d_2 (d_2 + 1)/2 + d_2 (d_1 + 1)/4] + (d_0 + 2) ‖Φ‖_F²/2."""
     gradient = _W2.T @ _RESIDUAL @ _X.T
-    return _over_units(moments.expectation(moments.squared_norm(gradient))) / moments.symbol("d1")
+    return _average_units(moments.expectation(moments.squared_norm(gradient))) / moments.symbol(
+        "d1"
+    )
 
 
 @cache
 def off_diagonal_1() -> moments.Expression:
     """E[(g_1 g_1ᵀ)_ac] for a != c, a scalar: d_2 (d_2 + 1) d_0 (d_0 + 2)/2π, with the scale "pi".
 
-    W_2 averages it to a multiple of h_a h_c ‖x‖², and W_1 then h_a h_c to ‖x‖²/2π.
+    The average over W_2 is a multiple of h_a h_c ‖x‖², and that of h_a h_c over W_1 is ‖x‖²/2π.
     """
     hidden = moments.constant("h", "s", 1)
     pulled = _W2.T @ (_W2 @ hidden - _TARGET)
@@ -52,8 +51,8 @@ def off_diagonal_1() -> moments.Expression:
     return fourth * multiple / (2 * moments.symbol("pi"))
 
 
-def _over_units(word: moments.Expression) -> moments.Expression:
-    """The average over s, of which the first two moments are d_1/2 and d_1 (d_1 + 1)/4."""
+def _average_units(word: moments.Expression) -> moments.Expression:
+    """Average over s, whose first two moments are d_1/2 and d_1 (d_1 + 1)/4."""
     d1 = moments.symbol("d1")
     mean = (1, d1 / 2, d1 * (d1 + 1) / 4)
     return reduce(add, (part * mean[int(power)] for power, part in moments.orders(word, "s").parts))

@@ -1,10 +1,9 @@
-"""Preconditioning by a power of a second moment of the gradient, next to the polar factor of its
-mean.
+"""Preconditioning by a power of a second moment of the gradient, and the polar factor of its mean.
 
 G has mean μ = U S Vᵀ and left second moment M = E[G Gᵀ] = μ μᵀ + C. Then M^(-1/2) μ = U Vᵀ if and
-only if M U = U S², that is M μ = μ μᵀ μ or C μ = 0: the noise does not reach the columns of μ. It
+only if M U = U S², that is M μ = μ μᵀ μ or C μ = 0: the noise is orthogonal to the columns of μ. It
 has the direction of U Vᵀ if and only if M U = c U S² for some c. Claim 8 of the claims document
-asks for M ∝ μ μᵀ instead, which is neither sufficient for the first nor necessary for either.
+requires M ∝ μ μᵀ instead, which is neither sufficient for the first nor necessary for either.
 [ours]
 """
 
@@ -19,10 +18,9 @@ from specjax.spectral.products import product
 
 @checked
 def symmetric_power(moment: Float[Array, "n n"], p: float) -> Float[Array, "n n"]:
-    """The power p of a positive semidefinite matrix, a pseudo-inverse for p < 0: eigenvalues up to
-    64 roundings of the largest stay 0.
+    """The power p of a positive semidefinite matrix; eigenvalues up to 64 roundings count as 0.
 
-    For derivatives and batches see `spectral.spectral_power`.
+    For p < 0 it is a pseudo-inverse. For derivatives and batches see `spectral.spectral_power`.
     """
     values, vectors = eigh(moment)
     kept = (values > 64 * jnp.finfo(moment.dtype).eps * values[-1]) & (values > 0)
@@ -40,17 +38,13 @@ def left_direction(moment: Float[Array, "m m"], mu: Float[Array, "m n"]) -> Floa
 def kronecker_direction(
     left: Float[Array, "m m"], right: Float[Array, "n n"], mu: Float[Array, "m n"]
 ) -> Float[Array, "m n"]:
-    """L^(-1/4) μ R^(-1/4) for L = E[G Gᵀ] and R = E[Gᵀ G]: Shampoo's direction, U Vᵀ without
-    noise.
-    """
+    """L^(-1/4) μ R^(-1/4) for L = E[G Gᵀ], R = E[Gᵀ G]: Shampoo's direction, U Vᵀ without noise."""
     return product(product(symmetric_power(left, -0.25), mu), symmetric_power(right, -0.25))
 
 
 @checked
 def full_direction(moment: Float[Array, "mn mn"], mu: Float[Array, "m n"]) -> Float[Array, "m n"]:
-    """F^(-1/2) vec μ for F = E[vec G vec Gᵀ] (rows of G one after the other), as full-matrix
-    AdaGrad has it.
-    """
+    """F^(-1/2) vec μ for F = E[vec G vec Gᵀ] with rows concatenated, as in full-matrix AdaGrad."""
     return product(symmetric_power(moment, -0.5), mu.reshape(-1, 1)).reshape(mu.shape)
 
 
@@ -62,9 +56,7 @@ def condition_residual(moment: Float[Array, "m m"], mu: Float[Array, "m n"]) -> 
 
 @checked
 def direction_residual(moment: Float[Array, "m m"], mu: Float[Array, "m n"]) -> Float[Array, ""]:
-    """The least over c of ‖M μ - c μ μᵀ μ‖_F / ‖M μ‖_F: zero if and only if M^(-1/2) μ is a
-    multiple of the polar factor.
-    """
+    """min_c ‖M μ - c μ μᵀ μ‖_F / ‖M μ‖_F, zero iff M^(-1/2) μ is a multiple of the polar factor."""
     moved, cubed = product(moment, mu), product(product(mu, mu.T), mu)
     return _distance(jnp.sum(moved * cubed) / jnp.sum(cubed**2) * cubed, moved)
 
@@ -73,10 +65,10 @@ def direction_residual(moment: Float[Array, "m m"], mu: Float[Array, "m n"]) -> 
 def isotropic_moments(
     mu: Float[Array, "m n"], sigma: ArrayLike, batch: ArrayLike = 1
 ) -> tuple[Float[Array, "m m"], Float[Array, "n n"], Float[Array, "mn mn"]]:
-    """E[G Gᵀ], E[Gᵀ G], E[vec G vec Gᵀ] of a mean over `batch` samples μ + ε, the entries of ε of
-    variance σ²; exact.
+    """E[G Gᵀ], E[Gᵀ G] and E[vec G vec Gᵀ] of a mean over `batch` samples with isotropic noise.
 
-    They are μ μᵀ + n τ I, μᵀ μ + m τ I and vec μ vec μᵀ + τ I with τ = σ²/batch.
+    Samples are μ + ε with independent entries of variance σ². Exact: the moments are μ μᵀ + n τ I,
+    μᵀ μ + m τ I and vec μ vec μᵀ + τ I with τ = σ²/batch.
     """
     m, n = mu.shape
     tau = jnp.asarray(sigma, mu.dtype) ** 2 / jnp.asarray(batch, mu.dtype)
@@ -93,9 +85,7 @@ def isotropic_moments(
 def isotropic_left_direction(
     mu: Float[Array, "m n"], sigma: ArrayLike, batch: ArrayLike = 1
 ) -> Float[Array, "m n"]:
-    """M^(-1/2) μ under that noise: the smoothed polar factor U S (S² + λ²)^(-1/2) Vᵀ with λ² = n
-    σ²/batch; exact [ours].
-    """
+    """M^(-1/2) μ = U S (S² + λ²)^(-1/2) Vᵀ, λ² = n σ²/batch, for isotropic noise [ours]."""
     scale = jnp.asarray(sigma, mu.dtype) * jnp.sqrt(mu.shape[1] / jnp.asarray(batch, mu.dtype))
     return stabilized_sign(mu, scale)
 
@@ -104,9 +94,7 @@ def isotropic_left_direction(
 def isotropic_full_direction(
     mu: Float[Array, "m n"], sigma: ArrayLike, batch: ArrayLike = 1
 ) -> Float[Array, "m n"]:
-    """F^(-1/2) vec μ under that noise: μ / (‖μ‖_F² + σ²/batch)^(1/2), a multiple of the gradient
-    itself; exact [ours].
-    """
+    """F^(-1/2) vec μ = μ / (‖μ‖_F² + σ²/batch)^(1/2) under isotropic noise; exact [ours]."""
     tau = jnp.asarray(sigma, mu.dtype) ** 2 / jnp.asarray(batch, mu.dtype)
     return mu / jnp.sqrt(jnp.sum(mu**2) + tau)
 

@@ -1,5 +1,4 @@
-"""How many items one step recovers for large d, with constants and logarithms: what
-`finite_capacity` tends to.
+"""The number of items that one step recovers at large d, the limit of `finite_capacity`.
 
 Beyond the paper, whose Theorems 3.1 and B.1 have d^(1 + 1/(2α)) up to logarithms. For p_i ∝ i^-α, N
 items, and i far beyond d:
@@ -12,15 +11,15 @@ items, and i far beyond d:
   (1 - 1/α) gives m₂ = α m²: rare competitors, which are nearly all, have the standard deviation
   √((α - 1)/d).
 
-Item i is recovered where s_i exceeds the largest of N competitors less the noise of its own, which
-has their standard deviation. With M the largest of N standard normals and z another one, the mean
-count is therefore, for both,
+Item i is recovered if s_i exceeds the largest of N competitors less its own noise, which has the
+same standard deviation. With M the largest of N standard normals and z another one, the mean count
+is, for both,
 
     d^(1 + 1/(2α)) · constant · E (M - z)^(-1/α),    E (M - z)^(-1/α) ≈ (2 ln N)^(-1/(2α)).
 
-It wants d → ∞ with N ≫ d for Muon, and (N/d)^(α - 1) ≫ 1 for Newton. What is left out is of order
-ln N/d (`next_order`), and for Newton the d items that are not rare: their logits have √((2α -
-1)/d), and outdo the others where (2α - 1) ln d > (α - 1) ln N.
+It requires d → ∞ with N ≫ d for Muon, and (N/d)^(α - 1) ≫ 1 for Newton. Omitted are terms of order
+ln N/d (`next_order`), and for Newton the d items that are not rare: their logits have the standard
+deviation √((2α - 1)/d), and exceed the others if (2α - 1) ln d > (α - 1) ln N.
 """
 
 import math
@@ -38,8 +37,9 @@ SPECTRAL = ("muon", "newton")
 
 @checked
 def constant(optimizer: str, alpha: float) -> float:
-    """The factor before d^(1 + 1/(2α)) E (M - z)^(-1/α): c_M (4/(π(α + 1)))^(1/α) of Muon, c_N (α -
-    1)^(-1/(2α)) of Newton.
+    """The factor of d^(1 + 1/(2α)) E (M - z)^(-1/α) in the count.
+
+    It is c_M (4/(π(α + 1)))^(1/α) for Muon, c_N (α - 1)^(-1/(2α)) for Newton.
 
     Raises:
         ValueError: α <= 1, or an optimizer other than "muon" and "newton".
@@ -62,17 +62,16 @@ def constant(optimizer: str, alpha: float) -> float:
 
 @checked
 def logarithm(n: int | float, alpha: float) -> float:
-    """E (M - z)^(-1/α), M the largest of N standard normals and z another one; (2 ln N)^(-1/(2α))
-    to leading order.
+    """E (M - z)^(-1/α), M the largest of N standard normals, z another; ≈ (2 ln N)^(-1/(2α)).
 
-    The mean counts what is recovered beyond chance, which finds one item of N. Six digits.
+    The mean excludes recovery by chance, of one item in N. Accurate to six digits.
 
     Raises:
         ValueError: α <= 1 or N < 2.
     """
     check_alpha(alpha)
     check_in("[2, inf)", n=n)
-    # As ∫ P(M - z < x) dx^(-1/α), for which equal steps in z and in log x converge fast.
+    # This is ∫ P(M - z < x) dx^(-1/α), for which equal steps in z and log x converge fast.
     z = np.arange(-6.5, 6.51, 0.1)
     weights = np.exp(-(z**2) / 2) / np.sum(np.exp(-(z**2) / 2))
     log_x = np.linspace(math.log(1e-5), math.log(9 + math.sqrt(2 * math.log(n))), 2000)
@@ -84,8 +83,7 @@ def logarithm(n: int | float, alpha: float) -> float:
 
 @checked
 def next_order(optimizer: str, d: int | float, n: int | float, alpha: float) -> float:
-    """The relative correction of order ln N/d, negative: what s_i is less than linear in p_i, or
-    the noise is more.
+    """The relative correction of order ln N/d: s_i grows sublinearly, or the noise is more.
 
     With S² = 2 ln N/d: -(b/(α a³)) S² for Muon, where s = a u - b u³ + …, u = p_i g(0), a = 4/(π(α
     + 1)), b = 8/(3π(3α + 1)); -S²/(2α) for Newton, whose competitors have the variance (α - 1 +
@@ -100,8 +98,7 @@ def next_order(optimizer: str, d: int | float, n: int | float, alpha: float) -> 
 
 @checked
 def sharp_count(optimizer: str, d: int | float, n: int | float, alpha: float) -> float:
-    """The mean number of items that one population step recovers, asymptotic for large d as the
-    module says, `next_order` included.
+    """The mean count of one population step for large d, with `next_order`; see the module.
 
     Raises:
         ValueError: α <= 1, another optimizer, or not 2 <= d < N.
@@ -114,8 +111,9 @@ def sharp_count(optimizer: str, d: int | float, n: int | float, alpha: float) ->
 
 @checked
 def ratio(alpha: float) -> float:
-    """The limit of Muon's count over Newton's, sec(π/2α) (4 √(α - 1)/(π(α + 1)))^(1/α); needs ln
-    N/ln d > (2α - 1)/(α - 1).
+    """The limit sec(π/2α) (4 √(α - 1)/(π(α + 1)))^(1/α) of Muon's count over Newton's.
+
+    It requires ln N/ln d > (2α - 1)/(α - 1).
 
     Raises:
         ValueError: α <= 1.
@@ -124,7 +122,5 @@ def ratio(alpha: float) -> float:
 
 
 def crossing() -> float:
-    """The α at which Muon and Newton recover equally many items: Muon more below, Newton more
-    above.
-    """
+    """The α at which Muon and Newton recover equally many items; below it Muon recovers more."""
     return float(brentq(lambda alpha: ratio(alpha) - 1, 1.1, 3.0))

@@ -1,8 +1,7 @@
-"""Bounds on the stable rank of activations: from samples to the population, and through a decoder
-block at initialization.
+"""Bounds on the stable rank of activations (spectral-criterion, Section 2).
 
-All are of spectral-criterion, Section 2. Where the paper leaves a constant open the function has
-what is explicit, and says so.
+They lead from samples to the population, and through a decoder block at initialization. Constants
+that the paper leaves open are omitted, and the function says so.
 """
 
 from typing import NamedTuple
@@ -22,25 +21,19 @@ SMALL_BALL_RELU = float(norm.sf(1))
 
 @checked
 def small_ball_bound(effective_rank: float, p0: float, c0: float, c: float) -> float:
-    """2 er(M)/(p_0 c_0 c): the bound on st(Z_n) that holds with probability 1 - 2c (Theorem
-    2.2).
-    """
+    """2 er(M)/(p_0 c_0 c), a bound on st(Z_n) with probability 1 - 2c (Theorem 2.2)."""
     return 2 * effective_rank / (p0 * c0 * c)
 
 
 @checked
 def small_ball_samples(p0: float, c: float) -> float:
-    """N = (8/p_0) log(1/c): from here on Theorem 2.2 holds, by the Chernoff bound exp(-p_0 n/8) ≤ c
-    of its proof.
-    """
+    """(8/p_0) log(1/c) samples suffice for Theorem 2.2, by exp(-p_0 n/8) ≤ c of its proof."""
     return 8 / p0 * float(np.log(1 / c))
 
 
 @checked
 def small_ball_samples_as_printed(p0: float, c: float) -> float:
-    """log(1/2c)/(8 p_0), as printed: smaller by a factor of more than 64, and not enough (see the
-    rare spikes of the experiment).
-    """
+    """log(1/2c)/(8 p_0), as printed: too small by a factor of more than 64."""
     return float(np.log(1 / (2 * c))) / (8 * p0)
 
 
@@ -49,8 +42,8 @@ class RareSpike(NamedTuple):
     1 coordinates.
 
     M is diagonal with p_0 a and (1 - p_0) b/(rows - 1). With p_0 a the largest, u = e_1 has the
-    small ball property with p_0 and c_0 = 1/p_0, exactly; a sample without a spike has a stable
-    rank of the order of its length.
+    small-ball property with p_0 and c_0 = 1/p_0, exactly; without a spike, the stable rank of a
+    sample is of the order of its length.
     """
 
     p0: float
@@ -63,18 +56,17 @@ class RareSpike(NamedTuple):
         return 1 + (self.rows - 1) / self.ratio
 
     def scales(self) -> tuple[float, float]:
-        """The numbers a and b with ‖M‖_op = 1."""
+        """The numbers a and b for ‖M‖_op = 1."""
         return 1 / self.p0, (self.rows - 1) / (self.ratio * (1 - self.p0))
 
 
 @checked
 def concentrated_bound(nsr: ArrayLike, eps1: ArrayLike, eps2: ArrayLike) -> Float[Array, "..."]:
-    """NSR (1 + ε_1)/(1 - ε_2)²: Theorems 2.6 (n samples, any weights) and 2.7 (m random rows, any
-    inputs), Lemma 2.5.
+    """NSR (1 + ε_1)/(1 - ε_2)²: Theorems 2.6 (n samples) and 2.7 (m random rows), Lemma 2.5.
 
-    It fails with probability at most 4 exp(-c n min{ε_1², ε_2² st(W)}) with an open constant c. In
-    Theorem 2.7 the paper prints n, the number of columns, where the independent rows of W_ℓ are
-    meant: m.
+    Theorem 2.6 holds for any weights and 2.7 for any inputs. The bound fails with probability at
+    most 4 exp(-c n min{ε_1², ε_2² st(W)}) with an open constant c. Theorem 2.7 prints n, the number
+    of columns, instead of m, that of the independent rows of W_ℓ.
     """
     nsr, eps1, eps2 = (jnp.asarray(x, jnp.result_type(float)) for x in (nsr, eps1, eps2))
     return nsr * (1 + eps1) / (1 - eps2) ** 2
@@ -82,16 +74,15 @@ def concentrated_bound(nsr: ArrayLike, eps1: ArrayLike, eps2: ArrayLike) -> Floa
 
 @checked
 def quadratic_nsr_bound(layer: int) -> float:
-    """3^(2^ℓ) ≥ NSR of layer ℓ with t² activations, fixed weights and Gaussian inputs (Theorem 2.8,
-    by hypercontractivity).
-    """
+    """3^(2^ℓ) ≥ NSR of layer ℓ with t² and Gaussian inputs (Theorem 2.8, hypercontractivity)."""
     return 3.0 ** (2**layer)
 
 
 @checked
 def quadratic_bound(layer: int, c: float) -> float:
-    """27·3^(3·2^ℓ)/(2c), what the proof of Theorem 2.8 gives with c_0 = 1/3; printed is the larger
-    27·3^(2^(ℓ+2))/(2c).
+    """27·3^(3·2^ℓ)/(2c), from the proof of Theorem 2.8; the printed bound is larger.
+
+    The proof gives it with c_0 = 1/3; printed is 27·3^(2^(ℓ+2))/(2c).
     """
     p0 = (2 / 3) ** 2 * 3.0 ** -(2 ** (layer + 1))
     return small_ball_bound(quadratic_nsr_bound(layer), p0, 1 / 3, c)
@@ -99,7 +90,7 @@ def quadratic_bound(layer: int, c: float) -> float:
 
 @checked
 def quadratic_samples(layer: int, c: float) -> float:
-    """18·3^(2^(ℓ+1)) log(1/c) columns, corrected as Theorem 2.2."""
+    """18·3^(2^(ℓ+1)) log(1/c) columns, corrected as for Theorem 2.2."""
     return small_ball_samples((2 / 3) ** 2 * 3.0 ** -(2 ** (layer + 1)), c)
 
 
@@ -112,11 +103,12 @@ def zipf(size: int, exponent: float) -> Float[np.ndarray, " size"]:
 
 @checked
 def zipf_exponent(size: int, largest: float) -> float:
-    """The exponent at which the commonest of `size` tokens has the probability `largest`: 0.8596
-    for 1/26 of 50257.
+    """The exponent at which the commonest of `size` tokens has probability `largest`.
+
+    For 1/26 of 50257 tokens it is 0.8596.
 
     Raises:
-        ValueError: if `largest` is not between 1/size and 1.
+        ValueError: a `largest` that is not between 1/size and 1.
 
     """
     if not 1 / size < largest < 1:
@@ -134,9 +126,7 @@ def indicator_stable_rank(counts: Float[Array, "*batch tokens"]) -> Float[Array,
 
 @checked
 def embedding_bound(deviation: ArrayLike, largest_share: ArrayLike) -> Float[Array, "..."]:
-    """((1 + ε)/(1 - ε))/p_max ≥ st(X) where every used embedding has (1 - ε) d ≤ ‖e_j‖² ≤ (1 + ε)
-    d, ε < 1 (Lemma 2.9).
-    """
+    """((1 + ε)/(1 - ε))/p_max ≥ st(X) for embeddings with ‖e_j‖²/d within 1 ± ε (Lemma 2.9)."""
     eps, share = (jnp.asarray(x, jnp.result_type(float)) for x in (deviation, largest_share))
     return (1 + eps) / (1 - eps) / share
 
@@ -152,16 +142,13 @@ def rms_norm_bound(stable_rank: ArrayLike, low: ArrayLike, high: ArrayLike) -> F
 
 @checked
 def perturbation_failure(eps: float, d: int) -> float:
-    """4 exp(-ε² d/64) ≥ P(‖x + g‖² is not within 1 ± ε of ‖x‖² + ‖g‖²) for g ~ N(0, σ² I_d) (Lemma
-    2.11).
-    """
+    """4 exp(-ε² d/64) ≥ P(‖x + g‖² not in (1 ± ε)(‖x‖² + ‖g‖²)), g ~ N(0, σ² I_d) (Lemma 2.11)."""
     return 4 * float(np.exp(-(eps**2) * d / 64))
 
 
 @checked
 def norm_log_tail(eps: float, d: int) -> float:
-    """log P(‖g‖²/d > 1 + ε/4), exact: what eq. (C.1) bounds by log 2 - ε² d/64, which fails for
-    large d.
+    """log P(‖g‖²/d > 1 + ε/4), exact; eq. (C.1) bounds it by log 2 - ε² d/64, false for large d.
 
     The rate is (t - log(1 + t))/2 with t = ε/4, which is below t²/4.
     """
@@ -170,24 +157,20 @@ def norm_log_tail(eps: float, d: int) -> float:
 
 @checked
 def norm_log_tail_as_printed(eps: float, d: int) -> float:
-    """The bound log 2 - ε² d/64, the two-sided bound of eq. (C.1) as printed."""
+    """log 2 - ε² d/64, the two-sided bound of eq. (C.1) as printed."""
     return float(np.log(2)) - eps**2 * d / 64
 
 
 @checked
 def norm_log_tail_bound(eps: float, d: int) -> float:
-    """The bound log 2 - d (t - log(1 + t))/2 with t = ε/4: Cramér's bound on both tails, in place
-    of eq. (C.1).
-    """
+    """log 2 - d (t - log(1 + t))/2, t = ε/4: Cramér's two-sided bound, in place of eq. (C.1)."""
     t = eps / 4
     return float(np.log(2) - d * (t - np.log1p(t)) / 2)
 
 
 @checked
 def frobenius_share(tau: float, probability: float) -> float:
-    """c_σ = τ² p/2: ‖σ(W A)‖_F² ≥ (1 - ε) c_σ (k/d) ‖A‖_F² with high probability; the proof gives
-    τ² p (Lemma 2.12).
-    """
+    """c_σ = τ² p/2: ‖σ(W A)‖_F² ≥ (1 - ε) c_σ (k/d) ‖A‖_F²; the proof gives τ² p (Lemma 2.12)."""
     return tau**2 * probability / 2
 
 
@@ -195,8 +178,9 @@ def frobenius_share(tau: float, probability: float) -> float:
 def residual_bound(
     x: Float[Array, "d n"], h: Float[Array, "k n"], delta: ArrayLike
 ) -> Float[Array, "..."]:
-    """((1+δ)/(1-δ)) (‖X‖_F² + (d/k)‖H‖_F²)/max{‖X‖_op², (d/k)‖H‖_op²} ≥ st(X + W H), W iid N(0,
-    1/k) (Lemma 2.13).
+    """A bound on st(X + W H) for W with independent N(0, 1/k) entries (Lemma 2.13).
+
+    It is ((1+δ)/(1-δ)) (‖X‖_F² + (d/k)‖H‖_F²)/max{‖X‖_op², (d/k)‖H‖_op²}.
     """
     share, delta = x.shape[0] / h.shape[0], jnp.asarray(delta, x.dtype)
     frobenius = jnp.sum(x**2) + share * jnp.sum(h**2)
@@ -212,9 +196,7 @@ class ColumnNorms(NamedTuple):
 
 
 class BlockBounds(NamedTuple):
-    """Bounds on the stable ranks in a ReLU decoder block at initialization, by the names of
-    `models.decoder_block` (Proposition 2.14).
-    """
+    """Bounds on stable ranks in a ReLU decoder block, named as in `models.decoder_block`."""
 
     attention_input: Float[Array, "..."]
     after_attention: Float[Array, "..."]
@@ -225,9 +207,7 @@ class BlockBounds(NamedTuple):
 
 @checked
 def block_bounds(stable_rank: ArrayLike, norms: ColumnNorms, delta: ArrayLike) -> BlockBounds:
-    """The five bounds of Proposition 2.14 for an input X with st(X) and column norms as given; 0 <
-    δ < 1/4.
-    """
+    """The bounds of Proposition 2.14 for an input X with st(X) and column norms; 0 < δ < 1/4."""
     st, low, high, delta = (
         jnp.asarray(x, jnp.result_type(float)) for x in (stable_rank, *norms, delta)
     )
@@ -243,8 +223,9 @@ def block_bounds(stable_rank: ArrayLike, norms: ColumnNorms, delta: ArrayLike) -
 
 @checked
 def norms_after(norms: ColumnNorms, delta: ArrayLike, blocks: int) -> ColumnNorms:
-    """c_-^(ℓ) = (1-δ)^(2ℓ) c_- and c_+^(ℓ) = r^ℓ c_+ + 2 Σ_{j=1}^ℓ r^j, r = (1+δ)²: column norms
-    after ℓ blocks (Corollary 2.15).
+    """Column norms c_-^(ℓ) and c_+^(ℓ) after ℓ blocks (Corollary 2.15).
+
+    c_-^(ℓ) = (1-δ)^(2ℓ) c_- and c_+^(ℓ) = r^ℓ c_+ + 2 Σ_{j=1}^ℓ r^j with r = (1+δ)².
     """
     low, high, delta = (jnp.asarray(x, jnp.result_type(float)) for x in (*norms, delta))
     r = (1 + delta) ** 2

@@ -1,11 +1,10 @@
-"""When the first steps of Muon on symmetric matrix factorization do not know the target, and from
-when on they do.
+"""First steps of Muon on symmetric factorization: when they are blind to the target.
 
 Beyond the papers. G = (U Uᵀ - M) U, with W = U Uᵀ = P² and Q = polar(U), so that U = P Q and
-polar(G) = polar((W - M) P) Q. As long as the symmetric part of (W - M) P is positive definite, its
-polar factor is I but for the commutator of P and M: the step goes to zero and not to M. A target of
-one eigenvalue that is not zero, μ v vᵀ, is seen once μ vᵀ W⁻¹ v > 1, where W - M has a negative
-eigenvalue and the polar factor turns over along one direction.
+polar(G) = polar((W - M) P) Q. While the symmetric part of (W - M) P is positive definite, its polar
+factor is I up to the commutator of P and M: the step goes toward zero instead of M. A target with
+one nonzero eigenvalue, μ v vᵀ, has an effect once μ vᵀ W⁻¹ v > 1, when W - M has a negative
+eigenvalue and the polar factor flips along one direction.
 """
 
 import jax.numpy as jnp
@@ -19,13 +18,12 @@ from specjax.theory.closed_forms import check_in
 
 @checked
 def polar_change_bound(u: Float[Array, "d k"], target: Float[Array, "d d"]) -> Float[Array, ""]:
-    """A bound on ‖polar((U Uᵀ - M) U) - polar(U)‖_F: ‖[P, M]‖_F / 2λ, λ the least eigenvalue of the
-    symmetric part of (W - M) P.
+    """‖[P, M]‖_F / 2λ, a bound on ‖polar((U Uᵀ - M) U) - polar(U)‖_F.
 
-    Infinite where λ <= 0. For square B = S + K, S symmetric and positive definite, K antisymmetric,
-    polar(S) = I, and ‖polar(B) - polar(S)‖_F <= 2 ‖K‖_F/(σ_min(B) + σ_min(S)) (Li, 1995), where
-    both are at least λ = λ_min(S), for xᵀ B x = xᵀ S x. Here K = [P, M]/2. For M that commutes with
-    U Uᵀ the bound is 0.
+    λ is the least eigenvalue of the symmetric part of (W - M) P; the bound is infinite if λ <= 0.
+    For square B = S + K, S symmetric and positive definite, K antisymmetric, polar(S) = I, and
+    ‖polar(B) - polar(S)‖_F <= 2 ‖K‖_F/(σ_min(B) + σ_min(S)) (Li, 1995), where both are at least λ =
+    λ_min(S), for xᵀ B x = xᵀ S x. Here K = [P, M]/2. For M that commutes with U Uᵀ the bound is 0.
     """
     values, vectors = jnp.linalg.eigh(u @ u.T)
     p = (vectors * jnp.sqrt(jnp.maximum(values, 0))[None, :]) @ vectors.T
@@ -37,11 +35,10 @@ def polar_change_bound(u: Float[Array, "d k"], target: Float[Array, "d d"]) -> F
 
 @checked
 def reversal_probability(mu: ArrayLike, d: ArrayLike, k: ArrayLike) -> Float[np.ndarray, "*points"]:
-    """The probability that U Uᵀ - μ v vᵀ has a negative eigenvalue, U of d × k standard normals, k
-    >= d, v a unit vector: exact.
+    """The exact probability that U Uᵀ - μ v vᵀ has a negative eigenvalue, U d × k Gaussian, k >= d.
 
-    It has one if and only if μ vᵀ (U Uᵀ)⁻¹ v > 1, and 1/(vᵀ (U Uᵀ)⁻¹ v) has the chi-squared law of
-    k - d + 1 degrees of freedom.
+    v is a unit vector. The event is μ vᵀ (U Uᵀ)⁻¹ v > 1, and 1/(vᵀ (U Uᵀ)⁻¹ v) has the chi-squared
+    law of k - d + 1 degrees of freedom.
 
     Raises:
         ValueError: μ < 0, or fewer columns than rows.
@@ -57,11 +54,10 @@ def reversal_probability(mu: ArrayLike, d: ArrayLike, k: ArrayLike) -> Float[np.
 def along(
     u: Float[Array, "d k"], v: Float[Array, " d"], steps: Float[Array, " steps"]
 ) -> Float[Array, " steps"]:
-    """1/(vᵀ (P - s)⁻² v) for every length s that steps of Muon without a target have gone; 0 from
-    where P - s is no longer positive.
+    """1/(vᵀ (P - s)⁻² v) for every length s; 0 once P - s is not positive definite.
 
-    Such steps take s from every singular value of U. A target μ v vᵀ is seen where this is less
-    than μ.
+    Steps of Muon of total length s without a target take s from every singular value of U. A target
+    μ v vᵀ has an effect where this is less than μ.
     """
     values, vectors = jnp.linalg.eigh(u @ u.T)
     left = jnp.sqrt(jnp.maximum(values, 0))[None, :] - steps[:, None]
@@ -73,5 +69,5 @@ def along(
 
 @checked
 def first_true(happened: Bool[Array, " steps"]) -> Array:
-    """The place of the first entry that is true, or the number of entries where none is."""
+    """The index of the first true entry, or the number of entries if none is true."""
     return jnp.where(jnp.any(happened), jnp.argmax(happened), len(happened))

@@ -1,8 +1,7 @@
-"""How many items several thresholded steps recover at finite d and N: counts without fitted
-numbers, where the paper has exponents.
+"""Numbers of items that several thresholded steps recover at finite d and N, without fits.
 
-Beyond the paper. With the gradient of eq. 5, -Σ_{i>d_s} p_i u_i v_iᵀ, the steps do not depend on
-one another but for the thresholds d_s, so that W = Σ_s W_s is a sum of functions of sums of
+The paper has exponents only. With the gradient of eq. 5, -Σ_{i>d_s} p_i u_i v_iᵀ, the steps depend
+on one another only by the thresholds d_s, so that W = Σ_s W_s is a sum of functions of sums of
 independent terms.
 
 * Gradient descent. W = Σ_k c_k u_k v_kᵀ with c_k = p_k Σ_{s: d_s<k} η_s: the count is that of one
@@ -24,9 +23,7 @@ from specjax.theory import finite_capacity, muon_logits
 from specjax.theory.capacity import check_alpha, multi_step_exponents
 
 DRAWS = 1024
-"""Points of the average for gradient descent: after several steps no few competitors decide, and
-its error is 3e-3.
-"""
+"""Points of the average for gradient descent, whose error after several steps is 3e-3."""
 _STEPS = np.arange(-6.5, 6.6, 0.2)
 _WEIGHTS = np.exp(-(_STEPS**2) / 2) / np.sum(np.exp(-(_STEPS**2) / 2))
 
@@ -37,9 +34,7 @@ Numbers = Float[np.ndarray, " nodes"]
 def thresholds(
     optimizer: str, d: int | float, alpha: float, steps: int, share: float = 1.0
 ) -> list[float]:
-    """d_s = share d^(e_s) before the steps s = 0, ..., `steps` - 1, e_s the exponents of Theorem
-    4.1 or 4.2, and d_0 = 0.
-    """
+    """d_s = share d^(e_s) before steps s = 0, ..., with d_0 = 0 and e_s of Theorem 4.1 or 4.2."""
     return [
         0.0,
         *(share * float(d) ** e for e in multi_step_exponents(optimizer, alpha, steps - 1)[1:]),
@@ -61,20 +56,20 @@ def expected_counts(
     after: Sequence[float],
     etas: Sequence[float] | None = None,
 ) -> Float[np.ndarray, " steps"]:
-    """The numbers of items that each of several thresholded steps leaves recovered, p_i ∝ i^-α.
+    """The numbers of items recovered after each of several thresholded steps, p_i ∝ i^-α.
 
     Args:
         optimizer: "muon" or "gd".
         d: Dimension.
-        n: Items N; more than d are to be beyond the last threshold.
+        n: Items N, more than d of them beyond the last threshold.
         alpha: Exponent of the frequencies.
-        after: d_s for each step, whole or not, ascending from 0: items up to d_s are not in the
-            gradient.
+        after: d_s for each step, ascending from 0, possibly fractional: items up to d_s are not in
+            the gradient.
         etas: Learning rates of gradient descent; those of Muon are equal.
 
     Raises:
-        ValueError: α <= 1, another optimizer, thresholds that are not as said, or not as many
-            learning rates.
+        ValueError: α <= 1, another optimizer, thresholds that violate these conditions, or a wrong
+            number of learning rates.
     """
     p, sizes, items = _checked(optimizer, d, n, alpha, after, etas)
     if optimizer == "muon":
@@ -99,11 +94,10 @@ def expected_counts(
 
 @checked
 def last_item(d: int | float, n: int | float, alpha: float, after: Sequence[float]) -> float:
-    """The item beyond the last threshold that all steps of Muon leave recovered in half of the
-    draws; arguments as above.
+    """The last item beyond all thresholds that Muon recovers in half of the samples; see above.
 
     Raises:
-        ValueError: as above, or there is none.
+        ValueError: as above, or no such item.
     """
     p, sizes, items = _checked("muon", d, n, alpha, after, None)
     steps = muon_logits.muon_steps(d, p, sizes, items, after)
@@ -112,7 +106,7 @@ def last_item(d: int | float, n: int | float, alpha: float, after: Sequence[floa
         item = np.exp([log_item])
         return float(_recovered(d, n, steps, p[0] * item**-alpha, item)[-1][0]) - 0.5
 
-    # Beyond the threshold in floating point too.
+    # The item must be beyond the threshold in floating point too.
     low, high = np.log(after[-1] + 1) + 1e-9, np.log(n)
     if excess(low) < 0:
         raise ValueError(
@@ -150,7 +144,7 @@ def _checked(
 def _recovered(
     d: int | float, n: int | float, steps: Sequence[muon_logits.Step], q: Numbers, at: Numbers
 ) -> list[Numbers]:
-    """The probability of each item to be recovered after each step."""
+    """The probability that each item is recovered after each step."""
     signals, kappas = muon_logits.logits(steps, q, at)
     widths = muon_logits.spreads(steps, q, at)
     found = []

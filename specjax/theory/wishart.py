@@ -1,6 +1,4 @@
-"""Moments of the Wishart matrix W = U Uᵀ, U ∈ R^{d×k} with independent N(0, 1) entries: E[Wᵐ] = α_m
-I_d.
-"""
+"""Moments of the Wishart matrix W = U Uᵀ, U ∈ R^{d×k} with N(0, 1) entries: E[Wᵐ] = α_m I_d."""
 
 from jaxtyping import Array, ArrayLike, Float
 

@@ -1,6 +1,4 @@
-"""What may decide between gradient and spectral steps: every quantity against NumPy, and the
-statistics against SciPy.
-"""
+"""Quantities that may decide between both steps against NumPy, and statistics against SciPy."""
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +7,11 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from specjax.experiments.beyond import (
-    what_decides_networks,
-    what_decides_outcomes,
-    what_decides_quantities,
+from specjax.experiments.beyond.what_decides import (
+    networks,
+    outcomes,
+    quantities,
 )
-from specjax.experiments.beyond.what_decides_quantities import Problem, quantities
 
 D, WIDTH, OUT, N = 5, 4, 3, 9
 
@@ -33,14 +30,16 @@ def drawn():
 def quantities_of(weights, x, y, activation):
     x, y = (np.concatenate([z, np.zeros((1, z.shape[1]))]) for z in (x, y))
     with jax.enable_x64(True):
-        problem = Problem(
+        problem = quantities.Problem(
             tuple(map(jnp.asarray, weights)),
             jnp.asarray(x),
             jnp.asarray(y),
             jnp.asarray(N + 0.0),
             activation,
         )
-        found = jax.jit(lambda *of: quantities(Problem(*of, activation)))(*problem[:-1])
+        found = jax.jit(lambda *of: quantities.quantities(quantities.Problem(*of, activation)))(
+            *problem[:-1]
+        )
         return {name: float(value) for name, value in found.items()}
 
 
@@ -74,7 +73,7 @@ def test_of_a_linear_map_every_quantity_is_its_formula(drawn):
     def raced(direction):
         """The loss after two steps, each with the best of a million lengths."""
         weights = w
-        for _ in range(what_decides_quantities.FIRST):
+        for _ in range(quantities.FIRST):
             d = direction(2 * (weights @ a - y.T) @ a.T / n)
             bend, slope = (
                 loss(weights - d) - 2 * loss(weights) + loss(weights + d),
@@ -139,7 +138,7 @@ def test_of_a_network_the_curvature_is_that_of_its_loss(drawn):
 
 
 def pooled(*columns):
-    """Arrays as `what_decides_outcomes.pooled` makes them, of two classes in turns."""
+    """Arrays as `outcomes.pooled` makes them, of two classes in turns."""
     n = np.arange(len(columns[0]))
     named = {"network": ("seed", np.array(["one", "two"])[n % 2]), "drawn": ("seed", n // 2)}
     return [xr.DataArray(column, named, "seed", name="x") for column in columns]
@@ -152,7 +151,7 @@ def test_concordance_is_kendalls_tau_of_each_class_with_its_spread():
     for _ in range(300):
         x, noise = rng.standard_normal((2, 60))
         # The classes lie far apart, which pairs of one class do not see.
-        draws = what_decides_outcomes.concordance(
+        draws = outcomes.concordance(
             *pooled(x + 9 * (np.arange(60) % 2), x + noise - 9 * (np.arange(60) % 2))
         )
         taus = [stats.kendalltau(x[i::2], (x + noise)[i::2]).statistic for i in range(2)]
@@ -166,8 +165,8 @@ def test_concordance_is_kendalls_tau_of_each_class_with_its_spread():
 def test_errors_of_probabilities_are_zero_where_all_is_known_and_a_variance_where_nothing_is():
     rng = np.random.default_rng(6)
     x, other = rng.standard_normal((2, 8000))
-    faster = np.log(what_decides_outcomes.MUCH) + np.where(x > 0.3, 1.0, -1.0)
-    known, nothing = (what_decides_outcomes.brier(*pooled(given, faster)) for given in (x, other))
+    faster = np.log(outcomes.MUCH) + np.where(x > 0.3, 1.0, -1.0)
+    known, nothing = (outcomes.brier(*pooled(given, faster)) for given in (x, other))
     assert known.size == 8000
     assert float(known.mean()) < 0.001
     # What is fitted to noise adds a little to the variance of the event.
@@ -180,7 +179,7 @@ def test_a_network_that_is_left_out_changes_the_error_of_no_other_of_its_half():
     """It is in the fit for the other half alone."""
     x, noise = np.random.default_rng(7).standard_normal((2, 400))
     whole, rest = (
-        what_decides_outcomes.brier(*(column[kept] for column in pooled(x, x + noise)))
+        outcomes.brier(*(column[kept] for column in pooled(x, x + noise)))
         for kept in (slice(400), slice(1, 400))
     )
     same = np.isclose(whole[1:], rest, rtol=0, atol=1e-12)
@@ -193,7 +192,7 @@ def losses():
     """Of one class of three networks, at every rate and length: the best rate is the fifth, with
     10^-1 and 10^-2 left.
     """
-    rates = np.abs(np.arange(len(what_decides_networks.RATES)) - 4.0)
+    rates = np.abs(np.arange(len(networks.RATES)) - 4.0)
     left = -2 + rates[None, None, :, None] * 0.1 + np.zeros((3, 2, 1, 2))
     left[:, 0] += 1
     full = np.concatenate([np.zeros_like(left[..., :1]), left], axis=-1)[None]
@@ -201,14 +200,14 @@ def losses():
     coords = {
         "network": ["one"],
         "optimizer": ["gradient", "spectral"],
-        "rate": what_decides_networks.RATES,
+        "rate": networks.RATES,
         "length": [0, 5, 9],
     }
     return xr.Dataset({"left": xr.DataArray(full, coords, dims)})
 
 
 def test_the_faster_method_lowers_the_logarithm_of_the_loss_by_more():
-    speed = what_decides_outcomes.speed(losses())
+    speed = outcomes.speed(losses())
     np.testing.assert_allclose(speed, np.log(2), rtol=1e-12)
     assert speed.sizes == {"seed": 3, "length": 2}
 
@@ -216,38 +215,32 @@ def test_the_faster_method_lowers_the_logarithm_of_the_loss_by_more():
 def test_a_network_whose_best_rate_is_at_an_end_is_left_out():
     data = losses()
     data["left"][0, 1, 0, 0, 2] = -5
-    np.testing.assert_array_equal(what_decides_outcomes.inside(data)[0], [True, False, True])
+    np.testing.assert_array_equal(outcomes.inside(data)[0], [True, False, True])
     # The others keep their numbers, which say in which half they are.
-    assert what_decides_outcomes.speed(data)["drawn"].values.tolist() == [0, 2]
+    assert outcomes.speed(data)["drawn"].values.tolist() == [0, 2]
 
 
 @pytest.mark.integration
 def test_a_training_follows_the_steps_one_by_one(drawn):
     (w1, w2), x, y = drawn
     with jax.enable_x64(True):
-        problem = Problem(
+        problem = quantities.Problem(
             (jnp.asarray(w1), jnp.asarray(w2)),
             jnp.asarray(x),
             jnp.asarray(y),
             jnp.asarray(N + 0.0),
             "tanh",
         )
-        left = jax.jit(lambda p: what_decides_networks.trained(problem._replace(params=p), (1, 2)))(
+        left = jax.jit(lambda p: networks.trained(problem._replace(params=p), (1, 2)))(
             problem.params
         )
-        loss = jax.jit(lambda p: what_decides_quantities.loss(problem, p))
+        loss = jax.jit(lambda p: quantities.loss(problem, p))
         place = 5
-        for row, step in enumerate(
-            (what_decides_quantities.gradient_step, what_decides_quantities.spectral_step)
-        ):
-            moves = jax.jit(
-                lambda p, step=step: step(problem, what_decides_quantities.slope(problem, p))
-            )
+        for row, step in enumerate((quantities.gradient_step, quantities.spectral_step)):
+            moves = jax.jit(lambda p, step=step: step(problem, quantities.slope(problem, p)))
             params, expected = (w1, w2), [loss((w1, w2))]
             for _ in range(2):
                 pairs = zip(params, moves(params), strict=True)
-                params = tuple(
-                    w - float(what_decides_networks.RATES[place]) * np.asarray(d) for w, d in pairs
-                )
+                params = tuple(w - float(networks.RATES[place]) * np.asarray(d) for w, d in pairs)
                 expected.append(loss(params))
             np.testing.assert_allclose(left[row, place], np.log10(np.asarray(expected)), rtol=1e-9)

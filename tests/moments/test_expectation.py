@@ -369,9 +369,6 @@ def test_an_odd_word_is_zero_at_once():
     assert moments.expectation(long).shape == ("n", "n")
 
 
-@pytest.mark.filterwarnings(
-    "ignore::specjax.moments.expectation.LongWordWarning"
-)  # which a busy machine earns
 def test_a_word_of_different_constants_is_refused_with_its_time():
     u = moments.gaussian("U", "d", "d")
     word = u

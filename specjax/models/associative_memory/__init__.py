@@ -2,8 +2,8 @@
 v_i (associative-memory paper).
 
 Embeddings, frequencies of the items, the cross-entropy loss with its exact gradients and its
-Hessian at zero, and the exact number of items that a W recovers, its logits. Every function is O(N
-d) in memory.
+Hessian at zero, logits, and the exact number of items that a W recovers. Every function is O(N d)
+in memory.
 """
 
 from specjax.models.associative_memory.embeddings import anisotropic as anisotropic

@@ -1,6 +1,4 @@
-"""Random embeddings of N items in d dimensions: rows of an (N, d) array (associative-memory,
-Sections 2 and D.1).
-"""
+"""Random embeddings of N items, rows of an (N, d) array (associative-memory, Sections 2, D.1)."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -9,18 +7,14 @@ from specjax.sizes import AnySize, active, mask, normal, padded
 
 
 def isotropic(key: Key[Array, ""], n: AnySize, d: AnySize) -> Float[Array, "n d"]:
-    """Independent N(0, I_d / d) rows. For one key the first d columns of a wider draw are these, up
-    to the factor.
-    """
+    """Independent N(0, I_d / d) rows; with one key, columns of a wider sample up to the factor."""
     return normal(key, (n, d)) / jnp.sqrt(jnp.asarray(active(d), jnp.result_type(float)))
 
 
 def anisotropic(
     key: Key[Array, ""], n: AnySize, d: AnySize, kappa: float | Float[Array, ""]
 ) -> Float[Array, "n d"]:
-    """Independent N(0, Ξ) rows, Ξ diagonal with the eigenvalues `spectrum(d, kappa)`; κ = 0 is
-    `isotropic`.
-    """
+    """Independent N(0, Ξ) rows with Ξ = diag(spectrum(d, kappa)); κ = 0 is `isotropic`."""
     return normal(key, (n, d)) * jnp.sqrt(spectrum(d, kappa))[None, :]
 
 

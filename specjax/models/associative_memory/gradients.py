@@ -1,5 +1,4 @@
-"""Cross-entropy of a linear associative memory, and its gradients: exact, and never with all N²
-logits at a time.
+"""Cross-entropy of a linear associative memory and its exact gradients, with blocks of logits.
 
 L(W) = -Σ_i q_i log p̂_W(i | i), p̂_W(j | i) = exp(u_jᵀ W v_i) / Σ_k exp(u_kᵀ W v_i)
 (associative-memory, eq. 1); q are the frequencies of the population or of a minibatch. u and v are
@@ -17,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from specjax.models.associative_memory.searches import true_places
 
 ROWS, COLUMNS = 512, 1024
-"""Items and competitors of one block of logits, which stays in a core's cache."""
+"""Items and competitors per block of logits, small enough for a core's cache."""
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -30,7 +29,7 @@ class LossAndGradient(NamedTuple):
 
 
 def init(u: Float[Array, "n d"], *runs: int) -> Float[Array, "*runs d d"]:
-    """W = 0, the start of as many runs."""
+    """W = 0, one for each run along the leading axes."""
     return jnp.zeros((*runs, u.shape[1], u.shape[1]), u.dtype)
 
 
@@ -49,9 +48,7 @@ def deflated_gradient(
     q: Float[Array, " n"],
     stored: int | Int[Array, ""],
 ) -> Float[Array, "d d"]:
-    """-Σ_{i > stored} q_i u_i v_iᵀ: the gradient in which the first `stored` items no longer count
-    (associative-memory, eq. 5).
-    """
+    """-Σ_{i > stored} q_i u_i v_iᵀ, without the first `stored` items (eq. 5)."""
     left = jnp.where(jnp.arange(len(q)) >= stored, q, 0)
     return -jnp.matmul(u.T, v * left[:, None], precision=_HIGHEST)
 
@@ -62,8 +59,8 @@ def loss(
     v: Float[Array, "*#batch n d"],
     q: Float[Array, "*#batch n"],
 ) -> Float[Array, "..."]:
-    """L(W), streamed as `loss_and_gradient`, in half its time."""
-    # Arguments without batch axes are shared and not repeated.
+    """L(W), streamed as in `loss_and_gradient`, in half its time."""
+    # Arguments without batch axes are shared, not repeated.
     with jax.numpy_rank_promotion("allow"):
         return jnp.vectorize(_loss, signature="(d,d),(n,d),(n,d),(n)->()")(w, u, v, q)
 
@@ -78,9 +75,9 @@ def loss_and_gradient(
     memory.
 
     M is the number of items with q_i > 0: all of them for a population, at most the batch for a
-    minibatch. Logits are made block by block; each block adds to Σ_j exp and Σ_j exp · u_j relative
-    to the largest logit so far, so that none overflows and one pass is enough. Leading axes, and
-    `jax.vmap`, go through the problems one after the other.
+    minibatch. Each block of logits adds to Σ_j exp and Σ_j exp · u_j relative to the largest logit
+    so far, so that nothing overflows and one pass is enough. Problems along leading axes, or under
+    `jax.vmap`, are solved one after the other.
     """
     with jax.numpy_rank_promotion("allow"):
         return LossAndGradient(
@@ -114,9 +111,7 @@ def _streamed(w: Array, u: Array, v: Array, q: Array) -> tuple[Array, Array]:
 
 
 def _over_items(w: Array, u: Array, v: Array, q: Array, add: Callable[..., Any], start: Any) -> Any:
-    """`add` over blocks of the items with q > 0, given their queries W v_i and the triple of their
-    u_i, v_i and q_i.
-    """
+    """Apply `add` to blocks of items with q > 0, given queries W v_i and (u_i, v_i, q_i)."""
     n = len(q)
     items = true_places(q > 0, -(-n // ROWS) * ROWS)
 
@@ -130,15 +125,13 @@ def _over_items(w: Array, u: Array, v: Array, q: Array, add: Callable[..., Any],
 
 
 def _softmax_sums(y: Array, u: Array, averaged: bool) -> tuple[Array, Array, Array]:
-    """For each query: the largest logit m, Σ_j exp(logit_j - m), and, if `averaged`, Σ_j
-    exp(logit_j - m) u_j.
-    """
+    """Per query the largest logit m, Σ_j e^(logit_j - m) and, if `averaged`, its sum with u_j."""
     n, d = u.shape
     columns = min(COLUMNS, n)
 
     def step(block: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         largest, sums, averages = state
-        # The last block starts early enough to be whole, and skips what the one before has counted.
+        # The last block starts early enough to be full, and skips the items already counted.
         at = jnp.minimum(block * columns, n - columns)
         competitors = jax.lax.dynamic_slice_in_dim(u, at, columns)
         logits = jnp.matmul(y, competitors.T, precision=_HIGHEST)

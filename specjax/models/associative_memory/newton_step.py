@@ -1,6 +1,4 @@
-"""Newton's method: at W = 0, where the Hessian is a Kronecker product (associative-memory, Lemma
-G.2 and eq. 6), and at any W.
-"""
+"""Newton's method at W = 0 (associative-memory, Lemma G.2 and eq. 6) and at any W."""
 
 from typing import NamedTuple
 
@@ -15,9 +13,7 @@ _HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class HessianAtZero(NamedTuple):
-    """∇²L(0)[Δ] = Σ_u Δ M_v, with Σ_u = (1/N) Σ_i u_i u_iᵀ - ū ūᵀ and M_v = Σ_i q_i v_i v_iᵀ, both
-    (d, d).
-    """
+    """∇²L(0)[Δ] = Σ_u Δ M_v; Σ_u = Σ_i u_i u_iᵀ/N - ū ūᵀ and M_v = Σ_i q_i v_i v_iᵀ are (d, d)."""
 
     left: Float[Array, "d d"]
     right: Float[Array, "d d"]
@@ -35,11 +31,10 @@ def hessian_at_zero(
 def newton_step(
     gradient: Float[Array, "d d"], hessian: HessianAtZero, ridge: float | Float[Array, ""] = 0.0
 ) -> Float[Array, "d d"]:
-    """-(Σ_u + ρ I)⁻¹ ∇L (M_v + ρ I)⁻¹ with the ridge ρ >= 0: the Newton step for ρ = 0.
+    """-(Σ_u + ρ I)⁻¹ ∇L (M_v + ρ I)⁻¹ with the ridge ρ >= 0; ρ = 0 is the Newton step.
 
-    Rows and columns that are zero throughout, as padding is, stay zero. Without a ridge both
-    factors need full rank, so that N exceeds d and at least d of the items have q_i > 0: otherwise
-    the step is infinite or NaN.
+    Zero rows and columns, such as padding, stay zero. Without a ridge both factors need full rank
+    (N > d, and at least d items with q_i > 0); otherwise the step is infinite or NaN.
 
     Raises:
         ValueError: a negative ridge.
@@ -57,11 +52,10 @@ def newton_direction(
     q: Float[Array, " n"],
     ridge: float | Float[Array, ""] = 0.0,
 ) -> Float[Array, "d d"]:
-    """-(∇²L(W) + ρ I)⁻¹[∇L(W)] with the ridge ρ at any W, in O(N² d² + N d⁴ + d⁶): for small
-    memories.
+    """-(∇²L(W) + ρ I)⁻¹[∇L(W)] at any W, for small memories: O(N² d² + N d⁴ + d⁶).
 
-    ∇²L(W)[Δ] = Σ_i q_i Cov_i Δ v_i v_iᵀ, with Cov_i the covariance of the unembeddings under the
-    scores of item i. Padding stays zero.
+    ρ is the ridge. ∇²L(W)[Δ] = Σ_i q_i Cov_i Δ v_i v_iᵀ, with Cov_i the covariance of the
+    unembeddings under the scores of item i. Padding stays zero.
     """
     d = u.shape[1]
     scores = jax.nn.softmax(

@@ -1,11 +1,10 @@
-"""Which items a memory recovers, exactly, without most of the N² logits.
+"""The exact set of items that a memory recovers, without most of the N² logits.
 
-Item i is recovered by W if u_iᵀ W v_i > max_{j≠i} u_jᵀ W v_i (associative-memory, eq. 3). Nearly
-every item that is not recovered loses to one of the first few competitors, so the test goes in
-stages: all items against the first competitors, those that are left against more, and only the last
-few against all N. What is decided this way is decided by more than rounding can change; the other
-pairs, ties among them, are decided in float64 by the sign of Σ_k (u_ik - u_jk) (W v_i)_k, which is
-exactly zero for equal u.
+Item i is recovered by W if u_iᵀ W v_i > max_{j≠i} u_jᵀ W v_i (associative-memory, eq. 3). Most
+items that are not recovered lose to one of the first few competitors, so the test has stages: all
+items meet the first competitors, the remaining ones meet more, and only the last few meet all N. A
+stage decides the pairs that differ by more than rounding; the other pairs, including ties, are
+decided in float64 by the sign of Σ_k (u_ik - u_jk) (W v_i)_k, which is exactly zero for equal u.
 """
 
 import jax
@@ -17,23 +16,19 @@ from specjax.models.associative_memory.searches import true_places
 from specjax.spectral.float_range import exactly_scaled, scaled
 
 FIRST = 128
-"""Competitors that every item meets."""
+"""Competitors that every item meets in the first stage."""
 STAGES = (1024, 8192)
-"""Competitors that the items left over after the stage before have met at the end of each of these;
-the last stage is all N.
-"""
+"""Competitors met after each later stage by the remaining items; the last stage has all N."""
 ROWS, COLUMNS = 256, 1024
-"""Items and competitors of one block of logits."""
+"""Items and competitors per block of logits."""
 ALL_ROWS = 8192
-"""Items of a block of the first stage, where the competitors are few."""
+"""Items per block of the first stage, which has few competitors."""
 PAIRS = 32
 """Pairs of one item that are decided in float64 at a time."""
 
 
 def queries(v: Float[Array, "n d"], w: Float[Array, "d d"]) -> Float[Array, "n d"]:
-    """W v_i for each item, divided by a power of two of its own, which changes no recovery and
-    rounds nothing.
-    """
+    """W v_i for each item, divided by its own power of two, which is exact and keeps recovery."""
     y = jnp.matmul(v, exactly_scaled(w).T, precision=jax.lax.Precision.HIGHEST)
     return scaled(y, axis=1)[0]
 
@@ -43,10 +38,10 @@ def recovered(
 ) -> Bool[Array, "..."]:
     """Whether each item is recovered: u_iᵀ W v_i > u_jᵀ W v_i for every j ≠ i.
 
-    The answer is that of the inner products of u with `queries(v, w)`, taken exactly: no rounding
-    of a logit decides. A tie is not a recovery; so W = 0 recovers nothing, and neither of two items
-    with the same u and v is recovered. An item with a query or a u that is not finite is not
-    recovered. Leading axes, and `jax.vmap`, go through the problems one after the other.
+    The answer is that of exact inner products of u with `queries(v, w)`, whatever the rounding of
+    logits. A tie is not a recovery, so W = 0 recovers nothing, and two items with the same u and v
+    are not recovered. An item with a query or a u that is not finite is not recovered. Problems
+    along leading axes, or under `jax.vmap`, are solved one after the other.
 
     Raises:
         ValueError: fewer than two items, or shapes that do not fit together.
@@ -59,38 +54,37 @@ def recovered(
             f"u and v need the shape (N, d) and w (d, d), got {u.shape[-2:]}, {v.shape[-2:]} and"
             f" {w.shape[-2:]}."
         )
-    # Arguments without batch axes are shared and not repeated.
+    # Arguments without batch axes are shared, not repeated.
     with jax.numpy_rank_promotion("allow"):
         return jnp.vectorize(_recovered, signature="(n,d),(n,d),(d,d)->(n)")(u, v, w)
 
 
 def count(mask: Bool[Array, "*batch n"]) -> Int[Array, "*batch"]:
-    """The capacity: how many items are recovered."""
+    """The capacity: the number of recovered items."""
     return jnp.sum(mask, axis=-1, dtype=jnp.int32)
 
 
 def prefix(mask: Bool[Array, "*batch n"]) -> Int[Array, "*batch"]:
-    """How many items are recovered before the first that is not."""
+    """The number of recovered items before the first that is not."""
     return jnp.sum(jnp.cumprod(mask, axis=-1, dtype=jnp.int32), axis=-1, dtype=jnp.int32)
 
 
 def count_of_few(
     u: Float[Array, "n d"], v: Float[Array, "n d"], w: Float[Array, "d d"]
 ) -> Int[Array, ""]:
-    """The count by all logits at once, which is fast for few items."""
+    """The count from all logits at once, which is fast for few items."""
     return _count_of_logits(v @ w.T @ u.T)
 
 
 def count_of_descent(
     u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"], most: int
 ) -> Int[Array, ""]:
-    """The count after one step of gradient descent from zero on frequencies q of which at most
-    `most` are not zero, as in a minibatch.
+    """The count after one step of gradient descent from zero, for at most `most` nonzero q.
 
-    That of `count_of_few` at W = Σ_i q_i (u_i - ū) v_iᵀ, without forming W: its logits are sums
-    over those items.
+    Equals `count_of_few` at W = Σ_i q_i (u_i - ū) v_iᵀ, for q as in a minibatch, without forming W:
+    its logits are sums over the items with q_i > 0.
     """
-    # Where there are fewer items, the last is taken again, of which the share is 0.
+    # With fewer items, the last one is repeated with weight 0.
     seen = true_places(q != 0, most)
     share = jnp.take(q, seen, mode="fill", fill_value=0)
     of_v, of_u = (
@@ -111,8 +105,8 @@ def _recovered(u: Array, v: Array, w: Array) -> Array:
     norms = jnp.sqrt(jnp.sum(u * u, axis=1))
     lengths = jnp.sqrt(jnp.sum(y * y, axis=1))
     signal = jnp.sum(u * y, axis=1)
-    # Two inner products of d terms, each within d roundings of |u|ᵀ|y| whatever the order; half as
-    # much again for norms and sums.
+    # Two inner products of d terms, each within d roundings of |u|ᵀ|y| in any order; half as much
+    # again for norms and sums.
     rounding = 1.5 * (d + 4) * jnp.finfo(u.dtype).eps / 2
     margin = rounding * (norms + jnp.max(norms)) * lengths + 2 * d * jnp.finfo(u.dtype).tiny
     usable = jnp.isfinite(margin) & jnp.isfinite(signal) & (lengths > 0)
@@ -150,11 +144,10 @@ def _against_first(u: Array, y: Array) -> Array:
 def _against(
     u: Array, y: Array, best: Array, items: Array, number: Array, start: int, end: int
 ) -> Array:
-    """`best` with the `number` first of `items` tested against the competitors from `start` to
-    `end`.
+    """Test the first `number` of `items` against the competitors from `start` to `end`.
 
-    The last block of competitors starts early enough to be whole; meeting some of them twice does
-    no harm.
+    Returns the updated `best`. The last block of competitors starts early enough to be full;
+    competitors met twice change nothing.
     """
     columns = min(COLUMNS, len(u))
     blocks = -(-(end - start) // columns)
@@ -177,15 +170,13 @@ def _against(
 
 
 def _largest(y: Array, competitors: Array, rows: Array, columns: Array) -> Array:
-    """The largest logit of each row of y among competitors other than itself."""
+    """The largest logit of each row of y over competitors other than itself."""
     logits = jnp.matmul(y, competitors.T, precision=jax.lax.Precision.HIGHEST)
     return jnp.max(jnp.where(rows[:, None] == columns[None, :], -jnp.inf, logits), axis=1)
 
 
 def _compacted(mask: Array) -> tuple[Array, Array]:
-    """The indices where `mask` holds, followed by N up to a whole number of blocks, and how many
-    they are.
-    """
+    """Indices where `mask` holds, padded with N to a whole number of blocks, and their number."""
     n = len(mask)
     return true_places(mask, -(-n // ROWS) * ROWS), jnp.sum(mask)
 
@@ -193,9 +184,7 @@ def _compacted(mask: Array) -> tuple[Array, Array]:
 def _decide(
     u: Array, y: Array, signal: Array, margin: Array, certain: Array, close: Array
 ) -> Array:
-    """`certain`, with those of the `close` items that no competitor within rounding equals or
-    exceeds.
-    """
+    """Return `certain` and the `close` items that exceed all competitors within rounding."""
     items, number = _compacted(close)
 
     def step(k: Array, certain: Array) -> Array:
@@ -208,9 +197,7 @@ def _decide(
 
 
 def _wins(u: Array, y: Array, item: Array, near: Array) -> Array:
-    """Whether the logit of `item` exceeds those of the competitors in `near`, by its differences to
-    them in float64.
-    """
+    """Whether the logit of `item` exceeds those of `near` competitors, by float64 differences."""
 
     def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
         near, _ = state

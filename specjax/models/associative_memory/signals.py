@@ -1,6 +1,4 @@
-"""Logits of a memory: how an item's signal grows with its frequency, and the largest interaction
-(associative-memory, Appendix B.2).
-"""
+"""Logits of a memory: signals and the largest interaction (associative-memory, Appendix B.2)."""
 
 from collections.abc import Callable
 
@@ -15,13 +13,13 @@ def signal_slope(
     v: Float[Array, " d"],
     lam: float | Float[Array, ""],
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-    """φ'(0) of φ(q) = uᵀ h_λ(G + q u vᵀ) v with G = `without` and h_λ(s) = s/√(s² + λ²), as the
-    three sums of Appendix B.2.
+    """φ'(0) of φ(q) = uᵀ h_λ(G + q u vᵀ) v, G = `without`, as the three sums of Appendix B.2.
 
-    With a and b the components of u and v along the left and right singular vectors of G, they are
-    the antisymmetric part, ¼ Σ_kl (h_k + h_l)/(s_k + s_l) (a_k b_l - a_l b_k)², the symmetric one,
-    ¼ Σ_kl (h_k - h_l)/(s_k - s_l) (a_k b_l + a_l b_k)² without its diagonal, and that diagonal, Σ_k
-    h'(s_k) (a_k b_k)²: the formula of Daleckii and Krein. λ is positive.
+    Here h_λ(s) = s/√(s² + λ²). With a and b the components of u and v along the left and right
+    singular vectors of G, they are the antisymmetric part, ¼ Σ_kl (h_k + h_l)/(s_k + s_l) (a_k b_l
+    - a_l b_k)², the symmetric one, ¼ Σ_kl (h_k - h_l)/(s_k - s_l) (a_k b_l + a_l b_k)² without its
+    diagonal, and that diagonal, Σ_k h'(s_k) (a_k b_k)²: the formula of Daleckii and Krein. λ is
+    positive.
     """
     left, s, right = jnp.linalg.svd(without)
     a, b = left.T @ u, right @ v
@@ -47,9 +45,7 @@ def signals(
     spikes: Float[Array, " spikes"],
     step: Callable[[Float[Array, "d d"]], Float[Array, "d d"]],
 ) -> Float[Array, " spikes"]:
-    """φ(q) = uᵀ h(G + q u vᵀ) v with G = `without` and h = `step`, a map of matrices, at every q in
-    `spikes` (Appendix B.2).
-    """
+    """φ(q) = uᵀ h(G + q u vᵀ) v, G = `without`, h = `step`, at all q in `spikes` (Appendix B.2)."""
     spike = jnp.outer(u, v)
     return jax.lax.map(lambda q: u @ step(without + q * spike) @ v, spikes)
 

@@ -1,6 +1,4 @@
-"""One step from W = 0, as exact as float32 holds it, where rounding in float32 would decide which
-rare items are recovered.
-"""
+"""One step from W = 0 in float64; rounding in float32 would decide which items are recovered."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,18 +23,17 @@ def one_step(
     optimizers: tuple[str, ...],
     ridge: float = 0.0,
 ) -> Float[Array, "optimizers d d"]:
-    """W after one step from zero of each optimizer, up to the learning rate, which changes no
-    recovery; the ridge is Newton's.
+    """W after one step from zero of each optimizer, up to a factor, which changes no recovery.
 
-    The singular values of the gradient go down to d^(-α-1) and those of the Hessian to d^-α of the
-    largest, which is rounding in float32: the sums over the frequent items, the polar factor and
-    the solution are made in float64. Frequencies are in descending order.
+    The singular values of the gradient decay to d^(-α-1), and those of the Hessian to d^-α, of the
+    largest, below float32 rounding. So the sums over the frequent items, the polar factor and the
+    solution use float64.
 
     Args:
         u: Unembeddings.
         v: Embeddings.
-        q: Frequencies of the items.
-        optimizers: Of "gd", "muon" and "newton".
+        q: Frequencies of the items, in descending order.
+        optimizers: Any of "gd", "muon" and "newton".
         ridge: ρ of `newton_step`.
     """
     centred = u - jnp.mean(u, axis=0)[None, :]
@@ -48,7 +45,7 @@ def one_step(
         return newton_step(gradient, hessian, ridge)
 
     steps = {"gd": lambda: -gradient, "muon": lambda: -spectral.polar(gradient), "newton": newton}
-    # Newton's entries may lie outside the range of float32, and their scale does not matter.
+    # Newton's entries may exceed the range of float32, and their scale does not matter.
     return jnp.stack([exactly_scaled(steps[name]()).astype(jnp.float32) for name in optimizers])
 
 
@@ -60,11 +57,9 @@ def stabilized_steps(
     q: Float[Array, " n"],
     lambdas: Float[Array, " k"],
 ) -> Float[Array, "k d d"]:
-    """h_λ(-∇L(0)) for each λ >= 0, h_λ(s) = s/√(s² + λ²), as exact as in `one_step`, and not
-    scaled; λ = 0 is the polar factor.
-    """
+    """h_λ(-∇L(0)) for each λ >= 0 with h_λ(s) = s/√(s² + λ²), in float64; λ = 0 is `polar_step`."""
     down = _frequent_in_float64(u - jnp.mean(u, axis=0)[None, :], v, q)
-    # Not one after the other: mapped over λ alone, the gradient is decomposed once.
+    # vmap over λ alone decomposes the gradient once, unlike a loop.
     maps = jax.vmap(lambda lam: spectral.stabilized_sign(down, lam))(lambdas.astype(jnp.float64))
     return maps.astype(jnp.float32)
 
@@ -79,11 +74,10 @@ def mapped_steps(
     maps: Callable[..., Array],
     *arguments: Array,
 ) -> Float[Array, "k d d"]:
-    """U h(S) Vᵀ of -∇L(0) = U S Vᵀ for several maps h, each up to a factor, which changes no
-    recovery; as exact as in `one_step`.
+    """U h(S) Vᵀ of -∇L(0) = U S Vᵀ for several maps h, in float64, each up to a factor.
 
-    `maps(x, *arguments)` gives a row for each map from the singular values over their median. Of u
-    and v, `active` columns are not padding.
+    `maps(x, *arguments)` returns a row for each map from the singular values over their median. The
+    first `active` columns of u and v are not padding.
     """
     left, s, right = jnp.linalg.svd(_frequent_in_float64(u - jnp.mean(u, axis=0)[None, :], v, q))
     median = (s[(active - 1) // 2] + s[active // 2]) / 2
@@ -101,9 +95,7 @@ def mapped_steps(
 def gradient_singular_values(
     u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"]
 ) -> Float[Array, " d"]:
-    """The singular values of ∇L(0), in descending order: in float64, since the smallest are
-    d^(-α-1) of the largest (Lemma C.3).
-    """
+    """Singular values of ∇L(0), descending, in float64: they span a factor d^(α+1) (Lemma C.3)."""
     gradient = gradient_at_zero(*(a.astype(jnp.float64) for a in (u, v, q)))
     return jnp.linalg.svd(gradient, compute_uv=False).astype(jnp.float32)
 
@@ -113,14 +105,12 @@ def gradient_singular_values(
 def polar_step(
     u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"]
 ) -> Float[Array, "d d"]:
-    """The polar factor of Σ q_i u_i v_iᵀ, as exact as in `one_step`."""
+    """The polar factor of Σ q_i u_i v_iᵀ, in float64 as in `one_step`."""
     return spectral.polar(_frequent_in_float64(u, v, q)).astype(jnp.float32)
 
 
 def _frequent_in_float64(a: Array, b: Array, q: Array) -> Array:
-    """Σ_i q_i a_i b_iᵀ with the first 8 d items in float64: the others are too rare for their
-    rounding to matter.
-    """
+    """Σ_i q_i a_i b_iᵀ with the first 8 d items in float64; rarer ones round negligibly."""
     head = min(len(q), 8 * a.shape[1])
     tail = jnp.matmul(a[head:].T, b[head:] * q[head:, None], precision=jax.lax.Precision.HIGHEST)
     wide_a, wide_b, wide_q = (x[:head].astype(jnp.float64) for x in (a, b, q))

@@ -1,6 +1,4 @@
-"""Several steps on the gradient of eq. 5, which items have left for good once a bound has passed
-them (associative-memory, Section 4).
-"""
+"""Steps without the items up to a bound, by eq. 5 (associative-memory, Section 4)."""
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +14,10 @@ def thresholded_muon(
     q: Float[Array, " n"],
     bounds: Float[Array, " steps"],
 ) -> Float[Array, "steps d d"]:
-    """W after each step of Muon, W_t = W_{t-1} + polar(Σ_{i > d_t} q_i u_i v_iᵀ), of length 1: the
-    dynamics of Theorem 4.1.
+    """W after each step W_t = W_{t-1} + polar(Σ_{i > d_t} q_i u_i v_iᵀ) of Muon (Theorem 4.1).
 
-    `bounds` are d_1, d_2, ..., up to which items, from 1, have left before each step; the polar
-    factor is as exact as in `one_step`.
+    `bounds` are d_1, d_2, ...: before step t, the items 1 to d_t have left. The polar factor is
+    computed in float64 as in `one_step`.
     """
     item = jnp.arange(1, len(q) + 1, dtype=q.dtype)
 
@@ -38,9 +35,7 @@ def thresholded_descent(
     bounds: Float[Array, " steps"],
     rates: Float[Array, " steps"],
 ) -> Float[Array, "steps d d"]:
-    """W after each step of gradient descent, W_t = W_{t-1} + η_t Σ_{i > d_t} q_i u_i v_iᵀ: the
-    dynamics of Theorem 4.2.
-    """
+    """W after each step W_t = W_{t-1} + η_t Σ_{i > d_t} q_i u_i v_iᵀ of descent (Theorem 4.2)."""
     item = jnp.arange(1, len(q) + 1, dtype=q.dtype)
     left = item[None, :] > bounds[:, None]
     shares = q[None, :] * jnp.cumsum(jnp.where(left, rates[:, None], 0), axis=0)

@@ -1,9 +1,8 @@
-"""Convergence of simplified Muon without a condition number, and of its rivals with one (the
-preconditioning paper).
+"""Convergence of simplified Muon without a condition number, and of its rivals with one.
 
 For matrix factorization and for in-context regression Muon's matrix iterates decouple into scalar
 sequences, one for each eigenvalue. The closed forms are for those sequences; `adversarial` builds
-the instances on which SignGD cannot do the same.
+instances on which SignGD depends on the condition number.
 """
 
 from specjax.theory.preconditioning import adversarial as adversarial

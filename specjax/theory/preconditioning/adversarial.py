@@ -1,14 +1,12 @@
-"""Instances on which SignGD needs at least as many steps as the condition number says
-(preconditioning, Theorems 2 and 4, Appendix C).
+"""Instances on which the steps of SignGD grow with the condition number (Theorems 2 and 4).
 
 With R = [[1, 1], [1, -1]] / √2 a sign vector is, in the coordinates R z = (a, b), ±√2 along one
-axis: SignGD moves one coordinate at a time, a while it dominates the gradient. The starts below
-keep |a| above a threshold τ for as long as the steps allow it (Lemma 15), which freezes b, and then
-the steps are too small to bring b home quickly. They are built backward from the schedule, which
-must therefore be given in full and must not increase.
+axis: SignGD moves one coordinate at a time, and a while it dominates the gradient. The starts below
+keep |a| above a threshold τ as long as the steps allow (Lemma 15), which freezes b; then the steps
+are too small to move b quickly. Starts are built backward from the schedule, which must be given in
+full and must not increase.
 
-Everything is a function of the schedule: a start is bad for one schedule only, and nothing here
-bounds SignGD from a generic start.
+A start is bad for one schedule only; nothing here bounds SignGD from a generic start.
 """
 
 from typing import NamedTuple
@@ -23,15 +21,11 @@ from specjax.theory.closed_forms import floats
 from specjax.theory.preconditioning.conditions import check_condition_number, check_non_increasing
 
 RADIUS = 0.25
-"""c: in |d_1| <= c, |d_2| <= c/√κ the factorization's gradient g_i is between λ_i |d_i| and 3 λ_i
-|d_i|, since 3 c + c² < 1 (eq. 156).
-"""
+"""c: |d_1| <= c, |d_2| <= c/√κ, 3 c + c² < 1 give λ_i |d_i| <= |g_i| <= 3 λ_i |d_i|."""
 
 
 class Barrier(NamedTuple):
-    """The first coordinate from which b stays frozen through the step `frozen` - 1, and the number
-    of those steps.
-    """
+    """The first coordinate that freezes b through step `frozen` - 1, and that step count."""
 
     start: Float[Array, ""]
     frozen: Int[Array, ""]
@@ -42,8 +36,8 @@ class Instance(NamedTuple):
 
     `matrix` is the Hessian (quadratic), the target M (factorization) or the covariance S
     (regression), shape (2, 2); `start` is the vector z_0 (2,), or the matrix X_0 or Q_0 (2, 2);
-    `accuracy` is the error at which SignGD has not arrived before the bound, and `frozen` the steps
-    of the barrier: those with learning rates of at least `least_rate`.
+    `accuracy` is the error that SignGD does not reach before the bound, and `frozen` is the number
+    of steps of the barrier: those with learning rates of at least `least_rate`.
     """
 
     matrix: Float[Array, "2 2"]
@@ -77,7 +71,7 @@ class FactorizationInstance(Instance):
         return tied_sign((x @ x.T - self.matrix) @ x)
 
     def error(self, x: Float[Array, "2 2"]) -> Float[Array, ""]:
-        """The distance of the products."""
+        """The distance between X Xᵀ and M."""
         return jnp.linalg.norm(x @ x.T - self.matrix)
 
 
@@ -99,9 +93,7 @@ class RegressionInstance(Instance):
 
 
 class Followed(NamedTuple):
-    """The steps taken, whether the last error is the accuracy or less, and how far a step within
-    the barrier ever moved b.
-    """
+    """Steps taken, whether the accuracy was reached, and the largest barrier move of b."""
 
     steps: Int[Array, ""]
     arrived: Bool[Array, ""]
@@ -114,9 +106,7 @@ def follow(
     rates: Float[Array, " steps"],
     start: Float[Array, "2 ..."] | None = None,
 ) -> Followed:
-    """SignGD from the start of an instance, or from another, until its error is at most the
-    accuracy or the learning rates are over.
-    """
+    """SignGD from an instance's start, or another, to the accuracy or the schedule's end."""
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         x, t, _ = state
@@ -151,12 +141,12 @@ def barrier(moves: Float[Array, " steps"], tau: ArrayLike) -> Barrier:
     """a_0 such that a ← a - moves_t sign(a) keeps |a_t| >= τ through the last t with moves_t >= 2 τ
     (Lemma 15).
 
-    Backward from a_T = moves_T / 2 the iterate before a_{t+1} is a_t = moves_t - a_{t+1}, positive,
-    and forward the signs alternate. Without such a t the barrier has no steps and a_0 = 0. It is
-    never below τ: τ <= a_t <= moves_t - τ.
+    Backward from a_T = moves_T / 2 the iterate before a_{t+1} is a_t = moves_t - a_{t+1}, positive;
+    forward the signs alternate, and τ <= a_t <= moves_t - τ. Without such a t the barrier has no
+    steps and a_0 = 0.
 
     Raises:
-        ValueError: for moves that are not positive or increase, where their values are known.
+        ValueError: concrete moves that are not positive or that increase.
 
     """
     check_non_increasing(moves)
@@ -181,7 +171,7 @@ def quadratic(
 ) -> QuadraticInstance:
     """½ zᵀ H z with H = R diag(1, 1/κ) R: |z| <= ε takes at least `frozen` + κ/4 steps (Lemma 12).
 
-    b_0 = 2 ε and τ = b_0 / κ, a little more so that the inequality of Lemma 14 is strict. A step
+    b_0 = 2 ε and τ = b_0 / κ, slightly more, so that the inequality of Lemma 14 is strict. A step
     moves a or b by √2 η_t. Raises ValueError for κ below 1 or learning rates that increase.
     """
     check_condition_number(kappa)
@@ -197,12 +187,12 @@ def quadratic(
 
 @checked
 def factorization(kappa: ArrayLike, rates: Float[Array, " steps"]) -> FactorizationInstance:
-    """M = R diag(1, 1/κ) R, X_0 = R diag(1 + a_0, κ^(-1/2) + b_0) R: ‖X Xᵀ - M‖_F <= 1/(5 κ) takes
-    `frozen` + κ/12 (Theorem 2).
+    """M = R diag(1, 1/κ) R, X_0 = R diag(1 + a_0, κ^(-1/2) + b_0) R, for the bound of Theorem 2.
 
-    b_0 = c/√κ, τ = 3 b_0/κ and a step moves an eigenvalue by 2 η_t; the first rate must be at most
-    c/2 = 1/8 for X_0 to be in the region of `RADIUS`. Raises ValueError for a larger one, κ below 1
-    or learning rates that increase.
+    ‖X Xᵀ - M‖_F <= 1/(5 κ) takes at least `frozen` + κ/12 steps. b_0 = c/√κ, τ = 3 b_0/κ and a step
+    moves an eigenvalue by 2 η_t; the first rate must be at most c/2 = 1/8 for X_0 to be in the
+    region of `RADIUS`. Raises ValueError for a larger one, κ below 1 or learning rates that
+    increase.
     """
     check_condition_number(kappa)
     if not is_traced(rates) and rates[0] > RADIUS / 2:
@@ -225,12 +215,12 @@ def factorization(kappa: ArrayLike, rates: Float[Array, " steps"]) -> Factorizat
 def regression(
     kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike
 ) -> RegressionInstance:
-    """S = R diag(1, 1/κ) R, Q_0 = S⁻¹ + R diag(a_0, b_0) R: ‖Q - S⁻¹‖_F <= ε takes at least
-    `frozen` + κ³/4 steps (Theorem 4).
+    """S = R diag(1, 1/κ) R, Q_0 = S⁻¹ + R diag(a_0, b_0) R, for the bound of Theorem 4.
 
-    On matrices of this form the objective is a quadratic with the eigenvalues 1 and κ⁻³, so b_0 = 2
-    ε and τ = b_0 κ⁻³; a step moves an eigenvalue by 2 η_t. Any ε will do. Raises ValueError for κ
-    below 1 or learning rates that increase.
+    ‖Q - S⁻¹‖_F <= ε takes at least `frozen` + κ³/4 steps. On matrices of this form the objective is
+    a quadratic with the eigenvalues 1 and κ⁻³, so b_0 = 2 ε and τ = b_0 κ⁻³; a step moves an
+    eigenvalue by 2 η_t. Any ε will do. Raises ValueError for κ below 1 or learning rates that
+    increase.
     """
     check_condition_number(kappa)
     kappa, accuracy = floats(kappa, accuracy)
@@ -245,27 +235,26 @@ def regression(
 
 @checked
 def tied_sign(gradient: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
-    """The signs of a 2×2 matrix after its two diagonal and its two other entries are averaged
-    (Lemma 16).
+    """Signs of a 2×2 matrix after averaging its two diagonal and two other entries (Lemma 16).
 
-    In exact arithmetic both pairs are equal. Where their difference from zero is rounding, signs
-    taken one by one would leave the invariant set.
+    In exact arithmetic both pairs are equal. Entrywise signs of entries of rounding size would
+    leave the invariant set.
     """
-    # Twice the averages: each entry and the one opposite.
+    # Twice the averages: each entry and its opposite.
     return jnp.sign(gradient + gradient[::-1, ::-1])
 
 
 def _second(x: Array) -> Array:
-    """The coordinate along the eigenvector of 1/κ: b for a vector, p - q for [[p, q], [q, p]]."""
+    """The coordinate along the eigenvector of 1/κ: b of a vector, p - q of [[p, q], [q, p]]."""
     return (x[0] - x[1]) / jnp.sqrt(floats(2.0)[0]) if x.ndim == 1 else x[0, 0] - x[0, 1]
 
 
 def _rotated(first: Array, second: Array) -> Array:
-    """R diag(first, second) R, written out so that its equal entries are equal to the last bit."""
+    """R diag(first, second) R, written out so that equal entries are equal to the last bit."""
     mean, half = (first + second) / 2, (first - second) / 2
     return jnp.stack([jnp.stack([mean, half]), jnp.stack([half, mean])])
 
 
 def _above(tau: Array) -> Array:
-    """A threshold that rounding cannot carry below τ: 1e-7 more."""
+    """A threshold 1e-7 above τ, so that rounding stays above τ."""
     return tau * (1 + 1e-7)

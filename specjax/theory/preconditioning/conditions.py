@@ -1,6 +1,4 @@
-"""What the theorems of the preconditioning paper assume, checked where the values are known before
-compilation.
-"""
+"""Checks of the preconditioning paper's assumptions, for values known before compilation."""
 
 from collections.abc import Sequence
 
@@ -15,7 +13,7 @@ Numbers = ArrayLike | Sequence[float | int]
 
 @checked
 def check_condition_number(kappa: Numbers) -> None:
-    """Raises ValueError for a condition number below 1 or not finite; a traced one passes."""
+    """Raise ValueError for a condition number below 1 or not finite; a traced one passes."""
     if is_traced(kappa):
         return
     values = np.asarray(kappa, float)
@@ -28,9 +26,7 @@ def check_condition_number(kappa: Numbers) -> None:
 
 @checked
 def check_spectrum(spectrum: Numbers) -> None:
-    """Raises ValueError unless the eigenvalues are one axis of positive finite numbers in
-    descending order; traced ones pass.
-    """
+    """Raise ValueError unless concrete eigenvalues are positive, finite and descending."""
     if is_traced(spectrum):
         return
     values = np.asarray(spectrum, float)
@@ -52,9 +48,7 @@ def check_spectrum(spectrum: Numbers) -> None:
 
 @checked
 def check_ranks(d: int, k: int, r: int) -> None:
-    """Raises ValueError unless 1 <= r <= d and r <= k: a factor X ∈ R^{d×k} reaches no target of a
-    rank above k.
-    """
+    """Raise ValueError unless 1 <= r <= d and r <= k, the columns of a factor X ∈ R^{d×k}."""
     if not 1 <= r <= d:
         raise ValueError(f"A target of shape ({d}, {d}) has a rank from 1 to {d}, got r={r}.")
     if k < r:
@@ -66,8 +60,7 @@ def check_ranks(d: int, k: int, r: int) -> None:
 
 @checked
 def check_decay(rho: Numbers, least: float = 0.5) -> None:
-    """Raises ValueError for a decay outside [least, 1): with a smaller one the steps end before the
-    sequences arrive.
+    """Raise ValueError for a decay outside [least, 1): with a smaller one the steps end too early.
 
     `least` is 1/2 for a constant prefactor (Lemma 2) and 2/3 for prefactors in [C_0, 2 C_0] (Lemma
     11), see `scalar.least_decay`.
@@ -75,7 +68,7 @@ def check_decay(rho: Numbers, least: float = 0.5) -> None:
     if is_traced(rho):
         return
     values = np.asarray(rho, float)
-    # A third is no binary fraction: 2/3 itself must pass.
+    # 2/3 is inexact, so allow 1e-12.
     if not ((values >= least * (1 - 1e-12)) & (values < 1)).all():
         raise ValueError(
             f"The decay rho must be in [{least:.4g}, 1) for the theorem to hold, got"
@@ -85,9 +78,7 @@ def check_decay(rho: Numbers, least: float = 0.5) -> None:
 
 @checked
 def check_non_increasing(rates: Numbers) -> None:
-    """Raises ValueError unless the learning rates are one axis of positive numbers, none larger
-    than the one before (Lemma 15).
-    """
+    """Raise ValueError unless the rates are positive, on one axis and never increase (Lemma 15)."""
     if is_traced(rates):
         return
     values = np.asarray(rates, float)

@@ -1,10 +1,9 @@
-"""How many iterations: the upper bounds for Muon, and what gradient descent needs (preconditioning,
-Theorems 1 and 3, eqs. 10 and 23).
+"""Iteration counts: upper bounds for Muon, and gradient descent (Theorems 1, 3, eqs. 10, 23).
 
 All are real numbers; round up. `largest` is the largest eigenvalue λ_1 of the target and `accuracy`
-the error ε in the operator norm, so that only λ_1 / ε enters, never the condition number. Constants
-that the paper leaves open are ours and named so. All is float64; accuracies, eigenvalues and rates
-that are not positive are a ValueError.
+the error ε in the operator norm, so that only λ_1 / ε enters, not the condition number. Constants
+that the paper leaves open are marked as ours. Everything is float64; accuracies, eigenvalues and
+rates that are not positive are a ValueError.
 """
 
 import jax.numpy as jnp
@@ -18,11 +17,10 @@ from specjax.theory.preconditioning.conditions import check_condition_number, ch
 @in_float64
 @checked
 def theorem_1a(largest: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
-    """log(8 λ_1 / ε) / log(1/ρ): Muon on a factorization with k >= d and a prefactor C from [√λ_1 /
-    2, √λ_1] (constant ours).
+    """log(8 λ_1 / ε) / log(1/ρ) steps of Muon on a factorization with k >= d (constant ours).
 
-    From Lemma 2 with C <= √λ_1: |x² - λ| <= 4 C ρ^t (√λ + C ρ^t) <= 8 λ_1 ρ^t. Raises ValueError
-    for ρ outside [1/2, 1).
+    The prefactor C is from [√λ_1 / 2, √λ_1]. From Lemma 2 with C <= √λ_1: |x² - λ| <= 4 C ρ^t (√λ +
+    C ρ^t) <= 8 λ_1 ρ^t. Raises ValueError for ρ outside [1/2, 1).
     """
     check_in("(0, inf)", largest=largest, accuracy=accuracy)
     check_decay(rho)
@@ -33,13 +31,13 @@ def theorem_1a(largest: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float
 @in_float64
 @checked
 def theorem_1b(largest: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
-    """log(4 λ_1 / ((1 - ρ)² ε)) / log(1/ρ) iterations: r <= k < d, prefactors from [C_0, 2 C_0],
-    C_0 = √λ_1 / 2 (constant ours).
+    """log(4 λ_1 / ((1 - ρ)² ε)) / log(1/ρ) steps of Muon with r <= k < d (constant ours).
 
-    From Lemma 11, Δ <= δ = 2 C_0 ρ^t / (1 - ρ) gives |x² - λ| <= δ (2 √λ_1 + δ), which is at most ε
-    where δ (2 √λ_1 + √λ_1 / (1 - ρ)) is; 2 + 1/(1 - ρ) <= 3 / (1 - ρ) leaves 3 λ_1 ρ^t / (1 - ρ)²,
-    and 1 of 4 for the distance to the auxiliary trajectory. It needs an initialization small
-    enough. Raises ValueError for ρ outside [2/3, 1).
+    Prefactors are from [C_0, 2 C_0], C_0 = √λ_1 / 2. From Lemma 11, Δ <= δ = 2 C_0 ρ^t / (1 - ρ)
+    gives |x² - λ| <= δ (2 √λ_1 + δ), which is at most ε where δ (2 √λ_1 + √λ_1 / (1 - ρ)) is; 2 +
+    1/(1 - ρ) <= 3 / (1 - ρ) leaves 3 λ_1 ρ^t / (1 - ρ)², and the fourth λ_1 is for the distance to
+    the auxiliary trajectory. The initialization must be small enough. Raises ValueError for ρ
+    outside [2/3, 1).
     """
     check_in("(0, inf)", largest=largest, accuracy=accuracy)
     check_decay(rho, 2 / 3)
@@ -50,8 +48,7 @@ def theorem_1b(largest: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float
 @in_float64
 @checked
 def theorem_3(prefactor: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
-    """log(2 C / ε) / log(1/ρ): Muon on in-context regression from Q_0 = 0, with C >= ‖S⁻¹‖ / 2
-    (Theorem 3, eq. 75).
+    """log(2 C / ε) / log(1/ρ) steps of Muon in context from Q_0 = 0, C >= ‖S⁻¹‖ / 2 (eq. 75).
 
     Raises ValueError for ρ outside [1/2, 1).
     """
@@ -66,12 +63,11 @@ def theorem_3(prefactor: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Floa
 def gradient_flow_factorization(
     lam: ArrayLike, start: ArrayLike, accuracy: ArrayLike, rate: ArrayLike
 ) -> Float[Array, "..."]:
-    """Steps of gradient descent on ¼ (x² - λ)² from x_0 = `start` until λ - x² = ε, by the flow:
-    exact as rate · λ → 0 (ours).
+    """Steps of gradient descent on ¼ (x² - λ)² from `start` to λ - x² = ε, by the flow (ours).
 
-    u = x² obeys du/dt = 2 (λ - u) u, so t = [log((λ - ε)/ε) - log(u_0/(λ - u_0))] / (2 λ): the κ
-    log(1/ε) of eq. 10 for λ = λ_1/κ, with log(λ²/(ε u_0)) for its logarithm. Zero where the error
-    is below ε from the start.
+    Exact as rate · λ → 0. u = x² obeys du/dt = 2 (λ - u) u, so t = [log((λ - ε)/ε) - log(u_0/(λ -
+    u_0))] / (2 λ): the κ log(1/ε) of eq. 10 for λ = λ_1/κ, with log(λ²/(ε u_0)) for its logarithm.
+    Zero where the error is below ε from the start.
     """
     check_in("(0, inf)", lam=lam, accuracy=accuracy, rate=rate)
     lam, start, accuracy, rate = floats(lam, start, accuracy, rate)
@@ -87,12 +83,11 @@ def gradient_flow_factorization(
 def gradient_descent_regression(
     kappa: ArrayLike, accuracy: ArrayLike, rate: ArrayLike = 1.0
 ) -> Float[Array, "..."]:
-    """Steps log ε / log(1 - rate κ⁻³) of gradient descent on in-context regression from Q_0 = 0,
-    for 0 < rate <= 1 (eq. 21) (ours, exact).
+    """log ε / log(1 - rate κ⁻³) steps of gradient descent in context from Q_0 = 0 (eq. 21) (ours).
 
-    S has the eigenvalues from 1 to 1/κ and ε is relative to ‖S⁻¹‖ = κ. The error of eigenvalue λ is
-    (1 - rate λ³)^t / λ, and the smallest λ has the largest error at every t. Rate 2 / (1 + κ⁻³)
-    halves this at best. Raises ValueError for κ below 1.
+    Exact for 0 < rate <= 1. S has the eigenvalues from 1 to 1/κ and ε is relative to ‖S⁻¹‖ = κ. The
+    error of eigenvalue λ is (1 - rate λ³)^t / λ, and the smallest λ has the largest error at every
+    t. Rate 2 / (1 + κ⁻³) halves this at best. Raises ValueError for κ below 1.
     """
     check_in("(0, inf)", accuracy=accuracy)
     check_in("(0, 1]", rate=rate)
@@ -104,11 +99,10 @@ def gradient_descent_regression(
 @in_float64
 @checked
 def sign_gradient_quadratic(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array, "..."]:
-    """At least barrier + κ/4 steps: SignGD on the quadratic instance of `adversarial.quadratic`
-    (Lemma 12) (constant ours).
+    """barrier + κ/4, a lower bound for `adversarial.quadratic` (Lemma 12, constant ours).
 
-    `barrier` is the number of steps in which the small eigenvalue is frozen. Afterwards a step is
-    below 2 b_0 / κ and b_0 = 2 ε must halve.
+    `barrier` is the number of steps in which the small eigenvalue is frozen. Then a step is below 2
+    b_0 / κ, and b_0 = 2 ε must halve.
     """
     check_in("[0, inf)", barrier=barrier)
     check_condition_number(kappa)
@@ -119,10 +113,9 @@ def sign_gradient_quadratic(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array
 @in_float64
 @checked
 def sign_gradient_factorization(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array, "..."]:
-    """At least barrier + κ/12 steps: SignGD on the 2×2 factorization of `adversarial.factorization`
-    (Theorem 2) (constant ours).
+    """barrier + κ/12, a lower bound for `adversarial.factorization` (Theorem 2, constant ours).
 
-    Steps below 6 b_0 / κ must take b_0 to half of itself.
+    Steps below 6 b_0 / κ must halve b_0.
     """
     check_in("[0, inf)", barrier=barrier)
     check_condition_number(kappa)
@@ -133,9 +126,7 @@ def sign_gradient_factorization(kappa: ArrayLike, barrier: ArrayLike) -> Float[A
 @in_float64
 @checked
 def sign_gradient_regression(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array, "..."]:
-    """At least barrier + κ³/4 steps: SignGD on the in-context instance of `adversarial.regression`
-    (Theorem 4) (constant ours).
-    """
+    """barrier + κ³/4, a lower bound for `adversarial.regression` (Theorem 4, constant ours)."""
     check_in("[0, inf)", barrier=barrier)
     check_condition_number(kappa)
     kappa, barrier = floats(kappa, barrier)

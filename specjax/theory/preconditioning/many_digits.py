@@ -1,8 +1,7 @@
-"""Muon in decimal arithmetic of any number of digits, for small matrices: what rounding does to a
-run, and what it does not.
+"""Muon in decimal arithmetic of any number of digits, for small matrices, to separate rounding.
 
-Arrays hold `decimal.Decimal`, with a first dimension of seeds over which everything is mapped at
-once. Where a run in float64 parts from one with a hundred digits, rounding has decided.
+Arrays hold `decimal.Decimal`; their first dimension is the seed. Where a float64 run departs from
+one with a hundred digits, rounding is the cause.
 """
 
 from collections.abc import Callable
@@ -13,10 +12,10 @@ import numpy as np
 from specjax.arguments import checked
 
 decimals = np.vectorize(Decimal, otypes=[object])
-"""Floats as decimals of the same value."""
+"""Convert floats to decimals of the same value."""
 
 Gradient = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Of M or S and the iterate."""
+"""The gradient, from M or S and the iterate."""
 
 
 @checked
@@ -40,11 +39,11 @@ def beside_scalars(
     rates: np.ndarray,
     digits: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Muon from X_0 = start · I beside its scalar sequences: ‖Uᵀ X_t U - diag(x_t)‖_F and ‖X_t X_tᵀ
-    - M‖_F as floats (seeds, steps).
+    """Distances of Muon from X_0 = start · I to its scalar sequences and to M, by seed and step.
 
-    M or S is U diag(spectrum) Uᵀ with U the polar factor of `basis` (seeds, d, d), rates are
-    (seeds, steps), and every operation is rounded to so many digits.
+    Returns ‖Uᵀ X_t U - diag(x_t)‖_F and ‖X_t X_tᵀ - M‖_F as floats. M or S is U diag(spectrum) Uᵀ
+    with U the polar factor of `basis` (seeds, d, d), rates are (seeds, steps), and every operation
+    is rounded to `digits` digits.
     """
     with localcontext(prec=digits):
         u = polar(decimals(basis))
@@ -53,7 +52,7 @@ def beside_scalars(
         scalars, distances, errors = np.broadcast_to(Decimal(start) * identity, u.shape), [], []
         for rate in decimals(rates).T[:, :, None, None]:
             x = x - rate * polar(gradient(m, x))
-            # Of diagonal matrices, and 0 off the diagonal.
+            # Gradients of diagonal matrices, 0 off the diagonal.
             scalars = scalars - rate * np.sign(gradient(lam * identity, scalars))
             distances.append(_norm(ut @ x @ u - scalars)[:, 0, 0])
             errors.append(_norm(x @ x.swapaxes(-1, -2) - m)[:, 0, 0])
@@ -62,11 +61,10 @@ def beside_scalars(
 
 @checked
 def polar(x: np.ndarray) -> np.ndarray:
-    """The polar factors of matrices (seeds, d, d), by Newton's iteration with scaling, which
-    converges from everywhere.
+    """Polar factors of matrices (seeds, d, d), by Newton's globally convergent scaled iteration.
 
-    Of a singular matrix it is that of an invertible one that no digit tells from it: as with a
-    singular value decomposition, a square matrix of orthonormal columns.
+    For a singular matrix it is the factor of an invertible one equal to it in every digit: a square
+    matrix of orthonormal columns, as from a singular value decomposition.
     """
     settled, change = Decimal(10) ** (-getcontext().prec * 2 // 3), Decimal(1)
     while change > settled:
@@ -82,16 +80,15 @@ def _norm(x: np.ndarray) -> np.ndarray:
 
 
 def _nothing() -> np.ndarray:
-    """One number far below the last digit of anything here."""
+    """A number far below the last digit of everything here."""
     return np.array(Decimal(10) ** (-4 * getcontext().prec), dtype=object)
 
 
 def _inverse(x: np.ndarray) -> np.ndarray:
-    """Gauss and Jordan's elimination with pivots of the largest size; one of 0 counts as next to
-    nothing.
+    """Invert by Gauss–Jordan elimination with the largest pivots; a pivot of 0 becomes `_nothing`.
 
-    Where steps are shorter than the last digit a gradient is rounding alone, and its rows can be
-    equal to the last digit.
+    Where steps are shorter than the last digit, a gradient is only rounding, and its rows can be
+    equal.
     """
     seeds, n, _ = x.shape
     rows, each = (

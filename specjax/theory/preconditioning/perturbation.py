@@ -1,8 +1,6 @@
-"""Perturbation bounds that carry Theorem 1(b) from the aligned to the original trajectory
-(preconditioning, Lemmas 17 to 22).
+"""Perturbation bounds for Theorem 1(b), from the aligned to the original path (Lemmas 17 to 22).
 
-Each returns the right-hand side for the matrices given, so that a bound can be compared with what
-it bounds. Matrices are (m, n).
+Each returns the bound for given matrices (m, n), to compare it with the bounded quantity.
 """
 
 import jax.numpy as jnp
@@ -17,21 +15,18 @@ from specjax.theory.closed_forms import floats
 
 @checked
 def polar_bound(a: Float[Array, "m n"], b: Float[Array, "m n"], rank: int) -> Float[Array, ""]:
-    """2 ‖A - B‖_F / (σ_r(A) + σ_r(B)) >= ‖polar A - polar B‖_F for two matrices of the same rank r
-    (Lemma 17; Li and Sun 2006).
-    """
+    """2 ‖A - B‖_F / (σ_r(A) + σ_r(B)) >= ‖polar A - polar B‖_F, equal rank r (Li, Sun 2006)."""
     gap = _singular_value(a, rank) + _singular_value(b, rank)
     return 2 * jnp.linalg.norm(a - b) / gap
 
 
 @checked
 def polar_operator_bound(a: Float[Array, "m n"], b: Float[Array, "m n"]) -> Float[Array, ""]:
-    """(2/(σ_n(A) + σ_n(B)) + 1/max(σ_n(A), σ_n(B))) ‖A - B‖ >= ‖polar A - polar B‖ in the operator
-    norm (Lemma 18; Li 1995).
+    """(2/(σ_n(A) + σ_n(B)) + 1/max(σ_n(A), σ_n(B))) ‖A - B‖ >= ‖polar A - polar B‖ (Lemma 18).
 
-    For m >= n and full column rank. Square matrices do without the second term; tall ones do not:
-    from A = [I₂; 0] in the direction [[0, 0], [1, 0], [0, 1]] the factor moves √5/2 times as far as
-    the first term alone allows (ours).
+    In the operator norm (Li 1995), for m >= n and full column rank. Square matrices need no second
+    term, but tall ones do: from A = [I₂; 0] in the direction [[0, 0], [1, 0], [0, 1]] the factor
+    moves √5/2 times as far as the first term alone allows (ours).
     """
     smallest = [_singular_value(x, a.shape[1]) for x in (a, b)]
     factor = 2 / (smallest[0] + smallest[1]) + 1 / jnp.maximum(*smallest)
@@ -49,11 +44,10 @@ def best_approximation(x: Float[Array, "m n"], rank: int) -> Float[Array, "m n"]
 def approximation_bound(
     a: Float[Array, "m n"], b: Float[Array, "m n"], rank: int
 ) -> Float[Array, ""]:
-    """‖A - B‖ (3 + σ_{r+1}(A)/δ + σ_{r+1}(B)/δ) >= ‖A_r - B_r‖ in the operator norm (Lemma 19;
-    Wedin 1972).
+    """‖A - B‖ (3 + σ_{r+1}(A)/δ + σ_{r+1}(B)/δ) >= ‖A_r - B_r‖, operator norm (Lemma 19).
 
     A_r is the best approximation of rank r < min(m, n) and δ = max(σ_r(A) - σ_{r+1}(B), σ_r(B) -
-    σ_{r+1}(A)) must be positive: a bound of infinity is returned where it is not.
+    σ_{r+1}(A)); the bound is infinite unless δ > 0 (Wedin 1972).
     """
     (r_a, next_a), (r_b, next_b) = (
         (_singular_value(x, rank), _singular_value(x, rank + 1)) for x in (a, b)
@@ -68,10 +62,10 @@ def approximation_bound(
 def matched_complements(
     a: Float[Array, "n k"], b: Float[Array, "n k"]
 ) -> tuple[Float[Array, "n n-k"], Float[Array, "n n-k"]]:
-    """Complements C_a, C_b of two orthonormal sets such that ‖[A C_a] - [B C_b]‖ <= √2 ‖A - B‖
-    (Lemma 22, constructive (ours)).
+    """Complements C_a, C_b of orthonormal sets with ‖[A C_a] - [B C_b]‖ <= √2 ‖A - B‖ (Lemma 22).
 
-    Take any two complements and turn one onto the other by the polar factor of C_aᵀ C_b. For k < n.
+    Constructive (ours), for k < n: any two complements, one rotated to the other by the polar
+    factor of C_aᵀ C_b.
     """
     k = a.shape[1]
     first, second = (compiled_one_at_a_time(_completed, x)[:, k:] for x in (a, b))
@@ -80,10 +74,9 @@ def matched_complements(
 
 @checked
 def gaussian_tail(n: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
-    """exp(-n δ²/2) >= P(σ_max(G)/√n >= 1 + δ + √(d/n)), G ∈ R^{n×d} of N(0, 1) entries, n >= d
-    (Lemma 20).
+    """exp(-n δ²/2) >= P(σ_max(G)/√n >= 1 + δ + √(d/n)) for Gaussian G ∈ R^{n×d} (Lemma 20).
 
-    The same number bounds P(σ_min(G)/√n <= 1 - δ - √(d/n)).
+    Entries are N(0, 1), and n >= d. The same number bounds P(σ_min(G)/√n <= 1 - δ - √(d/n)).
     """
     n, delta = floats(n, delta)
     return jnp.exp(-n * delta**2 / 2)

@@ -1,9 +1,8 @@
-"""Iterations to an accuracy in the spectral domain: gradient descent over millions of steps,
-without a matrix.
+"""Iterations to an accuracy in the spectral domain: millions of steps without a matrix.
 
-From an aligned start X_0 = U Σ_0 Wᵀ gradient descent on a factorization stays aligned too, and each
-singular value obeys x ← x - η (x² - λ) x by itself. A scalar step costs nanoseconds, so condition
-numbers up to 1e6 are within reach.
+From an aligned start X_0 = U Σ_0 Wᵀ gradient descent on a factorization stays aligned, and each
+singular value obeys x ← x - η (x² - λ) x. A scalar step costs nanoseconds, so condition numbers up
+to 1e6 are feasible.
 """
 
 from collections.abc import Callable
@@ -16,14 +15,12 @@ from specjax.arguments import checked
 from specjax.theory.closed_forms import floats
 
 UNROLLED = 32
-"""Steps in one turn of the loop: its overhead is of the order of a microsecond, as much as hundreds
-of scalar steps.
-"""
+"""Steps per turn of the loop, whose overhead of about a microsecond equals hundreds of steps."""
 
 
 @checked
 def gradient_descent_step(x: ArrayLike, lam: ArrayLike, rate: ArrayLike) -> Float[Array, "..."]:
-    """The step x - rate (x² - λ) x (eq. 9 on an aligned X)."""
+    """x - rate (x² - λ) x (eq. 9 on an aligned X)."""
     x, lam, rate = floats(x, lam, rate)
     return x - rate * (x**2 - lam) * x
 
@@ -36,12 +33,10 @@ def gradient_descent_steps(
     accuracy: ArrayLike,
     limit: int,
 ) -> Int[Array, "*batch"]:
-    """The first t with max_i |x_i² - λ_i| <= ε of each batch, or `limit` where it is not reached
-    before.
+    """The first t with max_i |x_i² - λ_i| <= ε of each batch, or `limit` if it is not reached.
 
-    One loop for the whole batch; those that have arrived wait. `limit` is rounded up to a multiple
-    of `UNROLLED`. Null directions have λ = 0. The loop works on one number per eigenvalue and
-    batch, so few eigenvalues at a time are fast.
+    One loop runs the whole batch; finished entries wait. `limit` is rounded up to a multiple of
+    `UNROLLED`. Null directions have λ = 0. The cost is proportional to eigenvalues times batch.
     """
     (accuracy,) = floats(accuracy)
     lams = tuple(jnp.moveaxis(spectrum, -1, 0))

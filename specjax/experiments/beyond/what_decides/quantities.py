@@ -1,10 +1,9 @@
-"""Quantities at the start of a training that may say which steps will be ahead: gradient steps, or
-spectral ones.
+"""Quantities at the start of a training that may predict whether spectral steps will be ahead.
 
-Both kinds have the lengths of the guarantees for every block: G_ℓ/L_F and ‖G_ℓ‖_* polar(G_ℓ)/L_op,
+Steps of both kinds have the guaranteed lengths in every block: G_ℓ/L_F and ‖G_ℓ‖_* polar(G_ℓ)/L_op,
 L_F = 2‖A‖_op²/n and L_op = 2‖A‖_F²/n of its inputs A (spectral-criterion, Section 1.2), for the
-loss ‖Ŷ - Y‖_F²/n. A quantity is the logarithm of a ratio, above 0 where it speaks for spectral
-steps. Tries with other seeds settled the list.
+loss ‖Ŷ - Y‖_F²/n. A quantity is the logarithm of a ratio, and positive if it favours spectral
+steps. The list was chosen on other seeds.
 """
 
 from typing import NamedTuple
@@ -33,17 +32,15 @@ QUANTITIES = {
     "path": "measured curvature, summed over the first steps of gradient descent",
     "race": "log L(0)/L(k) after the first k steps of either, each of the best length",
 }
-"""By name what each is; a gradient step and a spectral step from the same point but in the last."""
+"""Descriptions by name; both steps start from the same point, except in the last."""
 FIRST = 2
 """Steps of "path" and "race"."""
 SHRINKING = 0.5 ** np.arange(-1.0, 7.0)
-"""Lengths of a step that are tried, in units of the best one by the Gauss-Newton matrix."""
+"""Candidate lengths of a step, in units of the best one by the Gauss-Newton matrix."""
 
 
 class Problem(NamedTuple):
-    """Weights, inputs and targets with samples in rows, zero rows after the first n; and the
-    activation, "linear" for none.
-    """
+    """Weights, inputs and targets with n sample rows, then zeros; activation "linear" for none."""
 
     params: mlp.Params
     x: Float[Array, "rows d"]
@@ -53,7 +50,7 @@ class Problem(NamedTuple):
 
 
 def inputs(problem: Problem, params: mlp.Params) -> list[Float[Array, "rows _"]]:
-    """What each block is applied to."""
+    """The inputs of each block."""
     if problem.activation != "linear":
         return mlp.layer_inputs(params, problem.x, problem.activation)
     found = [problem.x]
@@ -63,7 +60,7 @@ def inputs(problem: Problem, params: mlp.Params) -> list[Float[Array, "rows _"]]
 
 
 def outputs(problem: Problem, params: mlp.Params) -> Float[Array, "rows m"]:
-    """Those of the network."""
+    """The outputs of the network."""
     return inputs(problem, params)[-1] @ params[-1].T
 
 
@@ -73,7 +70,7 @@ def loss(problem: Problem, params: mlp.Params) -> Float[Array, ""]:
 
 
 class Slope(NamedTuple):
-    """A point's loss, its gradient, and what each block is applied to."""
+    """The loss and gradient at a point, and the inputs of each block."""
 
     loss: Float[Array, ""]
     gradient: mlp.Params
@@ -81,14 +78,14 @@ class Slope(NamedTuple):
 
 
 def slope(problem: Problem, params: mlp.Params) -> Slope:
-    """All that a step needs of a point, with one pass through the network."""
+    """Compute the loss, gradient and inputs in one pass through the network."""
 
     def both(params: mlp.Params) -> tuple[Array, list[Array]]:
-        of = inputs(problem, params)
-        return jnp.sum((of[-1] @ params[-1].T - problem.y) ** 2) / problem.n, of
+        fed = inputs(problem, params)
+        return jnp.sum((fed[-1] @ params[-1].T - problem.y) ** 2) / problem.n, fed
 
-    (value, of), gradient = jax.value_and_grad(both, has_aux=True)(params)
-    return Slope(value, gradient, of)
+    (value, fed), gradient = jax.value_and_grad(both, has_aux=True)(params)
+    return Slope(value, gradient, fed)
 
 
 def gradient_step(problem: Problem, at: Slope) -> mlp.Params:
@@ -112,8 +109,7 @@ def dot(first: mlp.Params, second: mlp.Params) -> Float[Array, ""]:
 
 
 class Along(NamedTuple):
-    """A step D against the loss at a point: ⟨G, D⟩, the Gauss-Newton matrix and the Hessian along
-    it, and by block what own inputs say.
+    """A step D at a point: ⟨G, D⟩, Gauss-Newton matrix and Hessian along D, and terms by block.
 
     `promised` is ⟨G_ℓ, D_ℓ⟩, `own` is 2‖D_ℓ A‖_F²/n, and `length` is Σ L_F ‖D_ℓ‖_F².
     """
@@ -127,14 +123,12 @@ class Along(NamedTuple):
 
     @property
     def curvature(self) -> Float[Array, ""]:
-        """The Hessian, but no less than a tenth of the Gauss-Newton matrix: a negative curvature
-        has no best length.
-        """
+        """The Hessian along D, or a tenth of the Gauss-Newton term if that is larger."""
         return jnp.maximum(self.hessian, self.gauss_newton / 10)
 
 
 def along(problem: Problem, params: mlp.Params, step: mlp.Params) -> Along:
-    """What the loss is along a step."""
+    """Expand the loss along a step."""
     gradient = jax.grad(lambda p: loss(problem, p))
     g, hessian = jax.jvp(gradient, (params,), (step,))
     moved = jax.jvp(lambda p: outputs(problem, p), (params,), (step,))[1]
@@ -154,27 +148,27 @@ def along(problem: Problem, params: mlp.Params, step: mlp.Params) -> Along:
 def compare(gradient: Along, spectral: Along) -> dict[str, Float[Array, ""]]:
     """The quantities of one point; both steps' `own` over `promised` are the stretches ρ and τ."""
 
-    def ratio(of: Along) -> dict[str, Array]:
-        promised = jnp.sum(of.promised)
+    def numerators(step: Along) -> dict[str, Array]:
+        promised = jnp.sum(step.promised)
         return {
             "nr/st": promised,
-            "guaranteed steps": 2 * promised - jnp.sum(of.own),
-            "best steps": promised**2 / jnp.sum(of.own),
-            "measured curvature": of.falls**2 / of.curvature,
-            "slowness": of.length / of.gauss_newton,
+            "guaranteed steps": 2 * promised - jnp.sum(step.own),
+            "best steps": promised**2 / jnp.sum(step.own),
+            "measured curvature": step.falls**2 / step.curvature,
+            "slowness": step.length / step.gauss_newton,
         }
 
     found = {
         name: jnp.log(top / below)
         for (name, top), below in zip(
-            ratio(spectral).items(), ratio(gradient).values(), strict=True
+            numerators(spectral).items(), numerators(gradient).values(), strict=True
         )
     }
     return found | {"mean nr/st": jnp.mean(jnp.log(spectral.promised / gradient.promised))}
 
 
 def best_step(problem: Problem, params: mlp.Params, step: mlp.Params, found: Along) -> mlp.Params:
-    """The weights after the best of the lengths that are tried."""
+    """The weights after a step of the best candidate length."""
     lengths = found.falls / found.gauss_newton * jnp.asarray(SHRINKING, found.falls.dtype)
     tried = jax.vmap(lambda t: tuple(w - t * d for w, d in zip(params, step, strict=True)))(lengths)
     best = jnp.argmin(jax.vmap(lambda p: loss(problem, p))(tried))
@@ -182,15 +176,13 @@ def best_step(problem: Problem, params: mlp.Params, step: mlp.Params, found: Alo
 
 
 def quantities(problem: Problem) -> dict[str, Float[Array, ""]]:
-    """All of `QUANTITIES` at the weights of the problem."""
+    """Compute all `QUANTITIES` at the weights of the problem."""
 
     def stacked(*points: mlp.Params) -> Stack:
         return tuple(jnp.stack(rows) for rows in zip(*points, strict=True))
 
     def one(points: Stack, _: None) -> tuple[Stack, dict[str, Array]]:
-        """Both steps at the point of gradient descent, and a spectral one at that of its own
-        descent.
-        """
+        """Take both steps on the path of gradient descent, and a spectral step on its own."""
         slopes = jax.vmap(lambda p: slope(problem, p))(points)
         descent, spectral = (jax.tree.map(lambda v, row=row: v[row], slopes) for row in range(2))
         here = tuple(w[jnp.asarray([0, 0, 1])] for w in points)

@@ -1,17 +1,13 @@
-"""What came out of the trainings of `what-decides`, and how well a quantity at their start
-foretells it.
-"""
+"""Outcomes of the trainings of `what-decides`, and scores of their predictions."""
 
 import numpy as np
 import xarray as xr
 from scipy import optimize
 
-from specjax.experiments.beyond.what_decides_networks import RATES
+from specjax.experiments.beyond.what_decides.networks import RATES
 
 MUCH = 1.5
-"""Spectral steps are much faster if gradient steps lower the logarithm of the loss by so many times
-less.
-"""
+"""Ratio of the decreases of log loss above which spectral steps are much faster."""
 
 
 def falls(left: xr.DataArray) -> xr.DataArray:
@@ -20,9 +16,7 @@ def falls(left: xr.DataArray) -> xr.DataArray:
 
 
 def inside(data: xr.Dataset) -> xr.DataArray:
-    """Networks in which both methods have their best step sizes inside the grid, at every length,
-    and lower the loss with them.
-    """
+    """Networks whose best step sizes are inside the grid at every length and lower the loss."""
     left = data["left"]
     place = left.isel(length=slice(1, None)).argmin("rate")
     good = (place > 0) & (place < len(RATES) - 1) & (falls(left).max("rate") > 0)
@@ -30,18 +24,14 @@ def inside(data: xr.Dataset) -> xr.DataArray:
 
 
 def pooled(data: xr.Dataset, values: xr.DataArray) -> xr.DataArray:
-    """Of the networks of all classes that are `inside`, as draws; "network" says of which class
-    each is, "drawn" which one of it.
-    """
+    """Values of networks `inside` along "seed", with their class "network" and seed "drawn"."""
     stacked = values.where(inside(data)).stack(draw=["network", "seed"]).reset_index("draw")
     kept = stacked.isel(draw=inside(data).stack(draw=["network", "seed"]).values)
     return kept.rename(seed="drawn").rename(draw="seed").transpose("seed", ...)
 
 
 def speed(data: xr.Dataset) -> xr.DataArray:
-    """Log of log(L(0)/L(K)) by spectral steps over that by gradient steps, each method with its
-    best step size for K.
-    """
+    """Log of the ratio of log(L(0)/L(K)), spectral over gradient, at the best step sizes for K."""
     fallen = pooled(data, falls(data["left"]).max("rate"))
     return xr.ufuncs.log(
         fallen.sel(optimizer="spectral", drop=True) / fallen.sel(optimizer="gradient", drop=True)
@@ -49,14 +39,12 @@ def speed(data: xr.Dataset) -> xr.DataArray:
 
 
 def value(data: xr.Dataset, quantity: str) -> xr.DataArray:
-    """A quantity at the start."""
+    """A quantity at the start of the training."""
     return pooled(data, data["value"].sel(quantity=quantity, drop=True))
 
 
 def concordance(x: xr.DataArray, y: xr.DataArray) -> xr.DataArray:
-    """Draws whose mean is Kendall's τ of x and y among networks of one class, with its spread
-    (Hoeffding 1948).
-    """
+    """Values whose mean and spread are those of Kendall's τ within classes (Hoeffding 1948)."""
     alike = (x["network"].values[:, None] == x["network"].values) & ~np.eye(
         x.sizes["seed"], dtype=bool
     )
@@ -64,16 +52,15 @@ def concordance(x: xr.DataArray, y: xr.DataArray) -> xr.DataArray:
     each = xr.DataArray(
         np.sum(alike * of_x * of_y, axis=1) / alike.sum(1), dims="seed", name=f"τ of {x.name}"
     )
-    # A statistic of pairs has twice the deviations of what single draws contribute to it.
+    # A statistic of pairs has twice the deviations of the contributions of single networks.
     return 2 * each - each.mean()
 
 
 def brier(x: xr.DataArray, y: xr.DataArray) -> xr.DataArray:
-    """Squared error of the probability that spectral steps are `MUCH` faster: in each half of the
-    networks of an isotonic fit in the other.
+    """Squared error of the probability that spectral steps are `MUCH` faster, by cross-fitting.
 
-    The halves are the even and the odd numbers of the draws, so that a network that is left out
-    changes no other's half.
+    Each half of the networks is judged by an isotonic fit in the other. The halves are the even and
+    odd seeds, so that leaving out a network changes no other network's half.
     """
     event, odd = (y > np.log(MUCH)).values.astype(float), x["drawn"].values % 2 == 1
     error = np.empty(len(event))

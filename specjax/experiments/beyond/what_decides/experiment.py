@@ -1,10 +1,9 @@
-"""The criterion is not what decides: which quantity at the start of a training tells how much
-faster spectral steps will be.
+"""The experiment `what-decides`: the criterion is not what decides (docs/beyond/what-decides.md).
 
-The spectral-criterion paper compares the decreases that are guaranteed to one step, nr(G)/st(A).
-Here whole trainings are compared, each method with its best step size, and the quantities of
-`deciding_quantities` are judged by how well they predict the outcome in hundreds of small networks
-that chose nothing (docs/beyond/what-decides.md).
+The spectral-criterion paper compares the guaranteed decreases of one step, nr(G)/st(A). Here whole
+trainings are compared, each method with its best step size, and `quantities` at the start are
+judged by how well they predict the outcome in hundreds of small networks that were not used for
+choosing them.
 """
 
 from collections.abc import Sequence
@@ -18,14 +17,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from specjax import lab, sweep
-from specjax.experiments.beyond.what_decides_networks import (
+from specjax.experiments.beyond.what_decides.networks import (
     NETWORKS,
     RATES,
     SMALL_RATE,
     draw,
     trained,
 )
-from specjax.experiments.beyond.what_decides_outcomes import (
+from specjax.experiments.beyond.what_decides.outcomes import (
     brier,
     concordance,
     falls,
@@ -33,7 +32,7 @@ from specjax.experiments.beyond.what_decides_outcomes import (
     speed,
     value,
 )
-from specjax.experiments.beyond.what_decides_quantities import QUANTITIES, quantities
+from specjax.experiments.beyond.what_decides.quantities import QUANTITIES, quantities
 from specjax.lab.drawing import COLORS
 from specjax.lab.estimates import estimate
 
@@ -42,7 +41,7 @@ CLAIMED, RIVALS = "race", ("nr/st", "mean nr/st")
 
 
 class Config(lab.Config):
-    """Draws and lengths of the trainings."""
+    """Numbers of networks, and lengths of the trainings."""
 
     seed: int = lab.config.root_seed(
         1, help="root of all randomness; another one's draws chose what is claimed"
@@ -67,9 +66,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """The quantities at the start and the losses of both methods at every rate, in every
-    network.
-    """
+    """Measure quantities at the start, and losses of both methods at every rate, by network."""
     found: list[xr.Dataset] = []
     names = list(NETWORKS)[: config.classes]
     for name in names:
@@ -96,39 +93,39 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     return sweep.labelled(together, *named, outputs=["left"], **named)
 
 
-def each(of: Any, data: xr.Dataset, quantities: Sequence[str], length: int) -> xr.DataArray:
-    """`concordance` or `brier` of quantities with the speed at one place of the lengths."""
+def score_each(
+    score: Any, data: xr.Dataset, quantities: Sequence[str], length: int
+) -> xr.DataArray:
+    """`concordance` or `brier` of quantities with the speed at one index of the lengths."""
     y = speed(data).isel(length=length, drop=True)
     names = xr.DataArray(list(quantities), dims="quantity", name="quantity")
-    return xr.concat([of(value(data, name).rename(name), y) for name in quantities], names)
+    return xr.concat([score(value(data, name).rename(name), y) for name in quantities], names)
 
 
-def of_claimed(of: Any, data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
-    """What is said of the claimed quantity and of the criterion, in both forms, after the fewest
-    steps.
-    """
-    rivals = each(of, data, RIVALS, 0)
-    claimed = each(of, data, [CLAIMED] * len(RIVALS), 0).assign_coords(quantity=rivals["quantity"])
+def score_claimed(score: Any, data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
+    """Scores of the claimed quantity and of both forms of the criterion, after the fewest steps."""
+    rivals = score_each(score, data, RIVALS, 0)
+    claimed = score_each(score, data, [CLAIMED] * len(RIVALS), 0).assign_coords(
+        quantity=rivals["quantity"]
+    )
     return claimed.rename(CLAIMED), rivals.rename("nr/st")
 
 
-def in_place(*pairs: tuple[str, str]) -> Any:
-    """A control: other quantities under the names of some."""
+def replace_quantities(*pairs: tuple[str, str]) -> Any:
+    """A control with other quantities under some names."""
     return lab.controls.replacing(
         "value", lambda data: lab.controls.at_labels(data["value"], "quantity", dict(pairs))
     )
 
 
-def at_best(data: xr.Dataset) -> xr.DataArray:
-    """Losses with what is at the best step size in the place of what is at the small one."""
+def use_best_rate(data: xr.Dataset) -> xr.DataArray:
+    """Losses in which those at the small step size are replaced by those at the best."""
     left = data["left"]
     return left.where(left["rate"] != SMALL_RATE, left.min("rate"))
 
 
-def small_everywhere(data: xr.Dataset) -> xr.DataArray:
-    """Losses with the gain of spectral steps over gradient steps at the small step size in the
-    place of that at the best.
-    """
+def use_small_step_gain(data: xr.Dataset) -> xr.DataArray:
+    """Losses in which the gain of spectral over gradient steps is that at the small step size."""
     left = data["left"]
     gain = left.sel(rate=SMALL_RATE, drop=True)
     gain = gain.sel(optimizer="spectral", drop=True) - gain.sel(optimizer="gradient", drop=True)
@@ -138,8 +135,10 @@ def small_everywhere(data: xr.Dataset) -> xr.DataArray:
 
 states = lab.Statements()
 EXCHANGED = {
-    "the two exchanged": in_place((CLAIMED, RIVALS[0]), (RIVALS[0], CLAIMED), (RIVALS[1], CLAIMED)),
-    "nr/st in its place": in_place((CLAIMED, RIVALS[0])),
+    "the two exchanged": replace_quantities(
+        (CLAIMED, RIVALS[0]), (RIVALS[0], CLAIMED), (RIVALS[1], CLAIMED)
+    ),
+    "nr/st in its place": replace_quantities((CLAIMED, RIVALS[0])),
 }
 
 
@@ -147,10 +146,10 @@ EXCHANGED = {
     "small-steps",
     "With one sixteenth of the step sizes of the guarantee, nr/st tells which method is ahead in"
     " more than 70 % of networks, at every length.",
-    controls={"with the best step sizes": lab.controls.replacing("left", at_best)},
+    controls={"with the best step sizes": lab.controls.replacing("left", use_best_rate)},
 )
 def right_for_small_steps(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Where both lower the loss."""
+    """Among networks in which both methods lower the loss."""
     fallen = falls(pooled(data, data["left"].sel(rate=SMALL_RATE, drop=True)))
     usable = (fallen > 0).all(["optimizer", "length"])
     lead = fallen.sel(optimizer="spectral", drop=True) - fallen.sel(optimizer="gradient", drop=True)
@@ -162,7 +161,7 @@ def right_for_small_steps(config: Config, data: xr.Dataset) -> lab.Relation:
     "threshold",
     "With the best step sizes spectral steps are ahead in more than two thirds of the networks in"
     " which nr is below st, at every length.",
-    controls={"with small step sizes": lab.controls.replacing("left", small_everywhere)},
+    controls={"with small step sizes": lab.controls.replacing("left", use_small_step_gain)},
 )
 def ahead_below_the_threshold(config: Config, data: xr.Dataset) -> lab.Relation:
     below = value(data, "nr/st") < 0
@@ -179,7 +178,7 @@ def ahead_below_the_threshold(config: Config, data: xr.Dataset) -> lab.Relation:
     holds=None,
 )
 def race_orders(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.ahead(*of_claimed(concordance, data), least=0)
+    return lab.ahead(*score_claimed(concordance, data), least=0)
 
 
 @states(
@@ -195,7 +194,7 @@ def race_orders(config: Config, data: xr.Dataset) -> lab.Relation:
     ),
 )
 def race_is_calibrated(config: Config, data: xr.Dataset) -> lab.Relation:
-    claimed, rivals = of_claimed(brier, data)
+    claimed, rivals = score_claimed(brier, data)
     return lab.ahead(rivals, claimed, least=0)
 
 
@@ -205,21 +204,19 @@ def race_is_calibrated(config: Config, data: xr.Dataset) -> lab.Relation:
     " Kendall's τ above 0.4 with how much faster they are over a hundred.",
     controls={
         "what happened at the end": lab.controls.replacing(
-            "value", lambda data: data["value"] * 0 + final(data)
+            "value", lambda data: data["value"] * 0 + final_speed(data)
         )
     },
 )
 def nothing_foretells(config: Config, data: xr.Dataset) -> lab.Relation:
     early, late = (speed(data).isel(length=place, drop=True) for place in (0, -1))
-    found = each(concordance, data, list(QUANTITIES), -1)
+    found = score_each(concordance, data, list(QUANTITIES), -1)
     first = concordance(early.rename("first steps"), late).expand_dims(quantity=["the first steps"])
     return lab.below(xr.concat([found, first], "quantity").rename("Kendall's τ"), 0.4, "0.4")
 
 
-def final(data: xr.Dataset) -> xr.DataArray:
-    """How much faster spectral steps are at the end, of all networks; 0 where that has no
-    logarithm.
-    """
+def final_speed(data: xr.Dataset) -> xr.DataArray:
+    """Log ratio of both methods' progress at the end, for all networks; 0 where undefined."""
     fallen = falls(data["left"]).max("rate").isel(length=-1, drop=True)
     ratio = fallen.sel(optimizer="spectral", drop=True) / fallen.sel(
         optimizer="gradient", drop=True
@@ -228,13 +225,11 @@ def final(data: xr.Dataset) -> xr.DataArray:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """How well every quantity orders networks; who is ahead by nr/st; and the claimed quantity
-    against what it should foretell.
-    """
+    """Plot Kendall's τ of each quantity, the method ahead by nr/st, and the claim's prediction."""
     drawn = Figure(figsize=(14, 4.6), layout="constrained")
     taus, ahead, points = drawn.subplots(1, 3)
     for place, (color, k) in enumerate(zip(COLORS, config.lengths, strict=False)):
-        tau = estimate(each(concordance, data, list(QUANTITIES), place))
+        tau = estimate(score_each(concordance, data, list(QUANTITIES), place))
         at = np.arange(len(QUANTITIES)) + 0.2 * (place - 1)
         bars = np.stack([tau.value - tau.low, tau.high - tau.value])
         taus.errorbar(

@@ -1,6 +1,4 @@
-"""The networks of `what-decides`: drawn with scales of every kind, and trained by gradient steps
-and by spectral ones at every rate.
-"""
+"""The networks of `what-decides`, of random scales, and their training at every rate."""
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +6,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from specjax import sizes
-from specjax.experiments.beyond import what_decides_quantities as deciding
-from specjax.experiments.beyond.what_decides_quantities import Problem
+from specjax.experiments.beyond.what_decides import quantities as deciding
+from specjax.experiments.beyond.what_decides.quantities import Problem
 from specjax.linalg import svd
 from specjax.models import mlp
 
@@ -27,7 +25,7 @@ INPUTS, OUTPUTS, FEWEST, MOST = 12, 6, 8, 48
 RATES = 2.0 ** np.arange(-10, 3)
 """Step sizes, in units of the guarantee's."""
 SMALL_RATE = 2.0**-4
-"""A step size at which the criterion should be right: see
+"""A step size at which the criterion should be right; see
 `specjax.theory.one_step.Comparison.ratio_at`.
 """
 LIMIT = 1e3
@@ -35,18 +33,16 @@ LIMIT = 1e3
 
 
 def draw(key: Key[Array, ""], activation: str, blocks: int, width: int) -> Problem:
-    """A network, its samples and a linear target, of scales that are drawn: see
-    docs/beyond/what-decides.md.
-    """
+    """A network, its samples and a linear target, of random scales (see the page)."""
     share = jax.random.uniform(sizes.stream(key, "scales"), (5,))
     n = jnp.floor(FEWEST * (MOST / FEWEST) ** share[0])
     rows = (jnp.arange(float(MOST)) < n)[:, None]
-    # Half of them isotropic.
+    # Half of the inputs are isotropic.
     decay = jnp.maximum(3 * share[1] - 1.5, 0)
     x = jnp.where(rows, jax.random.normal(sizes.stream(key, "inputs"), (MOST, INPUTS)), 0)
     x = unit(x * jnp.arange(1.0, INPUTS + 1)[None] ** -decay, n)
     u, _, v = svd(jax.random.normal(sizes.stream(key, "target"), (INPUTS, OUTPUTS)))
-    # From singular values that are all alike to one that stands alone.
+    # The spectrum ranges from equal singular values to a single dominant one.
     y = unit(x @ ((u * jnp.arange(1.0, OUTPUTS + 1)[None] ** (-8 * share[2])) @ v), n)
     dims = (INPUTS, *(width,) * (blocks - 1), OUTPUTS)
     weights = mlp.init(
@@ -61,12 +57,12 @@ def draw(key: Key[Array, ""], activation: str, blocks: int, width: int) -> Probl
 
 
 def unit(values: Float[Array, "rows k"], n: Array) -> Float[Array, "rows k"]:
-    """With mean square 1 over n rows."""
+    """Scale values to mean square 1 over n rows."""
     return values / jnp.sqrt(jnp.sum(values**2) / (n * values.shape[1]))
 
 
 def warmed(problem: Problem, steps: Array) -> mlp.Params:
-    """The weights after so many gradient steps, of the best lengths."""
+    """The weights after `steps` gradient steps of the best lengths."""
 
     def one(params: mlp.Params, i: Array) -> tuple[mlp.Params, None]:
         step = deciding.gradient_step(problem, deciding.slope(problem, params))
@@ -77,11 +73,9 @@ def warmed(problem: Problem, steps: Array) -> mlp.Params:
 
 
 def trained(problem: Problem, lengths: tuple[int, ...]) -> Float[Array, "methods rates lengths"]:
-    """log10 of the loss at the start and after each length, by gradient steps and by spectral ones,
-    at every rate.
-    """
+    """log10 of the loss at the start and after each length, for both methods at every rate."""
 
-    def of_rate(rate: Array) -> Array:
+    def train_at(rate: Array) -> Array:
         def one(
             state: tuple[deciding.Stack, Array], _: None
         ) -> tuple[tuple[deciding.Stack, Array], Array]:
@@ -89,7 +83,7 @@ def trained(problem: Problem, lengths: tuple[int, ...]) -> Float[Array, "methods
             points = tuple(jnp.where(alive[:, None, None], w, 0) for w in points)
             slopes = jax.vmap(lambda p: deciding.slope(problem, p))(points)
             alive = alive & (slopes.loss <= LIMIT)  # also False for NaN
-            # What has diverged must not reach a decomposition.
+            # Diverged values must not reach a decomposition.
             gradient = tuple(jnp.where(alive[:, None, None], g, 0) for g in slopes.gradient)
             slopes = slopes._replace(gradient=gradient)
             steps = zip(
@@ -104,4 +98,4 @@ def trained(problem: Problem, lengths: tuple[int, ...]) -> Float[Array, "methods
         left = jax.lax.scan(one, (start, jnp.asarray([True, True])), length=lengths[-1] + 1)[1]
         return jnp.log10(left[jnp.asarray((0, *lengths))]).T
 
-    return jnp.swapaxes(jax.vmap(of_rate)(jnp.asarray(RATES, problem.x.dtype)), 0, 1)
+    return jnp.swapaxes(jax.vmap(train_at)(jnp.asarray(RATES, problem.x.dtype)), 0, 1)

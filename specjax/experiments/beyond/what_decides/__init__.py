@@ -1,0 +1,1 @@
+"""Which quantity at the start of a training predicts how much faster spectral steps will be."""
