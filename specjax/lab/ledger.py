@@ -73,8 +73,8 @@ class Ledger:
         for id in ids:
             if id not in self.rows:
                 raise ValueError(
-                    f"{by} cites {id!r}, which is no row of the ledger of {self.paper}; add the row"
-                    " or correct the id."
+                    f"{by} cites {id!r}, which is not a row of the ledger of {self.paper}; add the"
+                    " row or correct the id."
                 )
 
 
@@ -103,7 +103,7 @@ def read_ledger(path: Path, paper: str) -> Ledger:
     except OSError as error:
         raise ValueError(f"The ledger {path} cannot be read ({error.strerror}).") from error
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"The ledger {path} is no TOML: {error}.") from error
+        raise ValueError(f"The ledger {path} is not TOML: {error}.") from error
     return Ledger(paper, {id: _row(path, id, row) for id, row in content.items()})
 
 

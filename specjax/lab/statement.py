@@ -172,14 +172,16 @@ class Statement:
         ]
         if not changes:
             return last
-        told = ", ".join(
+        changes_by_length = ", ".join(
             f"{found[place].verdict} from {self.along} = {lengths[place]:g}"
             for place in (0, *changes)
         )
         # An inconclusive length is noise, not a dependence on the length.
         turns = {"confirmed", "refuted"} <= {each.verdict for each in found}
         why = "It depends on the length" if turns else "It is not decided at every length"
-        return replace(last, verdict="inconclusive", turns=turns, reason=f"{why}: {told}.")
+        return replace(
+            last, verdict="inconclusive", turns=turns, reason=f"{why}: {changes_by_length}."
+        )
 
     def _attacked(self, relation: Relation, rivals: Mapping[str, Number]) -> Finding:
         """The finding of an attack; if a dimension is a length, one that is confirmed, if any,

@@ -113,7 +113,7 @@ def load(path: Path) -> Result:
             )
     except (OSError, TypeError, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"{path} is no record that this version can read ({type(error).__name__}: {error});"
+            f"{path} is not a record that this version can read ({type(error).__name__}: {error});"
             " make it again."
         ) from error
     return dataclasses.replace(result, recorded=True)

@@ -27,20 +27,20 @@ class WithinGrid(Relation):
         """
         found = self.relation.judge(rivals)
         ends = {0: "smallest", self.count - 1: "largest"}
-        told = [
+        at_ends = [
             f"the {ends[place]}{' at ' if label else ''}{label}"
             for index, label in labelled(self.chosen)
             if (place := int(self.chosen.values[index])) in ends
         ]
         ends_rule = f"; inconclusive if the best of a grid of {self.count} is one of its ends"
         rule = found.rule.removesuffix(ends_rule) + ends_rule
-        if not told:
+        if not at_ends:
             return replace(found, rule=rule)
         return replace(
             found,
             verdict="inconclusive",
             rule=rule,
-            reason=f"The best of the grid is {', '.join(told)}: a better one may lie beyond.",
+            reason=f"The best of the grid is {', '.join(at_ends)}: a better one may lie beyond.",
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
