@@ -76,9 +76,9 @@ def test_docstrings_of_the_library_avoid_words_that_readers_stumble_over(word):
 
 
 def test_two_files_of_one_name_mean_one_thing():
-    """A model and its theory share a name; so do the pictures of fits and of the lab."""
+    """A model and its theory share a name, and so do pictures of fits and lab."""
     same = {"deep_linear", "matrix_factorization", "random_features", "relu_network", "drawing"}
-    same |= {"momentum", "evaluation", "interpreter", "uses", "rounding", "__init__"}
+    same |= {"dominance", "momentum", "evaluation", "interpreter", "uses", "rounding", "__init__"}
     names = [path.stem for path in LIBRARY]
     assert {name for name in names if names.count(name) > 1} <= same
 

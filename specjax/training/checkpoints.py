@@ -142,7 +142,7 @@ class Checkpoints:
         Raises:
             ValueError: for a checkpoint of another configuration, or of arrays of other paths,
                 shapes or dtypes. Optimizers whose states are alike, as those of two learning rates
-                are, only the configuration tells apart.
+                are, only the configuration distinguishes.
             StoreError: there are checkpoints, and each is damaged.
 
         Warns:
