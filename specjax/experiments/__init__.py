@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# The names alone do not start JAX, before which the command line has settings to make.
+# The names alone do not start JAX, since the command line sets JAX's options first.
 if TYPE_CHECKING:
     from specjax import lab
 
@@ -86,7 +86,7 @@ MODULES = {
     "what-decides": "specjax.experiments.beyond.what_decides.experiment",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
-"""Where each experiment lives; its module has the experiment as `EXPERIMENT`."""
+"""Module of each experiment, which has the experiment as `EXPERIMENT`."""
 
 
 def names() -> list[str]:
@@ -95,7 +95,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> "lab.Experiment[Any]":
-    """The experiment called `name`; raises ValueError with the known names if there is none."""
+    """Load the experiment called `name`; ValueError with the known names if there is none."""
     if name not in MODULES:
         raise ValueError(f"There is no experiment {name!r}; there are {', '.join(MODULES)}.")
     experiment: lab.Experiment[Any] = import_module(MODULES[name]).EXPERIMENT
