@@ -273,16 +273,16 @@ CALLS: dict[str, list[Call]] = {
         ),
     ],
     "lab": [
-        call(lab.integer, 3, least=1, most=10, help="h"),
-        call(lab.number, 3.0, above=0, below=10, least=1, help="h"),
-        call(lab.numbers, 1.0, 2.0, above=0, below=10, count=2, help="h"),
-        call(lab.sizes, 1, 2, least=1, most=10, points=2, count=2, help="h"),
-        call(lab.ascending, 1, 2, least=1, points=2, first=1, help="h"),
-        call(lab.grid, 1, 2, 3, count=3, help="h"),
-        call(lab.seeds, 10, least=2, help="h"),
-        call(lab.root_seed, 1, help="h"),
-        call(lab.text, "a", help="h"),
-        call(lab.switch, True, help="h"),
+        call(lab.config.integer, 3, least=1, most=10, help="h"),
+        call(lab.config.number, 3.0, above=0, below=10, least=1, help="h"),
+        call(lab.config.numbers, 1.0, 2.0, above=0, below=10, count=2, help="h"),
+        call(lab.config.sizes, 1, 2, least=1, most=10, points=2, count=2, help="h"),
+        call(lab.config.ascending, 1, 2, least=1, points=2, first=1, help="h"),
+        call(lab.config.grid, 1, 2, 3, count=3, help="h"),
+        call(lab.config.seeds, 10, least=2, help="h"),
+        call(lab.config.root_seed, 1, help="h"),
+        call(lab.config.text, "a", help="h"),
+        call(lab.config.switch, True, help="h"),
         *(call(relation(f), DRAWS, 1.0, "one", by="mean") for f in (lab.above, lab.below)),
         *(call(relation(f), DRAWS, "d", by="mean") for f in _ENDS),
         call(relation(lab.bounded), DRAWS, "d", slower_than=0.1, by="mean"),
@@ -294,21 +294,21 @@ CALLS: dict[str, list[Call]] = {
         call(relation(lab.zero_error), abs(DRAWS), tolerance=1e-3),
         call(relation(lab.fraction), DRAWS > 1, more_than=0.5),
         call(relation(lab.within_grid), lab.above(DRAWS, 1.0, "one"), xr.DataArray([1, 2]), 4),
-        call(lab.reverse, DRAWS, "d"),
-        call(lab.at_labels, DRAWS, "d", {4: 8}),
-        call(lab.at_places, DRAWS, "d", [0, 1, 1, 2, 3, 4]),
+        call(lab.controls.reverse, DRAWS, "d"),
+        call(lab.controls.at_labels, DRAWS, "d", {4: 8}),
+        call(lab.controls.at_places, DRAWS, "d", [0, 1, 1, 2, 3, 4]),
         call(
-            lambda first, second, of: lab.exchanging(first, second, of=of)(
+            lambda first, second, of: lab.controls.exchanging(first, second, of=of)(
                 None, {"a": DATA.assign(z=DRAWS)}
             ),
             "y",
             "z",
             of="a",
         ),
-        call(lambda target, source: lab.replacing(target, source)(None, DATA), "y", 2.0),
-        call(lambda change: lab.changing(change)(None, DATA), lambda data: data),
+        call(lambda target, source: lab.controls.replacing(target, source)(None, DATA), "y", 2.0),
+        call(lambda change: lab.controls.changing(change)(None, DATA), lambda data: data),
         call(lab.closed_form, jnp.sqrt, DRAWS),
-        call(lab.read_ledger, Path("missing.toml"), "paper"),
+        call(lab.ledger.read_ledger, Path("missing.toml"), "paper"),
         call(stated, "row", "It is.", name="a-b", rivals={"x": 1.0}),
         call(lab.table_by_size, "title", {"a": DRAWS}, "d", False),
         call(lambda **fields: lab.Config(**fields), seed=1),
@@ -336,7 +336,7 @@ CALLS: dict[str, list[Call]] = {
             training.train,
             loss,
             optimizer=optax.sgd(0.1),
-            draw=lambda _: BATCH,
+            batch=lambda _: BATCH,
             steps=2,
             every=1,
             record=lambda _, step: step,
@@ -353,16 +353,16 @@ CALLS: dict[str, list[Call]] = {
             record=lambda _, step: step,
         ),
         call(
-            training.train_side_by_side,
-            [optax.sgd(0.1)],
-            loss=loss,
+            training.train_many,
+            loss,
+            optimizers=[optax.sgd(0.1)],
             batch=Own(lambda _: BATCH),
             lengths=[2],
             record=lambda params: params["w"],
             params=Own(PARAMS),
         ),
         call(training.text.load, None, held_out=0.1),
-        call(training.text.draw, jnp.asarray(TEXT), KEY, 2, 4),
+        call(training.text.sample_batch, jnp.asarray(TEXT), KEY, 2, 4),
         call(training.text.stretches, TEXT, 2, 4),
         call(training.text.unigram_entropy, TEXT),
     ],
@@ -371,7 +371,7 @@ CALLS: dict[str, list[Call]] = {
         call(
             stepped(optim.muon),
             0.02,
-            decay=0.9,
+            beta=0.9,
             convention="ema",
             nesterov=True,
             bias_correction=False,
@@ -399,11 +399,11 @@ CALLS: dict[str, list[Call]] = {
         call(stepped(optim.hyperball), 0.1),
         call(stepped(optim.mars_correction), 0.025, 0.95, exact=False),
         call(stepped(optim.add_cautious_decay), 0.1, None),
-        call(optim.rank_switch, optim.muon(0.1), optax.sgd(0.1), spectral.SVD()),
+        call(optim.rank_switch, optim.jordan_muon(0.1), optax.sgd(0.1), spectral.SVD()),
         call(made_and_read(optim.geometric), 0.1, 0.9),
         call(made_and_read(optim.random_geometric), KEY, 0.1, 0.2, 0.9, each_step=True),
         call(optim.decay_on_plateau, 0.5, 10),
-        call(optim.routing, optim.muon(0.1), PARAMS),
+        call(optim.routing, optim.jordan_muon(0.1), PARAMS),
         call(optim.Interleaved, (1, 2), 3),
     ],
 }
@@ -576,13 +576,13 @@ def nothing_is_computed() -> Iterator[None]:
     def accepted(*_: Any, **__: Any) -> Any:
         raise report.Refused("This would run.")
 
-    from specjax.report import reproduction
+    from specjax.report import runner
 
     here = os.getcwd()
     places = [
         (report, "produce", accepted),
         (lab.Experiment, "run", _refused),
-        (reproduction, "attempts", lambda *_: iter(())),
+        (runner, "attempt_all", lambda *_: iter(())),
     ]
     kept = [getattr(where, name) for where, name, _ in places]
     with tempfile.TemporaryDirectory() as folder:

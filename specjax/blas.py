@@ -1,7 +1,7 @@
-"""One thread for the matrix routines of NumPy and SciPy, which JAX's decompositions on CPUs are.
+"""Limit the BLAS of NumPy, SciPy and JAX's decompositions on CPUs to one thread.
 
-OpenBLAS shares one small decomposition among all cores and then waits for them, far longer than the
-decomposition takes where anything else runs. The cores are used by decompositions side by side
+OpenBLAS splits one small decomposition among all cores and then waits for them, far longer than the
+decomposition takes if anything else runs. The cores are used by decompositions side by side
 instead.
 """
 
@@ -13,6 +13,6 @@ from threadpoolctl import threadpool_limits
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Within the block BLAS has one thread; what was set before is set again behind it."""
+    """Limit BLAS to one thread within the block."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield

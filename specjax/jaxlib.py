@@ -1,13 +1,12 @@
-"""What depends on the version of jaxlib: its number, and options without which its XLA computes
-wrong numbers on a CPU.
+"""The version of jaxlib, and the options without which its XLA computes wrong numbers on a CPU.
 
-From jaxlib 0.11.1 on, and in 0.12.0.1 still, a product with a constant matrix of equal entries, as
-the zeros of a first step, is wrong under `vmap` where a reduction or an elementwise operation is
-fused with it: `jit(vmap(lambda x: jnp.max(x @ jnp.ones((24, 24)), axis=1)))` returns what happened
-to be in memory (tests/test_jax_regression.py). YNNPACK makes these fusions. Each product by itself
-stays with it, and is right; without YNNPACK altogether, trainings would take twice as long.
+From jaxlib 0.11.1 on, and in 0.12.0.1 still, a product with a constant matrix of equal entries,
+such as the zeros of a first step, is wrong under `vmap` if a reduction or an elementwise operation
+is fused with it: `jit(vmap(lambda x: jnp.max(x @ jnp.ones((24, 24)), axis=1)))` returns
+uninitialized memory (tests/test_jax_regression.py). YNNPACK makes these fusions. Products alone
+stay with it, and are right; without YNNPACK altogether, trainings would take twice as long.
 
-JAX is not imported before it is needed, since the flags of a process must be set before it starts.
+JAX is imported late, since the flags of a process must be set before it starts.
 """
 
 import os
@@ -16,18 +15,18 @@ from importlib.metadata import version
 from typing import Any
 
 JAXLIB = tuple(map(int, version("jaxlib").split(".")[:2]))
-"""The version, as (0, 12)."""
+"""The version, such as (0, 12)."""
 
 _OPTION, _VALUE = "xla_cpu_experimental_ynn_fusion_type", "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
 _IS_FAULTY = JAXLIB >= (0, 11)
-# XLA ends the process at a flag that it does not know, so that a flag is set only for versions that
-# were seen to have it.
+# XLA ends the process at an unknown flag, so a flag is set only for versions known to have it.
 _HAS_FLAG = JAXLIB < (0, 13)
 
 
 def cpu_options() -> dict[str, Any]:
-    """For `compiler_options` of `jax.jit`; none where the default device is no CPU, XLA_FLAGS sets
-    the option, or XLA does not have it.
+    """Options for `compiler_options` of `jax.jit`.
+
+    Empty if the default device is not a CPU, XLA_FLAGS sets the option, or XLA lacks it.
     """
     import jax
 
@@ -39,10 +38,9 @@ def cpu_options() -> dict[str, Any]:
 
 
 def with_cpu_flags(flags: str) -> str:
-    """What XLA_FLAGS needs to be for a whole process, before the first array is made, where it was
-    `flags`.
+    """The XLA_FLAGS that a whole process needs before its first array, given its present `flags`.
 
-    It stays as it is where it sets the option, or is the name of a file, which XLA reads instead.
+    They stay unchanged if they set the option, or name a file, which XLA reads instead.
     """
     is_file = bool(flags.strip()) and not flags.strip().startswith("-")
     if not (_IS_FAULTY and _HAS_FLAG) or _OPTION in flags or is_file:

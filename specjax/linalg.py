@@ -1,7 +1,7 @@
 """Matrix decompositions that are safe on every device, for one matrix or for batches of them.
 
 They are those of `jnp.linalg`, with two differences: on jaxlib 0.10 a CPU takes the matrices of a
-batch one after the other (`specjax.programs.one_at_a_time` says why), and the singular values and
+batch one after the other (see `specjax.programs.one_at_a_time`), and the singular values and
 vectors of a matrix are NaN if and only if it is not finite.
 """
 
@@ -17,25 +17,22 @@ Decomposition = tuple[Array, Array, Array]
 
 
 def svd(x: Inexact[Array, "*batch m n"]) -> tuple[Array, Array, Array]:
-    """The compact singular value decomposition (U, s, Vᴴ) of each matrix, as `jnp.linalg.svd`; NaN
-    for one that is not finite.
-    """
+    """The compact singular value decomposition (U, s, Vᴴ) of each matrix; NaN unless finite."""
     compact = partial(compiled_one_at_a_time, compact_svd)
     return jnp.vectorize(compact, signature="(m,n)->(m,k),(k),(k,n)")(x)
 
 
 def singular_values(x: Inexact[Array, "*batch m n"]) -> Array:
-    """Those of each matrix, in descending order, as `jnp.linalg.svd`; NaN for one that is not
-    finite.
-    """
+    """The singular values of each matrix, in descending order; NaN if it is not finite."""
     return jnp.vectorize(partial(compiled_one_at_a_time, _singular_values), signature="(m,n)->(k)")(
         x
     )
 
 
 def eigh(h: Inexact[Array, "*batch n n"], *, symmetrize_input: bool = True) -> tuple[Array, Array]:
-    """Eigenvalues and eigenvectors of each Hermitian matrix, as `jnp.linalg.eigh`; of the lower
-    triangle if it is not symmetrized.
+    """Eigenvalues and eigenvectors of each Hermitian matrix, as `jnp.linalg.eigh`.
+
+    Without `symmetrize_input`, of its lower triangle.
     """
     one = _eigh if symmetrize_input else _eigh_of_lower_triangle
     return jnp.vectorize(partial(compiled_one_at_a_time, one), signature="(n,n)->(n),(n,n)")(h)
@@ -54,18 +51,17 @@ def qr(x: Inexact[Array, "*batch m n"]) -> tuple[Array, Array]:
 
 
 def nan_unless_finite(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
-    """x itself, and NaN throughout where an entry is infinite or NaN.
+    """x if all its entries are finite, else NaN throughout.
 
-    LAPACK's singular value decomposition of an infinite matrix may never return; of a NaN one it is
-    NaN.
+    LAPACK's singular value decomposition of an infinite matrix may never return; that of a NaN
+    matrix is NaN.
     """
     return jnp.where(jnp.all(jnp.isfinite(x)), x, jnp.nan)
 
 
 @jax.custom_jvp
 def compact_svd(x: Inexact[Array, "m n"]) -> Decomposition:
-    """(U, s, Vᴴ) of one matrix as of `jnp.linalg.svd`, and NaN only for a matrix that is not
-    finite.
+    """(U, s, Vᴴ) of one matrix as `jnp.linalg.svd`, and NaN only if it is not finite.
 
     On a CPU `jnp.linalg.svd` is LAPACK's gesdd, divide and conquer, which does not converge for
     some finite matrices that nearly lose rank: about two in 10⁵ of those along spectral gradient
@@ -73,24 +69,24 @@ def compact_svd(x: Inexact[Array, "m n"]) -> Decomposition:
     slower and does converge. All others keep their bits. The derivative is that of
     `jnp.linalg.svd`.
     """
-    return jax.lax.platform_dependent(nan_unless_finite(x), cpu=_with_second_try, default=_at_once)
+    return jax.lax.platform_dependent(nan_unless_finite(x), cpu=_svd_with_retry, default=_first_svd)
 
 
 @compact_svd.defjvp
 def _derivative(
     primals: tuple[Array], tangents: tuple[Array]
 ) -> tuple[Decomposition, Decomposition]:
-    # XLA sees that both decompose the same matrix.
-    return compact_svd(*primals), jax.jvp(_at_once, primals, tangents)[1]
+    # XLA merges the two decompositions of the same matrix.
+    return compact_svd(*primals), jax.jvp(_first_svd, primals, tangents)[1]
 
 
-def _at_once(x: Array) -> Decomposition:
+def _first_svd(x: Array) -> Decomposition:
     u, s, vh = jnp.linalg.svd(x, full_matrices=False)
     return u, s, vh
 
 
-def _with_second_try(x: Array) -> Decomposition:
-    first = _at_once(x)
+def _svd_with_retry(x: Array) -> Decomposition:
+    first = _first_svd(x)
     gave_up = jnp.all(jnp.isfinite(x)) & ~jnp.all(jnp.isfinite(first[1]))
 
     def again(_: tuple[Array, Decomposition]) -> tuple[Array, Decomposition]:
@@ -99,8 +95,7 @@ def _with_second_try(x: Array) -> Decomposition:
         )
         return jnp.zeros_like(gave_up), (u, s, vh)
 
-    # A loop of one turn or none, not a `cond`, of which `vmap` would compute both branches for
-    # every matrix.
+    # A loop of at most one turn: `vmap` would compute both branches of a `cond` for every matrix.
     return jax.lax.while_loop(lambda state: state[0], again, (gave_up, first))[1]
 
 

@@ -1,12 +1,12 @@
-"""Sizes that can be vmapped, and random draws that padding cannot change.
+"""Sizes that can be vmapped, and random samples that padding cannot change.
 
 A size is a Python int or a `Size`: a static padded extent together with a traced number of active
-entries. Draws are row-keyed: the value at index (r, c) is a function of the key and of (r, c)
+entries. Samples are row-keyed: the value at index (r, c) is a function of the key and of (r, c)
 alone, and zero outside the active block. Hence
 
-* padding never changes a draw (bitwise), and
-* for one key, the width-w draw is the leading block of the width-2w draw, which couples widths and
-  tightens exponent fits.
+* padding never changes a sample (bitwise), and
+* for one key, the width-w sample is the leading block of the width-2w sample, which couples widths
+  and tightens exponent fits.
 """
 
 import hashlib
@@ -21,23 +21,23 @@ from jaxtyping import Array, Bool, Int, Key, Shaped
 
 from specjax.programs import is_traced
 
-_MOST_SIZE = 2**31 - 1
+_MAX_SIZE = 2**31 - 1
 
-_Draw = Callable[[Array, tuple[int, ...]], Array]
+_Sampler = Callable[[Array, tuple[int, ...]], Array]
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Size:
-    """An extent of `padded` entries of which the first `active` count.
+    """An extent of `padded` entries, the first `active` of which count.
 
     `padded` is static and fixes shapes; `active` may be traced, so one compiled program serves
     every width up to `padded`.
 
     Raises:
-        ValueError: `padded` is no positive int; or `active` is a number that is no int from 1 to
-            `padded`, an array of floats, or an array of JAX, not traced, with more than `padded`. A
-            bool passes, as a mask of leaves has it, but is no count.
+        ValueError: `padded` is not a positive int; or `active` is a number other than an int from 1
+            to `padded`, an array of floats, or an untraced JAX array above `padded`. A bool passes,
+            as in a mask of leaves, but is not a count.
     """
 
     padded: int = field(metadata={"static": True})
@@ -51,15 +51,15 @@ class Size:
                 " with widths."
             )
         # Under a transformation `active` is a tracer, a tangent without a dtype of its own, or a
-        # placeholder while the tree is rebuilt: None, what stands for a leaf's shape, or the bool
-        # of a mask of leaves.
+        # placeholder while the tree is rebuilt: None, a stand-in for a leaf's shape, or the bool of
+        # a mask of leaves.
         known = isinstance(self.active, Number | np.generic | np.ndarray)
         numbers = np.asarray(self.active if known else 1)
         placeholder = numbers.dtype == jax.dtypes.float0 or numbers.dtype.kind == "b"
         refused = not placeholder and not (
             numbers.dtype.kind in "iu" and ((numbers > 0) & (numbers <= self.padded)).all()
         )
-        # An array of JAX may be zero, as in a tree of zeros of the same structure.
+        # A JAX array may be zero, as in a tree of zeros of the same structure.
         if refused or (
             _is_concrete_integer(self.active) and (np.asarray(self.active) > self.padded).any()
         ):
@@ -83,11 +83,10 @@ def active(size: AnySize) -> int | Int[Array, ""]:
 
 
 def times(size: AnySize, factor: int) -> AnySize:
-    """A size that follows another, as n = 4d does: `factor` times it, padded and active extent
-    alike.
+    """`factor` times a size, padded and active extent alike, such as n = 4d.
 
     Raises:
-        ValueError: `factor` is no positive int.
+        ValueError: `factor` is not a positive int.
     """
     if not _is_int(factor) or factor < 1:
         raise ValueError(f"times needs a positive int factor, got {factor!r}.")
@@ -99,17 +98,17 @@ def times(size: AnySize, factor: int) -> AnySize:
 
 
 def mask(size: AnySize) -> Bool[Array, " padded"]:
-    """True on the active entries of `size`, shape `(padded,)`; raises ValueError for a size that is
-    no positive int.
+    """True on the active entries of `size`, shape `(padded,)`.
+
+    Raises:
+        ValueError: the size is not a positive int.
     """
     _check_extent(padded(size))
     return jnp.arange(padded(size)) < active(size)
 
 
 def block_mask(sizes: Sequence[AnySize]) -> Bool[Array, "..."]:
-    """True on the active block of an array with one axis per size, shape `(padded(s) for s in
-    sizes)`.
-    """
+    """True on the active block, shape `(padded(s) for s in sizes)`."""
     block = jnp.ones((), bool)
     for size in sizes:
         block = block[..., None] & mask(size).reshape((1,) * block.ndim + (-1,))
@@ -119,10 +118,10 @@ def block_mask(sizes: Sequence[AnySize]) -> Bool[Array, "..."]:
 def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
     """The key of one use of randomness, such as "weights" or "targets", from the root key of a run.
 
-    It depends on the key and the name alone, and is none that `split` or `fold_in` with a number
-    make of the same key: these fold in one 32-bit number, of which `split(key, n)[i]` is the fold
-    of i, so that seeds made by counting can meet. Here two are folded in, by the SHA-256 hash of
-    the name.
+    It depends on the key and the name alone, and differs from every key that `split` or `fold_in`
+    with a number makes of the same key: these fold in one 32-bit number, and `split(key, n)[i]` is
+    the fold of i, so that seeds made by counting can collide. Here two numbers are folded in, from
+    the SHA-256 hash of the name.
 
     Raises:
         ValueError: an empty name.
@@ -136,10 +135,13 @@ def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
 
 
 def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
-    """Independent N(0, 1) draws, one axis per size, zero outside the active block.
+    """Independent N(0, 1) samples, one axis per size, zero outside the active block.
 
-    The dtype is JAX's default float. Raises ValueError for a key that is not a threefry key, an
-    empty `sizes`, or a size that is no positive int.
+    The dtype is JAX's default float.
+
+    Raises:
+        ValueError: the key is not a threefry key, `sizes` is empty, or a size is not a positive
+            int.
     """
     return _row_keyed(
         key, sizes, lambda k, shape: jax.random.normal(k, shape, dtype=jnp.result_type(float))
@@ -147,26 +149,24 @@ def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."
 
 
 def uniform(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
-    """Independent draws from [0, 1), one axis per size, zero outside the active block; errors as
-    for `normal`.
-    """
+    """Independent samples from [0, 1), zero outside the active block; otherwise as `normal`."""
     return _row_keyed(
         key, sizes, lambda k, shape: jax.random.uniform(k, shape, dtype=jnp.result_type(float))
     )
 
 
 def rademacher(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
-    """Independent signs, each -1 or 1 with probability 1/2, zero outside the active block; errors
-    as for `normal`.
+    """Independent signs ±1, each of probability 1/2, zero outside the block; otherwise as
+    `normal`.
     """
     return _row_keyed(
         key, sizes, lambda k, shape: jax.random.rademacher(k, shape, dtype=jnp.result_type(float))
     )
 
 
-def _row_keyed(key: Array, sizes: Sequence[AnySize], draw: _Draw) -> Array:
+def _row_keyed(key: Array, sizes: Sequence[AnySize], sample: _Sampler) -> Array:
     _check(key, sizes)
-    rows = draw
+    rows = sample
     for size in reversed([padded(size) for size in sizes[:-1]]):
         rows = _fold_axis(rows, size)
     values = rows(key, (padded(sizes[-1]),))
@@ -175,13 +175,11 @@ def _row_keyed(key: Array, sizes: Sequence[AnySize], draw: _Draw) -> Array:
     return values
 
 
-def _fold_axis(draw: _Draw, extent: int) -> _Draw:
-    """Gives each index of a new leading axis its own key, so that the draw below it does not see
-    the extent.
-    """
+def _fold_axis(sample: _Sampler, extent: int) -> _Sampler:
+    """Give each index of a new leading axis its own key, so that rows do not see the extent."""
 
     def folded(key: Array, shape: tuple[int, ...]) -> Array:
-        return jax.vmap(lambda index: draw(jax.random.fold_in(key, index), shape))(
+        return jax.vmap(lambda index: sample(jax.random.fold_in(key, index), shape))(
             jnp.arange(extent)
         )
 
@@ -189,9 +187,7 @@ def _fold_axis(draw: _Draw, extent: int) -> _Draw:
 
 
 def require_threefry(key: Key[Array, "..."]) -> None:
-    """Raises ValueError for keys of another generator: under `jax.vmap` its draws are others than
-    one by one.
-    """
+    """Raise ValueError for keys of another generator, whose samples change under `jax.vmap`."""
     if (generator := str(jax.random.key_impl(key))) != "threefry2x32":
         raise ValueError(
             f"Draws that do not depend on what is beside them need a threefry key, got {generator};"
@@ -221,7 +217,7 @@ def _check_extent(extent: object) -> None:
         raise ValueError(f"Every size must be an int, got {extent!r}.")
     if extent < 1:  # type: ignore[operator]
         raise ValueError(f"Every size must be at least 1, got {extent}.")
-    if extent > _MOST_SIZE:  # type: ignore[operator]
+    if extent > _MAX_SIZE:  # type: ignore[operator]
         raise ValueError(f"Every size must be below 2**31, the range of int32, got {extent}.")
 
 

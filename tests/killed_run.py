@@ -24,7 +24,7 @@ LOG, SECONDS = sys.argv[1], 0.05
 
 
 class Config(lab.Config):
-    seeds: int = lab.seeds(SEEDS)
+    seeds: int = lab.config.seeds(SEEDS)
 
 
 def counted(x):

@@ -162,16 +162,19 @@ SPECTRAL = [
     ),
 ]
 OPTIM = [
-    (lambda: optim.muon(0.02, decay=1.0), "momentum needs a number in [0, 1) as decay, got 1.0."),
     (
-        lambda: optim.muon(0.02, scale="spectral"),
+        lambda: optim.muon(0.02, beta=1.0),
+        "momentum needs a number in [0, 1) as beta, got 1.0.",
+    ),
+    (
+        lambda: optim.jordan_muon(0.02, scale="spectral"),
         (
             "Unknown scale 'spectral'; choose one of none, sqrt_max_1_out_over_in,"
             " sqrt_out_over_in, point_two_sqrt_max, or pass a function of (fan_in, fan_out)."
         ),
     ),
     (
-        lambda: optim.muon(0.02, convention="nesterov"),
+        lambda: optim.jordan_muon(0.02, convention="nesterov"),
         "muon needs one of 'ema', 'sgd' as convention, got 'nesterov'.",
     ),
     (
@@ -187,7 +190,7 @@ OPTIM = [
         f"normalize_rows needs matrices, {NO_MATRIX}",
     ),
     (
-        lambda: optim.muon(0.02, momentum_dtype=jnp.bfloat16),
+        lambda: optim.jordan_muon(0.02, mu_dtype=jnp.bfloat16),
         (
             "momentum in bfloat16 needs a key, since rounded to the nearest number it stands still;"
             " pass key=jax.random.key(0)."
@@ -202,7 +205,7 @@ OPTIM = [
         f"scale_by_neuron_moment needs matrices, {NO_MATRIX}",
     ),
     (
-        lambda: optim.muon(
+        lambda: optim.jordan_muon(
             0.02,
             sharding=NamedSharding(
                 Mesh(np.array(jax.devices()[:1]), ("d",)), PartitionSpec(None, "d")
@@ -214,17 +217,17 @@ OPTIM = [
         ),
     ),
     (
-        lambda: optim.muon(0.02, labels={"w": "matrix", "b": "matrix"}).init(
+        lambda: optim.jordan_muon(0.02, labels={"w": "matrix", "b": "matrix"}).init(
             {"w": WIDE, "b": VECTOR}
         ),
         f"orthogonalize needs matrices, {NO_MATRIX}",
     ),
     (
-        lambda: optim.muon(0.02, splits={"qkv": (1, 1)}).init({"block": {"qkv": WIDE}}),
+        lambda: optim.jordan_muon(0.02, splits={"qkv": (1, 1)}).init({"block": {"qkv": WIDE}}),
         "The splits of the leaf block.qkv must be widths that add up to its 3 outputs, got (1, 1).",
     ),
     (
-        lambda: optim.muon(0.02, splits={"qkv": optim.Interleaved((1, 1), 2)}).init(
+        lambda: optim.jordan_muon(0.02, splits={"qkv": optim.Interleaved((1, 1), 2)}).init(
             {"block": {"qkv": WIDE}}
         ),
         (
@@ -245,13 +248,13 @@ OPTIM = [
         "lift_to_floor needs the parameters: update(updates, state, params).",
     ),
     (
-        lambda: optim.muon(0.02, splits={"kv": (1, 2)}).init({"block": {"qkv": WIDE}}),
+        lambda: optim.jordan_muon(0.02, splits={"kv": (1, 2)}).init({"block": {"qkv": WIDE}}),
         "splits name the leaf 'kv', but no matrix has this name; there are block.qkv.",
     ),
     (
-        lambda: optim.muon(0.02, dimension_numbers=optax.contrib.MuonDimensionNumbers(1, -1)).init(
-            {"w": WIDE}
-        ),
+        lambda: optim.jordan_muon(
+            0.02, muon_weight_dimension_numbers=optax.contrib.MuonDimensionNumbers(1, -1)
+        ).init({"w": WIDE}),
         (
             "The dimension numbers of the leaf w need different axes below 2 (its shape is (2, 3)),"
             " got reduction_axis=1 and output_axis=-1."

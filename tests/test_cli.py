@@ -26,11 +26,11 @@ from specjax.report import peak_memory, records
 
 
 class Config(lab.Config):
-    widths: tuple[int, ...] = lab.sizes(2, 4, 8, help="")
-    steps: tuple[float, ...] = lab.numbers(0.1, 0.2, help="")
-    learning_rate: float = lab.number(0.1, help="100% of the step")
-    nesterov: bool = lab.switch(False, help="")
-    method: str = lab.text("svd", help="")
+    widths: tuple[int, ...] = lab.config.sizes(2, 4, 8, help="")
+    steps: tuple[float, ...] = lab.config.numbers(0.1, 0.2, help="")
+    learning_rate: float = lab.config.number(0.1, help="100% of the step")
+    nesterov: bool = lab.config.switch(False, help="")
+    method: str = lab.config.text("svd", help="")
 
     def __post_init__(self):
         super().__post_init__()
@@ -119,7 +119,7 @@ def register(monkeypatch, tmp_path):
     One at a time: other processes know nothing of them.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("specjax.report.reproduction.jobs_here", lambda: 1)
+    monkeypatch.setattr("specjax.report.runner.default_jobs", lambda: 1)
 
     def only(*toys):
         for toy in toys:
@@ -143,7 +143,7 @@ def stored(name, out="results"):
 
 def test_a_field_named_as_a_flag_is_refused():
     class Taken(lab.Config):
-        scale: float = lab.number(1.0, help="")
+        scale: float = lab.config.number(1.0, help="")
 
     with pytest.raises(
         ValueError,
@@ -382,11 +382,11 @@ def test_a_continued_reproduce_leaves_out_what_it_had_finished(register, capsys,
         raise KeyboardInterrupt
 
     discarded = []
-    monkeypatch.setattr(report, "discard", discarded.append)
+    monkeypatch.setattr(report, "discard", lambda result, _: discarded.append(result.record.name))
     register(TOY, dataclasses.replace(OTHER, figure=interrupt))
     command = ["reproduce", "--scale", "smoke", "--continue", "--jobs", "1"]
     assert main(command) == 130
-    assert [folder.name.rpartition("-")[0] for folder in discarded] == ["toy-slope"]
+    assert discarded == ["toy-slope"]
     register(TOY, OTHER)
     capsys.readouterr()
     assert main(command) == 0

@@ -48,7 +48,9 @@ plt.show()
 
 # %%
 def muon(rate):
-    return optim.muon(rate, scale="sqrt_out_over_in", dimension_numbers=optim.OUT_IN)
+    return optim.muon(
+        rate, scale="sqrt_out_over_in", muon_weight_dimension_numbers=optim.OUT_IN
+    )
 
 
 spectral = scaling.coordinate_check(build, loss, muon, rate=0.03, widths=widths, batch=draw)

@@ -67,10 +67,8 @@ print(layer_report(loss, model, batch))
 # %%
 muon = optim.muon(
     0.01,
-    labels=layout.labels,
-    dimension_numbers=layout.dimension_numbers,
-    splits=layout.splits,
-    other=optax.adamw(3e-3),
+    layout=layout,
+    fallback=optax.adamw(3e-3),
 )
 print(optim.routing(muon, model))
 

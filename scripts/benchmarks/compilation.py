@@ -57,7 +57,7 @@ def training(key: Array, width: int) -> Array:
     draw, data = jax.random.split(key)
     x = jax.random.normal(data, (64, width))
     params = mlp.init(draw, (width, width, width, width))
-    optimizer = optim.muon(0.02)
+    optimizer = optim.jordan_muon(0.02)
 
     def loss(params: Any) -> Array:
         return jnp.mean((mlp.forward(params, x) - x) ** 2)

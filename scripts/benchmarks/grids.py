@@ -84,7 +84,7 @@ def training(steps: int) -> Callable[..., dict[str, Array]]:
 
     def measure(key: Array, d: AnySize, lr: Array) -> dict[str, Array]:
         params = mlp.init(key, (INPUTS, d, d, OUTPUTS))
-        optimizer = optim.muon(lr, sizes=(Fans(INPUTS, d), Fans(d, d), Fans(d, OUTPUTS)))
+        optimizer = optim.jordan_muon(lr, sizes=(Fans(INPUTS, d), Fans(d, d), Fans(d, OUTPUTS)))
 
         def step(
             carry: tuple[mlp.Params, optax.OptState], _: None

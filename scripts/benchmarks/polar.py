@@ -287,11 +287,11 @@ def of_tree(layers: int, width: int, rounds: int) -> str:
         lambda label: optax.contrib.MuonDimensionNumbers() if label == "matrix" else None, labels
     )
     transforms = {
-        OURS: optim.muon(
+        OURS: optim.jordan_muon(
             RATE,
             bias_correction=True,
             labels=labels,
-            other=optax.adamw(RATE, weight_decay=0, nesterov=True),
+            fallback=optax.adamw(RATE, weight_decay=0, nesterov=True),
         ),
         OPTAX: optax.contrib.muon(RATE, muon_weight_dimension_numbers=numbers),
     }

@@ -100,7 +100,9 @@ def draw(key: Array) -> Batch:
 
 
 def muon(rate: float | Array) -> optax.GradientTransformation:
-    return optim.muon(rate, scale="sqrt_out_over_in", dimension_numbers=optim.OUT_IN)
+    return optim.jordan_muon(
+        rate, scale="sqrt_out_over_in", muon_weight_dimension_numbers=optim.OUT_IN
+    )
 
 
 def step(

@@ -1,9 +1,11 @@
 """The experiments, one module per result of a paper, loaded by name."""
 
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-# The names alone do not start JAX, since the command line sets JAX's options first.
+# The names alone must not import JAX: the command line sets its environment first.
 if TYPE_CHECKING:
     from specjax import lab
 
@@ -86,22 +88,57 @@ MODULES = {
     "what-decides": "specjax.experiments.beyond.what_decides.experiment",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
-"""Module of each experiment, which has the experiment as `EXPERIMENT`."""
+"""The module of each built-in experiment, which has it as `EXPERIMENT`."""
+GROUP = "specjax.experiments"
+"""Entry points of this group add the experiments of other packages: `name = "package.module"`."""
+
+
+class RegistrationError(ValueError):
+    """An experiment of another package has a name that is taken, or is not the registered one."""
 
 
 def names() -> list[str]:
-    """The names of all experiments, in the order of the report."""
-    return list(MODULES)
+    """The names of all experiments, in the order of the report: built-in ones first.
+
+    Raises:
+        RegistrationError: another package registers a name that is taken.
+    """
+    return list(_modules())
 
 
 def load(name: str) -> "lab.Experiment[Any]":
-    """Load the experiment called `name`; ValueError with the known names if there is none."""
-    if name not in MODULES:
-        raise ValueError(f"There is no experiment {name!r}; there are {', '.join(MODULES)}.")
-    experiment: lab.Experiment[Any] = import_module(MODULES[name]).EXPERIMENT
+    """The experiment called `name`; raises ValueError with the known names for another."""
+    modules = _modules()
+    if name not in modules:
+        raise ValueError(f"There is no experiment {name!r}; there are {', '.join(modules)}.")
+    experiment: lab.Experiment[Any] = import_module(modules[name]).EXPERIMENT
+    if experiment.name != name:
+        raise RegistrationError(
+            f"The experiment of {modules[name]} is called {experiment.name!r}; register it by that"
+            f" name, not as {name!r}."
+        )
     return experiment
 
 
 def load_all() -> "dict[str, lab.Experiment[Any]]":
     """All experiments by name, in the order of the report."""
-    return {name: load(name) for name in MODULES}
+    return {name: load(name) for name in names()}
+
+
+@cache
+def _entry_points() -> tuple[EntryPoint, ...]:
+    # Cached, since reading the metadata of all packages takes tens of milliseconds.
+    return tuple(entry_points(group=GROUP))
+
+
+def _modules() -> dict[str, str]:
+    """The modules of all experiments by name."""
+    modules = dict(MODULES)
+    for point in _entry_points():
+        if point.name in modules:
+            raise RegistrationError(
+                f"There is an experiment {point.name!r} already, in {modules[point.name]};"
+                f" register that of {point.value} by another name."
+            )
+        modules[point.name] = point.value
+    return modules

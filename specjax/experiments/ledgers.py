@@ -22,4 +22,4 @@ def ledger(paper: str) -> lab.Ledger:
     """The ledger of a paper; ValueError with the known ones for an unknown paper."""
     if paper not in PAPERS:
         raise ValueError(f"There is no paper {paper!r}; there are {', '.join(PAPERS)}.")
-    return lab.read_ledger(Path(__file__).parent / PAPERS[paper] / "ledger.toml", paper)
+    return lab.ledger.read_ledger(Path(__file__).parent / PAPERS[paper] / "ledger.toml", paper)

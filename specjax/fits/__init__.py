@@ -1,4 +1,4 @@
-"""Fits of labelled data: exponents, offsets, optima and ends, with intervals from the replicates.
+"""Fits of labelled data: exponents, offsets, optima and limits, with intervals from the replicates.
 
 The data may come from a sweep or from anywhere else; a fit reads the dimension "seed" or "batch" as
 its replicates:

@@ -1,9 +1,8 @@
-"""The exponent of a quantity at large sizes: every one that some curve has which the data do not
-contradict.
+"""The exponents of a quantity at large sizes that the data do not reject.
 
-A power law with one correction x⁻ᵍ and one above an offset are fitted; the exponent is inside of
-the intervals of those that the data bear. Neither is the whole of a law: a correction may have a
-second term that is no larger at the smallest size. A power of the logarithm moves exponents too,
+A power law with one correction x⁻ᵍ and one above an offset are fitted; the exponent lies in the
+intervals of those that the data do not reject. Neither need be the whole law: a correction may have
+a second term that is no larger at the smallest size. A power of the logarithm moves exponents too,
 and is excluded or counted.
 """
 
@@ -14,7 +13,6 @@ import numpy as np
 import xarray as xr
 
 from specjax.arguments import checked_but
-from specjax.fits import log_models
 from specjax.fits.extrapolation import (
     LEAST_LOGARITHM,
     Extrapolation,
@@ -22,28 +20,28 @@ from specjax.fits.extrapolation import (
     extrapolate_sample,
     with_another_term,
 )
+from specjax.fits.logarithms import in_words
 from specjax.fits.resampling import By, Sample, sample_of
 
-# sizes, at which a model with one correction can be contradicted; with two it takes one size more
+# The number of sizes that can reject a model with one correction; two corrections need one more.
 _FEWEST = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Asymptotics:
-    """What data say of the exponent in a size at large sizes.
+    """The exponents in a size at large sizes, given data.
 
     Attributes:
-        exponent: That of the nearest power law with a correction or an offset; NaN where the data
-            contradict all of them.
-        within: The interval of the exponents of such curves that are not contradicted, lengthened
-            by the shift.
-        powers: The same of both models, with 0 where a curve above an offset settles at a limit.
+        exponent: That of the nearest power law with a correction or an offset; NaN if the data
+            reject all of them.
+        within: The interval of the exponents of such curves that are not rejected, lengthened by
+            the shift.
+        powers: The same of both models, with 0 if a curve above an offset settles at a limit.
         interval: Of all curves, those with a logarithm as well.
-        limit: Whether a curve with a limit above 0 is as near, where the mean falls or rises.
-        curve: In words, the nearest power law; where the data contradict them, the nearest with a
-            logarithm, or nothing.
-        left_out: How many of the smallest sizes were left out, at which the data contradict every
-            power law.
+        limit: Whether a curve with a limit above 0 is as near, if the mean falls or rises.
+        curve: In words, the nearest power law; if the data reject them, the nearest with a
+            logarithm, or empty.
+        left_out: The number of smallest sizes left out, at which the data reject every power law.
     """
 
     exponent: float
@@ -58,12 +56,12 @@ class Asymptotics:
 
     @property
     def contradicted(self) -> bool:
-        """Whether the data contradict every power law."""
+        """Whether the data reject every power law."""
         return bool(np.isnan(self.exponent))
 
     def from_logarithm(self, exponent: float, *, any_unit: bool = True) -> tuple[float, bool]:
-        """Standard errors to the nearest xᵇ (log x/x₁)ᶜ with this b and a c of 1/2 or more up or
-        down, and whether all are excluded.
+        """Standard errors to the nearest xᵇ (log x/x₁)ᶜ with this b and |c| >= 1/2; whether all are
+        excluded.
 
         The unit x₁ is any below the smallest x, or 1. At 0 E + A log x is one of them, if it is
         mostly a logarithm at the largest size.
@@ -90,17 +88,17 @@ class Asymptotics:
 def asymptotics(
     data: xr.DataArray, dim: str, *, significance: float, by: By = "mean"
 ) -> Asymptotics:
-    """The exponents at large `dim` that `data` do not contradict at `significance`.
+    """The exponents at large `dim` that `data` do not reject at `significance`.
 
-    Where every power law with one correction is contradicted, two terms of a series of corrections
-    are fitted, and where that is as well the smallest sizes are left out, as long as 5 are left.
+    If every power law with one correction is rejected, two terms of a series of corrections are
+    fitted. If those are rejected as well, the smallest sizes are left out, as long as 5 remain.
     Data, errors and warnings are those of `fits.extrapolate`.
     """
     sample = sample_of(data, dim, least=_FEWEST, by=by)
     last: Extrapolations | None = None
     for left_out in range(len(sample.x) - _FEWEST + 1):
-        part = sample.at(slice(left_out, None))
-        for models in _ever_more_terms(part, significance):
+        part = sample.select(slice(left_out, None))
+        for models in _one_or_two_terms(part, significance):
             if any(model.p_misfit >= significance for model in models[:2]):
                 return _exponents(models, significance, left_out)
             if last is None or models[2].p_misfit > last[2].p_misfit:
@@ -113,10 +111,8 @@ def asymptotics(
     )
 
 
-def _ever_more_terms(part: Sample, significance: float) -> Iterator[Extrapolations]:
-    """The models with one correction, and with two where there are sizes enough to contradict
-    them.
-    """
+def _one_or_two_terms(part: Sample, significance: float) -> Iterator[Extrapolations]:
+    """The models with one correction, then with two if there are enough sizes to reject them."""
     models = extrapolate_sample(part, significance, second_terms=True)
     yield models
     if len(part.x) > _FEWEST:
@@ -131,36 +127,27 @@ def _exponents(models: Extrapolations, significance: float, left_out: int) -> As
         limit, leading = _leading(offset)
         intervals += [] if limit and intervals else [leading]
     nearest = corrected if corrected.p_misfit >= significance else offset
-    # A correction may be that of another of the two models, unless one is contradicted.
+    # The correction may be that of the other model, unless one is rejected.
     within = intervals[0]
-    powers = _reaching([*intervals, *([(0.0, 0.0)] if limit else [])])
+    powers = _hull([*intervals, *([(0.0, 0.0)] if limit else [])])
     interval = powers
     assert log.powers is not None
     if log.p_misfit >= significance and not log.powers[0] <= 0 <= log.powers[1]:
-        # A logarithm does better than none: how far it moves the exponent says how much the unknown
-        # form does.
-        interval = _reaching([powers, log.exponents], abs(log.exponent - nearest.exponent))
+        # A logarithm fits better: the distance it moves the exponent measures the effect of the
+        # unknown form.
+        interval = _hull([powers, log.exponents], abs(log.exponent - nearest.exponent))
+    curve = _curve(nearest)
     return Asymptotics(
-        nearest.exponent,
-        within,
-        powers,
-        interval,
-        limit,
-        _curve(nearest),
-        left_out,
-        models,
-        significance,
+        nearest.exponent, within, powers, interval, limit, curve, left_out, models, significance
     )
 
 
-def _reaching(intervals: list[tuple[float, float]], farther: float = 0.0) -> tuple[float, float]:
+def _hull(intervals: list[tuple[float, float]], farther: float = 0.0) -> tuple[float, float]:
     return min(low for low, _ in intervals) - farther, max(high for _, high in intervals) + farther
 
 
 def _leading(offset: Extrapolation) -> tuple[bool, tuple[float, float]]:
-    """Whether curves above an offset approach a limit above 0 and no other, and the exponents of
-    their leading term.
-    """
+    """Whether all curves above an offset approach a limit above 0, and their leading exponents."""
     assert offset.limits is not None
     (low, high), rising = offset.exponents, offset.rises
     if rising:
@@ -174,7 +161,7 @@ def _curve(model: Extrapolation) -> str:
     b = f"{model.exponent:.3g}"
     if model.model == "logarithm":
         assert model.power is not None
-        return log_models.in_words(model.exponent, model.power, model.unit)
+        return in_words(model.exponent, model.power, model.unit)
     if model.is_logarithm:
         return "E + A log x"
     return f"E + A x^{b}" if model.model == "offset" else f"x^{b} (1 + c x^-{model.power:.2g})"

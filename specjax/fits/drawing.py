@@ -1,7 +1,6 @@
-"""Pictures of fits: means, curve, band and exponent; and of optima: a curve for each size with its
-optimum.
+"""Pictures of fits: means, curve, band and exponent; and of optima: a curve for each size.
 
-Matplotlib is imported where it is needed, so that a sweep does not wait for it.
+Matplotlib is imported late, so that a sweep does not wait for it.
 """
 
 from typing import TYPE_CHECKING
@@ -20,10 +19,10 @@ _POINTS = 200
 
 @checked
 def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
-    """Draws means with bars of two standard errors, the curve and its band at each x, with the
-    exponent in the legend.
+    """Draw means with bars of two standard errors, the curve and its band, with the exponent in the
+    legend.
 
-    It is drawn into `ax`, or a new figure, with logarithmic axes; the y axis is linear if a mean is
+    It draws into `ax`, or a new figure, with logarithmic axes; the y axis is linear if a mean is
     not positive. An offset is a dashed line.
     """
     ax = _axes(ax)
@@ -62,12 +61,12 @@ def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
 
 @checked
 def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
-    """Draws the means against the scalar, one curve for each size, with their optima; the y axis is
-    linear where a mean is not positive.
+    """Draw the means against the scalar, one curve for each size, with their optima.
 
-    It is drawn into `ax`, or a new figure. Bars of means are two standard errors. An optimum is a
-    filled mark, with its interval as a line; an open mark is a least point at the end of the grid,
-    where there is no optimum. What is not finite is not drawn.
+    It draws into `ax`, or a new figure; the y axis is linear if a mean is not positive. Bars of
+    means are two standard errors. An optimum is a filled mark, with its interval as a line; an open
+    mark is a least point at the end of the grid, without an optimum. Values that are not finite are
+    left out.
     """
     from matplotlib import colormaps
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -89,7 +88,7 @@ def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
     finite = found.means[np.isfinite(found.means)]
     if (finite > 0).all():
         ax.set_yscale("log")
-        # A curve may end in a cliff of many decades, beside which no optimum would be seen.
+        # A curve may end in a cliff of many decades, which would hide the optima.
         top = 20 * float(np.max(found.minima))
         if finite.max() > top:
             ax.set_ylim(float(found.minima.min()) / 1.3, top)
@@ -120,7 +119,5 @@ def _axes(ax: "Axes | None") -> "Axes":
 
 
 def tick_label(value: float | int | np.number) -> str:
-    """A number beside an axis: whole numbers as they are, others by three digits, since more would
-    touch their neighbours.
-    """
+    """A number beside an axis; others than whole numbers by three digits, to keep labels apart."""
     return f"{value:g}" if float(value).is_integer() else f"{value:.3g}"

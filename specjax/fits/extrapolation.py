@@ -1,12 +1,11 @@
-"""What swept data do beyond the sizes swept: every curve of three models that they do not
-contradict.
+"""Extrapolate swept data beyond the sizes swept: all curves of three models that they do not
+reject.
 
 The models are y = E + A xᵇ ("offset"), y = a xᵇ (1 + c x⁻ᵍ) with a fitted power g ("subleading"),
-and y = a xᵇ (log x)ᶜ ("logarithm"). The exponents that are not contradicted are those where the
-distance T² of `specjax.fits.goodness_of_fit` is above its least value by no more than Rao's test
-allows for one parameter. The limits E and the powers c of the logarithm that are not contradicted
-are found likewise. As b tends to 0, E runs to infinity: a limit has a finite interval exactly where
-growth without end is contradicted within that model.
+and y = a xᵇ (log x)ᶜ ("logarithm"). An exponent is not rejected if the distance T² of
+`specjax.fits.goodness_of_fit` is above its least value by no more than Rao's test allows for one
+parameter; likewise a limit E and a power c of the logarithm. As b tends to 0, E runs to infinity: a
+limit has a finite interval exactly if growth without end is rejected within that model.
 """
 
 from collections.abc import Callable
@@ -20,40 +19,38 @@ from scipy import optimize
 from specjax.arguments import checked_but
 from specjax.fits import log_models
 from specjax.fits.goodness_of_fit import Whitened, beside, whitened
-from specjax.fits.log_models import FASTEST, Allowed, Logarithms
+from specjax.fits.log_models import FASTEST, Allowed
+from specjax.fits.logarithms import Logarithms
 from specjax.fits.regression import rise
 from specjax.fits.resampling import By, Sample, sample_of
 
 SLOWEST = 0.5
-"""The least power g of a correction x⁻ᵍ: 1/√x is the slowest rate at which fluctuations of a random
-matrix vanish.
-"""
+"""The least power g of a correction x⁻ᵍ: no random matrix settles slower than 1/√x."""
 TOLERANCE = 3e-4
-"""The relative error by which a model may miss a mean: all laws have more terms than models, and
-precise data would contradict any.
+"""The relative error by which a model may miss a mean.
+
+All laws have more terms than models, and precise data would reject any model.
 """
 LEAST_LOGARITHM = 0.5
-"""The smallest power of a logarithm that counts: no data tell a power law from one with (log
-x)^0.001.
-"""
+"""The smallest power of a logarithm that counts: no data distinguish (log x)^0.001 from 1."""
 _LIMITS = 401  # exponents at which a limit is computed
-_FLATTEST = 1e-6  # the exponent nearest to 0 of them: E + A xᵇ is a logarithm there
+_FLATTEST = 1e-6  # the one nearest to 0: E + A xᵇ is a logarithm there
 
 
 @dataclass(frozen=True)
 class Extrapolation:
-    """The curves of one model that data do not contradict.
+    """The curves of one model that data do not reject.
 
-    `p_misfit` is the p-value of the nearest curve, small if the model is contradicted, and `misfit`
-    its T². `exponent` is b of that curve and `exponents` the interval of all. `rises` says whether
-    the nearest curve does, at the largest x. `from_zero` is the distance of the nearest curve with
-    b of the other sign, in standard errors.
+    `p_misfit` is the p-value of the nearest curve, small if the model is rejected, and `misfit` its
+    T². `exponent` is b of that curve and `exponents` the interval of all. `rises` says whether the
+    nearest curve does, at the largest x. `from_zero` is the distance of the nearest curve with b of
+    the other sign, in standard errors.
 
-    `limit` and `limits` are E for b < 0, of the model "offset", with infinite ends where b may be 0
-    or above, and `from_no_limit` is the distance of the nearest curve with E = 0 and b < 0;
+    `limit` and `limits` are E for b < 0, of the model "offset", with infinite ends if b may be 0 or
+    above, and `from_no_limit` is the distance of the nearest curve with E = 0 and b < 0;
     `logarithmic` is the local power of the logarithm of E + A log x at the largest x, 0 if b = 0 is
-    contradicted. `power` is g of "subleading" and c of (log x/unit)ᶜ of "logarithm"; `powers` is
-    the interval of all c, and `logs` has all curves with one. What a model lacks is None.
+    rejected. `power` is g of "subleading" and c of (log x/unit)ᶜ of "logarithm"; `powers` is the
+    interval of all c, and `logs` has all curves with one. Fields that a model lacks are None.
     """
 
     model: Literal["offset", "subleading", "logarithm"]
@@ -74,8 +71,9 @@ class Extrapolation:
 
     @property
     def is_logarithm(self) -> bool:
-        """Whether E + A log x is not contradicted within the model "offset", and is mostly a
-        logarithm at the largest x.
+        """Whether E + A log x is not rejected, and is mostly a logarithm at the largest x.
+
+        It is asked of the model "offset" only.
         """
         return self.logarithmic is not None and abs(self.logarithmic) >= LEAST_LOGARITHM
 
@@ -94,20 +92,19 @@ def extrapolate(
     tolerance: float = TOLERANCE,
     by: By = "mean",
 ) -> Extrapolations:
-    """The curves of the models "offset", "subleading" and "logarithm" that `data` do not contradict
-    at `significance`.
+    """The curves of the models "offset", "subleading" and "logarithm" that `data` do not reject.
 
-    If a model is right, each of its intervals leaves the truth out with that probability. Data,
-    errors and warnings are those of `choose_model`, with at least 5 widths.
+    If a model is right, each of its intervals excludes the truth with probability `significance`.
+    Data, errors and warnings are those of `choose_model`, with at least 5 widths.
 
     Args:
         data: Dimensions exactly `dim` and "seed" or "batch".
         dim: The dimension that is x.
-        significance: What each interval leaves out.
+        significance: The level of rejection.
         slowest: The least power of a correction, at most 2.
         tolerance: The relative error by which a model may miss each mean besides the noise of the
             seeds.
-        by: What is estimated at each x: the mean, the median or the geometric mean.
+        by: The center estimated at each x: the mean, the median or the geometric mean.
     """
     return extrapolate_sample(
         sample_of(data, dim, least=5, by=by), significance, slowest, tolerance
@@ -122,8 +119,8 @@ def extrapolate_sample(
     *,
     second_terms: bool = False,
 ) -> Extrapolations:
-    """Those of a sample, of corrections with a second term that is no larger as well if that is
-    asked for.
+    """The extrapolations of a sample; `second_terms` adds corrections with a second, no larger
+    term.
 
     Raises:
         ValueError: the means cannot be tested (`whitened`), or `slowest` is outside of (0, 2].
@@ -134,30 +131,23 @@ def extrapolate_sample(
             f" {slowest}."
         )
     means = whitened(sample, significance, tolerance)
+    corrected = log_models.corrected(means, significance, slowest, second_terms=second_terms)
+    logarithm = log_models.logarithmic_in_any_unit(means, significance)
     return (
         _offset(means, significance),
-        _of_curves(
-            "subleading",
-            means,
-            log_models.corrected(means, significance, slowest, second_terms=second_terms),
-            significance,
-        ),
-        _of_curves(
-            "logarithm",
-            means,
-            log_models.logarithmic_in_any_unit(means, significance),
-            significance,
-        ),
+        _from_curves("subleading", means, corrected, significance),
+        _from_curves("logarithm", means, logarithm, significance),
     )
 
 
 def with_another_term(
     sample: Sample, significance: float, models: Extrapolations
 ) -> Extrapolations:
-    """Those of a sample with two terms of a series of corrections of any size, and one beside the
-    logarithm; the offset has none and stays.
+    """The extrapolations with two terms of a correction, and one beside the logarithm; the offset
+    stays.
 
-    The exponents of the `models` with a second term that is no larger are among them.
+    The terms may have any size. The exponents of `models` with a second term that is no larger are
+    included.
     """
     means = whitened(sample, significance, TOLERANCE)
     corrected = log_models.corrected_twice(means, significance, SLOWEST)
@@ -166,8 +156,8 @@ def with_another_term(
     logarithm = log_models.logarithmic_corrected(means, significance, SLOWEST)
     return (
         models[0],
-        _of_curves("subleading", means, replace(corrected, exponents=exponents), significance),
-        _of_curves("logarithm", means, logarithm, significance),
+        _from_curves("subleading", means, replace(corrected, exponents=exponents), significance),
+        _from_curves("logarithm", means, logarithm, significance),
     )
 
 
@@ -214,17 +204,16 @@ def _offset(means: Whitened, significance: float) -> Extrapolation:
     )
 
 
-def _of_curves(
+def _from_curves(
     model: Literal["subleading", "logarithm"], means: Whitened, found: Allowed, significance: float
 ) -> Extrapolation:
     x = means.sample.x
     curve = x**found.exponent * np.exp(found.correction)
     low, high = found.exponents
-    # Standard errors from 0, of which there are as many between the exponent and the end of its
-    # interval as the room allows.
+    # Standard errors from 0: the room has as many between the exponent and the end of its interval.
     reach = abs((low if found.exponent > 0 else high) - found.exponent)
     room = np.sqrt(means.room(found.misfit, significance, found.parameters))
-    of_powers = Extrapolation(
+    powers_only = Extrapolation(
         model,
         means.p_misfit(found.misfit, found.parameters),
         found.misfit,
@@ -235,35 +224,40 @@ def _of_curves(
         power=found.power,
     )
     if model == "subleading":
-        return of_powers
+        return powers_only
     return replace(
-        of_powers, power=found.logarithm, unit=found.unit, powers=found.logarithms, logs=found.logs
+        powers_only,
+        power=found.logarithm,
+        unit=found.unit,
+        powers=found.logarithms,
+        logs=found.logs,
     )
 
 
 def _profile(
     means: Whitened, misfit: Callable[[np.ndarray], np.ndarray], significance: float
 ) -> tuple[float, float, tuple[float, float], float]:
-    """The b of least misfit, that misfit, the interval of b, and how far the nearest b of the other
-    sign is, in standard errors.
+    """The b of least misfit, that misfit, the interval of b, and the distance to the other sign of
+    b.
+
+    The distance is in standard errors.
     """
     b, least, grid, values = means.nearest(misfit)
     top = least + means.room(least, significance)
 
-    def end(side: np.ndarray) -> float:
-        """The outermost b of one side that is not contradicted."""
+    def excess(b: float) -> float:
+        return float(misfit(np.array([b]))[0]) - top
+
+    def find_end(side: np.ndarray) -> float:
+        """The outermost b of one side that is not rejected."""
         inside = side[values[side] <= top]
         last = float(grid[inside[-1]]) if len(inside) else b
         beyond = side[np.abs(grid[side] - b) > abs(last - b)]
         if not len(beyond):
             return last
-        return float(
-            optimize.brentq(
-                lambda at: float(misfit(np.array([at]))[0]) - top, last, float(grid[beyond[0]])
-            )
-        )
+        return float(optimize.brentq(excess, last, float(grid[beyond[0]])))
 
     places = np.arange(len(grid))
-    interval = end(places[grid < b][::-1]), end(places[grid > b])
+    interval = find_end(places[grid < b][::-1]), find_end(places[grid > b])
     others = values[grid <= 0] if b > 0 else values[grid >= 0]
     return b, least, interval, float(np.sqrt(max(others.min() - least, 0.0)))

@@ -1,11 +1,11 @@
-"""How far swept means are from the nearest curve of a model, in units of their noise.
+"""The distance of swept means from the nearest curve of a model, in units of their noise.
 
 The measure is the squared Mahalanobis distance T² between the means and the curve, with the
 covariance of the means between widths estimated from the seeds. For means of normal data and a
-model linear near its optimum this is Hotelling's statistic, whose distribution takes the coupling
-of widths and the estimate of the covariance into account, exactly and with no resampling. For a
-given exponent b each model is linear in what is left, so that T² to its nearest curve is a function
-of b alone.
+model linear near its optimum this is Hotelling's statistic, whose distribution includes the
+coupling of widths and the estimate of the covariance, exactly and without resampling. For a given
+exponent b each model is linear in its other parameters, so that T² to its nearest curve is a
+function of b alone.
 """
 
 from collections.abc import Callable
@@ -23,16 +23,16 @@ from specjax.fits.resampling import Sample
 
 _GRID = 401
 _NEAR = np.geomspace(1e-7, 0.05, 40)
-# share of its variance that a width has for itself at least, for the covariance to be inverted
+# The least share of a width's variance that is its own, for the covariance to be inverted.
 _ALONE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
 class Whitened:
-    """The `target`: means in units in which they are independent and of variance 1, to which
-    `units` takes (widths, k); from n `seeds`.
+    """Means in units in which they are independent and of variance 1: the `target`.
 
-    `means` and what `units` takes are in units of `unit`.
+    `units` maps (widths, k) to these units; `seeds` is the number of seeds. `means` and arguments
+    of `units` are in units of `unit`.
     """
 
     sample: Sample
@@ -42,23 +42,24 @@ class Whitened:
     means: Float[np.ndarray, " n"]
     unit: float
 
-    def of_logs(self, logs: Float[np.ndarray, "*sets n"]) -> Float[np.ndarray, "*sets n"]:
-        """What is added to the logarithms of the means, in the same units to first order."""
+    def whiten_logs(self, logs: Float[np.ndarray, "*sets n"]) -> Float[np.ndarray, "*sets n"]:
+        """Additions to the logarithms of the means, in the same units to first order."""
         flat = (logs * self.means).reshape(-1, logs.shape[-1])
         return self.units(flat.T).T.reshape(logs.shape)
 
     @cached_property
     def log_target(self) -> Float[np.ndarray, " n"]:
         """The logarithms of the means over the last one, in these units."""
-        return self.of_logs(np.log(self.means / self.means[-1]))
+        return self.whiten_logs(np.log(self.means / self.means[-1]))
 
     @cached_property
     def log_basis(self) -> tuple[Float[np.ndarray, "2 n"], Float[np.ndarray, "n rest"]]:
-        """The pseudo-inverse of the columns 1 and log x in these units, and an orthonormal basis of
-        what is across them.
+        """The pseudo-inverse of the columns 1 and log x, and an orthonormal basis across them.
+
+        Both are in these units.
         """
         x = self.sample.x
-        columns = self.of_logs(np.stack([np.ones_like(x), np.log(x / x[-1])])).T
+        columns = self.whiten_logs(np.stack([np.ones_like(x), np.log(x / x[-1])])).T
         q, r = np.linalg.qr(columns, mode="complete")
         return np.linalg.solve(r[:2], q[:, :2].T), q[:, 2:]
 
@@ -84,7 +85,7 @@ class Whitened:
         a, _, _ = beside(correction, leading, target)
         coefficient, _, free = beside(leading, correction, target)
         inside = (a > 0) & (bounds[0] * a <= coefficient) & (coefficient <= bounds[1] * a)
-        # Outside of the cone of allowed c the nearest curve has one of its ends.
+        # Outside of the cone of allowed c the nearest curve is at one of its ends.
         edges = leading[None] + bounds[:, None, None] * correction[None]
         along = np.clip(np.sum(edges * target[:, None], axis=1), 0, None)
         at_edges = np.sum(target**2) - along**2 / np.sum(edges**2, axis=1)
@@ -96,11 +97,10 @@ class Whitened:
     def nearest(
         self, misfit: Callable[[np.ndarray], np.ndarray], *starts: float
     ) -> tuple[float, float, Float[np.ndarray, " grid"], Float[np.ndarray, " grid"]]:
-        """Of T² as a function of b, the b of its least value and that value, and a grid of b with
-        the values there.
+        """The b of least T² and that T², and a grid of b with the values there.
 
-        The grid has 0 in it. The valley of precise data is narrower than a step of the grid: it is
-        looked for around the `starts` as well.
+        The grid contains 0. With precise data the valley is narrower than a step of the grid, so it
+        is refined around the `starts`.
         """
         around = [start + side * _NEAR for start in starts for side in (-1, 1)]
         grid = np.union1d(
@@ -120,10 +120,10 @@ class Whitened:
         return *min(ends, key=lambda end: end[1]), grid, values
 
     def p_misfit(self, misfit: float, parameters: int) -> float:
-        """The p-value of the T² of a model with so many parameters: Hotelling's distribution, as a
-        small-sample one of F.
+        """The p-value of the T² of a model with `parameters` parameters.
 
-        1 where the model has a parameter for every width, so that nothing could contradict it.
+        It is Hotelling's distribution, a small-sample F; 1 if the model has a parameter for every
+        width, so that nothing can reject it.
         """
         freedom, n = len(self.target) - parameters, self.seeds
         if freedom < 1:
@@ -140,19 +140,19 @@ class Whitened:
         return float(stats.f.sf(left * max(fall, 0.0) / (self.seeds - 1 + misfit), 1, left))
 
     def room(self, least: float, significance: float, parameters: int = 3) -> float:
-        """How far T² may be above its `least` value for one of so many parameters: the quantile of
-        the same test.
-        """
+        """The rise of T² above its `least` value that this test allows for one parameter."""
         left = self.seeds - len(self.target) + parameters - 1
         return float(stats.f.isf(significance, 1, left) * (self.seeds - 1 + least) / left)
 
 
 def whitened(sample: Sample, significance: float, tolerance: float = 0.0) -> Whitened:
-    """The means of `sample`, to be tested at `significance`; raises a ValueError where they cannot
-    be (`choose_model`).
+    """The means of `sample`, to be tested at `significance`.
 
     `tolerance` is a relative error of each mean, independent of the others, by which a model may
     miss them besides the noise of seeds.
+
+    Raises:
+        ValueError: the means cannot be tested; see `choose_model`.
     """
     check_number(tolerance, "tolerance", "[0, 1)", "A test of curves")
     if not 0 < significance < 1:
@@ -175,7 +175,7 @@ def whitened(sample: Sample, significance: float, tolerance: float = 0.0) -> Whi
     counts = sample.counts[:, None]
     influence = sample.deviations(means) / np.sqrt(counts * (counts - 1.0)) / stderrs[:, None]
     correlation = influence @ influence.T
-    # In units in which the largest mean is of order 1: squares of others may be none.
+    # In units in which the largest mean is of order 1; other squares may underflow.
     unit = unit_of(means).item()
     means, stderrs = means / unit, stderrs / unit
     try:
@@ -189,8 +189,7 @@ def whitened(sample: Sample, significance: float, tolerance: float = 0.0) -> Whi
         )
     if not (means > 0).all():
         raise ValueError(
-            f"What {sample.name!r} does as {sample.dim} grows is asked of positive means, and not"
-            " all are."
+            f"Curves in {sample.dim} need positive means, and {sample.name!r} has others."
         )
     if tolerance:
         missed = tolerance * means
@@ -213,8 +212,9 @@ def beside(
     second: Float[np.ndarray, "n sets"],
     target: Float[np.ndarray, " n"],
 ) -> tuple[Float[np.ndarray, " sets"], Float[np.ndarray, " sets"], Float[np.ndarray, " sets"]]:
-    """The coefficient of each `second` column beside its `first` in the nearest combination, its
-    standard error, and T² of that.
+    """The coefficient of each `second` column beside its `first`, its standard error, and T².
+
+    They are those of the combination nearest to `target`.
     """
     unit = first / np.sqrt(np.sum(first**2, axis=0))
     left = target[:, None] - unit * np.sum(unit * target[:, None], axis=0)

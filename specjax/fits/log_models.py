@@ -1,10 +1,9 @@
-"""Models that are linear in the logarithm of the means but for one or two parameters, with all of
-their curves that data do not contradict.
+"""Models that are linear in the logarithm of the means but for one or two shape parameters.
 
 The squared distance T² is that of `specjax.fits.goodness_of_fit`, here between log means and the
 logarithm of a curve, with the covariance of log means to first order in their noise. For given
-shape parameters the exponent b and the prefactor, and what else is linear, have closed forms; so
-the b that are not contradicted are the union over the shapes of those within the room that is left.
+shapes the exponent b, the prefactor and other linear parameters have closed forms; so the b that
+are not rejected are the union over the shapes of those within the remaining room.
 """
 
 from dataclasses import dataclass, replace
@@ -13,29 +12,26 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from specjax.fits.goodness_of_fit import Whitened
+from specjax.fits.logarithms import Logarithms
 from specjax.fits.regression import LEAST_S, unit_of_logarithm
 
 FASTEST = 2.0
 """The largest power g of a correction x⁻ᵍ."""
-_LARGEST = 3.0  # power of a logarithm
-_POWERS = 17  # of corrections, and as many closer and closer to the nearest at either side
+_POWERS = 17  # powers of corrections, and of ever closer ones at either side of the nearest
 _CLOSEST = 1e-7
-_SHAPES = 41  # sizes of a correction for each power, and as many about the nearest
+_SHAPES = 41  # sizes of a correction for each power, and of ones about the nearest
 _CLOSER = 3  # grids of powers about the one of the farthest exponent
-_REACH = 1.5  # of the radius within which a parabola stays below the level
+_REACH = 1.5  # times the radius within which a parabola stays below the level
 _SECOND = ((0, 0), (-1, 0), (-0.5, 0), (0.5, 0), (1, 0), (0, 0.2), (0, 0.35), (0, 0.6), (0, 1))
 """The second terms of a correction u = (x₀/x)ᵍ: with (r, l) it is u (1 + r u + l log(x/x₀))."""
-_LOGS_AT_SMALLEST = np.geomspace(
-    0.7, 10, 16
-)  # the logarithm at the smallest x, in the units in which it is one
+_LOGS_AT_SMALLEST = np.geomspace(0.7, 10, 16)  # log x/x₁ at the smallest x, for the units x₁
 
 
 @dataclass(frozen=True, eq=False)
 class Allowed:
-    """The curves of a model that are not contradicted: T² and parameters of the nearest, and the
-    interval of each.
+    """The curves of a model that are not rejected: T² and parameters of the nearest, and intervals.
 
-    `power` is that of the correction of the nearest curve, and `correction` what is added to the
+    `power` is that of the correction of the nearest curve, and `correction` is added to the
     logarithm of its a xᵇ at each x; `logarithm` is its power of log(x/unit) and `logarithms` the
     interval of that, and `logs` has all curves with one.
     """
@@ -49,84 +45,7 @@ class Allowed:
     logarithm: float = 0.0
     unit: float = 1.0
     logarithms: tuple[float, float] = (0.0, 0.0)
-    logs: "Logarithms | None" = None
-
-
-@dataclass(frozen=True, eq=False)
-class Logarithms:
-    """Curves with a power of the logarithm: T² by the exponent and that power, for each of several
-    shapes.
-
-    It is least at `centers`, where it is `misfits`, and `inverses` are the inverses of the
-    covariance of the two. A curve counts if T² is at most `top`.
-    """
-
-    misfits: Float[np.ndarray, " shapes"]
-    centers: Float[np.ndarray, "shapes 2"]
-    inverses: Float[np.ndarray, "shapes 2 2"]
-    units: Float[np.ndarray, " shapes"]
-    top: float
-
-    def misfit_with(self, exponent: float | None, least: float, *, any_unit: bool = True) -> float:
-        """T² of the nearest curve with this exponent, or with any, and a power of the logarithm
-        from `least` to 3, up or down.
-
-        The logarithm is log x/x₁ for any of the units x₁, or the first of them alone.
-        """
-        return self._nearest(exponent, least, any_unit)[0]
-
-    def curve_with(self, exponent: float, least: float, *, any_unit: bool = True) -> str:
-        """That curve in words."""
-        _, power, unit = self._nearest(exponent, least, any_unit)
-        return in_words(exponent, power, unit)
-
-    def exponents(self) -> tuple[float, float]:
-        """The least and the largest exponent of a curve whose power of the logarithm is at most 3,
-        up or down.
-        """
-        (bb, bc), (_, cc) = np.moveaxis(self.inverses, 0, -1)
-        room = self.top - self.misfits
-        inside = room >= 0
-        ends = []
-        for side in (-1, 1):
-            # The power of the logarithm at the end of the ellipse, or the nearest one that counts.
-            farthest = -side * bc / cc * np.sqrt(np.where(inside, room, 0) / (bb - bc**2 / cc))
-            moved = np.clip(self.centers[:, 1] + farthest, -_LARGEST, _LARGEST) - self.centers[:, 1]
-            left = room - (cc - bc**2 / bb) * moved**2
-            reach = side * (self.centers[:, 0] - bc / bb * moved) + np.sqrt(
-                np.clip(left, 0, None) / bb
-            )
-            ends.append(side * float(np.max(np.where(left >= 0, reach, -np.inf))))
-        nearest = float(self.centers[np.argmin(self.misfits), 0])
-        return (ends[0], ends[1]) if np.isfinite(ends).all() else (nearest, nearest)
-
-    def _nearest(
-        self, exponent: float | None, least: float, any_unit: bool
-    ) -> tuple[float, float, float]:
-        (bb, bc), (_, cc) = np.moveaxis(self.inverses, 0, -1)
-        found = np.inf, np.nan, np.nan
-        for side in (-1, 1):
-            if exponent is None:
-                away, free = None, self.centers[:, 1]
-            else:
-                away = exponent - self.centers[:, 0]
-                free = self.centers[:, 1] - bc / cc * away
-            powers = side * np.clip(side * free, least, _LARGEST)
-            moved = powers - self.centers[:, 1]
-            away = -bc / bb * moved if away is None else away
-            misfits = self.misfits + bb * away**2 + 2 * bc * away * moved + cc * moved**2
-            misfits = np.where(any_unit | (self.units == self.units[0]), misfits, np.inf)
-            place = int(np.argmin(misfits))
-            found = min(
-                found, (float(misfits[place]), float(powers[place]), float(self.units[place]))
-            )
-        return found
-
-
-def in_words(exponent: float, power: float, unit: float) -> str:
-    """xᵇ (log x/x₁)ᶜ with the numbers of a curve."""
-    logarithm = "log x" if unit == 1 else f"log({1 / unit:.2g} x)"
-    return f"x^{exponent:.3g} ({logarithm})^{power:.2g}"
+    logs: Logarithms | None = None
 
 
 def plain(means: Whitened, significance: float) -> Allowed:
@@ -135,7 +54,7 @@ def plain(means: Whitened, significance: float) -> Allowed:
 
 
 def logarithmic(means: Whitened, significance: float) -> Allowed:
-    """y = a xᵇ (log x)ᶜ, with the logarithm that `regression.log_of` has."""
+    """y = a xᵇ (log x)ᶜ, with the logarithm of `regression.log_of`."""
     return _with_units(means, significance, np.array([unit_of_logarithm(means.sample.x[0])]))
 
 
@@ -160,23 +79,18 @@ def logarithmic_corrected(means: Whitened, significance: float, slowest: float) 
     """y = a xᵇ (log x/x₁)ᶜ exp(p x⁻ᵍ)."""
     powers, term = _corrections(means, slowest)
     units = _units(means)
-    columns = _columns(
-        means,
-        np.tile(_log_log(means, units), (len(powers), 1)),
-        np.repeat(term, len(units), axis=0),
-    )
-    return _linear(
-        means, significance, columns, np.tile(units, len(powers)), np.repeat(powers, len(units))
-    )
+    logs = np.tile(_log_log(means, units), (len(powers), 1))
+    columns = _columns(means, logs, np.repeat(term, len(units), axis=0))
+    units, powers = np.tile(units, len(powers)), np.repeat(powers, len(units))
+    return _linear(means, significance, columns, units, powers)
 
 
 def corrected(
     means: Whitened, significance: float, slowest: float, *, second_terms: bool
 ) -> Allowed:
-    """y = a xᵇ (1 + c t(x)), positive, with a correction that is smaller than the leading term at
-    the largest x.
+    """y = a xᵇ (1 + c t(x)), positive, with a correction below the leading term at the largest x.
 
-    t = x⁻ᵍ, or with `second_terms` also a sum of it and one that is at the smallest x no larger:
+    t = x⁻ᵍ, or with `second_terms` also a sum of it and one that is no larger at the smallest x:
     x⁻²ᵍ of either sign, or x⁻ᵍ log x. The power g is between `slowest` and 2. T² and the parameters
     are those of the nearest curve without a second term.
     """
@@ -188,7 +102,7 @@ def corrected(
     )
     misfits, shapes = _nearest_shapes(means, powers, kinds)
     for kind in [0, 0, 0, None, None]:
-        # Precise data leave less room than there is between two points of a grid.
+        # With precise data the valley is narrower than a step of the grid.
         best = np.argmin(misfits if kind is None else np.where(kinds == kind, misfits, np.inf))
         closer = _closer(powers[best], slowest)
         alike = np.full(len(closer), kinds[best])
@@ -201,7 +115,7 @@ def corrected(
     interval = _exponents_below(means, powers[near], kinds[near], shapes[near], top)
     place = int(np.argmin(np.where(kinds == 0, misfits, np.inf)))
     at = slice(place, place + 1)
-    _, nearest, _ = _of_shapes(means, powers[at], kinds[at], shapes[at, None])
+    _, nearest, _ = _misfits(means, powers[at], kinds[at], shapes[at, None])
     correction = np.log1p(np.expm1(shapes[place]) * _terms(means, powers[at], kinds[at])[0])
     return Allowed(
         float(misfits[place]), 4, float(nearest[0, 0]), interval, float(powers[place]), correction
@@ -221,9 +135,9 @@ def _terms(
     """t(x) for each power and each kind of second term, over its largest value."""
     x = means.sample.x
     first = (x[0] / x) ** powers[:, None]
-    of_square, of_log = np.array(_SECOND)[kinds].T[..., None]
-    found = first * (1 + of_square * first + of_log * np.log(x / x[0]))
-    return found / found.max(axis=1, keepdims=True)
+    square, log = np.array(_SECOND)[kinds].T[..., None]
+    terms = first * (1 + square * first + log * np.log(x / x[0]))
+    return terms / terms.max(axis=1, keepdims=True)
 
 
 def _exponents_below(
@@ -233,15 +147,13 @@ def _exponents_below(
     shapes: Float[np.ndarray, " sets"],
     top: float,
 ) -> tuple[float, float]:
-    """The least and the largest exponent of a curve whose T² is at most `top`, from powers of which
-    some are near to its power.
-    """
+    """The least and the largest exponent of T² at most `top`; some `powers` are near its own."""
     ends = []
     for side in (-1, 1):
         tried, alike, nearest, best = powers, kinds, shapes, -np.inf
         for _ in range(_CLOSER):
             around = _shapes_about(means, tried, alike, nearest, top)
-            misfits, exponents, stderr = _of_shapes(means, tried, alike, around)
+            misfits, exponents, stderr = _misfits(means, tried, alike, around)
             reach = side * exponents + stderr * np.sqrt(np.clip(top - misfits, 0, None))
             farthest = np.max(np.where(misfits <= top, reach, -np.inf), axis=1)
             best = max(best, float(farthest.max()))
@@ -268,7 +180,7 @@ def _between_neighbours(
     return np.concatenate(found), np.repeat(np.unique(kinds), _POWERS)
 
 
-def _of_shapes(
+def _misfits(
     means: Whitened,
     powers: Float[np.ndarray, " sets"],
     kinds: Int[np.ndarray, " sets"],
@@ -277,7 +189,7 @@ def _of_shapes(
     """T², the exponent and its standard error for corrections 1 + (eˢ - 1) t(x)."""
     inverse, across = means.log_basis
     term = _terms(means, powers, kinds)[:, None, :]
-    left = means.log_target - means.of_logs(np.log1p(np.expm1(shapes)[..., None] * term))
+    left = means.log_target - means.whiten_logs(np.log1p(np.expm1(shapes)[..., None] * term))
     return (
         np.sum((left @ across) ** 2, axis=-1),
         left @ inverse[1],
@@ -301,7 +213,7 @@ def _nearest_shapes(
     for _ in range(8):
         step = (highs - lows) / 24
         grid = lows[:, None] + step[:, None] * np.arange(25)
-        misfits, _, _ = _of_shapes(means, powers, kinds, grid)
+        misfits, _, _ = _misfits(means, powers, kinds, grid)
         least = np.argmin(misfits, axis=1)
         place = np.where(misfits[rows, least] < best, grid[rows, least], place)
         best = np.minimum(best, misfits[rows, least])
@@ -316,9 +228,7 @@ def _shapes_about(
     shapes: Float[np.ndarray, " sets"],
     top: float,
 ) -> Float[np.ndarray, "sets shapes"]:
-    """Shapes for each power, over all of their range and about the nearest one as far as T² stays
-    below `top`.
-    """
+    """Shapes for each power: over their range, and about the nearest while T² is below `top`."""
     low, high = _bounds(means, powers, kinds)
     everywhere = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _SHAPES)
     # By the largest distance below `top` among ever larger ones: a misfit need not be a parabola.
@@ -328,7 +238,7 @@ def _shapes_about(
         trial = np.clip(
             shapes[:, None] + side * around * (high - low)[:, None], low[:, None], high[:, None]
         )
-        found, _, _ = _of_shapes(means, powers, kinds, trial)
+        found, _, _ = _misfits(means, powers, kinds, trial)
         below = np.where(found <= top, np.abs(trial - shapes[:, None]), 0.0).max(axis=1)
         radius = _REACH * np.maximum(below, 1e-9 * (high - low))
         grids.append(shapes[:, None] + side * radius[:, None] * np.linspace(0, 1, _SHAPES))
@@ -336,8 +246,9 @@ def _shapes_about(
 
 
 def _columns(means: Whitened, *extra: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "sets n k"]:
-    """1, log x and further columns of the logarithm of a model, one set of them for each set of the
-    further ones.
+    """The columns 1, log x and further ones of the logarithm of a model.
+
+    There is one set of them for each set of the further ones.
     """
     x = means.sample.x
     parts = [np.atleast_2d(part) for part in (np.ones_like(x), np.log(x), *extra)]
@@ -371,10 +282,10 @@ def _linear(
 ) -> Allowed:
     """The curves of a model whose logarithm is linear in each of several sets of `_columns`.
 
-    The third column is log log(x/x₁) where the sets differ in x₁, one of `logs`. That and the power
-    of a correction, one of `powers`, are a parameter each.
+    The third column is log log(x/x₁) if the sets differ in x₁, one of `logs`. That and the power of
+    a correction, one of `powers`, are a parameter each.
     """
-    white = np.swapaxes(means.of_logs(np.swapaxes(columns, 1, 2)), 1, 2)
+    white = np.swapaxes(means.whiten_logs(np.swapaxes(columns, 1, 2)), 1, 2)
     scale = np.sqrt(np.sum(white**2, axis=1, keepdims=True))
     inverse = np.linalg.pinv(white / scale, rcond=1e-13) / np.swapaxes(scale, 1, 2)
     coefficients = inverse @ means.log_target

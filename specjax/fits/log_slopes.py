@@ -1,5 +1,6 @@
-"""Slopes in every draw, where draws at all sizes are paired, and functions of means where single
-draws have no logarithm.
+"""Slopes in every replicate, and functions of means as pseudo-values.
+
+Replicates at all sizes are paired. Pseudo-values replace single replicates that have no logarithm.
 """
 
 from collections.abc import Callable
@@ -13,11 +14,11 @@ from specjax.fits.resampling import require_sizes
 
 @checked
 def log_slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
-    """The slope of the straight line through `logs` over log `dim`, in every draw and at every
-    other point.
+    """The slope of the straight line through `logs` over log `dim`, in every replicate and at other
+    points.
 
-    Where sizes have their own numbers of seeds, those seeds are taken that all sizes have. A draw
-    that is not finite at one size has no slope: it is NaN.
+    If sizes have their own numbers of seeds, the slope uses the seeds that all sizes have. It is
+    NaN for a replicate that is not finite at one size.
 
     Raises:
         ValueError: fewer than two sizes, or sizes that are not positive, different numbers.
@@ -34,12 +35,11 @@ def log_slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
 
 @checked
 def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -> xr.DataArray:
-    """A smooth function of the mean over seeds, as pseudo-values: draws with its mean and spread,
-    but for terms of the order of 1/seeds.
+    """A smooth function of the mean over seeds, as pseudo-values with its mean and spread.
 
-    For counts of a few items, whose single logarithms are biased, or do not exist (Tukey 1958).
-    `of` takes an array without the dimension "seed", or with the means that leave one seed out
-    along it.
+    They are correct up to terms of order 1/seeds (Tukey 1958), for counts of a few items, whose
+    single logarithms are biased or do not exist. `of` takes an array without the dimension "seed",
+    or with the means that leave one seed out along it.
 
     Raises:
         ValueError: fewer than two seeds, or another number of seeds at each size.

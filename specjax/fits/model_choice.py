@@ -1,5 +1,6 @@
-"""Which of four models swept data follow: a power law, one with a subleading term, one above an
-offset, or one with a logarithm.
+"""Choose between four models of swept data.
+
+They are a power law, and one with a subleading term, above an offset, or with a logarithm.
 """
 
 from dataclasses import dataclass
@@ -15,13 +16,15 @@ from specjax.fits.regression import LogModel, fit_curve, fit_log
 from specjax.fits.resampling import By, sample_of, weights
 
 _LOG_MODELS: tuple[LogModel, ...] = ("power law", "subleading")
-_TESTS = 4  # of the misfit of the power law, and of one more term of each other model
+_TESTS = 4  # the misfit of the power law, and one more term of each other model
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model, its `misfit` T² with a p-value that is small if the data contradict it, and that of
-    its term beyond the power law.
+    """A model with its `misfit` T².
+
+    `p_misfit` is small if the data reject the model; `p_term` is the p-value of its term beyond the
+    power law.
     """
 
     model: Model
@@ -32,8 +35,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """The chosen `model`, None where the data contradict all four, the `reason`, and the candidates
-    with their tests.
+    """The chosen `model`, the `reason`, and the candidates with their tests.
+
+    The model is None if the data reject all four.
     """
 
     model: Model | None
@@ -45,35 +49,33 @@ class ModelChoice:
 def choose_model(
     data: xr.DataArray, dim: str, *, significance: float = 0.05, by: By = "mean"
 ) -> ModelChoice:
-    """Chooses between y = a xᵇ ("power law"), a xᵇ (1 + c/x) ("subleading"), E + A xᵇ ("offset")
-    and a xᵇ (log x)ᶜ ("logarithm").
+    """Choose between y = a xᵇ, a xᵇ (1 + c/x), E + A xᵇ and a xᵇ (log x)ᶜ.
 
-    The rule: the power law is kept unless one of four tests, each at `significance`/4, is against
-    it: that of its misfit, and those of a subleading term, of an offset and of a power of the
-    logarithm. So a true power law is kept with probability at least 1 - `significance`. Otherwise
-    it is the one of the subleading term and the offset with the smaller misfit, among those whose
-    misfit is not contradicted at `significance`, or else the logarithm; if all are contradicted,
-    none. The reason names all that are not. The tests are those of `specjax.fits.goodness_of_fit`,
-    with the seeds of the width with fewest.
+    They are called "power law", "subleading", "offset" and "logarithm".
 
-    The choice uses the data, and the interval of a fit made after it does not know: it is too
-    narrow where the choice was close. Data and warnings are those of `fit_power_law`, with at least
-    4 widths and more seeds than widths.
+    The power law is kept unless one of four tests, each at `significance`/4, rejects it: that of
+    its misfit, and those of a subleading term, of an offset and of a power of the logarithm. So a
+    true power law is kept with probability at least 1 - `significance`. Otherwise the choice is the
+    subleading term or the offset, by the smaller misfit, if that is not rejected at `significance`;
+    else the logarithm; if all are rejected, none. The reason names all that are not. The tests are
+    those of `specjax.fits.goodness_of_fit`, with the seeds of the width with fewest.
+
+    The choice uses the data, which the interval of a later fit ignores: it is too narrow if the
+    choice was close. Data and warnings are those of `fit_power_law`, with at least 4 widths and
+    more seeds than widths.
 
     Raises:
-        ValueError: fewer widths or seeds; what `fit_power_law` refuses; a width without seed noise,
+        ValueError: fewer widths or seeds; a refusal of `fit_power_law`; a width without seed noise,
             or widths that move together exactly, so that any misfit would be infinitely
             significant.
     """
     sample = sample_of(data, dim, least=4, by=by)
     white = whitened(sample, significance)
     means, stderrs = sample.means_and_stderrs()
-    logs, log_weights = (
-        np.log(means)[None],
-        weights(sample.x, (stderrs / means)[None], sample.counts),
-    )
-    # Exponents by least squares, where a search may start: without the covariance between widths,
-    # nearly the same.
+    logs = np.log(means)[None]
+    log_weights = weights(sample.x, (stderrs / means)[None], sample.counts)
+    # Least-squares exponents start the search: without the covariance between widths they are
+    # nearly right.
     fitted = [fit_log(sample.x, logs, log_weights, model) for model in _LOG_MODELS]
     fitted.append(fit_curve(sample.x, means[None], weights(sample.x, stderrs[None], sample.counts)))
     line, term, curve = (float(fit.exponent[0]) for fit in fitted)
@@ -102,7 +104,7 @@ def _choose(candidates: tuple[Candidate, ...], significance: float) -> ModelChoi
     misfit = f"misfit p = {plain.p_misfit:.2g}"
     terms = {f"{other.model} term p = {other.p_term:.2g}": other.p_term for other in others}
     against = [misfit] if plain.p_misfit < significance / _TESTS else []
-    against += [told for told, p in terms.items() if p is not None and p < significance / _TESTS]
+    against += [term for term, p in terms.items() if p is not None and p < significance / _TESTS]
     if not against:
         reason = (
             f"Nothing is against a power law at {significance / _TESTS:.2g}:"
@@ -121,8 +123,8 @@ def _choose(candidates: tuple[Candidate, ...], significance: float) -> ModelChoi
     chosen, *also = left
     rest = "all others are contradicted"
     if also:
-        told = ", ".join(f"{other.model!r} (p = {other.p_misfit:.2g})" for other in also)
-        rest = f"not contradicted either: {told}"
+        names = ", ".join(f"{other.model!r} (p = {other.p_misfit:.2g})" for other in also)
+        rest = f"not contradicted either: {names}"
     reason = (
         f"{opening}; the model {chosen.model!r} is not (misfit p = {chosen.p_misfit:.2g}), and"
         f" {rest}."

@@ -1,6 +1,4 @@
-"""The fit of y = E + A xᵇ: a power law above a floor, as scaling laws of losses are, with intervals
-for all three.
-"""
+"""The fit of y = E + A xᵇ, a power law above a floor, with intervals for all three."""
 
 import numpy as np
 import xarray as xr
@@ -21,22 +19,22 @@ def fit_offset(
     level: float = 0.95,
     seed: int = 0,
 ) -> Fit:
-    """Fits y = E + A xᵇ to the means of `data` over seeds, with intervals of E, A and b.
+    """Fit y = E + A xᵇ to the means of `data` over seeds, with intervals of E, A and b.
 
-    The fit is least squares on the means themselves, which need not be positive, weighted by their
-    inverse variances, with the standard deviation of a seed taken as a power law in x. E and A are
-    linear and projected out; b is searched for in both signs. Resampling and intervals are those of
-    `fit_power_law`; the standard error of b is half the distance of the replicates' quantiles that
-    lie one standard deviation from the middle of a normal. E is zero within error where its
-    interval contains 0.
+    Scaling laws of losses have this form. The fit is least squares on the means themselves, which
+    need not be positive, weighted by their inverse variances, with the standard deviation of a seed
+    taken as a power law in x. E and A are linear and projected out; b is searched for in both
+    signs. Resampling and intervals are those of `fit_power_law`; the standard error of b is half
+    the distance of the replicates' quantiles that lie one standard deviation from the middle of a
+    normal. E is zero within error if its interval contains 0.
 
     Arguments, result and warnings are those of `fit_power_law`, with at least 4 widths; E is
     `Fit.offset`.
 
     Raises:
-        ValueError: what `fit_power_law` refuses, but for signs; or the data do not determine the
+        ValueError: a refusal of `fit_power_law`, except for signs; or the data do not determine the
             three parameters: A is 0 within noise, b is 0 within noise (where E has no value), or b
-            runs to where only one end of the widths feels the term.
+            is so large that only one end of the widths feels the term.
     """
     sample = sample_of(data, dim, least=4, by=by)
 
@@ -56,7 +54,7 @@ def fit_offset(
     resampled, spread = resample(sample, resamples, seed)
     curves = fit_curve(sample.x, resampled, weights(sample.x, spread, sample.counts))
 
-    # Up to a tail of resamples may lie beyond what is determined: the quantiles do not reach them.
+    # A share of resamples below a tail may be undetermined: the quantiles do not reach them.
     tail = float(tail_of(level, degrees_of_freedom(sample, resampled, curves.exponent[:, None]))[0])
     crossed = curves.exponent * b <= 0
     if np.mean(curves.undetermined) >= tail:

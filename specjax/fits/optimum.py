@@ -1,18 +1,16 @@
-"""The optimum of a scalar at each size, a learning rate at each width say, and the power of the
-size that it follows.
+"""The optimum of a scalar at each size, e.g. a learning rate at each width, and its power law.
 
 The curve is the mean over seeds against the scalar. Its least point on the grid and the two
-neighbours of that point lie on one parabola in the logarithm of the scalar, and the vertex of it is
-the optimum. Whole seeds are resampled, all sizes and all points of the grid together, and the least
-point is chosen anew each time. So the interval is that of the optimum of the mean, which is what
-one who tunes a scalar once for all seeds wants; the mean of the optima of single seeds is another
-number.
+neighbours of that point lie on one parabola in the logarithm of the scalar, whose vertex is the
+optimum. Whole seeds are resampled, all sizes and all points of the grid together, and the least
+point is chosen anew each time. So the interval is that of the optimum of the mean, the right one
+for a scalar tuned once for all seeds; the mean of the optima of single seeds is another number.
 
-A curve is no parabola. How far that may move the optimum is told by five other parabolas: through
-three points of which the middle one is a neighbour of the least, and all three of the logarithms of
-the means, which have the same least point. An interval reaches over their vertices as well, between
-the neighbours of the least point. Of the exponent the same is asked with one kind of parabola at
-all sizes: what moves all optima alike moves no exponent.
+A curve is not exactly a parabola. Five other parabolas bound how far that may move the optimum:
+through three points of which the middle one is a neighbour of the least, and all three of the
+logarithms of the means, which have the same least point. An interval reaches over their vertices as
+well, between the neighbours of the least point. The exponent is treated alike, with one kind of
+parabola at all sizes: a common shift of all optima does not move the exponent.
 """
 
 from dataclasses import dataclass
@@ -24,14 +22,21 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from specjax.arguments import checked_but
 from specjax.fits import resampling
-from specjax.fits.resampling import Sample, degrees_of_freedom, resample, sample_over, tail_of
+from specjax.fits.resampling import (
+    ROUNDING,
+    Sample,
+    degrees_of_freedom,
+    describe_noise,
+    format_interval,
+    resample,
+    sample_over,
+    tail_of,
+)
 
 Place = Literal["inside", "smallest", "largest", "beside divergence"]
-"""Where the least point lies: inside of the grid, at an end of it, or next to a point at which some
-seed is not finite.
-"""
+"""Where the least point lies: inside, at an end, or next to a point that some seed lacks."""
 _ENDS: tuple[Place, ...] = ("smallest", "largest")
-_TOLD: dict[Place, str] = {
+_IN_WORDS: dict[Place, str] = {
     "inside": "inside",
     "smallest": "the smallest: a better one may lie below",
     "largest": "the largest: a better one may lie above",
@@ -43,26 +48,26 @@ _PARTS = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Optimum:
-    """The scalar `over` of least `name` at each size `dim`, and the exponent of its power law in
-    the size; prints in one line.
+    """The scalar `over` of least `name` at each size `dim`, and its exponent in the size; prints in
+    one line.
 
-    At each of the `sizes`, ascending: `optima` and their 95 % `intervals`, longer by what other
-    parabolas say; NaN, and open (0 or inf) to that side, where the least point is an end of the
-    grid; `minima`, the least means on the grid, at its points `best`; and `places`, where those
-    lie. An end of the grid that is the least point of more resamples than an interval leaves out
-    counts as one. `means`, with their `stderrs`, are those at each size and value of the scalar on
-    the `grid`, ascending; NaN where a seed is not finite.
+    At each of the `sizes`, ascending: `optima` and their 95 % `intervals`, lengthened by other
+    parabolas; NaN, and open (0 or inf) to that side, if the least point is an end of the grid;
+    `minima`, the least means on the grid, at its points `best`; and `places`, where those lie. An
+    end of the grid that is the least point of more resamples than an interval leaves out counts as
+    one. `means`, with their `stderrs`, are those at each size and value of the scalar on the
+    `grid`, ascending; NaN if a seed is not finite.
 
     `exponent` is that of the optimum in the size, by least squares in logarithms with equal
-    weights, over the sizes that have one; NaN where fewer than two do. `stderr` is its bootstrap
-    standard error, `shift` how far other parabolas move it, and `interval` its 95 % bootstrap
+    weights, over the sizes that have one; NaN if fewer than two do. `stderr` is its bootstrap
+    standard error, `shift` the largest move by other parabolas, and `interval` its 95 % bootstrap
     interval, longer by `shift` at both ends. `labels` are those of scalar and data with their
     units.
 
-    Of a point that is chosen and judged by the same seeds the mean is too low. So `values` are
+    The mean at a point that is chosen and judged by the same seeds is too low. So `values` are
     means at points that are chosen without the seeds that judge them, a tenth of all at a time, and
-    `biases` what the minima are above them. `value_exponent`, with its 95 % interval
-    `value_interval`, is that of the values in the size, over the same sizes; NaN where one is not
+    `biases` are the minima less the values. `value_exponent`, with its 95 % interval
+    `value_interval`, is that of the values in the size, over the same sizes; NaN if one is not
     positive.
     """
 
@@ -97,50 +102,26 @@ class Optimum:
                 f" {self.grid[-1]:g}; sweep beyond its ends"
             )
         low, high = self.interval
-        noise = resampling.noise_told(self.stderr, _LEVEL, self.resampled)
+        noise = describe_noise(self.stderr, _LEVEL, self.resampled)
         noise = f"{noise} and a shift of {self.shift:.2f}"
-        exponent = resampling.told(self.exponent, low, high, noise, rounding=resampling.ROUNDING)
-        told = (
-            f"{self.over} of least {self.name}: exponent"
-            f" {exponent.replace(' (', f' in {self.dim} (', 1)}"
-        )
-        left_out = [
-            f"{size:g}"
-            for size, place in zip(self.sizes, self.places, strict=True)
-            if place in _ENDS
-        ]
-        without = (
-            f", without {self.dim} {', '.join(left_out)}, where it is an end of the grid"
-            if left_out
-            else ""
-        )
-        low, high = self.value_interval
-        value = (
-            ""
-            if np.isnan(self.value_exponent)
-            else (
-                f"; {self.name} there: exponent"
-                f" {resampling.told(self.value_exponent, low, high, rounding=resampling.ROUNDING)}"
-            )
-        )
-        return f"{told}{without}{value}"
+        exponent = format_interval(self.exponent, low, high, noise, rounding=ROUNDING)
+        exponent = exponent.replace(" (", f" in {self.dim} (", 1)
+        pairs = zip(self.sizes, self.places, strict=True)
+        without = value = ""
+        if left_out := [f"{size:g}" for size, place in pairs if place in _ENDS]:
+            without = f", without {self.dim} {', '.join(left_out)}, where it is an end of the grid"
+        if not np.isnan(self.value_exponent):
+            found = format_interval(self.value_exponent, *self.value_interval, rounding=ROUNDING)
+            value = f"; {self.name} there: exponent {found}"
+        return f"{self.over} of least {self.name}: exponent {exponent}{without}{value}"
 
     def table(self) -> str:
-        """A line for each size: the optimum, its interval, the least mean, and where the least
-        point lies.
-        """
+        """A line for each size: optimum, interval, least mean, and place of the least point."""
         rows = [[self.dim, self.over, "interval", self.name, "least point of the grid"]]
         columns = self.sizes, self.optima, self.intervals, self.minima, self.places
         for size, optimum, (low, high), least, place in zip(*columns, strict=True):
-            rows.append(
-                [
-                    f"{size:g}",
-                    f"{optimum:.3g}",
-                    f"{low:.3g} to {high:.3g}",
-                    f"{least:.4g}",
-                    _TOLD[place],
-                ]
-            )
+            interval = f"{low:.3g} to {high:.3g}"
+            rows.append([f"{size:g}", f"{optimum:.3g}", interval, f"{least:.4g}", _IN_WORDS[place]])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -151,12 +132,11 @@ class Optimum:
 
 @checked_but("data")
 def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
-    """Where the mean of `data` over seeds is least along `over`, at each size `dim`, and the power
-    of the size that it follows.
+    """Find where the mean of `data` is least along `over` at each size `dim`, and its power law.
 
-    A point of the grid at which some seed is NaN or infinite is not taken for the best: who tunes
-    would not take it. A least point at an end of the grid has no optimum, and its size is left out
-    of the exponent. For where something is largest, pass it negated.
+    The mean is over seeds. A point of the grid at which some seed is NaN or infinite is never the
+    best. A least point at an end of the grid has no optimum, and its size is left out of the
+    exponent. To maximize, pass the negated data.
 
     Args:
         data: Dimensions exactly `over`, `dim` and "seed" or "batch"; e.g. `run(...)["loss"]`.
@@ -176,21 +156,21 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
     sizes, grid = (np.sort(data[name].values.astype(np.float64)) for name in (dim, over))
     usable = (np.isfinite(points.y).all(axis=1)).reshape(len(sizes), len(grid))
     _check_some_finite(usable, sizes, grid, over, dim)
-    # The points at which every seed is finite, of all sizes as those of one sample, so that they
-    # are resampled together.
-    sample = points.at(usable.ravel())
-    resampling.warn_if_few(sample, stacklevel=3)
+    # The points of all sizes at which every seed is finite, as one sample, to be resampled
+    # together.
+    sample = points.select(usable.ravel())
+    resampling.warn_if_few(sample, stacklevel=4)
     means, stderrs = sample.means_and_stderrs()
     resampled, _ = resample(sample, 1000, 0)
 
-    grid_means, drawn_means = _on_grid(means, usable), _on_grid(resampled, usable)
+    grid_means, sampled_means = _on_grid(means, usable), _on_grid(resampled, usable)
     best, middle, others = _vertices(np.log(grid), grid_means)
-    drawn_best, drawn, _ = _vertices(np.log(grid), drawn_means)
-    freedom = degrees_of_freedom(sample, resampled, drawn)
-    places = _places(best, drawn_best, usable, tail_of(_LEVEL, freedom))
+    sampled_best, sampled, _ = _vertices(np.log(grid), sampled_means)
+    freedom = degrees_of_freedom(sample, resampled, sampled)
+    places = _places(best, sampled_best, usable, tail_of(_LEVEL, freedom))
     known = ~np.isin(places, _ENDS)
 
-    low, high = resampling.intervals(drawn, freedom, _LEVEL)[1].T
+    low, high = resampling.intervals(sampled, freedom, _LEVEL)[1].T
     low, high = np.minimum(low, others.min(axis=0)), np.maximum(high, others.max(axis=0))
     low = np.where(places == "smallest", -np.inf, low)
     high = np.where(places == "largest", np.inf, high)
@@ -200,11 +180,11 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
         weights = _slope_weights(sizes, known)
         exponent = float(middle @ weights)
         shift = float(np.max(np.abs(others @ weights - exponent)))
-        stderr, (lower, upper) = _interval(drawn @ weights, sample, resampled)
+        stderr, (lower, upper) = _interval(sampled @ weights, sample, resampled)
         interval = lower - shift, upper + shift
     minima, values = grid_means.min(axis=1), _judged_by_others(sample, usable)
     value_exponent, value_interval = _power(
-        sizes, values, drawn_means.min(axis=2), known, sample, resampled
+        sizes, values, sampled_means.min(axis=2), known, sample, resampled
     )
     grid_stderrs = _on_grid(stderrs, usable)
     return Optimum(
@@ -236,36 +216,25 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
 def _judged_by_others(
     sample: Sample, usable: Bool[np.ndarray, "n points"]
 ) -> Float[np.ndarray, " n"]:
-    """At each size the mean of seeds at the point that is best for all other seeds, over at most
-    ten parts of the seeds.
-    """
+    """The mean of seeds at the best point of the other seeds, over at most ten parts."""
     parts = min(_PARTS, int(sample.counts.min()))
     part = np.arange(sample.y.shape[1]) % parts
     total, count = sample.y.sum(axis=1), sample.counts
-    found, judged = np.zeros(len(usable)), np.zeros(len(usable))
+    found, judged, rows = np.zeros(len(usable)), np.zeros(len(usable)), np.arange(len(usable))
     for each in range(parts):
-        own, number = (
-            sample.y[:, part == each].sum(axis=1),
-            sample.present[:, part == each].sum(axis=1),
-        )
+        own, number = (values[:, part == each].sum(axis=1) for values in (sample.y, sample.present))
         others = (total - own) / np.maximum(count - number, 1)
-        best = np.argmin(_on_grid(others, usable), axis=1)[:, None]
-        # What no seed is there for at a point is judged by none.
-        found += np.take_along_axis(np.where(usable, _on_grid(own, usable), 0.0), best, axis=1)[
-            :, 0
-        ]
-        judged += np.take_along_axis(
-            np.where(usable, _on_grid(number.astype(float), usable), 0.0), best, axis=1
-        )[:, 0]
+        best = np.argmin(_on_grid(others, usable), axis=1)
+        # A point without a seed of the part is judged by none.
+        found += np.where(usable, _on_grid(own, usable), 0.0)[rows, best]
+        judged += np.where(usable, _on_grid(number.astype(float), usable), 0.0)[rows, best]
     return found / np.maximum(judged, 1)
 
 
 def _slope_weights(
     sizes: Float[np.ndarray, " n"], known: Bool[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    """The weights of which the sum with y is the slope of y over log size, by least squares over
-    the sizes that are known.
-    """
+    """Weights whose sum with y is the least-squares slope of y over log size, at known sizes."""
     centered = np.where(known, np.log(sizes) - np.log(sizes)[known].mean(), 0.0)
     return centered / np.sum(centered**2)
 
@@ -287,30 +256,28 @@ def _interval(
 def _power(
     sizes: Float[np.ndarray, " n"],
     values: Float[np.ndarray, " n"],
-    drawn: Float[np.ndarray, "resamples n"],
+    sampled: Float[np.ndarray, "resamples n"],
     known: Bool[np.ndarray, " n"],
     sample: Sample,
     resampled: Float[np.ndarray, "resamples usable"],
 ) -> tuple[float, tuple[float, float]]:
-    """The exponent of values in the sizes that are known, and its interval by the spread of
-    resampled minima about their mean.
+    """The exponent of values in the known sizes, and its interval.
 
-    These are too low by choosing anew, which their mean takes out.
+    The interval is the spread of resampled minima about their mean. These are too low by choosing
+    anew, which their mean removes.
     """
-    if known.sum() < 2 or not (values[known] > 0).all() or not (drawn[:, known] > 0).all():
+    if known.sum() < 2 or not (values[known] > 0).all() or not (sampled[:, known] > 0).all():
         return np.nan, (-np.inf, np.inf)
     weights = _slope_weights(sizes, known)
     exponent = float(np.log(np.where(known, values, 1.0)) @ weights)
-    slopes = np.log(np.where(known, drawn, 1.0)) @ weights
+    slopes = np.log(np.where(known, sampled, 1.0)) @ weights
     return exponent, _interval(slopes - slopes.mean() + exponent, sample, resampled)[1]
 
 
 def _vertices(
     x: Float[np.ndarray, " points"], y: Float[np.ndarray, "*curves points"]
 ) -> tuple[Int[np.ndarray, "*curves"], Float[np.ndarray, "*curves"], Float[np.ndarray, "..."]]:
-    """Of each curve the least point, the vertex there, and those of the other parabolas; inf stands
-    for what is not finite.
-    """
+    """The least point of each curve, its vertex, and those of the other parabolas."""
     best = np.argmin(y, axis=-1)
     low, high = x[np.maximum(best - 1, 0)], x[np.minimum(best + 1, len(x) - 1)]
     middle = _vertex(x, y, best)
@@ -329,7 +296,7 @@ def _vertices(
     others = [
         np.clip(np.where(np.isfinite(vertex), vertex, middle), low, high) for vertex in beside
     ]
-    # Then nothing says where between its neighbours the optimum lies.
+    # Without one, the optimum may lie anywhere between its neighbours.
     others[0], others[1] = np.where(sure, others[0], low), np.where(sure, others[1], high)
     return best, middle, np.stack(others)
 
@@ -339,7 +306,7 @@ def _vertex(
     y: Float[np.ndarray, "*curves points"],
     place: Int[np.ndarray, "*curves"],
 ) -> Float[np.ndarray, "*curves"]:
-    """The vertex of the parabola through a point and its neighbours; NaN where it has none."""
+    """The vertex of the parabola through a point and its neighbours; NaN if it has none."""
     middle = np.clip(place, 1, len(x) - 2)
     x0, x1, x2 = (x[middle + side] for side in (-1, 0, 1))
     ys = [np.take_along_axis(y, (middle + side)[..., None], axis=-1)[..., 0] for side in (-1, 0, 1)]
@@ -354,12 +321,12 @@ def _vertex(
 
 def _places(
     best: Int[np.ndarray, " n"],
-    drawn: Int[np.ndarray, "resamples n"],
+    sampled: Int[np.ndarray, "resamples n"],
     usable: Bool[np.ndarray, "n points"],
     tails: Float[np.ndarray, " n"],
 ) -> Shaped[np.ndarray, " n"]:
     last = usable.shape[1] - 1
-    smallest, largest = (np.mean(drawn == end, axis=0) for end in (0, last))
+    smallest, largest = (np.mean(sampled == end, axis=0) for end in (0, last))
     below = (best == 0) | ((best != last) & (smallest > np.maximum(largest, tails)))
     above = (best == last) | (largest > tails)
     beside = np.clip(best, 1, last - 1)[:, None] + np.arange(-1, 2)

@@ -1,6 +1,4 @@
-"""Power-law exponents from swept data, with intervals from a bootstrap over seeds that keeps widths
-coupled.
-"""
+"""Power-law exponents from swept data, with intervals from a bootstrap over whole seeds."""
 
 from dataclasses import replace
 
@@ -28,22 +26,21 @@ def fit_power_law(
     level: float = _LEVEL,
     seed: int = 0,
 ) -> Fit:
-    """Fits y = a xᵇ, or y = a xᵇ (1 + c/x) with c between -x_min and x_max, to the means of `data`
-    over seeds.
+    """Fit y = a xᵇ, or y = a xᵇ (1 + c/x) with c between -x_min and x_max, to means over seeds.
 
     The fit is least squares on log means, weighted by their inverse variances
     (`specjax.fits.resampling.weights`). Means, variances and the fit are computed again in each
     resample of the seeds, all widths of a seed together. Intervals are percentile intervals,
-    widened for few seeds by Student's t (the expanded percentile interval of Hesterberg 2015).
-    Where each width has its own number of seeds (the coordinate `seeds`), it uses those it has.
+    widened for few seeds by Student's t (the expanded percentile interval of Hesterberg 2015). If
+    each width has its own number of seeds (the coordinate `seeds`), the fit uses those it has.
 
     Args:
         data: Dimensions exactly `dim` and "seed", e.g. `run(...)["loss"]`, or "batch", whose means
             are then the replicates.
         dim: The dimension that is x; its coordinate is positive.
         subleading: Whether to fit c as well.
-        by: What is fitted at each x: the mean, the median, or the geometric mean ("log"), for draws
-            with heavy tails.
+        by: The center to fit at each x: the mean, the median, or the geometric mean ("log"), for
+            heavy tails.
         resamples: Bootstrap resamples of the seeds.
         level: Coverage of the intervals.
         seed: Seed of the resampling.
@@ -58,10 +55,10 @@ def fit_power_law(
 
     Warns:
         RoughFitWarning: 3 widths or fewer, or fewer than 10 seeds or batches.
-        HeavyTailWarning: a mean of draws whose tails leave it no variance.
+        HeavyTailWarning: a mean of replicates whose tails leave it no variance.
     """
     sample = sample_of(data, dim, least=4 if subleading else 2, by=by)
-    return _fitted(sample, "subleading" if subleading else "power law", resamples, level, seed)
+    return _fit(sample, "subleading" if subleading else "power law", resamples, level, seed)
 
 
 @checked_but("data")
@@ -74,33 +71,31 @@ def fit_logarithm(
     level: float = _LEVEL,
     seed: int = 0,
 ) -> Fit:
-    """Fits y = a xᵇ (log x)ᶜ to the means of `data` over seeds; c is `Fit.logarithm`.
+    """Fit y = a xᵇ (log x)ᶜ to the means of `data` over seeds; c is `Fit.logarithm`.
 
-    Where x begins below 2, 1 + log(x/x₀) stands for the logarithm, x₀ being the smallest x.
-    Exponent and c move against each other: their intervals are wide unless x covers several
-    decades. Arguments, result, errors and warnings are those of `fit_power_law`, with at least 4
-    widths.
+    If x begins below 2, 1 + log(x/x₀) replaces the logarithm, with x₀ the smallest x. Exponent and
+    c move against each other: their intervals are wide unless x covers several decades. Arguments,
+    result, errors and warnings are those of `fit_power_law`, with at least 4 widths.
     """
-    return _fitted(sample_of(data, dim, least=4, by=by), "logarithm", resamples, level, seed)
+    return _fit(sample_of(data, dim, least=4, by=by), "logarithm", resamples, level, seed)
 
 
 @checked_but("data")
 def asymptotic_exponent(data: xr.DataArray, dim: str, *, by: By = "mean") -> Fit:
-    """The exponent that `data` approach at large `dim`, with an interval that covers noise and
-    finite size.
+    """The exponent that `data` approach at large `dim`, with an interval for noise and finite size.
 
     It is that of a fit with one subleading term to all widths but the smallest. The half-width of
     `interval` is 4·SE + |shift|: four bootstrap standard errors for the seeds, and for the terms
     beyond the subleading one the shift of the exponent when the smallest width, where they are
-    largest, is left out. That bounds what is left of them if leaving it out at least halves them,
-    as it does to 1/x² on doubling widths. It is a rule and not a confidence level. `asymptotics`
-    asks for less: the power of the correction is fitted, and a logarithm is looked for.
+    largest, is left out. That bounds the remaining terms if leaving it out at least halves them, as
+    it does to 1/x² on doubling widths. It is a rule, not a confidence level. `asymptotics` assumes
+    less: it fits the power of the correction, and considers a logarithm.
 
     Arguments, errors and warnings are those of `fit_power_law`, with at least 5 widths.
     """
     sample = sample_of(data, dim, least=5, by=by)
-    whole = float(_line_of(sample, "subleading").exponent[0])
-    fit = _fitted(sample.at(slice(1, None)), "subleading", 1000, _LEVEL, 0)
+    whole = float(_fit_means(sample, "subleading").exponent[0])
+    fit = _fit(sample.select(slice(1, None)), "subleading", 1000, _LEVEL, 0)
     shift = fit.exponent - whole
     half = 4 * fit.stderr + abs(shift)
     return replace(fit, shift=shift, interval=(fit.exponent - half, fit.exponent + half))
@@ -108,25 +103,27 @@ def asymptotic_exponent(data: xr.DataArray, dim: str, *, by: By = "mean") -> Fit
 
 @checked_but("data")
 def drop_smallest(data: xr.DataArray, dim: str, *, by: By = "mean") -> xr.Dataset:
-    """The exponents of `fit_power_law` without the 0, 1, 2, ... smallest widths, where terms beyond
-    the power law are largest.
+    """The exponents of `fit_power_law` without the 0, 1, 2, ... smallest widths.
+
+    Terms beyond the power law are largest there.
 
     Returns:
-        Along `dim`, whose coordinate is the smallest width that is left, 3 at least: `exponent`
-        with the ends `low` and `high` of its 95 % interval, and `shift`, the exponent less that of
-        all widths, with `shift_low` and `shift_high`, all from the same resamples. A shift whose
-        interval leaves 0 out is a term that the model does not have. `to_dataframe()` prints as a
+        Along `dim`, whose coordinate is the smallest of the remaining widths, 3 at least:
+        `exponent` with the ends `low` and `high` of its 95 % interval, and `shift`, the exponent
+        less that of all widths, with `shift_low` and `shift_high`, all from the same resamples. A
+        shift whose interval excludes 0 is a term that the model lacks. `to_dataframe()` prints as a
         table.
 
     Raises:
-        ValueError: fewer than 4 widths, and whatever `fit_power_law` refuses for any of the fits.
+        ValueError: fewer than 4 widths, and any refusal of `fit_power_law` for one of the fits.
     """
     sample = sample_of(data, dim, least=4, by=by)
-    left = [sample.at(slice(k, None)) for k in range(len(sample.x) - 2)]
-    exponents = np.concatenate([_line_of(part, "power law").exponent for part in left])
+    left = [sample.select(slice(k, None)) for k in range(len(sample.x) - 2)]
+    exponents = np.concatenate([_fit_means(part, "power law").exponent for part in left])
     means, stderrs = resample(sample, 1000, 0)
     lines = [
-        _lines_of(part, means[:, k:], stderrs[:, k:], "power law") for k, part in enumerate(left)
+        _fit_resamples(part, means[:, k:], stderrs[:, k:], "power law")
+        for k, part in enumerate(left)
     ]
     replicates = np.stack([line.exponent for line in lines], axis=1)
     moves = replicates - replicates[:, :1]
@@ -141,10 +138,8 @@ def drop_smallest(data: xr.DataArray, dim: str, *, by: By = "mean") -> xr.Datase
     )
 
 
-def _line_of(sample: Sample, model: LogModel) -> Curves:
-    """The fit to the means of `sample`; raises a ValueError where one is not positive, or where
-    they do not determine c.
-    """
+def _fit_means(sample: Sample, model: LogModel) -> Curves:
+    """The fit to the means of `sample`; ValueError if one is not positive, or c is undetermined."""
     means, stderrs = sample.means_and_stderrs()
     if np.any(means <= 0):
         where = sample.x[np.argmax(means <= 0)]
@@ -153,12 +148,8 @@ def _line_of(sample: Sample, model: LogModel) -> Curves:
             f" {means[means <= 0][0]:.3g} at {sample.dim}={where:g}; fit minus the data if they are"
             " negative throughout, or their projection on a fixed direction if the sign changes."
         )
-    line = fit_log(
-        sample.x,
-        np.log(means)[None],
-        weights(sample.x, (stderrs / means)[None], sample.counts),
-        model,
-    )
+    log_weights = weights(sample.x, (stderrs / means)[None], sample.counts)
+    line = fit_log(sample.x, np.log(means)[None], log_weights, model)
     if model == "subleading" and line.undetermined[0]:
         raise ValueError(
             f"The points do not determine a subleading term of {sample.name!r}; sweep a wider"
@@ -167,13 +158,13 @@ def _line_of(sample: Sample, model: LogModel) -> Curves:
     return line
 
 
-def _lines_of(
+def _fit_resamples(
     sample: Sample,
     means: Float[np.ndarray, "resamples n"],
     stderrs: Float[np.ndarray, "resamples n"],
     model: LogModel,
 ) -> Curves:
-    """The fits to the means of each resample; raises a ValueError where one is not positive."""
+    """The fits to the means of each resample; raises ValueError if one is not positive."""
     crossing = np.any(means <= 0, axis=0)
     if crossing.any():
         raise ValueError(
@@ -186,8 +177,8 @@ def _lines_of(
     )
 
 
-def _fitted(sample: Sample, model: LogModel, resamples: int, level: float, seed: int) -> Fit:
-    line = _line_of(sample, model)
+def _fit(sample: Sample, model: LogModel, resamples: int, level: float, seed: int) -> Fit:
+    line = _fit_means(sample, model)
     means, stderrs = resample(sample, resamples, seed)
-    lines = _lines_of(sample, means, stderrs, model)
+    lines = _fit_resamples(sample, means, stderrs, model)
     return fit_of(sample, model, line, lines, means, level)

@@ -1,8 +1,8 @@
 """Weighted least squares for power laws, vectorised over data sets.
 
 Each model has one parameter that enters nonlinearly; for a given value of it the model is linear in
-two others, which are projected out (variable projection, Golub and Pereyra 1973), so that one
-parameter alone is searched for:
+two others, which are projected out (variable projection, Golub and Pereyra 1973), so that only one
+parameter is searched for:
 
 - log y = α + b log x + log(1 + c/x), the plain line at c = 0: searched for c;
 - log y = α + b log x + c log log x: linear in all;
@@ -20,8 +20,8 @@ from specjax.fits.float_range import unit_of
 # c = x_min (eˢ - 1), so that every finite s keeps 1 + c/x > 0 on all x ≥ x_min. At s = -8 the model
 # has a zero at x_min.
 LEAST_S = -8.0
-# From one x to the next the term A xᵇ changes at most by e⁸: a larger |b| is a step at one end, and
-# no exponent.
+# From one x to the next the term A xᵇ changes at most by e⁸: a larger |b| is a step at one end, not
+# an exponent.
 _STEEPEST = 8.0
 _STARTS = 65
 _ITERATIONS = 30  # Gauss-Newton on one smooth variable from so fine a grid needs fewer than 10
@@ -34,12 +34,10 @@ LogModel = Literal["power law", "subleading", "logarithm"]
 
 
 class Curves(NamedTuple):
-    """The parameters of y = offset + prefactor · x^exponent · (1 + c/x) · (log x)^logarithm, one
-    entry per data set.
+    """The parameters of y = offset + prefactor · x^exponent · (1 + c/x) · (log x)^logarithm.
 
-    `undetermined` is where a search ended at an end of its range.
-
-    At b = 0 those of y = E + A xᵇ have no value, and are infinite.
+    Each has one entry per data set. `undetermined` marks searches that ended at an end of their
+    range. At b = 0 the offset and prefactor of y = E + A xᵇ have no value, and are infinite.
     """
 
     exponent: Float[np.ndarray, " sets"]
@@ -87,7 +85,7 @@ def s_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
     """The least and the greatest s that `fit_log` searches.
 
     The greatest is that of c = x_max: beyond it the term would not be subleading at any x, and xᵇ
-    (1 + c/x) would pass for xᵇ⁻¹.
+    (1 + c/x) would look like xᵇ⁻¹.
     """
     return LEAST_S, float(np.log1p(x[-1] / x[0]))
 
@@ -98,22 +96,19 @@ def log_of(x: Float[np.ndarray, "*n"], smallest: float | np.float64) -> Float[np
 
 
 def unit_of_logarithm(smallest: float | np.float64) -> float:
-    """1, and where the `smallest` x fitted is below 2 the number that makes the logarithm there 1:
-    it is positive at all x.
-    """
+    """1; for a `smallest` x below 2, the unit in which its logarithm is 1."""
     return 1.0 if smallest >= 2 else float(smallest / np.e)
 
 
 def fit_curve(
     x: Float[np.ndarray, " n"], y: Float[np.ndarray, "sets n"], weights: Float[np.ndarray, "sets n"]
 ) -> Curves:
-    """The weighted least-squares fit of y = E + A xᵇ to each row of `y` with its `weights`; `x`
-    ascends.
+    """The weighted least-squares fit of y = E + A xᵇ to each row of `y`; `x` ascends.
 
     E + A xᵇ is written p + q u(x) with u = (xᵇ - x₀ᵇ)/(xₘᵇ - x₀ᵇ) between 0 and 1, which stays a
     good basis at b = 0, where it is the line in log x.
     """
-    # Squares of numbers near either end of the range of floats are none.
+    # Squares of numbers near either end of the range of floats overflow or underflow.
     scale = unit_of(y).item()
     y = y / scale
 
@@ -155,11 +150,10 @@ def _search(
     low: float,
     high: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The parameter of each set with least weighted squares: the best of a grid, refined by
-    Gauss-Newton; and whether it is an end.
+    """The parameter of least weighted squares of each set, and whether it is an end of the range.
 
-    `residual` and `slope`, its negative derivative, take one parameter per set and have what is
-    linear projected out.
+    It is the best of a grid, refined by Gauss-Newton. `residual` and `slope`, its negative
+    derivative, take one parameter per set and have the linear parameters projected out.
     """
 
     def cost(parameter: np.ndarray) -> np.ndarray:

@@ -1,9 +1,9 @@
 """Seeds as a sample, their bootstrap, and the intervals it gives.
 
-A seed is drawn with all its widths at once. Widths are coupled (one seed, one draw, of which each
-width is a block), so their means move together, and a formula that takes them for independent can
-be wrong by a large factor in either direction. Whole seeds are resampled, and everything is
-computed again in each resample.
+Seeds are resampled with all their widths at once. Widths are coupled (the sample of a seed at one
+width is a block of that at the next), so their means move together, and a formula for independent
+means can be wrong by a large factor in either direction. Everything is computed again in each
+resample.
 """
 
 import warnings
@@ -21,28 +21,27 @@ from specjax.fits.tails import warn_of_heavy_tails
 from specjax.sweep.seed_dim import BATCH, SEED, present, replicate_dim
 
 ROUNDING = 1e-9  # a narrower interval of an exponent is one of rounding
-# replicates below which a standard error is itself uncertain by a quarter, and a bootstrap rough
+# Below this many replicates a standard error is itself uncertain by a quarter, and a bootstrap
+# rough.
 FEW = 10
 
 
 class RoughFitWarning(UserWarning):
-    """A fit rests on so few points or replicates that its interval is rough, or cannot show
-    misfit.
-    """
+    """A fit has so few points or replicates that its interval is rough, or cannot show misfit."""
 
 
 _BATCH_ENTRIES = 4_000_000  # counts of resampled seeds held at once: 32 MB
 _PLURAL = {SEED: "seeds", BATCH: "batches"}
-# at or below, a fit of two parameters has one residual at most, and its local exponents show
-# nothing
+# With this many points or fewer, a fit of two parameters has at most one residual, and its local
+# exponents show nothing.
 _POINTS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Replicates of a quantity at each x; `y` is 0 where one is not `present`.
+    """Replicates of a quantity at each x; `y` is 0 if one is not `present`.
 
-    `replicate` is what one is, "seed" or "batch". `name` and `dim` are those of the data, `labels`
+    `replicate` is its kind, "seed" or "batch". `name` and `dim` are those of the data, `labels`
     those of dim and data with their units.
     """
 
@@ -56,19 +55,19 @@ class Sample:
 
     @property
     def resampled(self) -> str:
-        """How many of what there are at the width with fewest, such as "400 seeds"."""
+        """The number and kind of replicates at the width with fewest, such as "400 seeds"."""
         return f"{self.counts.min()} {_PLURAL[self.replicate]}"
 
     @property
     def counts(self) -> Int[np.ndarray, " n"]:
-        """How many replicates each width has."""
+        """The number of replicates of each width."""
         return self.present.sum(axis=1)
 
     def means_and_stderrs(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """Mean and standard error at each width; exact where all replicates agree."""
+        """Mean and standard error at each width; exact if all replicates agree."""
         least = np.where(self.present, self.y, np.inf).min(axis=1)
         same = least == np.where(self.present, self.y, -np.inf).max(axis=1)
-        # Of numbers near either end of the range of floats a sum or a square is none.
+        # Sums and squares of numbers near either end of the range of floats overflow or underflow.
         scale = unit_of(self.y, axis=1)
         means = np.where(same, least, np.sum(self.y / scale, axis=1) / self.counts * scale[:, 0])
         deviations = self.deviations(means)
@@ -77,24 +76,25 @@ class Sample:
         return means, np.where(same, 0.0, np.sqrt(variances / self.counts) * spread[:, 0])
 
     def deviations(self, means: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n replicates"]:
-        """What each replicate differs by from the mean, 0 where it is not present."""
+        """The difference of each replicate from the mean, 0 if it is absent."""
         return np.where(self.present, self.y - means[:, None], 0.0)
 
-    def at(self, places: slice | np.ndarray) -> "Sample":
-        """That of some of the points."""
+    def select(self, places: slice | np.ndarray) -> "Sample":
+        """The sample at some of its points."""
         return replace(self, x=self.x[places], y=self.y[places], present=self.present[places])
 
 
-def noise_told(stderr: float, level: float, resampled: str) -> str:
-    """What the interval of a fit is made of, as its printed line says."""
+def describe_noise(stderr: float, level: float, resampled: str) -> str:
+    """The kind of interval, as the printed line of a fit has it."""
     return f"{100 * level:g} %, bootstrap of {resampled}" if stderr > 0 else "no seed noise"
 
 
-def told(value: float, low: float, high: float, noise: str = "", *, rounding: float = 0.0) -> str:
-    """A number with its interval, by as many digits as tell its ends apart, and what the interval
-    is made of.
+def format_interval(
+    value: float, low: float, high: float, noise: str = "", *, rounding: float = 0.0
+) -> str:
+    """A number with its interval, by as many digits as distinguish its ends, and its noise.
 
-    Of an interval no wider than `rounding` as many digits are shown as rounding leaves.
+    An interval no wider than `rounding` is shown by the digits that rounding leaves.
     """
     digits = 3
     largest = max(abs(low), abs(high))
@@ -110,14 +110,14 @@ def told(value: float, low: float, high: float, noise: str = "", *, rounding: fl
 
 
 def sample_of(data: xr.DataArray, dim: str, least: int, by: By = "mean") -> Sample:
-    """The replicates of `sample_over` a single dimension, whose mean is what `by` names.
+    """The replicates of `sample_over` a single dimension, whose mean is the center `by`.
 
     Raises:
-        ValueError: as `sample_over`; NaN or inf; what `centered` refuses.
+        ValueError: a refusal of `sample_over` or `centered`; NaN or inf.
 
     Warns:
         RoughFitWarning: 3 widths or fewer, or fewer than 10 replicates at a width with noise.
-        HeavyTailWarning: a mean of draws whose tails leave it no variance.
+        HeavyTailWarning: a mean of replicates whose tails leave it no variance.
     """
     sample = sample_over(data, dim, least=least)
     failed = np.flatnonzero((sample.present & ~np.isfinite(sample.y)).any(axis=0))
@@ -128,25 +128,27 @@ def sample_of(data: xr.DataArray, dim: str, least: int, by: By = "mean") -> Samp
             f" inf (the first: {first}); leave them out with specjax.sweep.without_failed(dataset)."
         )
     if len(sample.x) <= _POINTS:
-        told = (
+        warnings.warn(
             f"A fit to {len(sample.x)} points along {dim!r} cannot show whether they follow a power"
-            f" law; sweep at least {_POINTS + 1}."
+            f" law; sweep at least {_POINTS + 1}.",
+            RoughFitWarning,
+            stacklevel=4,
         )
-        warnings.warn(told, RoughFitWarning, stacklevel=3)
-    warn_if_few(sample, stacklevel=4)
+    warn_if_few(sample, stacklevel=5)
     require_single_draws(by, data)
     if by == "mean":
-        warn_of_heavy_tails(sample.y, sample.present, sample.name, stacklevel=4)
+        warn_of_heavy_tails(sample.y, sample.present, sample.name, stacklevel=5)
         return sample
     return replace(sample, y=centered(sample.y, sample.present, by, sample.name))
 
 
 def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
-    """The replicates in float64 at every point of `dims`, the last of which is x and varies
-    fastest, all of them ascending.
+    """The replicates in float64 at every point of `dims`, ascending.
+
+    The last dimension is x and varies fastest.
 
     Raises:
-        ValueError: no DataArray; other dimensions; fewer than `least` values of x; fewer than 2
+        ValueError: not a DataArray; other dimensions; fewer than `least` values of x; fewer than 2
             replicates at a point; a coordinate that is not positive.
     """
     if not isinstance(data, xr.DataArray):
@@ -168,12 +170,10 @@ def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
     require_sizes(data, *dims)
     data = data.sortby(list(dims)).transpose(*dims, replicate)
     y, there = data.values.astype(np.float64), present(data, replicate)
-    found = (
-        np.ones(y.shape, bool)
-        if there is None
-        else there.broadcast_like(data).transpose(*data.dims).values
-    )
-    fewest = int(found.sum(axis=-1).min()) if found.size else 0
+    exists = np.ones(y.shape, bool)
+    if there is not None:
+        exists = there.broadcast_like(data).transpose(*data.dims).values
+    fewest = int(exists.sum(axis=-1).min()) if exists.size else 0
     if fewest < 2:
         raise ValueError(
             f"An interval needs at least 2 {_PLURAL[replicate]}, got {fewest}; run more seeds, or"
@@ -184,9 +184,9 @@ def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
     x_label, y_label = (
         f"{what} [{unit}]" if unit else what for what, unit in zip((dim, name), units, strict=True)
     )
-    y, found = (part.reshape(-1, part.shape[-1]) for part in (np.where(found, y, 0.0), found))
+    y, exists = (part.reshape(-1, part.shape[-1]) for part in (np.where(exists, y, 0.0), exists))
     x = np.resize(np.asarray(data[dim].values, np.float64), len(y))
-    return Sample(name, dim, (x_label, y_label), replicate, x, y, found)
+    return Sample(name, dim, (x_label, y_label), replicate, x, y, exists)
 
 
 def resample(
@@ -194,8 +194,8 @@ def resample(
 ) -> tuple[Float[np.ndarray, "resamples n"], Float[np.ndarray, "resamples n"]]:
     """Means and standard errors in resamples of the replicates, all widths of a replicate together.
 
-    As many replicates are drawn as the width with most of them has, and each width uses those it
-    has. A resample that leaves a width without any is drawn again. Without any noise there is one
+    Each resample has as many replicates as the width with most of them, and each width uses those
+    it has. A resample that leaves a width without any is taken again. Without noise there is one
     resample, the sample itself.
 
     Raises:
@@ -213,34 +213,32 @@ def resample(
     deviations, there = sample.deviations(means), sample.present.astype(np.float64)
     scale = unit_of(deviations, axis=1)
     deviations = deviations / scale
-    # One product for the sums of all three.
+    # One product for all three sums.
     columns = np.concatenate([there, deviations, deviations**2]).T
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
     wanted = resamples
     while wanted:
         rows = min(wanted, max(1, _BATCH_ENTRIES // n))
-        drawn = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+        sampled = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
+        counts = (
+            np.bincount(sampled.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+        )
         own, moved, second = np.split(counts @ columns, 3, axis=1)
         whole = own.min(axis=1) > 0
         own, moved, second = own[whole], moved[whole] / own[whole], second[whole] / own[whole]
         variance = second - moved**2
-        # A resample that repeats one seed has no spread; what the subtraction leaves of it is
-        # rounding.
+        # A resample that repeats one seed has no spread; the subtraction leaves rounding.
         variance = np.where(variance > 1e-12 * second, variance, 0.0)
-        found.append(
-            (means + moved * scale[:, 0], np.sqrt(variance / np.maximum(own - 1, 1)) * scale[:, 0])
-        )
+        spread = np.sqrt(variance / np.maximum(own - 1, 1)) * scale[:, 0]
+        parts.append((means + moved * scale[:, 0], spread))
         wanted -= len(own)
-    resampled, spread = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return resampled, spread
+    resampled, spreads = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return resampled, spreads
 
 
 @checked_but("data")
 def require_sizes(data: xr.DataArray, *dims: str) -> None:
-    """Raises a ValueError for data that are no real numbers, or coordinates that are no positive,
-    finite and different ones.
-    """
+    """Raise ValueError unless data are real and coordinates positive, finite and different."""
     require_real(data)
     for dim in dims:
         _require_dim(data, dim)
@@ -258,7 +256,7 @@ def require_sizes(data: xr.DataArray, *dims: str) -> None:
 
 
 def require_single_draws(by: By, data: xr.DataArray) -> None:
-    """Raises a ValueError for a median or a geometric mean where `data` have means of batches."""
+    """Raise ValueError for a median or a geometric mean if `data` have means of batches."""
     if by != "mean" and BATCH in data.dims:
         raise ValueError(
             f"A {by} is of single draws, and {data.name!r} has means of batches; keep the seeds"
@@ -276,9 +274,7 @@ def _require_dim(data: xr.DataArray, dim: str) -> None:
 
 @checked
 def require_real(values: xr.DataArray) -> None:
-    """Raises a ValueError for data or coordinates that are no real numbers: text, dates, objects or
-    complex numbers.
-    """
+    """Raise ValueError for text, dates, objects or complex numbers."""
     if values.dtype.kind not in "biuf":
         what = {"M": "dates", "m": "times", "c": "complex numbers"}.get(values.dtype.kind, "text")
         way = (
@@ -296,13 +292,13 @@ def require_real(values: xr.DataArray) -> None:
 def weights(
     x: Float[np.ndarray, " n"], errors: Float[np.ndarray, "sets n"], counts: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, "sets n"]:
-    """The inverse variance of each mean, to a factor, with the standard deviation of a replicate
-    taken as a power law in x.
+    """The inverse variance of each mean, up to a factor, with a replicate's spread a power law in
+    x.
 
-    Its power law is the line through the logarithms of errors · √counts; errors of 0, as of a width
-    where all replicates agree, are left out of it, and with fewer than two others all widths weigh
-    the same. Weights by each width's own variance would bias a fit to skewed noise: a mean that
-    came out high has a variance that came out high, and is given less weight for it.
+    The power law is the line through the logarithms of errors · √counts; errors of 0, as at a width
+    where all replicates agree, are left out, and with fewer than two others all widths weigh the
+    same. Weights by each width's own variance would bias a fit to skewed noise: a mean that came
+    out high has a variance that came out high, and so less weight.
     """
     log_x = np.log(x)
     known = errors > 0
@@ -320,11 +316,11 @@ def degrees_of_freedom(
     means: Float[np.ndarray, "resamples n"],
     replicates: Float[np.ndarray, "resamples k"],
 ) -> Float[np.ndarray, " k"]:
-    """Of the bootstrap variance of each of k estimates: replicates less one.
+    """The degrees of freedom of the bootstrap variance of each of k estimates: replicates less one.
 
-    Where widths have different numbers of them: the harmonic mean of those, each weighted with the
-    share of its width in the variance of the estimate, which the regression of the estimate on the
-    resampled means tells.
+    If widths have different numbers: the harmonic mean of those, each weighted with the share of
+    its width in the variance of the estimate, from the regression of the estimate on the resampled
+    means.
     """
     own = sample.counts - 1.0
     if len(np.unique(own)) == 1:
@@ -339,12 +335,14 @@ def degrees_of_freedom(
 
 
 def tail_of(level: float, freedom: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:
-    """The share of replicates beyond each end of the interval at `level`; raises a ValueError for a
-    level outside (0, 1).
+    """The share of replicates beyond each end of the interval at `level`.
 
-    A resample has (n - 1)/n of the variance it stands for, and a percentile interval uses the
-    normal where t is due; the tail of the expanded percentile interval (Hesterberg 2015) makes up
-    for both.
+    A resample has (n - 1)/n of the variance it represents, and a percentile interval uses the
+    normal where t is due; the tail of the expanded percentile interval (Hesterberg 2015) corrects
+    both.
+
+    Raises:
+        ValueError: a level outside of (0, 1).
     """
     if not 0 < level < 1:
         raise ValueError(f"level needs to be between 0 and 1, got {level}; write e.g. 0.95.")
@@ -363,9 +361,7 @@ def intervals(
 
 
 def warn_if_few(sample: Sample, stacklevel: int) -> None:
-    """Warns with a RoughFitWarning, where there is noise, of fewer replicates at a width than an
-    interval needs.
-    """
+    """Warn if a width with noise has fewer replicates than an interval needs."""
     if sample.counts.min() >= FEW or not np.any(sample.means_and_stderrs()[1] > 0):
         return
     more = "cut the seeds into more batches" if sample.replicate == BATCH else "run more seeds"

@@ -1,9 +1,8 @@
 """Configurations: frozen dataclasses whose fields are flags of the command line and refuse, in one
 sentence, what cannot be judged.
 
-    class Config(lab.Config):
-        widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, points=5, help="hidden units")
-        seeds: int = lab.seeds(4000)
+    class Config(lab.Config): widths: tuple[int, ...] = lab.config.sizes(16, 32, 64, 128, 256,
+        points=5, help="hidden units") seeds: int = lab.config.seeds(4000)
 
 Every configuration has the field `seed`, from which all randomness comes: `sizes.stream(key, name)`
 makes one key for each use.
@@ -43,7 +42,7 @@ def sizes(
     from `least` to `most`.
 
     For numbers of steps or samples, which no square matrix has as its side, take
-    `most=lab.MOST_COUNT`.
+    `most=lab.config.MOST_COUNT`.
     """
     return _field(default, _ascending("sizes", least, points, count, most), help)
 
@@ -74,7 +73,7 @@ def integer(default: int, *, least: int = 1, most: int = MOST_SIZE, help: str) -
     """A field of one integer from `least` to `most`, which is a flag of the command line with the
     text `help`; others are refused.
 
-    For a number of steps or samples take `most=lab.MOST_COUNT`.
+    For a number of steps or samples take `most=lab.config.MOST_COUNT`.
     """
     return _field(default, _between(least, most), help)
 

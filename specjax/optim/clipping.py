@@ -19,8 +19,8 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from specjax.arguments import check_number, checked
 from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
-from specjax.optim.orthogonal import stateless
 from specjax.optim.scales import Scale, scale_named, shape_factors
+from specjax.optim.sharded import explicit_mesh, with_automatic_axes
 from specjax.spectral import spectral_map
 
 Kind = Literal["hard", "soft"]
@@ -59,8 +59,17 @@ def clip_singular_values(
             update for a leaf that is not a matrix.
 
     """
-    clip = _clipping("clip_singular_values", limit, kind, scale, dimension_numbers, sizes)
-    return in_float32(stateless(clip, dimension_numbers, "clip_singular_values"))
+    init, clip = _clipping("clip_singular_values", limit, kind, scale, dimension_numbers, sizes)
+
+    def update(
+        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
+    ) -> tuple[PyTree, optax.EmptyState]:
+        del params
+        if (mesh := explicit_mesh(updates)) is not None:
+            return with_automatic_axes(clip, updates, mesh), state
+        return clip(updates), state
+
+    return in_float32(optax.GradientTransformation(init, update))
 
 
 @checked
@@ -82,11 +91,7 @@ def clip_weights(
         ValueError: as `clip_singular_values`, and at update without parameters.
 
     """
-    clip = _clipping("clip_weights", limit, kind, scale, dimension_numbers, sizes)
-
-    def init(params: PyTree) -> optax.EmptyState:
-        matrices_of(params, dimension_numbers, "clip_weights")
-        return optax.EmptyState()
+    init, clip = _clipping("clip_weights", limit, kind, scale, dimension_numbers, sizes)
 
     def update(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
@@ -117,10 +122,14 @@ def _clipping(
     scale: str | Scale,
     dimension_numbers: DimensionNumbers,
     sizes: PyTree | None,
-) -> Callable[[PyTree], PyTree]:
-    """The clipping of a tree of matrices."""
+) -> tuple[Callable[[PyTree], optax.EmptyState], Callable[[PyTree], PyTree]]:
+    """The `init` of both transformations, and the function that clips a tree of matrices."""
     check_number(limit, "limit", "(0, inf]", name)
     formula = scale_named(scale)
+
+    def init(params: PyTree) -> optax.EmptyState:
+        matrices_of(params, dimension_numbers, name)
+        return optax.EmptyState()
 
     def clip(tree: PyTree) -> PyTree:
         matrices = matrices_of(tree, dimension_numbers, name)
@@ -132,7 +141,7 @@ def _clipping(
             for stack, (factor,) in zip(matrices.stacks(), factors, strict=True)
         )
 
-    return clip
+    return init, clip
 
 
 def _clipped(

@@ -31,7 +31,7 @@ class MarsState(NamedTuple):
 
 @checked
 def mars_correction(
-    gamma: ArrayLike = 0.025, decay: ArrayLike = 0.95, *, exact: bool = False
+    gamma: ArrayLike = 0.025, beta: ArrayLike = 0.95, *, exact: bool = False
 ) -> optax.GradientTransformationExtraArgs:
     """g_t + γ β / (1 - β) (g_t - g'_t), the gradient corrected by its last change (MARS); the first
     link of a chain.
@@ -43,7 +43,7 @@ def mars_correction(
 
     Args:
         gamma: γ, the strength of the correction; 0 is none, 1 that of STORM.
-        decay: β of the momentum that follows, in [0, 1).
+        beta: β of the momentum that follows, in [0, 1).
         exact: Whether `update` is given g'_t, by `update(updates, state, params,
             previous_gradient=tree)`; no state is kept then.
 
@@ -51,16 +51,16 @@ def mars_correction(
         A transformation of leaves of any shape; half precision is computed in float32 and rounded.
 
     Raises:
-        ValueError: at once for a decay outside [0, 1); at update for a missing `previous_gradient`
+        ValueError: at once for a beta outside [0, 1); at update for a missing `previous_gradient`
             where it is exact.
 
     """
     check_number(gamma, "gamma", REAL, "mars_correction")
-    check_number(decay, "decay", "[0, 1)", "mars_correction")
+    check_number(beta, "beta", "[0, 1)", "mars_correction")
 
     def corrected(gradient: Array, before: Array) -> Array:
         now = at_least_float32(gradient)
-        strength = jnp.asarray(gamma, now.dtype) * jnp.asarray(decay / (1 - decay), now.dtype)
+        strength = jnp.asarray(gamma, now.dtype) * jnp.asarray(beta / (1 - beta), now.dtype)
         return (now + strength * (now - before.astype(now.dtype))).astype(gradient.dtype)
 
     def init(params: PyTree) -> MarsState | optax.EmptyState:

@@ -7,7 +7,7 @@ to outputs (columns). Which axes are inputs and outputs is said by
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,23 @@ DimensionNumbers = MuonDimensionNumbers | PyTree | Callable[[PyTree], PyTree]
 """One specification for all leaves, a prefix tree of them (None: not a matrix), or a function of
 the parameters giving that tree.
 """
+
+
+@runtime_checkable
+class Layout(Protocol):
+    """What `specjax.diagnostics.matrix_layout` returns, as far as optimizers use it."""
+
+    @property
+    def labels(self) -> PyTree:
+        """The label of each leaf, "matrix" or "other"."""
+
+    @property
+    def dimension_numbers(self) -> PyTree:
+        """`MuonDimensionNumbers` for each leaf, None for a leaf that is not a matrix."""
+
+    @property
+    def splits(self) -> Splits:
+        """The widths of fused matrices, by the leaf's name."""
 
 
 class Fans(NamedTuple):
@@ -103,31 +120,20 @@ class Matrices(NamedTuple):
             [view.leaf(stack) for view, stack in zip(self.views, stacks, strict=True)]
         )
 
-    def map(
-        self,
-        function: Callable[[Array], Array],
-        factors: Sequence[Sequence[ArrayLike]] | None = None,
-        sharding: NamedSharding | None = None,
-    ) -> PyTree:
-        """The tree with each leaf replaced by `function` of its matrices, times a factor for each
-        part of a leaf if there are any.
-
-        Leaves of equal shape share one call, and so do the parts of leaves.
-        """
-        parts = [
+    def parts(self) -> list[Array]:
+        """The stacks of all matrices; a leaf with fused matrices gives a stack for each of them."""
+        return [
             part
             for view, stack in zip(self.views, self.stacks(), strict=True)
             for part in (view.split.apart(stack) if view.split else [stack])
         ]
-        results = iter(map_stacked(lambda x: function(x) if x.size else x, parts, sharding))
-        stacks = []
-        for i, view in enumerate(self.views):
-            found = [next(results) for _ in view.parts]
-            if factors is not None:
-                found = [
-                    x * jnp.asarray(c, x.dtype) for x, c in zip(found, factors[i], strict=True)
-                ]
-            stacks.append(view.split.together(found) if view.split else found[0])
+
+    def join(self, parts: Iterable[Array], factors: Sequence[Sequence[ArrayLike]]) -> PyTree:
+        """The inverse of `parts`, with each part multiplied by its factor."""
+        rest, stacks = iter(parts), []
+        for view, own in zip(self.views, factors, strict=True):
+            scaled = [(x := next(rest)) * jnp.asarray(factor, x.dtype) for factor in own]
+            stacks.append(view.split.together(scaled) if view.split else scaled[0])
         return self.tree(stacks)
 
 

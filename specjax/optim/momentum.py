@@ -33,23 +33,27 @@ Convention = Literal["ema", "sgd"]
 
 
 class MomentumState(NamedTuple):
-    """The sum or average m of the gradients; w, the sum of its weights, if it is corrected; the
-    count of updates, if rounding is random.
+    """The state of `momentum`; `mu` stands where optax's Muon has it.
+
+    Attributes:
+        count: How many updates there were; None unless the accumulator is rounded at random.
+        mu: The sum or average m of the gradients.
+        weight: w, the sum of the weights of the gradients in m; None without a bias correction.
     """
 
-    moment: PyTree
+    count: Int[Array, ""] | None  # type: ignore[assignment]  # hides tuple.count, as in optax
+    mu: PyTree
     weight: Float[Array, ""] | None
-    step: Int[Array, ""] | None
 
 
 @checked
 def momentum(
-    decay: ArrayLike,
+    beta: ArrayLike,
     convention: Convention = "ema",
     *,
     nesterov: bool = False,
     bias_correction: bool = False,
-    dtype: DTypeLike | None = None,
+    mu_dtype: DTypeLike | None = None,
     key: Key[Array, ""] | None = None,
 ) -> optax.GradientTransformation:
     """The accumulator m of the gradients g, or what Nesterov makes of it, in a convention with a
@@ -61,17 +65,17 @@ def momentum(
       - β) g / w + β m / (β w + 1 - β).
 
     Args:
-        decay: β in [0, 1), a number or a scalar array; a schedule by
+        beta: β in [0, 1), a number or a scalar array; a schedule by
             `specjax.optim.inject_hyperparams`.
         convention: "ema" (Keller Jordan's and torch's Muon, optax.contrib.muon) or "sgd" (torch's
             SGD, `optax.trace`).
         nesterov: Whether the gradient is looked ahead.
         bias_correction: Whether the average is divided by the sum of its weights, as
             optax.contrib.muon and Adam do; "ema" only.
-        dtype: Of the accumulator m, bfloat16, float32 or float64; by default the parameters', and
-            float32 for those in float16, in which gradients below 1e-7 are zero.
+        mu_dtype: Of the accumulator m, bfloat16, float32 or float64; by default the parameters',
+            and float32 for those in float16, in which gradients below 1e-7 are zero.
         key: For accumulators in bfloat16, which are then rounded at random, see
-            `specjax.optim.stochastic_rounding`; needed with that `dtype`.
+            `specjax.optim.stochastic_rounding`; needed with that dtype.
 
     Returns:
         A transformation that keeps the sign; its state has the structure of the parameters, its
@@ -80,45 +84,43 @@ def momentum(
         to zero, which `muon`, and `in_float32` around a whole chain, avoid.
 
     Raises:
-        ValueError: for an unknown convention, a decay outside [0, 1), a bias correction of the
+        ValueError: for an unknown convention, a beta outside [0, 1), a bias correction of the
             "sgd" sum, another dtype, or bfloat16 without a key; at init for a dtype where leaves
             are complex, and for a leaf that is not an array.
 
     """
-    check_number(decay, "decay", "[0, 1)", "momentum")
+    check_number(beta, "beta", "[0, 1)", "momentum")
     if convention == "sgd" and bias_correction:
         raise ValueError('The "sgd" sum has no bias correction; take convention="ema".')
-    if dtype is not None and not _is_kept(dtype):
+    if mu_dtype is not None and not _is_kept(mu_dtype):
         raise ValueError(
             "momentum keeps its accumulator in bfloat16, float32 or float64, got"
-            f" dtype={shown(dtype)}."
+            f" mu_dtype={shown(mu_dtype)}."
         )
-    if dtype is not None and jnp.dtype(dtype) == jnp.bfloat16 and key is None:
+    if mu_dtype is not None and jnp.dtype(mu_dtype) == jnp.bfloat16 and key is None:
         raise ValueError(
             "momentum in bfloat16 needs a key, since rounded to the nearest number it stands still;"
             " pass key=jax.random.key(0)."
         )
-    of_gradient = 1 - decay if convention == "ema" else 1
+    of_gradient = 1 - beta if convention == "ema" else 1
 
-    def mixed(moment: Array, gradient: Array) -> Array:
-        beta, rest = (jnp.asarray(x, moment.dtype) for x in (decay, of_gradient))
-        return rest * gradient + beta * moment
+    def mixed(mu: Array, gradient: Array) -> Array:
+        old, new = (jnp.asarray(x, mu.dtype) for x in (beta, of_gradient))
+        return new * gradient + old * mu
 
     def init(params: PyTree) -> MomentumState:
         check_arrays(params)
-        if dtype is not None and any(
+        if mu_dtype is not None and any(
             jnp.issubdtype(x.dtype, jnp.complexfloating) for x in jax.tree.leaves(params)
         ):
             raise ValueError(
-                f"momentum of complex leaves keeps their dtype, got dtype={jnp.dtype(dtype)}; leave"
-                " it out."
+                f"momentum of complex leaves keeps their dtype, got mu_dtype={jnp.dtype(mu_dtype)};"
+                " leave it out."
             )
-        weight = jnp.zeros((), jnp.result_type(float)) if bias_correction else None
-        step = None if key is None else jnp.zeros((), jnp.int32)
         return MomentumState(
-            jax.tree.map(lambda x: jnp.zeros_like(x, dtype=dtype or kept_dtype(x)), params),
-            weight,
-            step,
+            None if key is None else jnp.zeros((), jnp.int32),
+            jax.tree.map(lambda x: jnp.zeros_like(x, dtype=mu_dtype or kept_dtype(x)), params),
+            jnp.zeros((), jnp.result_type(float)) if bias_correction else None,
         )
 
     def update(
@@ -127,28 +129,28 @@ def momentum(
         del params
         check_arrays(updates)
         weight = None if state.weight is None else mixed(state.weight, jnp.ones_like(state.weight))
+        ahead = None if weight is None else mixed(weight, jnp.ones_like(weight))
 
-        def over(x: Array, weight: Array | None) -> Array:
+        def divided(x: Array, weight: Array | None) -> Array:
             return x if weight is None else x / weight.astype(x.dtype)
 
-        def new_moment(gradient: Array, moment: Array) -> Array:
-            wide = np.promote_types(
-                at_least_float32(moment).dtype, at_least_float32(gradient).dtype
-            )
-            return mixed(moment.astype(wide), gradient.astype(wide))
+        def accumulated(gradient: Array, mu: Array) -> Array:
+            wide = np.promote_types(at_least_float32(mu).dtype, at_least_float32(gradient).dtype)
+            return mixed(mu.astype(wide), gradient.astype(wide))
 
-        def ahead_or_not(gradient: Array, moment: Array) -> Array:
-            if not nesterov:
-                return over(moment, weight)
-            ahead = None if weight is None else mixed(weight, jnp.ones_like(weight))
-            return mixed(over(moment, ahead), over(gradient.astype(moment.dtype), weight))
+        def looked_ahead(gradient: Array, mu: Array) -> Array:
+            return mixed(divided(mu, ahead), divided(gradient.astype(mu.dtype), weight))
 
-        moments = jax.tree.map(new_moment, updates, state.moment)
-        steps = optax.tree.cast_like(jax.tree.map(ahead_or_not, updates, moments), updates)
-        if key is None or state.step is None:
-            return steps, MomentumState(optax.tree.cast_like(moments, state.moment), weight, None)
-        kept = _rounded(jax.random.fold_in(key, state.step), moments, state.moment)
-        return steps, MomentumState(kept, weight, optax.safe_increment(state.step))
+        wide = jax.tree.map(accumulated, updates, state.mu)
+        if nesterov:
+            steps = jax.tree.map(looked_ahead, updates, wide)
+        else:
+            steps = jax.tree.map(lambda mu: divided(mu, weight), wide)
+        steps = optax.tree.cast_like(steps, updates)
+        if key is None or state.count is None:
+            return steps, MomentumState(None, optax.tree.cast_like(wide, state.mu), weight)
+        kept = _rounded(jax.random.fold_in(key, state.count), wide, state.mu)
+        return steps, MomentumState(optax.safe_increment(state.count), kept, weight)
 
     return optax.GradientTransformation(init, update)
 

@@ -1,147 +1,240 @@
 """Muon: momentum, orthogonalization, a scale by shape, decoupled weight decay (Jordan et al. 2024),
-and AdamW for what is no matrix.
+and AdamW for every leaf that is not a matrix.
 """
 
+import inspect
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import NamedSharding
 from jax.typing import DTypeLike
-from jaxtyping import Array, ArrayLike, Key, PyTree
+from jaxtyping import Array, ArrayLike, Int, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
-from specjax.arguments import REAL, check_number, checked_but, scheduled
+from specjax.arguments import REAL, check_count, check_number, checked_but, scheduled, shown
 from specjax.optim.float32_wrapper import check_alike, check_arrays, in_float32
 from specjax.optim.fused_projections import Splits
 from specjax.optim.leaf_names import leaf_names
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, is_matrix, prefix_leaves
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, Layout, is_matrix, prefix_leaves
 from specjax.optim.momentum import Convention, momentum
 from specjax.optim.orthogonal import Method, orthogonalize
 from specjax.optim.routing import Routed, routes
-from specjax.optim.scales import Scale, scale_named
+from specjax.optim.scales import Extent, Scale, scale_named
+from specjax.spectral.methods import NewtonSchulz
+from specjax.spectral.methods.polynomials import newton_schulz_steps
+from specjax.spectral.polynomial_design import MUON, Quintic
 
 MATRIX, OTHER = "matrix", "other"
 
+Coefficients = tuple[float, float, float]
+Preconditioning = Literal["frobenius", "spectral", "aol", "schatten"]
 
-@checked_but("method")
+# A plain tuple, since optax.inject_hyperparams takes everything callable, as a Quintic is, for a
+# schedule.
+_COEFFICIENTS: Coefficients = (MUON.a, MUON.b, MUON.c)
+_PRESETS: dict[str, Quintic | tuple[Quintic, ...]] = {
+    "standard": MUON,
+    # Ahn et al. 2025, arXiv 2504.05295.
+    "dion": (
+        Quintic(4.0848, -6.8946, 2.9270),
+        Quintic(3.9505, -6.3029, 2.6377),
+        Quintic(3.7418, -5.5913, 2.3037),
+        Quintic(2.8769, -3.1427, 1.2046),
+        Quintic(2.8366, -3.0525, 1.2012),
+    ),
+}
+
+
+@checked_but("ns_coeffs", "ns_steps", "preconditioning", "method")
 def muon(
     learning_rate: optax.ScalarOrSchedule,
-    *,
-    decay: ArrayLike = 0.95,
-    convention: Convention = "ema",
-    nesterov: bool = True,
-    bias_correction: bool = False,
-    momentum_dtype: DTypeLike | None = None,
-    key: Key[Array, ""] | None = None,
-    method: Method | None = None,
-    adaptive: bool = False,
-    scale: str | Scale = "sqrt_max_1_out_over_in",
+    ns_coeffs: Coefficients | Sequence[Coefficients] | str = _COEFFICIENTS,
+    ns_steps: int | Int[Array, ""] = 5,
+    beta: ArrayLike = 0.95,
+    eps: ArrayLike = 1e-8,
     weight_decay: ArrayLike = 0.0,
     weight_decay_mask: PyTree | Callable[[PyTree], PyTree] | None = None,
-    dimension_numbers: DimensionNumbers = IN_OUT,
+    mu_dtype: DTypeLike | None = None,
+    *,
+    nesterov: bool = True,
+    adaptive: bool = False,
+    preconditioning: Preconditioning = "frobenius",
+    adam_b1: ArrayLike = 0.9,
+    adam_b2: ArrayLike = 0.999,
+    adam_eps_root: ArrayLike = 0.0,
+    adam_weight_decay: ArrayLike = 0.0,
+    adam_learning_rate: optax.ScalarOrSchedule | None = None,
+    muon_weight_dimension_numbers: DimensionNumbers | None = IN_OUT,
+    consistent_rms: ArrayLike | None = None,
+    convention: Convention = "ema",
+    bias_correction: bool = True,
+    key: Key[Array, ""] | None = None,
+    method: Method | None = None,
+    scale: str | Scale = "sqrt_max_1_out_over_in",
     sizes: PyTree | None = None,
     splits: Splits | None = None,
     labels: PyTree | Callable[[PyTree], PyTree] | None = None,
-    other: optax.GradientTransformation | None = None,
+    layout: Layout | None = None,
+    fallback: optax.GradientTransformation | None = None,
     sharding: NamedSharding | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """W ← W - learning_rate (scale · polar(momentum) + weight_decay · W) for matrices, `other` for
+    """W ← W - learning_rate (scale · polar(momentum) + weight_decay · W) for matrices, AdamW for
     all other leaves.
 
-    The defaults are Keller Jordan's. Which leaves are matrices is decided by, in this order:
-    `labels`; a tree (or function) of dimension numbers, where None marks a leaf that is not; two
-    axes and a floating dtype. The last rule is wrong for stacked layers, and where there is a leaf
-    of more axes `init` warns: `specjax.diagnostics.matrix_layout` reads labels, dimension numbers
-    and splits off the loss, and `specjax.optim.routing` shows where every leaf goes. Numbers may be
-    traced arrays, so a sweep over them is one compiled program: build the optimizer inside the
-    vmapped function, or use `specjax.optim.inject_hyperparams` (optax's own takes `labels` and
-    whatever else is a function for a schedule unless `static_args` names it).
+    The arguments up to `consistent_rms` are those of `optax.contrib.muon`, with its meanings and
+    defaults, and so are the steps. `jordan_muon` has the conventions of Keller Jordan's code.
 
-    Updates and the momentum keep the dtypes of the parameters, each its own in a tree of several.
-    In float16 the momentum and the polar factor are computed in float32, and AdamW's state is at
-    least float32.
+        optimizer = optim.muon(0.02, weight_decay=0.01)
+        state = optimizer.init(params)
+        updates, state = optimizer.update(gradients, state, params)
+
+    A leaf is a matrix by, in this order: `layout` or `labels`; a tree (or function) of dimension
+    numbers, in which None marks a leaf that is not; two axes and a floating dtype. The last rule is
+    wrong for stacked layers, and `init` warns of leaves with more axes:
+    `layout=specjax.diagnostics.matrix_layout(loss, params, batch)` reads the matrices off the loss,
+    and `specjax.optim.routing` shows where every leaf goes.
+
+    Numbers may be traced arrays, so a sweep over them is one compiled program: build the optimizer
+    inside the vmapped function, or use `specjax.optim.inject_hyperparams` (optax's own takes
+    `labels` and other functions for schedules unless `static_args` names them). Updates and momenta
+    keep the dtypes of the parameters. In float16 momentum and polar factor are computed in float32,
+    and AdamW's state is at least float32.
 
     Args:
         learning_rate: A number, a scalar array or a schedule.
-        decay: Of the momentum, in [0, 1).
-        convention: Of the momentum, with the next two: see `specjax.optim.momentum`.
-        nesterov: Whether the momentum looks ahead.
-        bias_correction: Whether the momentum is corrected for its start at zero.
-        momentum_dtype: Of the momentum's accumulator; by default the parameters'. In bfloat16 it
-            needs the next one.
-        key: For the momentum in bfloat16, as in `specjax.optim.momentum`.
-        method: How the polar factor is computed; by default `NewtonSchulz()`.
-        adaptive: As for `orthogonalize`.
-        scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
+        ns_coeffs: (a, b, c) of a step X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X, one such triple for each
+            step, "standard" or "dion".
+        ns_steps: Steps of the Newton–Schulz iteration; with triples for each step, the most there
+            may be.
+        beta: Decay of the momentum, in [0, 1).
+        eps: Added to AdamW's denominator. The polar factor needs none: it does not depend on the
+            scale of its argument.
         weight_decay: Multiplied by the learning rate; matrices only.
         weight_decay_mask: As in `optax.add_decayed_weights`.
-        dimension_numbers: As for `orthogonalize`; `OUT_IN` for weights stored as (out, in).
+        mu_dtype: Dtype of the momentum, and of AdamW's; by default the parameters'. bfloat16 needs
+            `key`.
+        nesterov: Whether momentum, and AdamW's, look ahead.
+        adaptive: As for `orthogonalize`.
+        preconditioning: How a matrix is scaled before the first step: by its Frobenius, spectral or
+            Schatten-4 norm, or row by row ("aol"). See `specjax.spectral.NewtonSchulz`.
+        adam_b1: AdamW's decay of the momentum.
+        adam_b2: AdamW's decay of the second moment.
+        adam_eps_root: AdamW's `eps_root`.
+        adam_weight_decay: AdamW's weight decay.
+        adam_learning_rate: AdamW's learning rate; by default `learning_rate`.
+        muon_weight_dimension_numbers: As `dimension_numbers` for `orthogonalize`; `OUT_IN` for
+            weights stored as (out, in).
+        consistent_rms: c for the scale c √max(out, in), in place of `scale`.
+        convention: Of the momentum; see `specjax.optim.momentum`.
+        bias_correction: Whether the momentum is corrected for its start at zero.
+        key: For a bfloat16 momentum, which is rounded at random; see `specjax.optim.momentum`.
+        method: Another method for the polar factor, such as `specjax.spectral.SVD()`, in place of
+            `ns_coeffs`, `ns_steps` and `preconditioning`.
+        scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
         sizes: As for `orthogonalize`.
         splits: As for `orthogonalize`.
         labels: A prefix tree of "matrix" and "other", or a function of the parameters giving it.
             "matrix" on a leaf of more than two axes makes the leading ones batch axes.
-        other: For the leaves that are not matrices; by default AdamW with the same learning rate,
-            b1 = 0.9, b2 = 0.95 and no weight decay, as in Keller Jordan's code.
+        layout: A `specjax.diagnostics.MatrixLayout`, in place of `labels`, `splits` and
+            `muon_weight_dimension_numbers`.
+        fallback: The optimizer of the leaves that are not matrices, in place of AdamW.
         sharding: Of the stacks of matrices over a mesh, as for `orthogonalize`.
 
     Returns:
-        A complete optimizer; its state is that of `optax.partition`. `update` needs `params`.
+        A complete optimizer; its state is that of `optax.partition` with "muon" and "adam".
+        `update` needs `params`.
 
     Raises:
-        ValueError: at once for a number that is not finite, a wrong decay, convention or scale; at
-            init and update for an unknown label, an integer leaf (filter it out:
-            `eqx.filter(params, eqx.is_inexact_array)`), or a leaf labelled "matrix" that is none.
+        ValueError: at once for a number that is not finite, a wrong beta, convention or scale,
+            coefficients that are not triples, or two arguments that exclude each other; at init and
+            update for an unknown label, an integer leaf (filter it out: `eqx.filter(params,
+            eqx.is_inexact_array)`), or a leaf labelled "matrix" that is not one.
 
     """
     learning_rate = scheduled(learning_rate, "learning_rate", REAL, "muon")
     check_number(weight_decay, "weight_decay", REAL, "muon")
-    # In float16 a small gradient would be zero before its polar factor is taken.
-    matrix_steps = in_float32(
-        optax.chain(
-            momentum(
-                decay,
-                convention,
-                nesterov=nesterov,
-                bias_correction=bias_correction,
-                dtype=momentum_dtype,
-                key=key,
-            ),
-            orthogonalize(
-                method,
-                scale,
-                adaptive=adaptive,
-                dimension_numbers=dimension_numbers,
-                sizes=sizes,
-                splits=splits,
-                sharding=sharding,
-            ),
-            in_float32(
-                optax.chain(
-                    optax.add_decayed_weights(weight_decay, weight_decay_mask),
-                    optax.scale_by_learning_rate(learning_rate),
-                )
-            ),
+    iteration = {"ns_coeffs": ns_coeffs, "ns_steps": ns_steps, "preconditioning": preconditioning}
+    if method is None:
+        method = _newton_schulz(**iteration)
+    else:
+        _check_default("method", **iteration)
+    if consistent_rms is not None:
+        _check_default("consistent_rms", scale=scale)
+        scale = _consistent(consistent_rms)
+    if fallback is None:
+        fallback = _adamw(
+            learning_rate if adam_learning_rate is None else adam_learning_rate,
+            b1=adam_b1,
+            b2=adam_b2,
+            eps=eps,
+            eps_root=adam_eps_root,
+            weight_decay=adam_weight_decay,
+            mu_dtype=mu_dtype,
+            nesterov=nesterov,
+        )
+    else:
+        _check_default(
+            "fallback",
+            eps=eps,
+            adam_b1=adam_b1,
+            adam_b2=adam_b2,
+            adam_eps_root=adam_eps_root,
+            adam_weight_decay=adam_weight_decay,
+            adam_learning_rate=adam_learning_rate,
+        )
+    numbers = muon_weight_dimension_numbers
+    if layout is not None:
+        _check_default(
+            "layout", labels=labels, splits=splits, muon_weight_dimension_numbers=numbers
+        )
+        labels, splits, numbers = layout.labels, layout.splits, layout.dimension_numbers
+    dimension_numbers = IN_OUT if numbers is None else numbers
+    matrix_steps = optax.chain(
+        momentum(
+            beta,
+            convention,
+            nesterov=nesterov,
+            bias_correction=bias_correction,
+            mu_dtype=mu_dtype,
+            key=key,
         ),
-        only=jnp.float16,
+        orthogonalize(
+            method,
+            scale,
+            adaptive=adaptive,
+            dimension_numbers=dimension_numbers,
+            sizes=sizes,
+            splits=splits,
+            sharding=sharding,
+        ),
+        in_float32(
+            optax.chain(
+                optax.add_decayed_weights(weight_decay, weight_decay_mask),
+                optax.scale_by_learning_rate(learning_rate),
+            )
+        ),
     )
-    if other is None:
-        # In float16 eps would be 0, and so would the squares of gradients below 2e-4.
-        other = in_float32(optax.adamw(learning_rate, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0.0))
 
     def label(params: PyTree) -> PyTree:
         return _labels(params, labels, dimension_numbers)
 
-    steps = optax.partition({MATRIX: matrix_steps, OTHER: other}, label)
+    # In float16 a small gradient would be zero before its polar factor is taken.
+    transforms = {"muon": in_float32(matrix_steps, only=jnp.float16), "adam": fallback}
+    steps = optax.partition(
+        transforms,
+        lambda params: jax.tree.map({MATRIX: "muon", OTHER: "adam"}.get, label(params)),
+    )
 
     def init(params: PyTree) -> optax.PartitionState:
-        label(params)
+        state = steps.init(params)
         if labels is None and isinstance(dimension_numbers, MuonDimensionNumbers):
             _warn_of_stacks(params)
-        return steps.init(params)
+        return state
 
     def update(
         updates: PyTree,
@@ -165,6 +258,101 @@ def muon(
     )
 
 
+def jordan_muon(
+    learning_rate: optax.ScalarOrSchedule, **options: Any
+) -> optax.GradientTransformationExtraArgs:
+    """`muon` as Keller Jordan's code has it: no bias correction of the momentum, and AdamW with b1
+    = 0.9, b2 = 0.95, eps = 1e-10, without Nesterov's step.
+
+    Args:
+        learning_rate: As for `muon`.
+        **options: All other arguments of `muon`; `fallback` replaces AdamW.
+
+    Raises:
+        ValueError: as `muon`.
+
+    """
+    adamw = _adamw(learning_rate, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0.0)
+    return muon(learning_rate, **{"bias_correction": False, "fallback": adamw} | options)
+
+
+def _adamw(
+    learning_rate: optax.ScalarOrSchedule, **options: Any
+) -> optax.GradientTransformationExtraArgs:
+    """AdamW in at least float32: in float16 eps, and squares of gradients below 2e-4, would be
+    0.
+    """
+    return in_float32(optax.adamw(learning_rate, **options))
+
+
+def _newton_schulz(ns_coeffs: Any, ns_steps: Any, preconditioning: Any) -> Method:
+    """The iteration that optax's three arguments describe."""
+    names: dict[str, Any] = {name: name for name in ("frobenius", "spectral", "aol")}
+    names["schatten"] = "schatten-4"
+    if preconditioning not in names:
+        raise ValueError(
+            f"muon needs one of {', '.join(sorted(names))} as preconditioning, got"
+            f" {shown(preconditioning)}."
+        )
+    scaling = names[preconditioning]
+    is_preset = isinstance(ns_coeffs, str) and ns_coeffs in _PRESETS
+    coefficients = _PRESETS[ns_coeffs] if is_preset else _quintics(ns_coeffs)
+    # optax.inject_hyperparams hands over every number as an array.
+    is_array = isinstance(ns_steps, jax.Array)
+    if not is_array:
+        check_count(ns_steps, "ns_steps", 1, "muon")
+    if not isinstance(coefficients, Quintic):
+        if not is_array and len(coefficients) > ns_steps:
+            raise ValueError(
+                f"muon takes each of the {len(coefficients)} steps of ns_coeffs, got"
+                f" ns_steps={ns_steps}; set ns_steps={len(coefficients)}."
+            )
+        return NewtonSchulz(len(coefficients), coefficients, scaling=scaling)
+    if is_array:
+        return lambda x: newton_schulz_steps(x, coefficients, ns_steps, scaling)
+    return NewtonSchulz(ns_steps, coefficients, scaling=scaling)
+
+
+def _quintics(ns_coeffs: object) -> Quintic | tuple[Quintic, ...]:
+    """Polynomials from numbers of the shape (3,) or (steps, 3)."""
+    try:
+        numbers = np.asarray(ns_coeffs, float)
+    except (TypeError, ValueError, jax.errors.TracerArrayConversionError):
+        numbers = np.zeros(0)
+    if numbers.ndim not in (1, 2) or numbers.shape[-1] != 3 or not np.isfinite(numbers).all():
+        raise ValueError(
+            "muon needs ns_coeffs=(a, b, c), one such triple for each step, or one of"
+            f" {', '.join(map(repr, _PRESETS))}, got {shown(ns_coeffs)}; numbers, not traced"
+            " arrays."
+        )
+    if numbers.ndim == 1:
+        return Quintic(*numbers.tolist())
+    return tuple(Quintic(*row) for row in numbers.tolist())
+
+
+def _consistent(consistent_rms: ArrayLike) -> Scale:
+    """c √max(out, in) (Liu et al. 2025, Moonlight)."""
+    check_number(consistent_rms, "consistent_rms", REAL, "muon")
+
+    def scale(fan_in: Extent, fan_out: Extent) -> Extent:
+        return jnp.asarray(consistent_rms) * jnp.sqrt(jnp.maximum(fan_in, fan_out))
+
+    return scale
+
+
+def _check_default(given: str, **others: object) -> None:
+    """Raises ValueError for an argument that `given` replaces, if it is not its default.
+
+    Arrays pass: optax.inject_hyperparams makes one of each default.
+    """
+    for name, value in others.items():
+        default = inspect.signature(muon).parameters[name].default
+        if value is default or isinstance(value, jax.Array):
+            continue
+        if type(value) is not type(default) or value != default:
+            raise ValueError(f"muon takes {given}= or {name}=, not both; leave one out.")
+
+
 def _warn_of_stacks(params: PyTree) -> None:
     """A warning where the rule of two axes meets leaves of more, and stacked vectors that it takes
     for matrices.
@@ -182,8 +370,7 @@ def _warn_of_stacks(params: PyTree) -> None:
     doubt = f", and may take stacked vectors for matrices: {', '.join(vectors)}" if vectors else ""
     warnings.warn(
         f"muon by two axes alone leaves these to the other optimizer: {', '.join(stacks)}{doubt};"
-        " pass labels=, dimension_numbers= and splits= of specjax.diagnostics.matrix_layout(loss,"
-        " params, batch).",
+        " pass layout=specjax.diagnostics.matrix_layout(loss, params, batch).",
         stacklevel=3,
     )
 

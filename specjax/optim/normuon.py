@@ -32,7 +32,7 @@ class NeuronMomentState(NamedTuple):
 
 @checked
 def scale_by_neuron_moment(
-    decay: ArrayLike = 0.95, per: Per = "output", *, dimension_numbers: DimensionNumbers = IN_OUT
+    beta: ArrayLike = 0.95, per: Per = "output", *, dimension_numbers: DimensionNumbers = IN_OUT
 ) -> optax.GradientTransformationExtraArgs:
     """O ← O / √v for each neuron, brought back to the Frobenius norm of O; v is the average of the
     neuron's mean squares.
@@ -44,7 +44,7 @@ def scale_by_neuron_moment(
     none.
 
     Args:
-        decay: β in [0, 1), a number or a scalar array.
+        beta: β in [0, 1), a number or a scalar array.
         per: What has a moment of its own: each "output" (the paper, a row of torch's weights), or
             each entry of the "longer" side, outputs if both are equal (modded-nanogpt, nanochat).
         dimension_numbers: As for `orthogonalize`; they say which axes are the outputs.
@@ -55,11 +55,11 @@ def scale_by_neuron_moment(
         stays zero and changes nothing, where the longer padded side is the longer one.
 
     Raises:
-        ValueError: at once for a decay outside [0, 1) or an unknown `per`; at init and update for a
+        ValueError: at once for a beta outside [0, 1) or an unknown `per`; at init and update for a
             leaf that is not a matrix.
 
     """
-    check_number(decay, "decay", "[0, 1)", "scale_by_neuron_moment")
+    check_number(beta, "beta", "[0, 1)", "scale_by_neuron_moment")
 
     def matrices_in(tree: PyTree) -> Matrices:
         return matrices_of(tree, dimension_numbers, "scale_by_neuron_moment")
@@ -83,7 +83,7 @@ def scale_by_neuron_moment(
         ):
             axis = _reduced(view, per)
             rms = frobenius(stack, axis) / math.sqrt(max(stack.shape[axis], 1))
-            new = averaged_rms(old.reshape(rms.shape), rms, jnp.asarray(decay, old.dtype))
+            new = averaged_rms(old.reshape(rms.shape), rms, jnp.asarray(beta, old.dtype))
             moments.append(new.reshape(old.shape))
             steps.append(_same_norm(ratio(stack, jnp.expand_dims(new, axis)), stack))
         return matrices.tree(steps), NeuronMomentState(matrices.treedef.unflatten(moments))

@@ -8,20 +8,23 @@ its own matrix NaN, and no other (see `optax.apply_if_finite`).
 """
 
 from collections.abc import Callable
+from functools import partial
 
+import jax
 import optax
 from jax.sharding import NamedSharding
 from jaxtyping import Array, PyTree
 
 from specjax import spectral
 from specjax.arguments import checked, checked_but, scheduled
-from specjax.optim.float32_wrapper import check_arrays, in_float32
+from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.fused_projections import Splits
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of
 from specjax.optim.scales import Scale, scale_named, shape_factors
-from specjax.optim.sharded import check_sharding, with_automatic_axes
+from specjax.optim.sharded import check_sharding, explicit_mesh, with_automatic_axes
 from specjax.spectral.float_range import at_least_float32, inner
-from specjax.spectral.polar import require_method
+from specjax.spectral.methods import SVD, NewtonSchulz
+from specjax.spectral.polar import polar_of_matrix, require_method
 
 Method = spectral.AbstractPolar | Callable[[Array], Array]
 """A method of `specjax.spectral.polar`."""
@@ -29,7 +32,7 @@ Method = spectral.AbstractPolar | Callable[[Array], Array]
 
 @checked_but("method")
 def orthogonalize(
-    method: Method | None = None,
+    method: Method = NewtonSchulz(),  # noqa: B008  (frozen)
     scale: str | Scale = "none",
     *,
     adaptive: bool = False,
@@ -44,7 +47,7 @@ def orthogonalize(
     chain with `optax.scale_by_learning_rate`.
 
     Args:
-        method: How the polar factor is computed; by default `NewtonSchulz()`, Muon's five steps.
+        method: How the polar factor is computed; the default is Muon's five steps.
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
         adaptive: Whether each factor O is multiplied by ⟨G, O⟩, the nuclear norm ‖G‖_* for an exact
             method: the steepest descent of `spectral_descent` without its curvature (Bernstein and
@@ -71,24 +74,24 @@ def orthogonalize(
             no leaf, and for a leaf with both sizes and splits.
 
     """
-    chosen = spectral.NewtonSchulz() if method is None else method
-    require_method(chosen, "orthogonalize")
+    require_method(method, "orthogonalize")
+    # `orthogonalize` stacks matrices itself, so it maps the function of one matrix that `polar`
+    # maps.
+    polar_factor = jax.vmap(partial(polar_of_matrix, method))
 
-    def polar_factor(x: Array) -> Array:
-        orthogonal = spectral.polar(x, chosen)
-        if not adaptive:
-            return orthogonal
+    def adapted(x: Array) -> Array:
+        orthogonal = polar_factor(x)
         wide, other = at_least_float32(x), at_least_float32(orthogonal)
         return (inner(wide, other).astype(other.dtype)[:, None, None] * other).astype(x.dtype)
 
-    return scaled_map(
-        polar_factor,
-        scale,
-        dimension_numbers,
-        sizes,
+    return matrix_transform(
+        adapted if adaptive else polar_factor,
         "orthogonalize",
-        splits,
-        sharding,
+        scale,
+        dimension_numbers=dimension_numbers,
+        sizes=sizes,
+        splits=splits,
+        sharding=sharding,
         complex_too=True,
     )
 
@@ -103,7 +106,9 @@ def normalize_rows(
     is stored, so for weights stored as (out, in) the default normalizes what enters each output.
     Raises as `orthogonalize`.
     """
-    return _map_each(spectral.normalize_rows, dimension_numbers, "normalize_rows")
+    return matrix_transform(
+        spectral.normalize_rows, "normalize_rows", dimension_numbers=dimension_numbers
+    )
 
 
 @checked
@@ -113,13 +118,15 @@ def normalize_columns(
     """Divides each column by its Euclidean norm; a zero column stays zero. The counterpart of
     `normalize_rows`.
     """
-    return _map_each(spectral.normalize_columns, dimension_numbers, "normalize_columns")
+    return matrix_transform(
+        spectral.normalize_columns, "normalize_columns", dimension_numbers=dimension_numbers
+    )
 
 
 @checked_but("method")
 def spectral_descent(
     curvature: optax.ScalarOrSchedule,
-    method: Method | None = None,
+    method: Method = SVD(),  # noqa: B008  (frozen)
     *,
     dimension_numbers: DimensionNumbers = IN_OUT,
 ) -> optax.GradientTransformationExtraArgs:
@@ -134,7 +141,7 @@ def spectral_descent(
     Args:
         curvature: The constant of the quadratic bound in the spectral norm, positive: a number, a
             scalar array or a schedule.
-        method: How the polar factor is computed; by default `SVD()`, exact.
+        method: How the polar factor is computed; the default is exact.
         dimension_numbers: As for `orthogonalize`.
 
     Returns:
@@ -146,62 +153,35 @@ def spectral_descent(
 
     """
     curvature = scheduled(curvature, "curvature", "(0, inf)", "spectral_descent")
-    chosen = spectral.SVD() if method is None else method
-    require_method(chosen, "spectral_descent")
+    require_method(method, "spectral_descent")
 
     def steepest(x: Array) -> Array:
-        orthogonal = spectral.polar(x, chosen)
+        orthogonal = spectral.polar(x, method)
         return inner(x, orthogonal)[:, None, None] * orthogonal
 
     step = (lambda count: 1 / curvature(count)) if callable(curvature) else 1 / curvature
-    descent = _map_each(steepest, dimension_numbers, "spectral_descent")
+    descent = matrix_transform(steepest, "spectral_descent", dimension_numbers=dimension_numbers)
     return in_float32(optax.chain(descent, optax.scale_by_learning_rate(step)))
 
 
-def scaled_map(
+def matrix_transform(
     function: Callable[[Array], Array],
-    scale: str | Scale,
-    dimension_numbers: DimensionNumbers,
-    sizes: PyTree | None,
     name: str,
+    scale: str | Scale = "none",
+    *,
+    dimension_numbers: DimensionNumbers,
+    sizes: PyTree | None = None,
     splits: Splits | None = None,
     sharding: NamedSharding | None = None,
-    *,
     complex_too: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
-    """`function` of each stack of matrices times the scale of its shape, as a transformation
-    without state; arguments and errors as for `orthogonalize`.
+    """A stateless transformation: `function` of each stack of matrices, times the scale of its
+    shape.
+
+    `name` is the function that errors name; all other arguments are those of `orthogonalize`.
     """
     formula = scale_named(scale)
     check_sharding(sharding)
-
-    def update(updates: PyTree) -> PyTree:
-        matrices = matrices_of(updates, dimension_numbers, name, splits, complex_too=complex_too)
-        return matrices.map(function, shape_factors(formula, matrices, sizes, updates), sharding)
-
-    return stateless(update, dimension_numbers, name, splits, complex_too)
-
-
-def _map_each(
-    function: Callable[[Array], Array], dimension_numbers: DimensionNumbers, name: str
-) -> optax.GradientTransformationExtraArgs:
-    return stateless(
-        lambda updates: matrices_of(updates, dimension_numbers, name).map(function),
-        dimension_numbers,
-        name,
-    )
-
-
-def stateless(
-    function: Callable[[PyTree], PyTree],
-    dimension_numbers: DimensionNumbers,
-    name: str,
-    splits: Splits | None = None,
-    complex_too: bool = False,
-) -> optax.GradientTransformationExtraArgs:
-    """A function of a tree of matrices as a transformation; `init` refuses what is no matrix, in
-    the name of `name`.
-    """
 
     def init(params: PyTree) -> optax.EmptyState:
         matrices_of(params, dimension_numbers, name, splits, complex_too=complex_too)
@@ -211,7 +191,13 @@ def stateless(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None, **extra_args: object
     ) -> tuple[PyTree, optax.EmptyState]:
         del params, extra_args
-        check_arrays(updates)
-        return with_automatic_axes(function, updates), state
+        matrices = matrices_of(updates, dimension_numbers, name, splits, complex_too=complex_too)
+        if (mesh := explicit_mesh(updates)) is not None:
+            return with_automatic_axes(lambda tree: update(tree, state)[0], updates, mesh), state
+        factors = shape_factors(formula, matrices, sizes, updates)
+        parts = matrices.parts()
+        results = iter(map_stacked(function, [part for part in parts if part.size], sharding))
+        parts = [next(results) if part.size else part for part in parts]
+        return matrices.join(parts, factors), state
 
     return optax.GradientTransformationExtraArgs(init, update)

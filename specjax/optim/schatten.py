@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.arguments import check_number, checked
 from specjax.optim.matrices import IN_OUT, DimensionNumbers
-from specjax.optim.orthogonal import scaled_map
+from specjax.optim.orthogonal import matrix_transform
 from specjax.optim.scales import Scale
 from specjax.spectral import polar, spectral_map, spectral_norm
 from specjax.spectral.float_range import at_least_float32, ratio
@@ -61,12 +61,12 @@ def schatten_direction(
 
     """
     check_number(p, "p", "(0, inf]", "schatten_direction")
-    return scaled_map(
+    return matrix_transform(
         lambda x: polar(x, lambda wide: _direction(wide, p)),
-        scale,
-        dimension_numbers,
-        sizes,
         "schatten_direction",
+        scale,
+        dimension_numbers=dimension_numbers,
+        sizes=sizes,
     )
 
 

@@ -44,7 +44,7 @@ class ShampooState(NamedTuple):
 
 @checked
 def scale_by_shampoo(
-    decay: ArrayLike = 0.95,
+    beta: ArrayLike = 0.95,
     *,
     order: ArrayLike = 4,
     damping: ArrayLike = 0.0,
@@ -55,11 +55,11 @@ def scale_by_shampoo(
     steps (Shampoo).
 
     The gradient of s steps ago has the weight β^s. The inverse roots are those of
-    `specjax.spectral.inverse_root`. The paper's sums are not averaged: with decay=1 its update is
+    `specjax.spectral.inverse_root`. The paper's sums are not averaged: with beta=1 its update is
     this one divided by √t.
 
     Args:
-        decay: β in [0, 1]; 1 for the mean of all steps.
+        beta: β in [0, 1]; 1 for the mean of all steps.
         order: Of the roots: 4, or 2 for L^(-1/2) G R^(-1/2) (Morwani et al. 2024).
         damping: Added to the eigenvalues of L and R that are not zero.
         every: In which steps the roots are computed: the first, and every so many after it. In
@@ -73,11 +73,11 @@ def scale_by_shampoo(
         changes nothing. A NaN or an infinity makes its own matrix NaN, from then on.
 
     Raises:
-        ValueError: at once for a decay outside [0, 1], an order that is not positive or `every`
+        ValueError: at once for a beta outside [0, 1], an order that is not positive or `every`
             below 1; at init and update for a leaf that is not a matrix.
 
     """
-    check_number(decay, "decay", "[0, 1]", "scale_by_shampoo")
+    check_number(beta, "beta", "[0, 1]", "scale_by_shampoo")
     check_number(order, "order", "(0, inf)", "scale_by_shampoo")
     check_number(damping, "damping", "[0, inf)", "scale_by_shampoo")
     check_count(every, "every", 1, "scale_by_shampoo")
@@ -98,10 +98,10 @@ def scale_by_shampoo(
         del params
         matrices = matrices_of(updates, dimension_numbers, "scale_by_shampoo")
         stacks = matrices.stacks()
-        beta = jnp.asarray(decay, state.weight.dtype)
-        weight = beta * state.weight + 1
+        decay = jnp.asarray(beta, state.weight.dtype)
+        weight = decay * state.weight + 1
         sums = [
-            added(old, g, beta.astype(g.dtype), 1.0)
+            added(old, g, decay.astype(g.dtype), 1.0)
             for old, g in zip(state.sums, stacks, strict=True)
         ]
 

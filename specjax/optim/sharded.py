@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Inexact, PyTree
 
 
@@ -32,17 +32,19 @@ def check_sharding(sharding: NamedSharding | None) -> None:
         )
 
 
-def with_automatic_axes(function: Callable[[PyTree], PyTree], tree: PyTree) -> PyTree:
-    """`function` of a tree of arrays to one of the same shapes, with explicit axes of their mesh
-    left to the compiler inside.
-    """
+def explicit_mesh(tree: PyTree) -> AbstractMesh | None:
+    """The mesh with explicit axes that is set, or that the leaves lie on; None if there is none."""
     meshes = [
         jax.sharding.get_abstract_mesh(),
         *(jax.typeof(x).sharding.mesh for x in jax.tree.leaves(tree)),
     ]
-    mesh = next((mesh for mesh in meshes if AxisType.Explicit in mesh.axis_types), None)
-    if mesh is None:
-        return function(tree)
+    return next((mesh for mesh in meshes if AxisType.Explicit in mesh.axis_types), None)
+
+
+def with_automatic_axes(
+    function: Callable[[PyTree], PyTree], tree: PyTree, mesh: AbstractMesh
+) -> PyTree:
+    """`function(tree)`, of the same shapes, while the compiler chooses how to cut explicit axes."""
     shardings = jax.tree.map(lambda x: NamedSharding(mesh, jax.typeof(x).sharding.spec), tree)
     explicit = [
         name

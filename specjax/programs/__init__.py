@@ -1,7 +1,7 @@
-"""Programs that JAX traced (jaxprs): the only room of specjax that reads them.
+"""Traced JAX programs (jaxprs), which no other room of specjax reads.
 
-What JAX may rename from one version to the next is read here and nowhere else: the classes of
-`jax.extend.core`, the parameters of equations, and how a loop is spelled.
+Everything that a new version of JAX may rename is read here alone: the classes of
+`jax.extend.core`, the parameters of equations, and the spelling of loops.
 """
 
 from specjax.programs.decompositions import DECOMPOSITIONS as DECOMPOSITIONS

@@ -1,6 +1,4 @@
-"""What the outputs of a program depend on: the numbers in it, by which two traces of one pure
-function are the same, and its inputs.
-"""
+"""Compare two traces of a function, and find the outputs that depend on given inputs."""
 
 from collections.abc import Collection, Iterator
 from itertools import zip_longest
@@ -12,9 +10,7 @@ from specjax.programs.program import Program, is_variable
 
 
 def are_alike(one: Program, other: Program) -> bool:
-    """Whether two programs have the same operations in the same order, with the same literals and
-    constants.
-    """
+    """Whether two programs have equal operations, literals and constants, in equal order."""
     return all(_is_same(*pair) for pair in zip_longest(_numbers(one), _numbers(other)))
 
 
@@ -29,7 +25,7 @@ def _numbers(program: Program) -> Iterator[Any]:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    # Both traces close over the same arrays, unless these are made anew.
+    # Both traces close over the same arrays, unless each makes its own.
     if one is other:
         return True
     if isinstance(one, str) or isinstance(other, str):
@@ -37,7 +33,7 @@ def _is_same(one: Any, other: Any) -> bool:
     try:
         first, second = np.asarray(one), np.asarray(other)
     except TypeError:
-        return type(one) is type(other)  # keys, which are no numbers
+        return type(one) is type(other)  # keys
     if first.dtype != second.dtype or first.shape != second.shape:
         return False
     return first.dtype.kind not in "biufc" or first.tobytes() == second.tobytes()
@@ -46,14 +42,15 @@ def _is_same(one: Any, other: Any) -> bool:
 def reached(program: Program, places: Collection[int]) -> set[int]:
     """The places of the outputs that depend on the inputs at some places.
 
-    What has programs in it but calls, as a loop, is taken to mix all of its inputs.
+    An equation with inner programs other than a call, such as a loop, is assumed to mix all of its
+    inputs.
     """
-    found = {program.inputs[place] for place in places}
+    variables = {program.inputs[place] for place in places}
     for equation in program.equations:
         taken = {
             place
             for place, atom in enumerate(equation.inputs)
-            if is_variable(atom) and atom in found
+            if is_variable(atom) and atom in variables
         }
         if not taken:
             continue
@@ -64,7 +61,9 @@ def reached(program: Program, places: Collection[int]) -> set[int]:
             if called is not None and passes
             else range(len(equation.outputs))
         )
-        found.update(equation.outputs[place] for place in outputs)
+        variables.update(equation.outputs[place] for place in outputs)
     return {
-        place for place, atom in enumerate(program.outputs) if is_variable(atom) and atom in found
+        place
+        for place, atom in enumerate(program.outputs)
+        if is_variable(atom) and atom in variables
     }

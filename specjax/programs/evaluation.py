@@ -1,4 +1,4 @@
-"""Programs run equation by equation, on arrays or on any other values."""
+"""Run programs equation by equation, on arrays or on other values."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,8 +29,8 @@ def interpret(
         program: The program.
         constants: A value for each of its constant variables.
         arguments: A value for each of its inputs.
-        apply: The values that an equation makes of those of its inputs.
-        literal: The value of a number in the program.
+        apply: Maps an equation and the values of its inputs to those of its outputs.
+        literal: Maps a number in the program to a value.
     """
     variables = [*program.constant_variables, *program.inputs]
     values: dict[Any, V] = dict(zip(variables, [*constants, *arguments], strict=True))
@@ -39,13 +39,8 @@ def interpret(
         return values[atom] if is_variable(atom) else literal(atom.val)
 
     for equation in program.equations:
-        values.update(
-            zip(
-                equation.outputs,
-                apply(equation, [read(atom) for atom in equation.inputs]),
-                strict=True,
-            )
-        )
+        outputs = apply(equation, [read(atom) for atom in equation.inputs])
+        values.update(zip(equation.outputs, outputs, strict=True))
     return [read(atom) for atom in program.outputs]
 
 
@@ -54,16 +49,16 @@ def evaluate(
 ) -> list[Any]:
     """The outputs of a program on arrays.
 
-    Each equation is evaluated as it was traced: with 64 bits where it has any, whatever holds
-    around the program. A function may have a scope of its own, `with jax.enable_x64(True)`, which
-    would otherwise be lost in silence.
+    Each equation is evaluated as it was traced: with 64 bits if it has any, whatever holds around
+    the program. Otherwise a scope within the function, `with jax.enable_x64(True)`, would be lost
+    in silence.
 
     Args:
         program: The program.
         arguments: Arrays.
         apply: The outputs of an equation; `equation.bind` gives its own.
-        enters: Of which calls, loops and branches the programs inside are evaluated in this way
-            too. What else has programs inside, or cannot be read, is applied as a whole.
+        enters: Whether the programs inside a call, loop or branch are evaluated in this way too.
+            Other equations with inner programs, and unreadable ones, are applied as a whole.
     """
 
     def inside(body: Program, *operands: Any) -> list[Any]:
@@ -78,36 +73,33 @@ def evaluate(
 
 
 def scoped(program: Program, shapes: Any) -> Callable[..., Any]:
-    """The function of trees, returning one like `shapes`, that a program was traced from, with its
-    scopes of 64 bits under `vmap` too.
+    """The function that a program was traced from, whose 64-bit scopes survive `vmap`.
 
-    `vmap` of a jitted function, or of a `scan`, is applied when the scopes in it have ended: what
-    it makes of 64 bits it makes in 32.
+    It maps trees to a tree like `shapes`. JAX applies `vmap` to a jitted function, or to a `scan`,
+    after the scopes in it have ended: there it would compute 64 bits in 32.
     """
     tree = jax.tree.structure(shapes)
 
     def function(*arguments: Any) -> Any:
-        found = evaluate(
-            program,
-            jax.tree.leaves(arguments),
-            _own,
-            lambda equation: any(body.has_64_bits for body in equation.bodies),
+        return jax.tree.unflatten(
+            tree, evaluate(program, jax.tree.leaves(arguments), _bind, _has_64_bits_inside)
         )
-        return jax.tree.unflatten(tree, found)
 
     return function
 
 
-def _own(equation: Equation, inputs: list[Any]) -> list[Any]:
+def _bind(equation: Equation, inputs: list[Any]) -> list[Any]:
     return equation.bind(*inputs)
+
+
+def _has_64_bits_inside(equation: Equation) -> bool:
+    return any(body.has_64_bits for body in equation.bodies)
 
 
 def _entered(
     equation: Equation, inputs: list[Any], inside: Callable[..., list[Any]]
 ) -> list[Any] | None:
-    """The outputs of a call, a loop or branches whose programs are evaluated by `inside`; None for
-    what else there is.
-    """
+    """The outputs of a call, loop or branches with their programs run by `inside`; else None."""
     try:
         called, branches = equation.called, equation.branches
         loop, turns = scan(equation), while_loop(equation)
@@ -120,8 +112,6 @@ def _entered(
         return lax.switch(index, [partial(inside, branch) for branch in branches], *operands)
     if loop:
         return loop.run(inputs, lambda _, operands: inside(loop.body, *operands))
-    return (
-        turns.run(inputs, partial(inside, turns.test), partial(inside, turns.body))
-        if turns
-        else None
-    )
+    if turns:
+        return turns.run(inputs, partial(inside, turns.test), partial(inside, turns.body))
+    return None

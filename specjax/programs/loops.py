@@ -1,6 +1,6 @@
-"""Loops of programs: how many of their inputs are constants and are carried, and their bodies.
+"""The loops of programs: their bodies, and how many inputs are constants or carried.
 
-Each spelling of a `scan` is one function of `_SPELLINGS`; a new one is added there.
+Each spelling of a `scan` is one function of `_SPELLINGS`; add new ones there.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +16,9 @@ from specjax.programs.unreadable import UnreadableProgramError
 
 @dataclass(frozen=True)
 class Scan:
-    """A `lax.scan`: `body` maps (constants, carry, entries of xs) to (carry, entries of ys); the
-    first two lengths are of its inputs.
+    """A `lax.scan`: `body` maps (constants, carry, entries of xs) to (carry, entries of ys).
+
+    `consts` and `carry` count the inputs of the body.
     """
 
     consts: int
@@ -27,16 +28,14 @@ class Scan:
     reverse: bool
 
     def split(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-        """The inputs of the equation as constants, carry at the start, and xs."""
+        """The inputs of the equation as constants, initial carry, and xs."""
         end = self.consts + self.carry
         return [*inputs[: self.consts]], [*inputs[self.consts : end]], [*inputs[end:]]
 
     def run(
         self, inputs: Sequence[Any], step: Callable[[Any, list[Any]], Sequence[Any]]
     ) -> list[Any]:
-        """The outputs of the loop where `step(index, inputs of the body)` is what the body gives;
-        `index` counts from 0.
-        """
+        """The outputs of the loop whose body is `step(index, inputs)`; `index` counts from 0."""
         consts, start, xs = self.split(inputs)
 
         def one(carry: list[Any], given: tuple[Any, list[Any]]) -> tuple[list[Any], list[Any]]:
@@ -51,9 +50,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class While:
-    """A `lax.while_loop`: `test` and `body` have constants of their own, in this order before the
-    carry.
-    """
+    """A `lax.while_loop`; constants of `test`, then of `body`, precede the carry in its inputs."""
 
     test_consts: int
     body_consts: int
@@ -61,9 +58,7 @@ class While:
     body: Program
 
     def split(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-        """The inputs of the equation as constants of the test, constants of the body, and carry at
-        the start.
-        """
+        """The inputs as constants of the test, constants of the body, and initial carry."""
         end = self.test_consts + self.body_consts
         return [*inputs[: self.test_consts]], [*inputs[self.test_consts : end]], [*inputs[end:]]
 
@@ -73,35 +68,33 @@ class While:
         test: Callable[..., Sequence[Any]],
         body: Callable[..., Sequence[Any]],
     ) -> list[Any]:
-        """The outputs of the loop where the two programs give what `test(*inputs)` and
-        `body(*inputs)` do.
-        """
-        of_test, of_body, start = self.split(inputs)
+        """The outputs of the loop with `test` and `body` in place of its programs."""
+        test_consts, body_consts, start = self.split(inputs)
 
-        def goes_on(carry: list[Any]) -> Any:
-            return test(*of_test, *carry)[0]
+        def test_carry(carry: list[Any]) -> Any:
+            return test(*test_consts, *carry)[0]
 
         def step(carry: list[Any]) -> list[Any]:
-            return [*body(*of_body, *carry)]
+            return [*body(*body_consts, *carry)]
 
         if not shape_of(self.test.outputs[0]):
-            return lax.while_loop(goes_on, step, start)
+            return lax.while_loop(test_carry, step, start)
 
-        # Under a `vmap` the loop has a test for each member. It ends with the last one, and a
-        # member that has ended stays as it is.
-        def step_of_those_left(carry: list[Any]) -> list[Any]:
-            on, new = goes_on(carry), step(carry)
+        # Under a `vmap` the loop has a test for each member. It ends with the last, and a member
+        # that has ended keeps its values.
+        def step_unfinished(carry: list[Any]) -> list[Any]:
+            on, new = test_carry(carry), step(carry)
             rows = [on.reshape(on.shape + (1,) * (a.ndim - on.ndim)) for a in carry]
             return [jnp.where(row, b, a) for row, a, b in zip(rows, carry, new, strict=True)]
 
-        return lax.while_loop(lambda carry: jnp.any(goes_on(carry)), step_of_those_left, start)
+        return lax.while_loop(lambda carry: jnp.any(test_carry(carry)), step_unfinished, start)
 
 
 def scan(equation: Equation) -> Scan | None:
-    """The scan that an equation is; None if it is none.
+    """The scan of an equation; None if it is not a scan.
 
     Raises:
-        UnreadableProgramError: JAX spells it in a way that is not known.
+        UnreadableProgramError: JAX spells it in an unknown way.
     """
     if equation.name != "scan":
         return None
@@ -120,7 +113,7 @@ def scan(equation: Equation) -> Scan | None:
 
 
 def while_loop(equation: Equation) -> While | None:
-    """The while loop that an equation is; None if it is none."""
+    """The while loop of an equation; None if it is not one."""
     if equation.name != "while":
         return None
     given = equation.parameters
@@ -129,7 +122,7 @@ def while_loop(equation: Equation) -> While | None:
 
 
 def _by_numbers(parameters: Parameters) -> tuple[int, int] | None:
-    """JAX 0.10: how many inputs are constants, and how many are carried."""
+    """JAX 0.10: two counts."""
     if "num_consts" in parameters and "num_carry" in parameters:
         return parameters["num_consts"], parameters["num_carry"]
     return None

@@ -1,15 +1,14 @@
-"""A workaround for jaxlib 0.10: on a CPU a batch of decompositions is computed one matrix after the
-other.
+"""A workaround for jaxlib 0.10: on a CPU, compute a batch of decompositions one matrix at a time.
 
 jaxlib 0.10 cuts a batched LAPACK call (svd, eigh, qr, lu, cholesky, triangular solves) into tasks
 for XLA's pool of threads, and waits for them on a thread of that pool. As many calls at once as the
-pool has threads then never end, be they in one program, in two, or in one program on several
+pool has threads then never end, whether in one program, in two, or in one program on several
 devices. A call for one matrix is not cut and waits for nothing.
 
 jaxlib 0.11.0 does the same, and pyproject.toml excludes it. From 0.11.1 on jaxlib itself computes a
 batch one matrix after the other (`tests/test_jax_regression.py` holds the program that did not
 end): there `IS_NEEDED` is false, and every function of this module is the plain call. So this
-module goes, with its uses, when pyproject.toml asks for jax 0.11.1.
+module can go, with its uses, when pyproject.toml requires jax 0.11.1.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,38 +29,35 @@ IS_NEEDED = JAXLIB < (0, 11)
 
 
 def one_at_a_time(function: Callable[..., Any], *arrays: Array) -> Any:
-    """function(*arrays); on jaxlib 0.10, under `vmap` on a CPU, one after the other if the trace of
-    `function` decomposes matrices.
+    """function(*arrays), one after the other under `vmap` on a CPU with jaxlib 0.10 if it
+    decomposes matrices.
 
-    Derivatives of both modes and any order are those of `function`. What they decompose comes one
+    Derivatives of both modes and any order are those of `function`. Their decompositions come one
     by one as well, except for triangular solves with the tangents themselves, as in the derivative
     of a solution.
 
     Args:
-        function: Takes arrays to a tree of arrays. It may close over traced values.
+        function: Maps arrays to a tree of arrays. It may close over traced values.
         *arrays: Its arguments.
     """
-    # Outside every transformation there is no batch, and the function may look at its values.
+    # Outside of transformations there is no batch, and the function may inspect its values.
     if not IS_NEEDED or not any(map(is_traced, arrays)):
         return function(*arrays)
     program, shapes = trace(function, *arrays)
-    # Without decompositions what was traced is used as it is: a second trace would call the
-    # function twice.
+    # A trace without decompositions is used as it is: tracing again would call the function twice.
     call = _alone if decomposes(program) else _plain
     return jax.tree.unflatten(
         jax.tree.structure(shapes), call(program, *program.constants, *arrays)
     )
 
 
-# Outside jit a loop would be compiled anew at each call. A function that is given here is kept, so
-# it must close over nothing traced.
+# Outside of jit a loop would be compiled at each call. The cache keeps each function, so the
+# function must not close over traced values.
 compiled_one_at_a_time = jax.jit(one_at_a_time, static_argnums=0, inline=True)
 
 
 def without_batches(traced: jax.stages.Traced) -> Callable[..., Any]:
-    """The function that was traced, in which LAPACK never gets a batch on a CPU, of its own or of a
-    `vmap` around it.
-    """
+    """The traced function, in which LAPACK never gets a batch on a CPU, even under a `vmap`."""
     program, tree = Program.of(traced), jax.tree.structure(traced.out_info)
     body = partial(_in_turn, program) if decomposes(program) else program
     return lambda *arguments: jax.tree.unflatten(tree, body(*jax.tree.leaves(arguments)))
@@ -69,9 +65,7 @@ def without_batches(traced: jax.stages.Traced) -> Callable[..., Any]:
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _alone(program: Program, *values: Array) -> tuple[Array, ...]:
-    """The results of a program for the values of its constants and arguments, one after the other
-    under `vmap`.
-    """
+    """The results of a program for constants and arguments, one after the other under `vmap`."""
     plain = partial(_plain, program)
     alone = jax.custom_batching.custom_vmap(plain)
 
@@ -127,6 +121,6 @@ def _outputs(equation: Equation, inputs: list[Any]) -> Sequence[Any]:
             Program.of(solve), *inputs[before : before + lengths.solve], *inputs[sum(lengths) :]
         )
     if equation.name == "ffi_call" or any(map(decomposes, equation.bodies)):
-        # What is inside cannot be seen to: then the whole of it in turn.
+        # The inside cannot be changed, so the whole call runs in turn.
         return one_at_a_time(equation.bind, *inputs)
     return equation.bind(*inputs)

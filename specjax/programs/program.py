@@ -1,6 +1,4 @@
-"""A traced program as constants, inputs, equations and outputs, in the same form for every version
-of JAX.
-"""
+"""A traced program as constants, inputs, equations and outputs, for every version of JAX."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ from jax.extend import core
 
 from specjax.programs.unreadable import UnreadableProgramError
 
-# ClosedJaxpr is another name of Jaxpr from 0.11 on, and may go.
+# From 0.11 on ClosedJaxpr is an alias of Jaxpr, and may be removed.
 _JAXPRS = tuple(getattr(core, name) for name in ("Jaxpr", "ClosedJaxpr") if hasattr(core, name))
 _CALLS = frozenset(
     """
@@ -21,17 +19,15 @@ _CALLS = frozenset(
     custom_vjp_call_jaxpr
     """.split()  # noqa: SIM905  (a list would have a line for each)
 )
-"""Primitives that run one program once, on their own inputs, under the names of all supported
-versions of JAX.
-"""
+"""Primitives that run one program once, on their own inputs, by all names in supported versions."""
 
 
 class Parameters(dict[str, Any]):
-    """The parameters of an equation by name, which are mostly those of the function of `jax.lax`.
+    """The parameters of an equation by name, mostly those of the function of `jax.lax`.
 
     Raises:
-        UnreadableProgramError: on reading a parameter that the primitive does not have in this
-            version of JAX.
+        UnreadableProgramError: on reading a parameter that the primitive lacks in this version of
+            JAX.
     """
 
     def __init__(self, primitive: str, parameters: Mapping[str, Any]):
@@ -47,8 +43,8 @@ class Program:
     """A traced program (a jaxpr).
 
     Attributes:
-        constants: The values of `constant_variables`, which the traced function closed over. A
-            program inside another may have constant variables without values.
+        constants: The values of `constant_variables`, which the traced function closed over. An
+            inner program may have constant variables without values.
     """
 
     _jaxpr: Any
@@ -85,7 +81,7 @@ class Program:
 
     @property
     def outputs(self) -> tuple[Any, ...]:
-        """The variables and literals that are returned."""
+        """The returned variables and literals."""
         return tuple(self._jaxpr.outvars)
 
     @cached_property
@@ -95,9 +91,7 @@ class Program:
 
     @cached_property
     def has_64_bits(self) -> bool:
-        """Whether an equation has a number of 64 bits among its inputs, its outputs, or in a
-        program inside.
-        """
+        """Whether an equation has a 64-bit number among its inputs, outputs or inner programs."""
         return any(equation.has_64_bits for equation in self.equations)
 
     def __call__(self, *arguments: Any) -> list[Any]:
@@ -110,8 +104,8 @@ class Equation:
     """One operation of a program.
 
     Attributes:
-        place: Its number in the program.
-        name: The name of its primitive, as "dot_general".
+        place: Its index in the program.
+        name: The name of its primitive, such as "dot_general".
         inputs: Variables and literals; see `shape_of`, `dtype_of` and `is_variable`.
         outputs: Variables.
         parameters: By name.
@@ -129,46 +123,36 @@ class Equation:
         """The equation of a jaxpr."""
         try:
             name = str(eqn.primitive.name)
-            return Equation(
-                place,
-                name,
-                tuple(eqn.invars),
-                tuple(eqn.outvars),
-                Parameters(name, eqn.params),
-                eqn,
-            )
+            inputs, outputs = tuple(eqn.invars), tuple(eqn.outvars)
+            return Equation(place, name, inputs, outputs, Parameters(name, eqn.params), eqn)
         except AttributeError as error:
             raise UnreadableProgramError(f"an equation of type {type(eqn).__name__}") from error
 
     @cached_property
     def bodies(self) -> tuple[Program, ...]:
-        """The programs in its parameters: of a call, a loop, branches, or what a reduction does
-        with two entries.
-        """
+        """The programs in its parameters: of a call, a loop, branches, or a reduction."""
         return tuple(map(Program.of, _jaxprs(self.parameters.values())))
 
     @cached_property
     def called(self) -> Program | None:
-        """The program that the equation runs once on its inputs, as `jit`, `remat` and custom
-        derivatives do; None for all others.
+        """The program that the equation runs once on its inputs (`jit`, `remat`, custom
+        derivatives), or None.
 
-        It may be evaluated in the equation's place.
+        It may be evaluated in place of the equation.
         """
         return self.bodies[0] if self.name in _CALLS and self.bodies else None
 
     @cached_property
     def wrapped(self) -> Program | None:
-        """The program that an equation under any name runs on its inputs, as its shapes say, for
-        those who read it and compute nothing.
+        """The program that the equation runs on its inputs, judged by its shapes; for reading only.
 
-        An equation that is not known may do more than run it: a function with a `vmap` rule of its
-        own would lose the rule.
+        An unknown equation may do more than run it: a function with a `vmap` rule would lose the
+        rule.
         """
         if self.called or len(self.bodies) != 1 or self.name in ("scan", "while", "cond"):
             return self.called
         (body,) = self.bodies
-        # The program of a shard has smaller arrays. What a reduction does with two entries has the
-        # shapes of scalars.
+        # The program of a shard has smaller arrays. The operation of a reduction has scalar shapes.
         is_run = (
             _alike(body.inputs, self.inputs)
             and _alike(body.outputs, self.outputs)
@@ -178,34 +162,29 @@ class Equation:
 
     @cached_property
     def branches(self) -> tuple[Program, ...]:
-        """The programs of a `cond`, one of which runs on all inputs but the first; empty for all
-        others.
-        """
+        """The programs of a `cond`, one of which runs on all inputs but the first; else empty."""
         return tuple(map(Program.of, self.parameters["branches"])) if self.name == "cond" else ()
 
     @property
     def is_by_platform(self) -> bool:
-        """Whether its branches are versions of one function for several platforms
-        (`lax.platform_dependent`).
-        """
+        """Whether its branches are versions for platforms (`lax.platform_dependent`)."""
         return "branches_platforms" in self.parameters
 
     @cached_property
     def has_64_bits(self) -> bool:
-        """Whether a number of 64 bits is among its inputs, its outputs, or in a program inside."""
-        return any(map(_is_of_64_bits, (*self.inputs, *self.outputs))) or any(
+        """Whether it has a 64-bit number in its inputs, its outputs, or an inner program."""
+        return any(map(_is_64_bit, (*self.inputs, *self.outputs))) or any(
             body.has_64_bits for body in self.bodies
         )
 
     def bind(self, *values: Any) -> list[Any]:
-        """The outputs for values of the inputs, by the operation itself, in the scope of 64 bits in
-        which it was traced.
+        """The outputs of the operation itself, in the scope of 64 bits in which it was traced.
 
-        It becomes a program of its own, since how a primitive is called depends on the version of
+        It is wrapped in a program of its own, since calling a primitive depends on the version of
         JAX.
 
         Raises:
-            UnreadableProgramError: a program is made in a way that is not known.
+            UnreadableProgramError: this version of JAX makes programs in an unknown way.
         """
         given = {
             atom: value
@@ -227,28 +206,28 @@ class Equation:
 
 
 def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Program, Any]:
-    """The program of a function at arguments, and the tree of shapes that it returns."""
+    """The program of a function at arguments, and the tree of the shapes it returns."""
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
     return Program.of(closed), shapes
 
 
 def is_traced(value: object) -> bool:
-    """Whether a value is one that JAX is tracing, of which nothing but shape and dtype is known."""
+    """Whether JAX is tracing a value, so that only its shape and dtype are known."""
     return isinstance(value, jax.core.Tracer)
 
 
 def is_variable(atom: Any) -> bool:
-    """Whether an input of an equation or output of a program is a variable, and not a literal."""
+    """Whether an input of an equation or output of a program is a variable, not a literal."""
     return not isinstance(atom, core.Literal)
 
 
 def shape_of(atom: Any) -> tuple[Any, ...]:
-    """The shape of a variable or literal; () for what has none, as a token."""
+    """The shape of a variable or literal; () for a token or another without one."""
     return tuple(getattr(atom.aval, "shape", ()))
 
 
 def dtype_of(atom: Any) -> Any:
-    """The dtype of a variable or literal; None for what has none."""
+    """The dtype of a variable or literal; None if it has none."""
     return getattr(atom.aval, "dtype", None)
 
 
@@ -258,10 +237,9 @@ def _alike(ones: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     return kinds[0] == kinds[1]
 
 
-def _is_of_64_bits(atom: Any) -> bool:
+def _is_64_bit(atom: Any) -> bool:
     dtype = dtype_of(atom)
-    # A key has a dtype of its own, which NumPy does not know. Of a complex number the two parts
-    # count.
+    # NumPy does not know the dtype of a key. A complex number has two parts.
     return isinstance(dtype, np.dtype) and dtype.itemsize >= (16 if dtype.kind == "c" else 8)
 
 

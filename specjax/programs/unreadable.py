@@ -1,14 +1,14 @@
-"""A program that this version of specjax cannot read, because JAX spells it in a new way."""
+"""Errors and warnings about programs that this version of specjax cannot read."""
 
 import jax
 
 
 class UnreadableProgramError(ValueError):
-    """JAX spells a program in a way that specjax does not know. A sweep goes on without reading it;
-    a layout cannot.
+    """JAX spells a program in an unknown way. A sweep continues without reading it; a layout
+    cannot.
 
     Attributes:
-        what: What cannot be read.
+        what: The unreadable part.
     """
 
     def __init__(self, what: str, way_out: str = ""):
@@ -21,6 +21,4 @@ class UnreadableProgramError(ValueError):
 
 
 class UnreadableProgramWarning(UserWarning):
-    """A program could not be read, and something that is only an estimate was estimated without
-    it.
-    """
+    """A program could not be read, and an estimate was made without it."""

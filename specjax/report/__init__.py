@@ -2,12 +2,6 @@
 rewrites the report.
 """
 
-from specjax.report.produce import HTML as HTML
-from specjax.report.produce import MARKDOWN as MARKDOWN
-from specjax.report.produce import Refused as Refused
-from specjax.report.produce import judge_again as judge_again
-from specjax.report.produce import produce as produce
-from specjax.report.produce import refresh as refresh
 from specjax.report.record import Record as Record
 from specjax.report.record import Result as Result
 from specjax.report.result_store import FIGURE as FIGURE
@@ -16,5 +10,10 @@ from specjax.report.result_store import load as load
 from specjax.report.result_store import load_all as load_all
 from specjax.report.result_store import load_data as load_data
 from specjax.report.result_store import require_room as require_room
-from specjax.report.unfinished import begin as begin
-from specjax.report.unfinished import discard as discard
+from specjax.report.resume_dir import discard as discard
+from specjax.report.runner import HTML as HTML
+from specjax.report.runner import MARKDOWN as MARKDOWN
+from specjax.report.runner import Refused as Refused
+from specjax.report.runner import judge_again as judge_again
+from specjax.report.runner import produce as produce
+from specjax.report.runner import refresh as refresh

@@ -20,7 +20,7 @@ _MOST = 100
 """Letters of a sentence that a line of a terminal shows."""
 _NUMBERS = re.compile(r"-?\d[\d.e+-]*")
 """A rule has the sizes of its run in it."""
-_FALSE: dict[lab.Status, lab.Status] = {"corrected": "false"}
+_FALSE: dict[lab.ledger.Status, lab.ledger.Status] = {"corrected": "false"}
 """What both say of the paper's words."""
 
 
@@ -53,8 +53,8 @@ class Cited(NamedTuple):
 class Standing(NamedTuple):
     """A row with its status and the statements that cite it."""
 
-    row: lab.Row
-    status: lab.Status
+    row: lab.ledger.Row
+    status: lab.ledger.Status
     cited: tuple[Cited, ...]
 
     @property
@@ -111,7 +111,7 @@ class Paper(NamedTuple):
         """All other rows."""
         return tuple(row for row in self.rows if row.status != "not judged")
 
-    def cited_by(self, result: Result) -> tuple[lab.Row, ...]:
+    def cited_by(self, result: Result) -> tuple[lab.ledger.Row, ...]:
         """The rows that statements of an experiment cite."""
         return tuple(
             row.row
@@ -250,9 +250,9 @@ def _says_more(record: Record, kept: lab.Check, run: Record, check: lab.Check) -
     return words[0] == words[1] and settings[0] != settings[1] and larger
 
 
-def _standing(row: lab.Row, cited: Sequence[tuple[Cited, Cited]]) -> Standing:
+def _standing(row: lab.ledger.Row, cited: Sequence[tuple[Cited, Cited]]) -> Standing:
     ran, recorded = tuple(here for here, _ in cited), tuple(there for _, there in cited)
-    status, by_records = (lab.status(map(_citation, each)) for each in (ran, recorded))
+    status, by_records = (lab.ledger.status(map(_citation, each)) for each in (ran, recorded))
     if status == "open" and by_records != "open":
         return Standing(row, by_records, recorded)
     if status == "depends" or _FALSE.get(status, status) == _FALSE.get(by_records, by_records):
@@ -268,9 +268,9 @@ def _standing(row: lab.Row, cited: Sequence[tuple[Cited, Cited]]) -> Standing:
     return Standing(row, "depends", tuple(differing))
 
 
-def _citation(cited: Cited) -> lab.Citation:
+def _citation(cited: Cited) -> lab.ledger.Citation:
     check = cited.check
-    return lab.Citation(
+    return lab.ledger.Citation(
         None if check is None else check.verdict,
         cited.statement.corrected,
         check is not None and check.depends,
@@ -288,7 +288,7 @@ def _nearest(check: lab.Check) -> float:
     return min((each for each in distances if each is not None), default=math.inf)
 
 
-def _makes(status: lab.Status, cited: Cited, check: lab.Check) -> bool:
+def _makes(status: lab.ledger.Status, cited: Cited, check: lab.Check) -> bool:
     verdict, corrected, elsewhere = (
         check.verdict,
         cited.statement.corrected,

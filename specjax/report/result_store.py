@@ -23,7 +23,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from specjax import experiments, resume
-from specjax.lab import SCALES, Check, Data, Table
+from specjax.lab import Check, Table
+from specjax.lab.experiment import SCALES, Data
 from specjax.report import formatting
 from specjax.report.record import Record, Result
 from specjax.report.typed import require_types

@@ -12,7 +12,7 @@ PATIENCE, PACE = 5.0, 10.0
 """Seconds before the first line, and from one line to the next."""
 
 
-class NowAndThen(logging.StreamHandler):
+class PacedHandler(logging.StreamHandler):
     """Writes the lines of whatever takes more than five seconds, one in ten seconds: those with
     `taken`, the seconds since it began.
     """
@@ -33,12 +33,12 @@ class NowAndThen(logging.StreamHandler):
 
 
 @contextmanager
-def told_now_and_then() -> Iterator[None]:
+def log_progress() -> Iterator[None]:
     """Within the block, where standard error is no terminal for a bar, it gets the lines of
-    `NowAndThen`.
+    `PacedHandler`.
     """
     logger = logging.getLogger("specjax")
-    handler, level = NowAndThen(), logger.level
+    handler, level = PacedHandler(), logger.level
     if not sys.stderr.isatty():
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)

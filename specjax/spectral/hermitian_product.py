@@ -45,8 +45,6 @@ def mirrored_product(
         whole: The same for all rows, in any way, such as left @ right of a Hermitian `right`.
 
     """
-    if left.shape[0] < FIRST_SIZE:
-        return whole(left, right)
     return jax.lax.platform_dependent(
         left, right, cpu=partial(_by_blocks, times_adjoint), default=whole
     )

@@ -63,7 +63,7 @@ def polar(
             f"polar needs a floating or complex dtype, got {x.dtype}; convert with x.astype(float)."
         )
     require_method(method, "polar")
-    return jnp.vectorize(partial(_polar_of_matrix, method), signature="(m,n)->(m,n)")(x)
+    return jnp.vectorize(partial(polar_of_matrix, method), signature="(m,n)->(m,n)")(x)
 
 
 def require_method(method: object, by: str) -> None:
@@ -76,23 +76,26 @@ def require_method(method: object, by: str) -> None:
         )
 
 
-def _polar_of_matrix(method: Callable[[Array], Array], x: Array) -> Array:
+def polar_of_matrix(method: Callable[[Array], Array], x: Inexact[Array, "m n"]) -> Array:
+    """`polar` of one matrix, of any shape; the caller has checked the arguments."""
     if 0 in x.shape:
         return x
-    if x.shape[0] > x.shape[1]:
-        return adjoint(_polar_of_matrix(method, adjoint(x)))
-    unit = exactly_scaled(x)
+    is_tall = x.shape[0] > x.shape[1]
+    unit = exactly_scaled(adjoint(x) if is_tall else x)
     if isinstance(method, ExactPolar):
         working = x.dtype if jnp.finfo(x.dtype).bits >= 32 else jnp.float32
-        return differentiable_factor(method, unit.astype(working)).astype(x.dtype)
-    factor = one_at_a_time(method, unit)
+        factor = differentiable_factor(method, unit.astype(working)).astype(x.dtype)
+    elif getattr(method, "uses_lapack", True):
+        factor = one_at_a_time(method, unit)
+    else:
+        factor = method(unit)
     if not isinstance(factor, jax.Array):
         raise ValueError(
             f"A polar method takes an array to an array; this one returned {shown(factor)}."
         )
-    if factor.shape != x.shape or factor.dtype != x.dtype:
+    if factor.shape != unit.shape or factor.dtype != x.dtype:
         raise ValueError(
-            f"A polar method keeps shape and dtype; this one took {x.dtype}{list(x.shape)} to"
+            f"A polar method keeps shape and dtype; this one took {x.dtype}{list(unit.shape)} to"
             f" {factor.dtype}{list(factor.shape)}; return an array like its argument."
         )
-    return factor
+    return adjoint(factor) if is_tall else factor

@@ -8,7 +8,11 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 from jaxtyping import Array, Inexact
 
+from specjax.spectral import hermitian_product
 from specjax.spectral.hermitian_product import mirrored_product
+
+# Products call jnp.matmul themselves where that keeps a frame out of every optimizer step.
+_HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def product(
@@ -17,7 +21,7 @@ def product(
     """left @ right at the highest precision: on a GPU float32 may otherwise run in TF32, an error
     larger than the methods'.
     """
-    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
+    return jnp.matmul(left, right, precision=_HIGHEST)
 
 
 def adjoint(x: Inexact[Array, "*batch m n"]) -> Inexact[Array, "*batch n m"]:
@@ -41,6 +45,8 @@ def rounded_product(
 def rounded_gram(x: Inexact[Array, "m n"], operands: DTypeLike | None) -> Inexact[Array, "m m"]:
     """x xᴴ, of rounded operands as in `rounded_product`."""
     if operands is None:
+        if x.shape[0] < hermitian_product.FIRST_SIZE:
+            return jnp.matmul(x, jnp.conj(x.mT), precision=_HIGHEST)
         return mirrored_product(x, x, _times_adjoint, _times_adjoint)
     # XLA on a CPU may multiply a transposed half-precision operand at the speed of float32, a
     # transposed copy at twice that and more.
@@ -55,6 +61,8 @@ def commuting_product(
     in `centred_product`, on both sides.
     """
     if operands is None:
+        if left.shape[0] < hermitian_product.FIRST_SIZE:
+            return jnp.matmul(left, right, precision=_HIGHEST)
         return mirrored_product(left, right, _times_adjoint, product)
     mean, rest = _without_mean(left)
     mean_right, rest_right = _without_mean(right)
@@ -71,7 +79,7 @@ def centred_product(
     what is rounded is small, and so is its rounding error.
     """
     if operands is None:
-        return product(left, right)
+        return jnp.matmul(left, right, precision=_HIGHEST)
     mean, rest = _without_mean(left)
     return mean * right + rounded_product(rest, right, operands)
 

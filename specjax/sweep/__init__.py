@@ -1,7 +1,7 @@
-"""The sweep engine: seeds, widths and values in a few compiled programs, labelled data out.
+"""The sweep engine: a measurement over seeds, widths and values, in few compiled programs.
 
-It knows no model. A measurement is a pure function ``measure(key, **point)`` that returns a dict of
-arrays:
+The engine knows no model. A measurement is a pure function ``measure(key, **point)`` that returns a
+dict of arrays, and `run` returns them as labelled data:
 
     data = run(measure, over={"d1": widths(16, 32, 64)}, num_seeds=1000, key=jax.random.key(0))
 """
@@ -20,8 +20,8 @@ from specjax.sweep.failures import FailedSeedsWarning as FailedSeedsWarning
 from specjax.sweep.failures import without_failed as without_failed
 from specjax.sweep.seed_moments import mean_and_stderr as mean_and_stderr
 from specjax.sweep.seed_moments import total as total
+from specjax.sweep.spec import EqualSeedsWarning as EqualSeedsWarning
 from specjax.sweep.store import DamagedBlocksWarning as DamagedBlocksWarning
 from specjax.sweep.store import open_store as _open_store
-from specjax.sweep.validation import EqualSeedsWarning as EqualSeedsWarning
 
 open_store = checked(_open_store)

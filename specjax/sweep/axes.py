@@ -1,6 +1,4 @@
-"""The axes of a sweep: widths, which change shapes, values, which do not, choices, which change the
-program, and several zipped.
-"""
+"""The axes of a sweep: `widths`, which change shapes, `values`, `choices`, and several `zipped`."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,28 +13,24 @@ from specjax.arguments import shown
 
 @dataclass(frozen=True)
 class Single:
-    """The points of one argument of `measure`, which receives them as `widths`, `values` or
-    `choices` say.
-    """
+    """The points of one argument of `measure`; the function of its kind says how it arrives."""
 
     kind: Literal["widths", "values", "choices"]
     points: tuple[Any, ...]  # ints, or floats, or text
 
     def members(self, name: str) -> Mapping[str, "Single"]:
-        """The arguments that a dimension `name` of this axis sets, and their points."""
+        """The arguments that a dimension `name` of this axis sets, with their points."""
         return {name: self}
 
 
 @dataclass(frozen=True)
 class Zipped:
-    """One dimension along which several axes move together, made by `zipped`; `measure` receives
-    each by its own name.
-    """
+    """One dimension along which several axes move together; `measure` gets each by its own name."""
 
     axes: Mapping[str, Single]
 
     def members(self, name: str) -> Mapping[str, Single]:  # noqa: ARG002
-        """The arguments that a dimension of this axis sets, and their points."""
+        """The arguments that a dimension of this axis sets, with their points."""
         return self.axes
 
 
@@ -45,7 +39,7 @@ Over = Mapping[str, Axis]
 
 
 def widths(*ns: int | np.integer) -> Single:
-    """An axis of widths, in the order given, which is also their order in the dataset.
+    """An axis of widths; the dataset keeps their order.
 
     `measure` receives a point as a Python int or a `specjax.sizes.Size`.
 
@@ -67,7 +61,7 @@ def widths(*ns: int | np.integer) -> Single:
 
 
 def values(*xs: int | float | np.number) -> Single:
-    """An axis of numbers, in the order given, which is also their order in the dataset.
+    """An axis of numbers; the dataset keeps their order.
 
     `measure` receives a point as a scalar array.
 
@@ -99,20 +93,19 @@ def _plain(x: Real) -> int | float:
 
 
 def choices(*xs: int | float | str) -> Single:
-    """An axis of Python numbers or names, in the order given, which is also their order in the
-    dataset.
+    """An axis of Python numbers or names; the dataset keeps their order.
 
-    `measure` receives a point as it is given here, for what decides which operations there are: a
-    depth, a number of steps, the name of an activation. Each point has a program of its own, and
-    they are compiled side by side.
+    `measure` receives a point unchanged. Use it for an argument that decides which operations are
+    traced: a depth, a number of steps, the name of an activation. Each point has a program of its
+    own, and the programs are compiled side by side.
 
     Args:
         *xs: Ints, finite floats or strings, of one type, one argument each; all different, unless
             the axis is zipped with another.
 
     Raises:
-        ValueError: no point, a sequence in place of the points, points of several types, or one
-            that is none of these.
+        ValueError: no point, a sequence in place of the points, or points of several or other
+            types.
     """
     _check_points("choices", xs, "2, 4, 8")
     plain = tuple(x.item() if isinstance(x, np.generic) else x for x in xs)
@@ -136,14 +129,14 @@ def choices(*xs: int | float | str) -> Single:
 def zipped(**axes: Single) -> Zipped:
     """Several axes that move together along one dimension.
 
-    As in `over={"k": zipped(n=widths(32, 64), d=widths(8, 16))}`. The dimension has the name under
-    which it stands in `over`. If that is also the name of one of `axes`, it has that axis' points
-    as its coordinate; the other axes are coordinates along it (`data.swap_dims(k="n")` makes one of
-    them the dimension).
+    For example `over={"k": zipped(n=widths(32, 64), d=widths(8, 16))}`. The dimension is named by
+    its key in `over`. If one of `axes` has that name, its points are the coordinate of the
+    dimension. The other axes become coordinates along it; `data.swap_dims(k="n")` makes one of them
+    the dimension.
 
     Raises:
-        ValueError: no axis, something that is no axis, axes of different lengths, or a point given
-            twice.
+        ValueError: no axis, an argument that is not an axis, axes of different lengths, or a point
+            given twice.
     """
     if not axes:
         raise ValueError(
@@ -179,7 +172,7 @@ def _check_points(maker: str, points: tuple[object, ...], example: str) -> None:
 
 
 def check_different(maker: str, points: Sequence[object]) -> None:
-    """Raises ValueError if one of `points` stands there twice."""
+    """Raise ValueError if `points` has a point twice."""
     repeated = sorted({str(point) for i, point in enumerate(points) if point in points[:i]})
     if repeated:
         raise ValueError(

@@ -1,9 +1,8 @@
-"""How a sweep is cut: the points of its widths into buckets, each padded to its largest, and the
-seeds of a bucket into groups.
+"""Cut a sweep: widths into buckets, each padded to its largest, and seeds into groups.
 
 A bucket is compiled once. Few buckets compile fast and waste work on padding; many do the opposite.
-A group is what is computed at a time, and decides the last bits of the results, so it follows from
-the program alone; how many groups are in a call is found as they run.
+A group is computed at once. Its size decides the last bits of the results, so it follows from the
+program alone. The number of groups in a call is found at run time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,35 +13,36 @@ from typing import Any
 
 from specjax.sweep.cost_model import CostModel, Scaling
 from specjax.sweep.grid import Grid
+from specjax.sweep.measurement import Shapes
+from specjax.sweep.reduction import Sampling
+from specjax.sweep.spec import Spec, bytes_of
 
-PLANS = ("exact", "padded", "auto")
 Groups = Mapping[str, tuple[tuple[int, ...], ...]]
-"""For each dimension that has widths its points, by their places on it, cut into groups; narrow
-ones first.
-"""
+"""Each dimension with widths, and the places of its points in groups, narrow ones first."""
 
-# Bytes alive at a time in a group of seeds that are vmapped together, measured on two CPU cores
-# with 2 MB of cache each: the statistics of a ReLU layer, which read what they wrote once or twice,
-# ran within a fifth of the fastest group at widths 16 to 512, and trainings, which go over the same
-# arrays at every step, within a third at widths 16 to 256. An accelerator wants every core busy and
-# has no such cache.
+# Bytes alive at once in a group of vmapped seeds, measured on two CPU cores with 2 MB of cache
+# each. The statistics of a ReLU layer, which read what they wrote once or twice, ran within a fifth
+# of the fastest group at widths 16 to 512. Trainings, which read the same arrays at every step, ran
+# within a third at widths 16 to 256. An accelerator needs every core busy and has no such cache.
 WORKING_SET = {"cpu": 8 * 2**20}
 LASTING_SET = {"cpu": 2**20}
 _ACCELERATOR_WORKING_SET = 2 * 2**30
 _LARGEST_CHUNK = 2**16
-# Of the working set: above it groups are not made larger where each call would have fewer than so
-# many.
+_RESULT_BYTES = 2**24  # of a call, which writes its whole result however few groups it has
+# Above this share of the working set, groups do not grow while a call would have fewer groups than
+# this.
 _ENOUGH, _GROUPS = 0.25, 8
-_ROUNDS = 4  # of the alternation between dimensions; two suffice for all but contrived costs
-_CHECK = 0.5  # of a program's compilation: that of the narrowest point alone, without optimization
+# Rounds of the alternation between dimensions; two suffice for all but contrived costs.
+_ROUNDS = 4
+# Compiling the narrowest point alone, without optimization, takes this share of a program's time.
+_CHECK = 0.5
 
 
 @dataclass(frozen=True)
 class Bucket:
     """A piece of the grid that is one program.
 
-    A call of it has at most `chunk` seeds on all devices, of which a device computes `vmapped` at a
-    time.
+    A call has at most `chunk` seeds on all devices; a device computes `vmapped` of them at once.
     """
 
     grid: Grid
@@ -52,60 +52,107 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Plan:
-    """The `groups` of each dimension, and the buckets that these make."""
+    """A sweep cut into buckets.
 
+    Attributes:
+        spec: The sweep.
+        groups: The places of each dimension that has widths, cut into groups.
+        buckets: The buckets that the groups make.
+        sampling: What is kept of the seeds.
+    """
+
+    spec: Spec
     groups: Groups
     buckets: tuple[Bucket, ...]
+    sampling: Sampling
+
+    @staticmethod
+    def of(spec: Spec) -> "Plan":
+        """A new plan of a sweep."""
+        grid, side_by_side = spec.grid, spec.machine.side_by_side
+        groups = group(
+            grid, spec.plan, spec.model, checked=spec.check_padding, side_by_side=side_by_side
+        )
+        wide = {dim.name for dim in grid.wide}
+        padded = next((piece for piece in pieces(grid, groups) if wide & set(piece.axes)), None)
+        if spec.plan == "auto" and padded and not spec.measurement.takes_sizes(padded):
+            groups = exact(groups)
+        buckets = tuple(_bucket(spec, piece) for piece in pieces(grid, groups))
+        return Plan(spec, groups, buckets, spec.sampling())
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Any], spec: Spec) -> "Plan":
+        """The plan that `to_json` wrote: another one would not reproduce the bits in a store."""
+        sampling = spec.sampling(stored["batch_size"])
+        groups = {dim: tuple(map(tuple, groups)) for dim, groups in stored["groups"].items()}
+        cut = zip(pieces(spec.grid, groups), stored["chunks"], stored["vmapped"], strict=True)
+        return Plan(spec, groups, tuple(Bucket(*fields) for fields in cut), sampling)
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
+        """The plan as `from_json` reads it."""
         return {
             "groups": {dim: [list(g) for g in groups] for dim, groups in self.groups.items()},
             "chunks": [bucket.chunk for bucket in self.buckets],
             "vmapped": [bucket.vmapped for bucket in self.buckets],
+            "batch_size": self.sampling.size,
         }
 
-    @staticmethod
-    def from_json(stored: Mapping[str, Any], grid: Grid) -> "Plan":
-        """The plan of `grid` that `to_json` wrote."""
-        groups = {
-            dim: tuple(tuple(group) for group in groups) for dim, groups in stored["groups"].items()
-        }
-        cut = zip(pieces(grid, groups), stored["chunks"], stored["vmapped"], strict=True)
-        return Plan(groups, tuple(Bucket(*fields) for fields in cut))
+    @property
+    def variables(self) -> Shapes:
+        """Shape and dtype of each variable, without the dimensions of grid and samples."""
+        return self.sampling.variables(self.spec.shapes)
+
+    @property
+    def samples(self) -> list[int]:
+        """The number of samples of each bucket."""
+        return [self.sampling.count(bucket.grid.seeds) for bucket in self.buckets]
+
+
+def _bucket(spec: Spec, piece: Grid) -> Bucket:
+    """A piece of the grid, with the seeds that are computed at once and in a call at most."""
+    machine, devices = spec.machine, spec.machine.devices
+    budget, asked = machine.budget // machine.calls, ceil((spec.chunk or piece.seeds) / devices)
+    result = piece.points * bytes_of(spec.shapes)
+    room = budget // max(2 * result, 1)
+    size = vmapped(piece, spec.model, machine.platform, budget, machine.side_by_side * devices)
+    size = max(min(size, room, asked), 1)
+    most = min(room, asked, _RESULT_BYTES // max(result, 1))
+    return Bucket(piece, chunk(piece.seeds, size, most, devices), size)
 
 
 def pieces(grid: Grid, groups: Groups) -> list[Grid]:
-    """The product of the groups of all dimensions; the grid itself where none has widths."""
-    return [grid.at(dict(zip(groups, chosen, strict=True))) for chosen in product(*groups.values())]
+    """The product of the groups of all dimensions; the grid itself if it has no widths."""
+    return [
+        grid.select(dict(zip(groups, chosen, strict=True))) for chosen in product(*groups.values())
+    ]
 
 
-def work(buckets: Sequence[Grid], of: Scaling) -> float:
-    """What all seeds cost at all points of some pieces, each point as much as the padded one."""
-    return sum(of.of(bucket) * bucket.points * bucket.seeds for bucket in buckets)
+def work(buckets: Sequence[Grid], law: Scaling) -> float:
+    """The cost of all seeds at all points of some pieces, each point counted as padded."""
+    return sum(law.cost(bucket) * bucket.points * bucket.seeds for bucket in buckets)
 
 
-def padding(grid: Grid, groups: Groups, of: Scaling) -> float:
-    """How many times the work of the exact plan that of the `groups` is."""
-    # What is nothing at the largest widths is nothing everywhere.
-    relative = Scaling(1.0, of.laws)
+def padding(grid: Grid, groups: Groups, law: Scaling) -> float:
+    """The work of the plan `groups` relative to that of the exact plan."""
+    # The prefactor cancels; 1 avoids 0/0.
+    relative = Scaling(1.0, law.laws)
     return work(pieces(grid, groups), relative) / work(pieces(grid, exact(groups)), relative)
 
 
 def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_side: int) -> Groups:
-    """The groups of every dimension of `grid` that has widths or choices.
+    """Choose the groups of every dimension of `grid` that has widths or choices.
 
-    "exact" gives each point its own group, "padded" puts all into one, and "auto" cuts where
-    compiling, so many programs `side_by_side`, and running are estimated to take least: by dynamic
-    programming over contiguous groups; with several dimensions, for one after the other given the
-    rest, until nothing changes. A plan that pads is `checked` by one smaller program more.
+    "exact" gives each point its own group and "padded" puts all into one. "auto" minimizes the
+    estimated time to compile, with `side_by_side` programs at once, and to run. It uses dynamic
+    programming over contiguous groups, for one dimension after the other given the rest, until
+    nothing changes. A plan that pads also pays for one smaller program if it is `checked`.
     """
     padded: dict[str, tuple[tuple[int, ...], ...]] = {
         dim.name: (tuple(sorted(range(len(dim)), key=dim.volumes.__getitem__)),)
         for dim in grid.wide
     }
     alone = exact(padded)
-    # A choice is no size, and nothing pads one to another.
+    # Choices are not sizes; they cannot be padded to one another.
     chosen = {dim.name for dim in grid.wide if dim.is_chosen}
     if plan == "padded":
         return {name: alone[name] if name in chosen else cut for name, cut in padded.items()}
@@ -140,18 +187,16 @@ def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_sid
 
 
 def exact(groups: Groups) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """The same points, each a group of its own."""
+    """The same points, each in a group of its own."""
     return {dim: tuple((i,) for group in cut for i in group) for dim, cut in groups.items()}
 
 
 def cheapest_cut(
     points: Sequence[int], cost: Mapping[tuple[int, int], float]
 ) -> tuple[tuple[int, ...], ...]:
-    """`points` cut into contiguous groups of least total cost, `cost[i, j]` being that of
-    points[i:j].
-    """
-    # best[j] is the least cost of the first j points and the groups that reach it; the last group
-    # starts at some i < j.
+    """Cut `points` into contiguous groups of least total cost; points[i:j] costs `cost[i, j]`."""
+    # best[j] holds the least cost of the first j points, and its groups; the last group starts at
+    # some i < j.
     best: list[tuple[float, tuple[tuple[int, ...], ...]]] = [(0.0, ())]
     for j in range(1, len(points) + 1):
         total, start = min((best[i][0] + cost[i, j], i) for i in range(j))
@@ -160,16 +205,18 @@ def cheapest_cut(
 
 
 def vmapped(bucket: Grid, model: CostModel, platform: str, budget: int, calls: int) -> int:
-    """How many seeds of `bucket` a device computes at a time: as many as keep the working set in
-    the cache and in `budget`, as one of so many `calls` at a time.
+    """Choose how many seeds of `bucket` a device computes at once, with `calls` calls at once.
 
-    What may last is in several groups where these are no less efficient, so that something is done
-    soon. One seed where a CPU decomposes matrices, since LAPACK takes them one by one anyway.
+    As many as keep the working set in the cache and in `budget`. A program that may run long gets
+    several groups, if these are no less efficient, so that first results come soon. One seed if a
+    CPU decomposes matrices, since LAPACK takes them one by one anyway.
     """
     if model.decomposes:
         return 1
     room = (LASTING_SET if model.lasts else WORKING_SET).get(platform, _ACCELERATOR_WORKING_SET)
-    working, peak = (max(of.of(bucket) * bucket.points, 1.0) for of in (model.working, model.peak))
+    working, peak = (
+        max(law.cost(bucket) * bucket.points, 1.0) for law in (model.working, model.peak)
+    )
     most = max(int(min(room / working, budget / peak, _LARGEST_CHUNK)), 1)
     if model.lasts:
         enough = ceil(_ENOUGH * room / working)
@@ -178,16 +225,12 @@ def vmapped(bucket: Grid, model: CostModel, platform: str, budget: int, calls: i
 
 
 def evenly(seeds: int, most: int, calls: int) -> int:
-    """The size of groups of at most so many seeds that are nearly equal, as many for each of
-    `calls` at a time, which have one each where there are as many seeds.
-    """
+    """The size of nearly equal groups of at most `most` seeds, as many for each of the calls."""
     rounds = ceil(seeds / (most * calls))
     return ceil(seeds / (rounds * calls))
 
 
 def chunk(seeds: int, vmapped: int, most: int, devices: int) -> int:
-    """The most seeds of a call: whole groups of `vmapped` on each device, as many as there are, or
-    as `most` seeds on each.
-    """
+    """The largest number of seeds of a call, in whole groups of `vmapped` on each device."""
     groups = min(ceil(seeds / (vmapped * devices)), min(most, _LARGEST_CHUNK) // vmapped)
     return max(groups, 1) * vmapped * devices

@@ -1,13 +1,12 @@
-"""JAX's persistent compilation cache, on while a sweep compiles: the second run of a script does
-not compile again.
+"""JAX's persistent compilation cache during a sweep: a script compiles only in its first run.
 
-It lies in the user's cache folder (`$XDG_CACHE_HOME/specjax`, else `~/.cache/specjax`). The
+The cache is in the user's cache folder (`$XDG_CACHE_HOME/specjax`, else `~/.cache/specjax`). The
 environment variable `SPECJAX_COMPILATION_CACHE` switches it "on" or "off", or names another folder.
-A cache that the user has given JAX is left alone.
+A cache that the user has set in JAX is left alone.
 
-By default it is on, but for CPUs under jaxlib 0.10. There XLA prints a false alarm for every
-program it reads from the cache (openxla/xla issue 44565), which only a setting made before JAX
-starts can silence: the `specjax` command makes it, a library cannot.
+By default it is on, except on CPUs with jaxlib 0.10. There XLA prints a false alarm for every
+program it reads from the cache (openxla/xla issue 44565). Only a setting made before JAX starts
+silences it: the `specjax` command makes it, a library cannot.
 """
 
 import hashlib
@@ -24,12 +23,12 @@ from specjax.jaxlib import JAXLIB
 from specjax.sweep.progress import logger
 
 SWITCH = "SPECJAX_COMPILATION_CACHE"
-# Below this many seconds reading and writing costs what compiling does.
+# Programs that compile faster than this cost as much to read and write.
 _LEAST_COMPILE_SECONDS = 0.2
 
 
 def folder(platform: str) -> Path | None:
-    """Where programs compiled for `platform` are kept; None where the cache is off."""
+    """The folder of programs compiled for `platform`; None if the cache is off."""
     gives_false_alarms = platform == "cpu" and JAXLIB < (0, 11)
     chosen = os.environ.get(SWITCH) or ("off" if gives_false_alarms else "on")
     if chosen == "off":
@@ -46,15 +45,14 @@ def folder(platform: str) -> Path | None:
 
 @contextmanager
 def persistent(platform: str) -> Iterator[None]:
-    """JAX's compilation cache in `folder`, and its settings as they were afterwards."""
+    """Use JAX's compilation cache in `folder` within the block."""
     where = folder(platform)
     before = jax.config.jax_compilation_cache_dir
     if where is None or before is not None or not _writable(where):
         yield
         return
     least = jax.config.jax_persistent_cache_min_compile_time_secs
-    # JAX decides once, at the first compilation, whether there is a cache; a reset makes it look
-    # again.
+    # JAX looks for a cache once, at the first compilation; a reset makes it look again.
     compilation_cache.reset_cache()
     jax.config.update("jax_compilation_cache_dir", str(where))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_COMPILE_SECONDS)
@@ -78,9 +76,7 @@ def _writable(where: Path) -> bool:
 
 
 def _host() -> str:
-    """A name for this kind of processor: code compiled for one may not run on another that shares
-    the folder.
-    """
+    """A name for this kind of processor, since code for another may not run on it."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     features = next(

@@ -1,4 +1,4 @@
-"""What to say where a measurement asks for the number behind a traced value."""
+"""Explain errors of a measurement that uses a traced value as a number."""
 
 import linecache
 import os
@@ -18,7 +18,7 @@ _NOT_USERS = tuple(
 )
 _NUMBER_ERRORS = (jax.errors.ConcretizationTypeError, jax.errors.TracerIntegerConversionError)
 ERRORS = (TypeError, jax.errors.TracerBoolConversionError, jax.errors.NonConcreteBooleanIndexError)
-"""What a measurement may raise that `refusal` reads."""
+"""The errors of a measurement that `refusal` can explain."""
 
 
 class ConcreteValueError(TypeError):
@@ -47,7 +47,7 @@ def refusal(error: BaseException) -> str | None:
 
 
 def _line(trace: TracebackType | None) -> str:
-    """The innermost line that is not of a library."""
+    """The innermost line outside of libraries."""
     for frame, number in reversed([*traceback.walk_tb(trace)]):
         file = frame.f_code.co_filename
         if not file.startswith(("<frozen", *_NOT_USERS)) and "site-packages" not in file:

@@ -1,14 +1,13 @@
-"""What a measurement is estimated to cost before it is lowered: seconds, memory, and the length of
-its program.
+"""Estimate the cost of a measurement before it is lowered: seconds, memory, program length.
 
-The seconds weigh compiling against padding, and one bucket against another, in the same way in
-every process and every time; how long a call takes is measured (`specjax.sweep.dispatch`). They are
-counted in the trace as XLA counts in a program, which takes far longer to make: what operations
-read and write, and the products of matrix products. How long a `while_loop` is, is not known.
+The seconds weigh compiling against padding, and one bucket against another. They are the same in
+every process and run; the length of a call is measured instead (`specjax.sweep.dispatch`). They are
+counted in the trace, as XLA counts them in a lowered program, which takes far longer to make: bytes
+read and written, and products of matrix products. The length of a `while_loop` is unknown.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import log, prod
 from typing import Any, NamedTuple
@@ -31,17 +30,17 @@ from specjax.programs import (
 )
 from specjax.sweep.grid import Grid
 
-# FLOPs and bytes in a second, and the seconds that each operation of a program takes to compile: of
-# two CPU cores, and of an accelerator. What operations read and write, each by itself, is mostly
-# fused, and hence so fast.
+# FLOPs per second, bytes per second, and seconds to compile one operation: of two CPU cores, and of
+# an accelerator. Each operation counts its own reads and writes; most are fused, hence the high
+# rate.
 _RATES = {"cpu": (1.5e11, 6e11, 1.5e-3)}
 _ACCELERATOR = (2e13, 1.5e13, 7e-3)
-# So many operations on each entry are what XLA makes of these; of most others it makes one.
+# XLA expands these primitives into this many operations on each entry; most others are one.
 _STEPS = {"random_bits": 50, "random_fold_in": 50, "erf_inv": 50}
-# A decomposition of an m x n matrix, n <= m, takes about as long as so many times m n² FLOPs of
-# what XLA does itself.
+# A decomposition of an m x n matrix, n <= m, takes about as long as this many times m n² FLOPs of
+# XLA's own operations.
 _DECOMPOSITION = 20
-_TURNS = 100  # of a loop whose length is not known: a short training, a few roots found
+_TURNS = 100  # assumed for a loop of unknown length: a short training, a few roots
 
 
 @dataclass(frozen=True)
@@ -49,17 +48,17 @@ class Cost:
     """The cost of one measurement at one point.
 
     Attributes:
-        seconds: To run it.
-        peak_bytes: What is alive at a time in the order of the program.
-        working_bytes: What is gone over again and again: what is alive in the body of a loop where
-            loops take more than half of the time, else `peak_bytes`.
-        operations: Of its program, in which each call of a function counts: what compiling takes
-            time for.
+        seconds: Time to run it.
+        peak_bytes: Largest number of bytes alive at once, in the order of the program.
+        working_bytes: Bytes alive in the body of a loop if loops take more than half of the time,
+            since these are read again and again; else `peak_bytes`.
+        operations: Operations of its program, counted in each call of a function, which set the
+            time to compile.
         largest_product: Bytes of the largest result of a matrix product or decomposition, which no
             fusion keeps out of memory.
-        lasts: Whether it may last, beside drawing its matrices: loops take more than half of the
-            time, LAPACK decomposes, or the host is called back.
-        decomposes: Whether LAPACK decomposes matrices in it.
+        lasts: Whether it may run long: loops take more than half of the time, LAPACK decomposes, or
+            it calls back to the host.
+        decomposes: Whether it decomposes matrices by LAPACK.
         reason: Why its trace could not be read; None if it was.
     """
 
@@ -75,17 +74,17 @@ class Cost:
 
 @dataclass(frozen=True)
 class Scaling:
-    """A cost as a power law of the volume of dimensions: its value where all are largest, and for
-    each dimension its largest volume and the exponent.
+    """A cost as a power law in the volumes of dimensions.
+
+    `at_largest` is its value where all volumes are largest. `laws` has the largest volume and the
+    exponent of each dimension.
     """
 
     at_largest: float
     laws: Mapping[str, tuple[int, float]]
 
-    def of(self, grid: Grid) -> float:
-        """The cost of one seed at one point in the program of `grid`, whose points are padded to
-        its largest widths.
-        """
+    def cost(self, grid: Grid) -> float:
+        """The cost of one seed at one point of `grid`, padded to its largest widths."""
         shares = (
             (grid.dims[dim].volume / largest) ** exponent
             for dim, (largest, exponent) in self.laws.items()
@@ -95,9 +94,11 @@ class Scaling:
 
 @dataclass(frozen=True)
 class CostModel:
-    """The costs of one measurement in `seconds`, and `peak` and `working` bytes, the seconds to
-    compile one bucket, and what `Cost` says of its largest program. `is_known` is false where there
-    is nothing to compare plans by.
+    """The cost of one measurement as a function of the grid.
+
+    `seconds`, and `peak` and `working` bytes, scale with the volumes. `compile_seconds` is for one
+    bucket. The other fields are those of `Cost` for the largest program. `is_known` is false if
+    there is no estimate to compare plans by.
     """
 
     seconds: Scaling
@@ -113,17 +114,20 @@ class CostModel:
 def cost_model(
     grid: Grid, largest: jax.stages.Traced, narrow: Mapping[str, jax.stages.Traced], platform: str
 ) -> CostModel:
-    """The costs at all points of a grid, from the measurement traced at its corners
-    (`Grid.corners`), for e.g. the platform "cpu".
+    """Fit the costs at all points of a grid to those at its corners (`Grid.corners`).
+
+    Args:
+        grid: The grid.
+        largest: The measurement traced at the largest corner.
+        narrow: The measurement traced at the corner of each dimension.
+        platform: The platform, e.g. "cpu".
 
     Warns:
         UnreadableProgramWarning: the trace cannot be read, so that the costs come from XLA, or are
-            not known at all.
+            unknown.
     """
-    top, low = (
-        cost(largest, platform),
-        {dim: cost(traced, platform) for dim, traced in narrow.items()},
-    )
+    top = cost(largest, platform)
+    low = {dim: cost(traced, platform) for dim, traced in narrow.items()}
     if top.reason is not None:
         instead = (
             "The plan follows XLA's estimate"
@@ -133,24 +137,23 @@ def cost_model(
         warnings.warn(
             f"{top.reason} {instead}; results do not depend on it.",
             UnreadableProgramWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
 
-    def scaling(of: Callable[[Cost], float]) -> Scaling:
-        laws = {}
-        for dim, small in low.items():
+    def scaling(field: str) -> Scaling:
+        laws, at_largest = {}, getattr(top, field)
+        for dim, corner in low.items():
             least, most = min(grid.dims[dim].volumes), max(grid.dims[dim].volumes)
-            known = of(top) > 0 < of(small)
-            laws[dim] = (
-                most,
-                (max(log(of(top) / of(small)) / log(most / least), 0.0) if known else 0.0),
-            )
-        return Scaling(float(of(top)), laws)
+            exponent, smaller = 0.0, getattr(corner, field)
+            if at_largest > 0 < smaller:
+                exponent = max(log(at_largest / smaller) / log(most / least), 0.0)
+            laws[dim] = most, exponent
+        return Scaling(float(at_largest), laws)
 
     return CostModel(
-        seconds=scaling(lambda c: c.seconds),
-        peak=scaling(lambda c: c.peak_bytes),
-        working=scaling(lambda c: c.working_bytes),
+        seconds=scaling("seconds"),
+        peak=scaling("peak_bytes"),
+        working=scaling("working_bytes"),
         compile_seconds=top.operations * _RATES.get(platform, _ACCELERATOR)[2],
         largest_product=top.largest_product,
         lasts=top.lasts,
@@ -160,18 +163,18 @@ def cost_model(
 
 
 def cost(traced: jax.stages.Traced, platform: str) -> Cost:
-    """The cost of a traced function: from its trace, for which nothing is lowered, compiled or run.
+    """The cost of a traced function, from its trace: nothing is lowered, compiled or run.
 
-    A trace that cannot be read is lowered, and XLA's own analysis of that program says less: loops
-    count as one turn.
+    A trace that cannot be read is lowered, and the cost comes from XLA's own analysis of that
+    program. It knows less: a loop counts as one turn.
     """
     try:
-        return _of_trace(Program.of(traced), platform)
+        return _traced_cost(Program.of(traced), platform)
     except UnreadableProgramError as error:
-        return _of_lowered(traced.lower(), platform, str(error))
+        return _lowered_cost(traced.lower(), platform, str(error))
 
 
-def _of_trace(program: Program, platform: str) -> Cost:
+def _traced_cost(program: Program, platform: str) -> Cost:
     work, peak = _work(program, _RATES.get(platform, _ACCELERATOR), {}), float(peak_bytes(program))
     is_mostly_loops = work.seconds > 2 * work.once
     calls_back = any("callback" in equation.name for equation in _equations(program))
@@ -195,17 +198,15 @@ def _of_trace(program: Program, platform: str) -> Cost:
     )
 
 
-def _of_lowered(lowered: jax.stages.Lowered, platform: str, reason: str) -> Cost:
-    """The cost by XLA's analysis of a program, of which no more is known than `reason` says;
-    without seconds where it has no analysis.
-    """
+def _lowered_cost(lowered: jax.stages.Lowered, platform: str, reason: str) -> Cost:
+    """The cost by XLA's analysis of a program; without seconds if XLA has no analysis."""
     found, text = lowered.cost_analysis() or {}, lowered.as_text()
     flops, moved, _ = _RATES.get(platform, _ACCELERATOR)
     is_known = {"flops", "bytes accessed"} <= set(found)
     accessed = float(found["bytes accessed"]) if is_known else 0.0
     return Cost(
         found["flops"] / flops + accessed / moved if is_known else 0.0,
-        # An upper bound where nothing is gone over again.
+        # An upper bound if nothing is read again.
         peak_bytes=accessed,
         working_bytes=accessed,
         operations=text.count(" = "),
@@ -217,7 +218,7 @@ def _of_lowered(lowered: jax.stages.Lowered, platform: str, reason: str) -> Cost
 
 
 class _Work(NamedTuple):
-    """Seconds, those with the body of every loop only once, and operations."""
+    """Seconds, seconds with the body of every loop counted once, and operations."""
 
     seconds: float
     once: float
@@ -231,29 +232,27 @@ def _sum(works: Iterable[_Work]) -> _Work:
 def _work(
     program: Program, rates: tuple[float, float, float], known: dict[Program, _Work]
 ) -> _Work:
-    """The work of a program; `known` is that of what is called in it."""
+    """The work of a program; `known` caches the work of the programs it calls."""
     if program not in known:
         known[program] = _sum(
-            _of_equation(equation, rates, known) for equation in program.equations
+            _equation_work(equation, rates, known) for equation in program.equations
         )
     return known[program]
 
 
-def _of_equation(
+def _equation_work(
     equation: Equation, rates: tuple[float, float, float], known: dict[Program, _Work]
 ) -> _Work:
     inner = [_work(body, rates, known) for body in equation.bodies]
     if equation.name in ("scan", "while"):
-        turns, body = (
-            equation.parameters["length"] if equation.name == "scan" else _TURNS,
-            _sum(inner),
-        )
+        turns = equation.parameters["length"] if equation.name == "scan" else _TURNS
+        body = _sum(inner)
         return body._replace(seconds=turns * body.seconds)
     if equation.branches:
         return _Work(*map(max, zip(*inner, strict=True)))
     if equation.called:
         return _sum(inner)
-    # What else has programs in it takes them for its entries, and then they are small.
+    # Other primitives apply their programs to each entry, and those are small.
     atoms, steps = (*equation.inputs, *equation.outputs), _STEPS.get(equation.name, 1)
     flops, moved, _ = rates
     seconds = steps * (_flops(equation) / flops + sum(map(bytes_of, atoms)) / moved)
@@ -261,28 +260,22 @@ def _of_equation(
 
 
 def _flops(equation: Equation) -> float:
-    """Of an operation, one for each entry of its results where it is neither a matrix product nor a
-    decomposition.
-    """
+    """The FLOPs of an operation; one per entry of its results if it has no formula."""
     shape = shape_of(equation.inputs[0]) if equation.inputs else ()
     entries = float(sum(prod(shape_of(variable)) for variable in equation.outputs))
     if equation.name == "dot_general":
-        return (
-            2
-            * entries
-            * prod(shape[axis] for axis in equation.parameters["dimension_numbers"][0][0])
-        )
+        contracted = equation.parameters["dimension_numbers"][0][0]
+        return 2 * entries * prod(shape[axis] for axis in contracted)
     if equation.name in DECOMPOSITIONS and len(shape) > 1:
         return float(_DECOMPOSITION * prod(shape) * min(shape[-2:]))
     return entries
 
 
 def peak_bytes(program: Program) -> int:
-    """The most bytes alive at once if every operation writes its result and results are freed after
-    their last use.
+    """The most bytes alive at once if every operation writes its result and frees its last uses.
 
-    Fusion lowers it and parallel execution raises it: a guess at the right size of a chunk, which
-    XLA's memory analysis then checks.
+    Fusion lowers it and parallel execution raises it. It is a guess at the right size of a chunk,
+    which XLA's memory analysis checks later.
     """
     return _peak(program, {})
 
@@ -310,22 +303,19 @@ def _peak(program: Program, known: dict[Program, int]) -> int:
 
 
 def _alive_in_step(equation: Equation) -> int:
-    """What is alive in a step of a loop: its own arrays, and the carry and entries of xs, which are
-    there before. 0 for what is no loop.
-    """
+    """Bytes alive in a step of a loop, with its carry and entries of xs; 0 if it is not a loop."""
     loop, turns = scan(equation), while_loop(equation)
-    body, consts = (
-        (loop.body, loop.consts)
-        if loop
-        else (turns.body, turns.body_consts)
-        if turns
-        else (None, 0)
-    )
-    return peak_bytes(body) + sum(map(bytes_of, body.inputs[consts:])) if body else 0
+    if loop:
+        body, consts = loop.body, loop.consts
+    elif turns:
+        body, consts = turns.body, turns.body_consts
+    else:
+        return 0
+    return peak_bytes(body) + sum(map(bytes_of, body.inputs[consts:]))
 
 
 def _equations(program: Program) -> Iterator[Equation]:
-    """The equations of a program and of what is called in it, without those in loops."""
+    """The equations of a program and of the programs it calls, without the bodies of loops."""
     for equation in program.equations:
         yield equation
         if equation.name not in ("scan", "while"):
@@ -334,7 +324,5 @@ def _equations(program: Program) -> Iterator[Equation]:
 
 
 def bytes_of(atom: Any) -> int:
-    """Bytes of an array; a key counts as the two words of its data; tokens and the like have no
-    shape.
-    """
+    """Bytes of an array; a key counts as the two words of its data; tokens have no shape."""
     return int(np.prod(shape_of(atom))) * getattr(dtype_of(atom), "itemsize", 0)

@@ -1,4 +1,4 @@
-"""The labelled dataset of a sweep, and the table of how it was made that its attributes hold."""
+"""The labelled dataset of a sweep, and the table in its attributes of how it was made."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def assemble(
     sampling: Sampling,
     attributes: Mapping[str, str | int | float],
 ) -> xr.Dataset:
-    """The arrays of a sweep with their names, coordinates, attributes and failed seeds."""
+    """The dataset of a sweep, with coordinates, attributes and failed seeds."""
     data = named(outputs, grid, sampling).assign_attrs(attributes)
     computed = present(data, sampling.dim)
     if computed is not None:
@@ -60,7 +60,7 @@ def named(outputs: Mapping[str, np.ndarray], grid: Grid, sampling: Sampling) -> 
 
 
 def trailing_dims(name: str, ndim: int) -> tuple[str, ...]:
-    """The names of the dimensions that the output `name` has by itself."""
+    """The names of the dimensions that the output `name` has of its own."""
     return tuple(f"{name}_dim_{i}" for i in range(ndim))
 
 
@@ -68,22 +68,21 @@ def trailing_dims(name: str, ndim: int) -> tuple[str, ...]:
 def labelled(
     data: xr.Dataset, *dims: str, outputs: Sequence[str] = (), **labels: Any
 ) -> xr.Dataset:
-    """`data` with names for the axes that its outputs have by themselves, and with labels along
-    dimensions.
+    """`data` with named output dimensions, and with labels along dimensions.
 
-    `labelled(data, "optimizer", "step", optimizer=["adam", "muon"])` calls the first such axis of
-    each output "optimizer" and the second "step"; an output of fewer axes has the first of these
-    names.
+    `labelled(data, "optimizer", "step", optimizer=["adam", "muon"])` calls the first dimension that
+    each output has of its own "optimizer" and the second "step"; an output of fewer dimensions has
+    the first of these names.
 
     Args:
-        data: What `specjax.sweep.run` returns.
-        dims: Names of the axes, in their order.
-        outputs: Those whose axes these are; by default all.
+        data: The dataset of `specjax.sweep.run`.
+        dims: Names of the dimensions, in their order.
+        outputs: The outputs that these are dimensions of; by default all.
         labels: Coordinates by dimension, of any kind that xarray takes.
 
     Raises:
-        ValueError: a name for which no output has an axis, or that xarray's `sel` takes for
-            something else; labels along no dimension, or not as many as it is long.
+        ValueError: a name for which no output has a dimension, or that is an argument of xarray's
+            `sel`; labels along a missing dimension, or of another length.
     """
     for dim in dims:
         check_selectable(dim)
@@ -95,29 +94,28 @@ def labelled(
     }
     if lacking := [dim for dim in dims if dim not in names.values()]:
         raise ValueError(
-            f"No output has an axis of its own for the name {lacking[0]!r}; give a name to each"
-            " that there is."
+            f"No output has a dimension of its own for the name {lacking[0]!r}; give no more names"
+            " than dimensions."
         )
     named = data.rename(names)
-    found = named.assign_coords(labels)
-    if added := sorted(set(map(str, found.dims)) - set(map(str, named.dims))):
+    relabelled = named.assign_coords(labels)
+    if added := sorted(set(map(str, relabelled.dims)) - set(map(str, named.dims))):
         raise ValueError(
-            f"There are labels along {added[0]!r}, which is none of the dimensions"
-            f" {sorted(map(str, named.dims))}."
+            f"Labels need a dimension of the data, got labels along {added[0]!r}; the dimensions"
+            f" are {sorted(map(str, named.dims))}."
         )
-    return found
+    return relabelled
 
 
 @checked
 def is_explained(data: xr.Dataset) -> bool:
-    """Whether `data` come from `specjax.sweep.run`, and `explain` knows how they were made."""
+    """Whether `data` come from `specjax.sweep.run`, so that `explain` has a table of them."""
     return BUCKET_TABLE in data.attrs
 
 
 @checked
 def explain(data: xr.Dataset) -> str:
-    """How a dataset of `specjax.sweep.run` was made: its buckets, their padding, chunks, memory,
-    and seconds, as a table.
+    """A table of how `specjax.sweep.run` made a dataset: buckets, padding, chunks, memory, seconds.
 
     Raises:
         ValueError: the dataset does not come from `run`.

@@ -1,5 +1,5 @@
-"""The devices of a sweep: seeds sharded over all of them, and over all processes that
-`jax.distributed` has joined.
+"""The devices of a sweep: seeds are sharded over all of them, in all processes of
+`jax.distributed`.
 
 Every process makes the same calls, runs the seeds of its own devices, and ends with the same
 dataset. Only the first writes a store.
@@ -21,7 +21,7 @@ from specjax.sweep.measurement import SEEDS
 
 
 def seed_mesh() -> Mesh | None:
-    """All devices of all processes in one axis; None where there is only one."""
+    """All devices of all processes in one axis; None for a single device."""
     devices = jax.devices()
     return None if len(devices) == 1 else Mesh(np.array(devices), (SEEDS,))
 
@@ -35,7 +35,7 @@ class Machine:
 
     @staticmethod
     def here(memory: str | int | None) -> "Machine":
-        """All devices of all processes, with the budget that the first process knows."""
+        """All devices of all processes, with the budget of the first process."""
         local = jax.local_devices()
         budget = (
             bytes_of.default_budget(local[0], len(local))
@@ -56,16 +56,19 @@ class Machine:
 
     @property
     def side_by_side(self) -> int:
-        """How many calls run at the same time: one for each core where a CPU is the one device,
-        since most operations of a small group of seeds are too small to be split among cores; else
-        one, which has the devices to itself.
+        """The number of calls that run at once.
+
+        One for each core if the only device is a CPU, since most operations of a small group of
+        seeds are too small to be split among cores. Otherwise one, which has the devices to itself.
         """
         return os.cpu_count() or 1 if self.mesh is None and self.platform == "cpu" else 1
 
     @property
     def calls(self) -> int:
-        """Calls under way: the next is handed to the device before the results of the last are
-        fetched, so that it never waits.
+        """The number of calls under way.
+
+        The next call is handed to the device before the results of the last are fetched, so that
+        the device never waits.
         """
         return max(self.side_by_side, 2)
 
@@ -76,7 +79,7 @@ def is_first() -> bool:
 
 
 def on_devices(seed_ids: np.ndarray, mesh: Mesh | None) -> Any:
-    """`seed_ids` where the program wants them."""
+    """`seed_ids` sharded as the program takes them."""
     if mesh is None:
         return seed_ids
     sharding = NamedSharding(mesh, PartitionSpec(SEEDS))
@@ -90,13 +93,11 @@ def on_host(outputs: Mapping[str, jax.Array]) -> dict[str, np.ndarray]:
     return {name: np.asarray(output) for name, output in outputs.items()}
 
 
-def agreed(told: Any) -> Any:
-    """What the first process tells, in every process. It is JSON; the other processes pass
-    anything.
-    """
+def agreed(value: Any) -> Any:
+    """The first process's value (JSON), in every process; the other processes may pass anything."""
     if jax.process_count() == 1:
-        return told
-    text = json.dumps(told).encode() if is_first() else b""
+        return value
+    text = json.dumps(value).encode() if is_first() else b""
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
     letters = np.zeros(size, np.uint8)
     letters[: len(text)] = np.frombuffer(text, np.uint8)
@@ -104,13 +105,11 @@ def agreed(told: Any) -> Any:
 
 
 def shared(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays of the first process, in every process; the others pass arrays of the same shapes
-    and dtypes.
-    """
+    """The arrays of the first process, in every process; all pass equal shapes and dtypes."""
     if jax.process_count() == 1:
         return dict(arrays)
-    # As bytes: a broadcast of float64 outside a float64 scope would round it.
-    told = multihost_utils.broadcast_one_to_all(
+    # As bytes: outside a float64 scope a broadcast would round float64.
+    sent = multihost_utils.broadcast_one_to_all(
         {name: np.ascontiguousarray(a).view(np.uint8) for name, a in arrays.items()}
     )
-    return {name: np.array(told[name]).view(a.dtype).reshape(a.shape) for name, a in arrays.items()}
+    return {name: np.array(sent[name]).view(a.dtype).reshape(a.shape) for name, a in arrays.items()}

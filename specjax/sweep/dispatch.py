@@ -1,9 +1,8 @@
-"""How the program of a bucket is called: for as many groups of seeds as take a moment, which is
-measured.
+"""Call the program of a bucket, each time for as many groups of seeds as run for a moment.
 
-The first call has one group on each device, and each further one as many as by the last that ended
-take `CALL_SECONDS`. Groups begin at multiples of their size, whatever is asked for and however long
-calls are, so a seed is always computed beside the same others, and has the same bits.
+The first call has one group on each device. Later calls have as many as take `CALL_SECONDS`, by the
+time of the last call that ended. Groups begin at multiples of their size, whatever is missing and
+however long calls are, so a seed is always computed beside the same others, and has the same bits.
 """
 
 from collections import deque
@@ -22,22 +21,21 @@ from specjax.sweep.devices import Machine, agreed, on_devices, on_host
 from specjax.sweep.grid import Grid
 from specjax.sweep.measurement import Measurement, seed_ids
 
-# A call is long beside what starting it costs, and short beside what an interruption may cost.
+# A call takes much longer than its start, and little enough to lose on interruption.
 CALL_SECONDS = 0.25
-# The first groups may be quick and others not, where a loop is as long as its data say.
+# The first groups may be quick and later ones slow, if the length of a loop depends on the data.
 _GROWTH = 4
 
 Calls = Iterator[tuple[int, int, dict[str, np.ndarray], float]]
-"""For each call its first seed, the one behind its last, its outputs on the host, and the seconds
-that it took.
-"""
+"""For each call its first seed, the one behind its last, its host outputs, and its seconds."""
 
 
 @dataclass(frozen=True)
-class Ready:
-    """The compiled program of a bucket `grid`, and how it is called: so many `calls` may be under
-    way, each of at most `chunk` seeds, of which a device computes `vmapped` at a time. A call takes
-    so many `bytes`.
+class CompiledBucket:
+    """The compiled program of a bucket `grid`, ready to be called.
+
+    At most `calls` calls are under way. Each has at most `chunk` seeds, of which a device computes
+    `vmapped` at once, and takes `bytes` bytes.
     """
 
     measurement: Measurement
@@ -50,10 +48,10 @@ class Ready:
     calls: int
 
 
-def calls(ready: Ready, ranges: Sequence[tuple[int, int]]) -> Calls:
-    """The calls for ranges (start, stop) of seeds, in order.
+def calls(ready: CompiledBucket, ranges: Sequence[tuple[int, int]]) -> Calls:
+    """Run the calls for ranges (start, stop) of seeds, in order.
 
-    Calls under way have a thread each: XLA runs those of one thread one after the other.
+    Calls under way have a thread each: XLA runs the calls of one thread one after the other.
     """
     size, in_float64 = ready.vmapped * ready.machine.devices, jnp.result_type(float) == jnp.float64
     groups, most = 1, ready.chunk // size
@@ -64,21 +62,17 @@ def calls(ready: Ready, ranges: Sequence[tuple[int, int]]) -> Calls:
         start, stop, begin, number, future = under_way.popleft()
         results, seconds = future.result()
         groups = agreed(paced(number, seconds, most))
-        return (
-            start,
-            stop,
-            _asked(ready, results, number, slice(start - begin, stop - begin)),
-            seconds,
-        )
+        seeds = slice(start - begin, stop - begin)
+        return start, stop, _host_outputs(ready, results, number, seeds), seconds
 
     threads = ThreadPoolExecutor(ready.calls)
     try:
         for start, stop in ranges:
-            # Seeds before the first of its group and behind the last are computed and discarded.
+            # Whole groups are computed; seeds outside of the range are discarded.
             begin = start // size * size
             while begin < stop:
                 left = ceil((stop - begin) / size)
-                # The last calls get shorter, so that they end together.
+                # The last calls are shorter, so that they end together.
                 number = min(
                     groups, left, max(ceil(left / ready.machine.side_by_side), groups // _GROWTH)
                 )
@@ -95,43 +89,36 @@ def calls(ready: Ready, ranges: Sequence[tuple[int, int]]) -> Calls:
 
 
 def paced(groups: int, seconds: float, most: int) -> int:
-    """The groups of the next call, at most so many, where the last one had `groups` and took
-    `seconds`.
-    """
+    """The groups of the next call, at most `most`, after one of `groups` that took `seconds`."""
     enough = groups * CALL_SECONDS / max(seconds, 1e-9)
     return max(int(min(enough, _GROWTH * groups, most)), 1)
 
 
 def computed(
-    ready: Ready, begin: int, groups: int, in_float64: bool
+    ready: CompiledBucket, begin: int, groups: int, in_float64: bool
 ) -> tuple[dict[str, Array], float]:
-    """The results on the devices of so many groups from seed `begin` on, and the seconds that they
-    took.
-    """
+    """The results of `groups` groups from seed `begin` on, on the devices, and their seconds."""
     devices, own = ready.machine.devices, groups * ready.vmapped
     ids = np.zeros((devices, ready.chunk // devices), np.uint32)
     ids[:, :own] = seed_ids(begin, begin + own * devices).reshape(devices, own)
-    # The scope of this thread, which others do not have by themselves.
+    # enable_x64 is thread-local.
     with jax.enable_x64(in_float64):
         seeds, start = on_devices(ids.ravel(), ready.machine.mesh), perf_counter()
         arguments = ready.measurement.key_data, seeds, ready.grid.coordinates, np.int32(groups)
         return jax.block_until_ready(ready.compiled(*arguments)), perf_counter() - start
 
 
-def _asked(
-    ready: Ready, results: dict[str, Array], groups: int, asked: slice
+def _host_outputs(
+    ready: CompiledBucket, results: dict[str, Array], groups: int, seeds: slice
 ) -> dict[str, np.ndarray]:
-    """What is asked for of the results of a call of so many groups, on the host."""
+    """The outputs of a call at some of its seeds, on the host."""
     axes, devices, own = ready.grid.shape, ready.machine.devices, groups * ready.vmapped
     every = (slice(None),) * len(axes)
-    found = {}
+    outputs = {}
     for name, output in on_host(results).items():
+        trailing = output.shape[len(ready.grid.axes) + 1 :]
         # Each device has its groups at the beginning of its seeds.
-        array = output.reshape(
-            *axes, devices, ready.chunk // devices, *output.shape[len(ready.grid.axes) + 1 :]
-        )
+        array = output.reshape(*axes, devices, ready.chunk // devices, *trailing)
         array = array[(*every, slice(None), slice(own))]
-        found[name] = array.reshape(*axes, devices * own, *array.shape[len(axes) + 2 :])[
-            (*every, asked)
-        ]
-    return found
+        outputs[name] = array.reshape(*axes, devices * own, *trailing)[(*every, seeds)]
+    return outputs

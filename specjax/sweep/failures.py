@@ -1,4 +1,4 @@
-"""Seeds that diverged: named in the dataset and in a warning, dropped only when asked."""
+"""Seeds that diverged: named in the dataset and in a warning, and dropped only on request."""
 
 import json
 import warnings
@@ -19,9 +19,7 @@ class FailedSeedsWarning(UserWarning):
 
 
 def failed_seeds(outputs: Mapping[str, np.ndarray], dims: int) -> np.ndarray:
-    """Where any output is NaN or infinite, over the first `dims` dimensions, which all outputs
-    share.
-    """
+    """Where any output is NaN or infinite, over the first `dims` dimensions."""
     finite = [
         np.isfinite(array).all(axis=tuple(range(dims, array.ndim))) for array in outputs.values()
     ]
@@ -29,12 +27,10 @@ def failed_seeds(outputs: Mapping[str, np.ndarray], dims: int) -> np.ndarray:
 
 
 def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | None) -> xr.Dataset:
-    """Adds the variable `failed` over `(*axes, "seed")` and the attribute `failed_seeds`, and warns
-    if any seed failed.
+    """Add the variable `failed` and the attribute `failed_seeds`, and warn if any seed failed.
 
-    A seed failed at a point if any entry of any variable is NaN or infinite there. `computed` says
-    which entries are results at all;
-    None: all.
+    A seed failed at a point if any entry of any variable is NaN or infinite there. `failed` has the
+    dimensions `(*axes, "seed")`. `computed` marks the entries that are results; None means all.
     """
     dims = (*axes, "seed")
     failed = failed_seeds(
@@ -51,15 +47,13 @@ def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | 
             f"{len(ids)} of {data.sizes['seed']} seeds gave NaN or infinite values"
             f" ({'; '.join(places)}); leave them out with specjax.sweep.without_failed(data).",
             FailedSeedsWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return data.assign({FAILED: (dims, failed)}).assign_attrs(failed_seeds=json.dumps(ids.tolist()))
 
 
 def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
-    """Adds the attribute `failed_seeds`, the first seed that failed in each batch, and warns if any
-    did.
-    """
+    """Add the attribute `failed_seeds`, the first of each batch, and warn if any failed."""
     first = data[FIRST_FAILED].values
     ids = np.unique(first[first >= 0])
     if len(ids):
@@ -73,7 +67,7 @@ def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
             f" (first: {'; '.join(places)}); the moments leave them out, and the variable 'failed'"
             " counts them.",
             FailedSeedsWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return data.assign_attrs(failed_seeds=json.dumps(ids.tolist()))
 
@@ -82,8 +76,7 @@ def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
 def without_failed(data: xr.Dataset) -> xr.Dataset:
     """`data` without the seeds that failed at any point.
 
-    A seed is left out everywhere, so that every point keeps the same seeds and the coupling between
-    widths stays whole.
+    A seed is left out everywhere, so that every point keeps the same seeds and widths stay coupled.
 
     Raises:
         ValueError: `data` has no variable `failed`, or every seed failed.

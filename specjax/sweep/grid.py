@@ -1,8 +1,7 @@
-"""The grid of a sweep, resolved once from what was asked: its dimensions with their points,
-coordinates, extents and numbers of seeds.
+"""The grid of a sweep: its dimensions with their points, coordinates, extents and numbers of seeds.
 
-A piece of a grid is a grid: a bucket of points that share one program, or the one point at which a
-measurement is traced. A program of a grid with several points of a dimension takes its widths as
+A piece of a grid is a grid: a bucket of points that share one program, or the single point at which
+a measurement is traced. A program of a grid with several points of a dimension takes its widths as
 `Size`s, padded to the largest; with one point, as Python ints.
 """
 
@@ -22,16 +21,12 @@ from specjax.sweep.failures import FAILED
 from specjax.sweep.seed_dim import BATCH, SEED, SEEDS
 
 Coordinates = Mapping[str, Mapping[str, Shaped[Array | np.ndarray, "..."]]]
-"""The coordinates that a program takes: for each dimension its active widths and its values, by the
-names of the arguments.
-"""
+"""The active widths and values of each dimension, by argument name, as a program takes them."""
 
 OWN_NAMES = (SEED, SEEDS, BATCH, "key", FAILED)
-_OF_XARRAY = ("method", "tolerance", "drop", "indexers", "missing_dims")
-"""Arguments of xarray's `sel` and `isel`: by keyword, nothing could be selected along dimensions of
-these names.
-"""
-_MOST_SEEDS = 2**32  # seeds are folded into keys as 32-bit words
+_SELECT_ARGUMENTS = ("method", "tolerance", "drop", "indexers", "missing_dims")
+"""Arguments of xarray's `sel` and `isel`, which cannot be names of dimensions."""
+_MAX_SEEDS = 2**32  # seeds are folded into keys as 32-bit words
 
 
 @dataclass(frozen=True)
@@ -41,8 +36,8 @@ class Dimension:
     Attributes:
         name: Its name.
         members: The arguments of `measure` that move along it, and their points.
-        places: Where these points lie on the dimension that was asked for.
-        seeds: How many seeds each point has; None: as many as the grid.
+        places: The places of these points on the whole dimension.
+        seeds: The number of seeds of each point; None: that of the grid.
     """
 
     name: str
@@ -56,43 +51,42 @@ class Dimension:
 
     @property
     def widths(self) -> dict[str, tuple[int, ...]]:
-        """The points of those members that are widths."""
+        """The points of the members that are widths."""
         return {
             name: member.points for name, member in self.members.items() if member.kind == "widths"
         }
 
     @property
     def is_chosen(self) -> bool:
-        """Whether some of its members are choices: each point is a program of its own."""
+        """Whether a member is an axis of choices, so that each point is a program of its own."""
         return any(member.kind == "choices" for member in self.members.values())
 
     @property
     def is_cut(self) -> bool:
-        """Whether its points may be those of several programs."""
+        """Whether its points may be split among several programs."""
         return self.is_chosen or bool(self.widths)
 
     @property
     def alone(self) -> bool:
-        """Whether it is one point of those that are cut: programs get its widths as Python ints,
-        its choices as they are, and no axis.
+        """Whether it has one point and could be split.
+
+        Programs then get its widths as Python ints, its choices unchanged, and no axis for it.
         """
         return len(self) == 1 and self.is_cut
 
     @property
     def volumes(self) -> list[int]:
-        """The product of the widths at each point; 1 where there are none."""
+        """The product of the widths at each point; 1 if there are none."""
         return [prod(at) for at in zip(*self.widths.values(), strict=True)] or [1] * len(self)
 
     @property
     def volume(self) -> int:
-        """The product of the widths of a program, each of which is padded to its largest."""
+        """The product of its largest widths, to which a program pads."""
         return prod(map(max, self.widths.values()))
 
     @property
     def labels(self) -> list[Any]:
-        """The coordinate of each point, or its place where the dimension has no coordinate of its
-        own.
-        """
+        """The coordinate of each point; its place if the dimension has no own coordinate."""
         own = self.members.get(self.name)
         return [*(self.places if own is None else own.points)]
 
@@ -100,8 +94,8 @@ class Dimension:
         """The point at a place, as in "d=16"."""
         return ", ".join(f"{name}={member.points[place]}" for name, member in self.members.items())
 
-    def at(self, places: Sequence[int]) -> "Dimension":
-        """Those of its points at some places of it."""
+    def select(self, places: Sequence[int]) -> "Dimension":
+        """The dimension restricted to some places of it."""
         members = {
             name: replace(member, points=_some(member.points, places))
             for name, member in self.members.items()
@@ -116,18 +110,14 @@ def _some(points: tuple[Any, ...], places: Sequence[int]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Dimensions by name, in their order, and the largest number of seeds at any of their
-    points.
-    """
+    """Dimensions by name, in their order, and the largest number of seeds of any point."""
 
     dims: Mapping[str, Dimension]
     seeds: int
 
     @staticmethod
     def of(over: object, num_seeds: object) -> "Grid":
-        """The grid of what `specjax.sweep.run` is asked for; raises a ValueError for whatever is
-        wrong with it.
-        """
+        """The grid of arguments of `specjax.sweep.run`; raises ValueError if they are invalid."""
         if not isinstance(over, Mapping) or not over:
             raise ValueError(
                 f"over needs at least one swept name, got {shown(over)}; write e.g. over={{'d1':"
@@ -163,12 +153,12 @@ class Grid:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The dimensions of which its program has an axis."""
+        """The dimensions for which its program has an axis."""
         return tuple(name for name, dim in self.dims.items() if not dim.alone)
 
     @property
     def places(self) -> list[list[int]]:
-        """The places of its points on each dimension that was asked for."""
+        """The places of its points on each whole dimension."""
         return [[*dim.places] for dim in self.dims.values()]
 
     @property
@@ -178,18 +168,14 @@ class Grid:
 
     @property
     def padding(self) -> float:
-        """How many times the volume of the narrowest point that of its program is; 1 where nothing
-        is padded.
-        """
+        """Volume of its program over that of the narrowest point; 1 if nothing is padded."""
         return max((dim.volume / min(dim.volumes) for dim in self.wide), default=1.0)
 
     @property
     def chosen(self) -> list["Grid"]:
-        """The points of `corners` at each choice of each dimension that has some: no shape may
-        depend on them.
-        """
+        """The largest point at each choice of each dimension; shapes must agree at all of them."""
         return [
-            self.at({**self._largest, dim.name: [i]})
+            self.select({**self._largest, dim.name: [i]})
             for dim in self.wide
             if dim.is_chosen
             for i in range(len(dim))
@@ -197,11 +183,11 @@ class Grid:
 
     @property
     def coordinates(self) -> Coordinates:
-        """The arrays that its program takes: one axis where it has several points of a dimension,
-        none where it is alone.
+        """The arrays that its program takes: of one axis for each dimension with an axis, else
+        scalars.
 
-        They are arguments of the program, not constants in it, so that XLA does not spend compile
-        time folding them away.
+        They are arguments of the program, not constants, so that XLA does not spend compile time
+        folding them.
         """
         return {
             dim.name: {
@@ -214,54 +200,46 @@ class Grid:
 
     @property
     def _largest(self) -> dict[str, list[int]]:
-        """The place of the largest volume on each dimension that is cut."""
+        """The place of the largest volume on each dimension that may be split."""
         return {dim.name: [int(np.argmax(dim.volumes))] for dim in self.wide}
 
     @property
     def corners(self) -> tuple["Grid", dict[str, "Grid"]]:
-        """The point where all volumes are largest, and for each dimension of several volumes that
-        where it alone has its smallest.
-        """
+        """The point of largest volumes, and for each dimension that with its smallest volume."""
         top = self._largest
         bottom = {
             dim.name: [int(np.argmin(dim.volumes))]
             for dim in self.wide
             if len(set(dim.volumes)) > 1
         }
-        return self.at(top), {dim: self.at({**top, dim: place}) for dim, place in bottom.items()}
-
-    def at(self, places: Mapping[str, Sequence[int]]) -> "Grid":
-        """The piece of it that has of some dimensions only the points at some places."""
-        dims = {
-            name: dim.at(places[name]) if name in places else dim for name, dim in self.dims.items()
+        return self.select(top), {
+            dim: self.select({**top, dim: place}) for dim, place in bottom.items()
         }
-        return Grid(
-            dims,
-            max(
-                (max(dim.seeds) for dim in dims.values() if dim.seeds is not None),
-                default=self.seeds,
-            ),
-        )
+
+    def select(self, places: Mapping[str, Sequence[int]]) -> "Grid":
+        """The grid restricted to some places of some dimensions."""
+        dims = {
+            name: dim.select(places[name]) if name in places else dim
+            for name, dim in self.dims.items()
+        }
+        counts = (max(dim.seeds) for dim in dims.values() if dim.seeds is not None)
+        return Grid(dims, max(counts, default=self.seeds))
 
     def point(self, coordinates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """The swept arguments of `measure` at the point of its program with these `coordinates`,
-        scalars.
-        """
-        found: dict[str, Any] = {}
+        """The swept arguments of `measure` at scalar `coordinates` of its program."""
+        arguments: dict[str, Any] = {}
         for dim in self.dims.values():
             for name, member in dim.members.items():
                 if name not in coordinates[dim.name]:
-                    (found[name],) = member.points
+                    (arguments[name],) = member.points
                 elif member.kind == "widths":
-                    found[name] = Size(max(member.points), coordinates[dim.name][name])
+                    arguments[name] = Size(max(member.points), coordinates[dim.name][name])
                 else:
-                    found[name] = coordinates[dim.name][name]
-        return found
+                    arguments[name] = coordinates[dim.name][name]
+        return arguments
 
     def whole(self, output: np.ndarray, leading: int = 0) -> np.ndarray:
-        """An output of its program with an axis for each dimension behind `leading` others, also
-        where it is alone.
-        """
+        """An output of its program with an axis for every dimension, behind `leading` others."""
         return output.reshape(
             *output.shape[:leading], *self.shape, *output.shape[leading + len(self.axes) :]
         )
@@ -275,7 +253,7 @@ def as_array(name: str, points: Single) -> Shaped[np.ndarray, " points"]:
     """The points of an argument in JAX's default int or float dtype.
 
     Raises:
-        ValueError: the dtype cannot hold them, or cannot tell two of them apart.
+        ValueError: the dtype cannot hold them, or cannot distinguish two of them.
     """
     exact = np.asarray(points.points)
     if exact.dtype.kind == "U":
@@ -287,7 +265,7 @@ def as_array(name: str, points: Single) -> Shaped[np.ndarray, " points"]:
         held = all(info.min <= x <= info.max for x in points.points)
     else:
         size = np.abs(exact)
-        # Below the smallest normal number XLA may flush to zero.
+        # XLA may flush numbers below the smallest normal one to zero.
         in_range = (size == 0) | ((size >= np.finfo(dtype).tiny) & (size <= np.finfo(dtype).max))
         held = bool(in_range.all()) and len(np.unique(exact.astype(dtype))) == len(np.unique(exact))
     if not held:
@@ -299,10 +277,10 @@ def as_array(name: str, points: Single) -> Shaped[np.ndarray, " points"]:
 
 
 def check_positive_int(name: str, number: object) -> None:
-    """Raises ValueError unless `number` is a positive int that does not exceed `_MOST_SEEDS`."""
+    """Raise ValueError unless `number` is a positive int of at most 2**32."""
     if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 1:
         raise ValueError(f"{name} needs to be a positive int, got {shown(number)}.")
-    if number > _MOST_SEEDS:
+    if number > _MAX_SEEDS:
         raise ValueError(
             f"{name} needs to be at most 2**32, got {shown(number)}; run the rest with another key."
         )
@@ -329,10 +307,10 @@ def _members(name: object, axis: object) -> tuple[Mapping[str, Single], tuple[in
 
 
 def check_selectable(dim: str) -> None:
-    """Raises ValueError for a name that `data.sel(name=…)` would take for something else."""
-    if dim in _OF_XARRAY:
+    """Raise ValueError for a name that is an argument of xarray's `data.sel`."""
+    if dim in _SELECT_ARGUMENTS:
         raise ValueError(
-            f"Along a dimension {dim!r} nothing could be selected, since xarray's sel has an"
+            f"Nothing could be selected along a dimension {dim!r}, since xarray's sel has an"
             " argument of that name; give it another."
         )
 

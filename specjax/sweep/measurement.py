@@ -1,11 +1,8 @@
-"""The compiled program of a grid, such as a bucket: a loop over small groups of seeds, each vmapped
-together with the widths and values.
+"""The program of a grid, such as a bucket: a loop over groups of vmapped seeds, widths and values.
 
-How many groups a call computes is told to it: how long one of them takes is known only when one has
-run.
-
-Only the seeds map the key. So the draws of a seed are made once and shared by all the widths and
-values of a bucket, and seed s has the same key, `fold_in(key, s)`, at every point: widths are
+The number of groups in a call is an argument, since the time of a group is known only once one has
+run. Only the seeds map the key. So random samples of a seed are made once and shared by all widths
+and values of a bucket, and seed s has the same key, `fold_in(key, s)`, at every point: widths are
 coupled, and more seeds never change earlier ones.
 """
 
@@ -31,9 +28,7 @@ from specjax.sweep.xla_options import xla_options
 Measure = Callable[..., Mapping[str, Any]]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
 Program = Callable[..., dict[str, Shaped[Array, "..."]]]
-"""A function of the data of the root key, seed ids and coordinates, and of the number of groups
-where there are any.
-"""
+"""A function of key data, seed ids, coordinates, and the number of groups if there are groups."""
 
 SEEDS = "seeds"
 """The name of the mesh axis over which seeds are sharded."""
@@ -41,7 +36,7 @@ SEEDS = "seeds"
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement and its root key, of which every program of a sweep is made."""
+    """A measurement and its root key, from which every program of a sweep is made."""
 
     measure: Measure
     key: Key[Array, ""]
@@ -58,10 +53,10 @@ class Measurement:
         """The function of (key data, seed ids, coordinates) that measures every point of a grid.
 
         Each output has one axis for each of `grid.axes`, then the seed axis, then its own axes. No
-        batch of matrices reaches LAPACK on a CPU. With `vmapped`, so many seeds are computed at a
-        time, and a last argument says how many such groups, from the first seed on; entries of the
-        others are zero. With a `mesh`, of one axis `SEEDS`, every device does so with its part of
-        the seeds, by itself and without communication.
+        batch of matrices reaches LAPACK on a CPU. With `vmapped`, that many seeds are computed at
+        once, and a last argument is the number of such groups, from the first seed on; entries of
+        other seeds are zero. With a `mesh`, of one axis `SEEDS`, every device does so with its part
+        of the seeds, without communication.
         """
         impl, axes = str(jax.random.key_impl(self.key)), grid.axes
         at_points = self._at(grid).mapped
@@ -70,7 +65,7 @@ class Measurement:
                 at_points, in_axes=(None, {name: 0 if name == axis else None for name in grid.dims})
             )
 
-        def of_seed(key_data: Array, coordinates: Coordinates, seed: Array) -> dict[str, Any]:
+        def measure_seed(key_data: Array, coordinates: Coordinates, seed: Array) -> dict[str, Any]:
             return at_points(
                 jax.random.fold_in(jax.random.wrap_key_data(key_data, impl=impl), seed), coordinates
             )
@@ -83,9 +78,9 @@ class Measurement:
         ) -> dict[str, Array]:
             shared = jnp.asarray(key_data), coordinates
             if groups is None or vmapped is None:
-                outputs = jax.vmap(partial(of_seed, *shared))(jnp.asarray(seed_ids))
+                outputs = jax.vmap(partial(measure_seed, *shared))(jnp.asarray(seed_ids))
             else:
-                outputs = in_groups(of_seed, shared, jnp.asarray(seed_ids), vmapped, groups)
+                outputs = in_groups(measure_seed, shared, jnp.asarray(seed_ids), vmapped, groups)
             return {name: jnp.moveaxis(output, 0, len(axes)) for name, output in outputs.items()}
 
         if mesh is None:
@@ -101,35 +96,25 @@ class Measurement:
     def traced(
         self, grid: Grid, seeds: int, *, mesh: Mesh | None = None, vmapped: int | None = None
     ) -> jax.stages.Traced:
-        """The program of a grid, traced for calls of at most so many seeds."""
+        """The program of a grid, traced for calls of at most `seeds` seeds."""
+        program = self.program(grid, mesh=mesh, vmapped=vmapped)
         counted = () if vmapped is None else (np.int32(1),)
-        return trace(
-            self.program(grid, mesh=mesh, vmapped=vmapped),
-            self.key_data,
-            seeds,
-            grid,
-            *counted,
-            mesh=mesh,
-        )
+        return trace(program, self.key_data, seeds, grid, *counted, mesh=mesh)
 
     def traced_at_point(self, grid: Grid) -> jax.stages.Traced:
-        """The measurement at one point of the program of a grid, whichever: traced once for all
-        grids whose programs take the same.
-        """
+        """The measurement at one point of a grid's program, traced once for equal programs."""
         return self._at(grid).traced
 
     def anew(self) -> "Measurement":
-        """The same measurement, of which nothing is traced yet."""
+        """The same measurement without its cached traces."""
         return Measurement(self.measure, self.key)
 
     def _at(self, grid: Grid) -> "_AtPoint":
         scalars = jax.tree.map(
             lambda array: jax.ShapeDtypeStruct((), array.dtype), grid.coordinates
         )
-        taken, dtypes = (
-            jax.tree.structure(scalars),
-            (scalar.dtype for scalar in jax.tree.leaves(scalars)),
-        )
+        taken = jax.tree.structure(scalars)
+        dtypes = (scalar.dtype for scalar in jax.tree.leaves(scalars))
         largest = (max(points) for dim in grid.wide for points in dim.widths.values())
         chosen = (
             m.points
@@ -150,9 +135,7 @@ class Measurement:
         return self._at_point[kind]
 
     def takes_sizes(self, grid: Grid) -> bool:
-        """Whether it can be traced with the padded sizes of the program of `grid`, and is not one
-        of ints alone.
-        """
+        """Whether it can be traced with the padded sizes of the program of `grid`."""
         try:
             self.traced_at_point(grid)
         except TypeError as error:
@@ -163,18 +146,14 @@ class Measurement:
 
 @dataclass(frozen=True)
 class _AtPoint:
-    """The measurement at one point, a function of key and coordinates: under `jax.jit`, and
-    traced.
-    """
+    """The measurement at one point, a function of key and coordinates: jitted, and traced."""
 
     jitted: Callable[..., dict[str, Array]]
     traced: jax.stages.Traced
 
     @property
     def mapped(self) -> Callable[..., dict[str, Array]]:
-        """The same function, to be mapped over, in which no batch of matrices reaches LAPACK where
-        that is a danger.
-        """
+        """The function to vmap, in which no batch reaches LAPACK where that may deadlock."""
         if one_at_a_time.IS_NEEDED:
             return one_at_a_time.without_batches(self.traced)
         try:
@@ -201,10 +180,10 @@ def flat_outputs(
     """The outputs of `measure` at one point, nested names joined by ".".
 
     Raises:
-        ValueError: the result is no (nested) dict of arrays with string keys, is empty, or has a
+        ValueError: the result is not a (nested) dict of arrays with string keys, is empty, or has a
             name twice.
-        TypeError: as `measure` raises it, with a note where a padded size may be the reason.
-        ConcreteValueError: `measure` asks for the number behind a value that is traced.
+        TypeError: as `measure` raises it, with a note if a padded size may be the reason.
+        ConcreteValueError: `measure` uses a traced value as a number.
     """
     outputs: dict[str, Array] = {}
     try:
@@ -216,44 +195,44 @@ def flat_outputs(
                 " specjax.sizes.normal(key, (rows, columns)), write sizes.active(width) in"
                 " formulas, or take plan='exact', which passes ints."
             )
-        elif told := concrete.refusal(error):
-            raise concrete.ConcreteValueError(told) from error
+        elif sentence := concrete.refusal(error):
+            raise concrete.ConcreteValueError(sentence) from error
         raise
     _flatten(measured, "", outputs)
     return outputs
 
 
 def in_groups(
-    of_seed: Callable[..., dict[str, Array]],
+    measure_seed: Callable[..., dict[str, Array]],
     shared: tuple[Any, ...],
     seeds: UInt32[Array, " seeds"],
     size: int,
     groups: Array,
 ) -> dict[str, Array]:
-    """`of_seed(*shared, seed)` at the seeds of the first `groups` groups of `size`, one group after
-    another; zeros behind them.
+    """`measure_seed(*shared, seed)` at the seeds of the first `groups` groups of `size`, in turn;
+    zeros behind.
 
-    A group is vmapped, but for one of a single seed: a batch of one matrix costs a decomposition
-    more than the matrix. `seeds` are whole groups.
+    A group is vmapped, unless it is a single seed: a decomposition of a batch of one matrix costs
+    more than of the matrix. `seeds` are whole groups.
     """
 
     @jax.jit  # traced once, for the shapes and for the loop
-    def of_group(shared: tuple[Any, ...], some: Array) -> dict[str, Array]:
+    def measure_group(shared: tuple[Any, ...], some: Array) -> dict[str, Array]:
         if size == 1:
             return {
                 name: jnp.asarray(output)[None]
-                for name, output in of_seed(*shared, some[0]).items()
+                for name, output in measure_seed(*shared, some[0]).items()
             }
-        return jax.vmap(partial(of_seed, *shared))(some)
+        return jax.vmap(partial(measure_seed, *shared))(some)
 
-    def step(i: Array, found: dict[str, Array]) -> dict[str, Array]:
-        new = of_group(shared, jax.lax.dynamic_slice_in_dim(seeds, i * size, size))
+    def step(i: Array, outputs: dict[str, Array]) -> dict[str, Array]:
+        new = measure_group(shared, jax.lax.dynamic_slice_in_dim(seeds, i * size, size))
         return {
-            name: jax.lax.dynamic_update_slice_in_dim(found[name], new[name], i * size, 0)
-            for name in found
+            name: jax.lax.dynamic_update_slice_in_dim(output, new[name], i * size, 0)
+            for name, output in outputs.items()
         }
 
-    shapes = jax.eval_shape(of_group, shared, seeds[:size])
+    shapes = jax.eval_shape(measure_group, shared, seeds[:size])
     nothing = {
         name: jnp.zeros((len(seeds), *output.shape[1:]), output.dtype)
         for name, output in shapes.items()
@@ -269,7 +248,7 @@ def trace(
     *more: np.int32,
     mesh: Mesh | None = None,
 ) -> jax.stages.Traced:
-    """Traces a function of what the program of `grid` takes, for so many seeds.
+    """Trace a function of the arguments of `grid`'s program, for `seeds` seeds.
 
     Matrix products are traced at the highest precision: by default a GPU may round float32 factors
     to TF32, whose three digits would pass for physics in a fitted exponent.
@@ -285,18 +264,20 @@ def trace(
 
 
 def compile_program(lowered: jax.stages.Lowered, *, is_kept: bool = True) -> jax.stages.Compiled:
-    """Compiles a program ahead of time, with the effort that pays; see `xla_options`."""
+    """Compile a program ahead of time, with the options of `xla_options`."""
     return lowered.compile(xla_options(is_kept=is_kept))
 
 
 def seed_ids(start: int, stop: int) -> UInt32[np.ndarray, " seeds"]:
-    """The seeds of a range as 32-bit words, around which they wrap."""
+    """The seeds of a range as 32-bit words, which wrap around."""
     return np.arange(start, stop, dtype=np.uint64).astype(np.uint32)
 
 
 def bytes_of(compiled: jax.stages.Compiled) -> tuple[int, int]:
-    """What one call needs on one device by XLA's memory analysis, scratch memory, arguments and
-    results, and the scratch memory alone.
+    """Bytes that one call needs on one device, and the scratch memory alone, by XLA's memory
+    analysis.
+
+    The first includes scratch memory, arguments and results.
     """
     memory = compiled.memory_analysis()
     # A platform may have no analysis.

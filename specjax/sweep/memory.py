@@ -1,6 +1,4 @@
-"""The memory a sweep may use: a budget in bytes, given by the user or a share of what the device
-has.
-"""
+"""The memory a sweep may use: a budget in bytes, or a share of the device's memory."""
 
 import os
 import re
@@ -12,8 +10,7 @@ from specjax.arguments import shown
 
 _UNITS = {unit: 1000**i for i, unit in enumerate(("B", "KB", "MB", "GB", "TB"))}
 _UNITS |= {unit: 1024 ** (i + 1) for i, unit in enumerate(("KiB", "MiB", "GiB", "TiB"))}
-# A host also holds the results, and other programs; an accelerator is ours but for what other
-# arrays take.
+# A host also holds the results and other programs; an accelerator holds only other arrays.
 _HOST_SHARE, _ACCELERATOR_SHARE = 0.25, 0.75
 _UNKNOWN = 2**30
 _MOST = 2**60  # the dataset holds it as an int64
@@ -33,8 +30,8 @@ def parse(memory: str | int) -> int:
         number = int(memory)
     if number > _MOST:
         raise ValueError(
-            f"memory needs to be at most 2**60 bytes, got {shown(memory)}; leave it out to use what"
-            " there is."
+            f"memory needs to be at most 2**60 bytes, got {shown(memory)}; leave it out for the"
+            " default."
         )
     if number < 1:
         raise ValueError(
@@ -44,9 +41,7 @@ def parse(memory: str | int) -> int:
 
 
 def default_budget(device: jax.Device, devices: int) -> int:
-    """The bytes for each of `devices` local devices: a quarter of the host's shared among them, or
-    three quarters of its own.
-    """
+    """The bytes of one of `devices` local devices: a share of the host's memory, or of its own."""
     if device.platform == "cpu":
         return int(host_memory() * _HOST_SHARE) // devices
     statistics = device.memory_stats() or {}
@@ -59,7 +54,7 @@ def host_memory() -> int:
 
 
 def described(number: int | float) -> str:
-    """Bytes as a person writes them, e.g. "3.5 MiB"."""
+    """Bytes in a readable unit, e.g. "3.5 MiB"."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     power = min(max(int(number).bit_length() - 1, 0) // 10, len(units) - 1)
     return f"{number / 1024**power:.3g} {units[power]}"

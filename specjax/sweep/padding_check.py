@@ -1,11 +1,10 @@
-"""Whether a measurement depends on padding, found by measuring one seed both ways: padded, and with
-its widths as Python ints.
+"""Check that a measurement does not depend on padding: measure one seed padded and unpadded.
 
-Padded and unpadded programs add in another order, so their numbers differ by rounding, and what
-rounding does differs from measurement to measurement: it is the last digit of a mean, all digits of
-a small difference, and anything after a long training. So a difference that is more than half of
-the digits is compared with what moving the last bits of every operation of the unpadded program
-does to the same entry (`specjax.sweep.rounding`), at a few seeds.
+Padded and unpadded programs add in another order, so their numbers differ by rounding. The effect
+of rounding differs from measurement to measurement: the last digit of a mean, all digits of a small
+difference, anything after a long training. So a difference of more than half of the digits is
+compared with the effect of moving the last bits of every operation of the unpadded program on the
+same entry (`specjax.sweep.rounding`), at a few seeds.
 """
 
 import warnings
@@ -25,27 +24,23 @@ from specjax.sweep.measurement import Measurement, compile_program, seed_ids, tr
 from specjax.sweep.rounding import moved
 
 Outputs = Mapping[str, np.ndarray]
-"""Arrays of shape (*dimensions, seeds, ...), with one entry along each dimension that has
-widths.
-"""
+"""Arrays of shape (*dimensions, seeds, ...), with one entry along dimensions with widths."""
 
 SEEDS = 4
-"""How many seeds a difference must be seen at before it is refused, where the first call has as
-many.
-"""
+"""Seeds that must all differ before a sweep is refused, if the first calls have as many."""
 IMPURE = (
     "measure is not the same function when it is called again with the same arguments, as with"
-    " numpy.random or a counter in it; draw with jax.random from the key that it gets, and pass"
-    " what changes as an argument."
+    " numpy.random or a counter in it; sample with jax.random from its key, and pass what changes"
+    " as an argument."
 )
 _STREAMS = 8  # ways of moving the last bits
 # A difference is beyond rounding if it is this many times the largest that moving the last bits
-# makes, each bit moved by eight units where rounding moves it by a half.
+# makes. Each bit is moved by eight units; rounding moves it by a half.
 _FACTOR = 8.0
 
 
 def unpadded(measurement: Measurement, bucket: Grid) -> jax.stages.Lowered:
-    """The program of the narrowest point of a bucket, without padding, of one seed."""
+    """The program of one seed at the narrowest point of a bucket, without padding."""
     alone = _narrowest(bucket)
     return trace(measurement.program(alone), measurement.key_data, 1, alone).lower()
 
@@ -53,8 +48,15 @@ def unpadded(measurement: Measurement, bucket: Grid) -> jax.stages.Lowered:
 def checked(
     calls: Calls, measurement: Measurement, bucket: Grid, first: int, compiled: jax.stages.Compiled
 ) -> Calls:
-    """`calls` of a bucket's program, of which the first is compared with what the `compiled`
-    program of `unpadded` gives for seed `first`.
+    """`calls` of a bucket, the first of which is compared with the `compiled` program of
+    `unpadded`.
+
+    Args:
+        calls: The calls of the bucket's program.
+        measurement: The measurement.
+        bucket: The bucket.
+        first: The first seed of the calls, which `compiled` measures.
+        compiled: The program of `unpadded`.
 
     Raises:
         ValueError: they differ beyond rounding.
@@ -66,10 +68,10 @@ def checked(
     def compared() -> Calls:
         seen = [next(calls)]
         names = differing({name: a[(*narrow, slice(1))] for name, a in seen[0][2].items()}, exact)
-        told = None
-        # Every process goes on, and refuses, if the first does.
+        refusal = None
+        # Every process goes on if the first does, and refuses if it does.
         if agreed(bool(names)):
-            # A call of one seed says too little: rounding alone may change what is counted in it.
+            # One seed is too few: rounding alone may change a count.
             while seen[-1][1] - first < SEEDS and (more := next(calls, None)) is not None:
                 seen.append(more)
             ids = np.concatenate([seed_ids(start, stop) for start, stop, *_ in seen])[:SEEDS]
@@ -77,9 +79,9 @@ def checked(
                 name: np.concatenate([call[2][name] for call in seen], axis) for name in seen[0][2]
             }
             padded = {name: a[(*narrow, slice(len(ids)))] for name, a in whole.items()}
-            told = agreed(_judged(measurement, padded, names, bucket, alone, ids))
-        if told is not None:
-            raise ValueError(told)
+            refusal = agreed(_judge(measurement, padded, names, bucket, alone, ids))
+        if refusal is not None:
+            raise ValueError(refusal)
         yield from seen
         yield from calls
 
@@ -100,9 +102,9 @@ def beyond_rounding(padded: np.ndarray, moved: np.ndarray, seed_axis: int) -> np
 
     Args:
         padded: The results with padding.
-        moved: Those without, with a leading axis of ways to move the last bits, the first of which
+        moved: Those without padding, with a leading axis of ways to move the last bits; the first
             moves none.
-        seed_axis: The axis of `padded` along which the seeds are, which the result has no more.
+        seed_axis: The axis of `padded` along which the seeds are; the result lacks it.
     """
     unpadded = moved[0]
     noise = np.max([_gap(other, unpadded) for other in moved[1:]], axis=0)
@@ -112,7 +114,7 @@ def beyond_rounding(padded: np.ndarray, moved: np.ndarray, seed_axis: int) -> np
 
 
 def _narrowest(bucket: Grid) -> Grid:
-    return bucket.at({dim.name: (0,) for dim in bucket.wide})
+    return bucket.select({dim.name: (0,) for dim in bucket.wide})
 
 
 def _outputs(
@@ -122,15 +124,13 @@ def _outputs(
     seeds: np.ndarray,
     leading: int = 0,
 ) -> dict[str, np.ndarray]:
-    """What the program of `grid` gives at `seeds`, on one device, with `leading` axes in front."""
-    found = compiled(measurement.key_data, seeds, grid.coordinates)
-    return {name: grid.whole(np.asarray(a), leading) for name, a in found.items()}
+    """The outputs of `grid`'s program at `seeds`, on one device, behind `leading` axes."""
+    outputs = compiled(measurement.key_data, seeds, grid.coordinates)
+    return {name: grid.whole(np.asarray(a), leading) for name, a in outputs.items()}
 
 
 def _in_ways(measurement: Measurement, grid: Grid, seeds: np.ndarray) -> dict[str, np.ndarray]:
-    """What the program of `grid` gives at `seeds`, with a leading axis of ways to move the last
-    bits, of which the first moves none.
-    """
+    """The outputs of `grid` at `seeds` for each way to move the last bits; the first moves none."""
     program, streams = measurement.program(grid), jnp.arange(1 + _STREAMS, dtype=jnp.uint32)
 
     def in_ways(*arguments: Any) -> Any:
@@ -143,7 +143,7 @@ def _in_ways(measurement: Measurement, grid: Grid, seeds: np.ndarray) -> dict[st
     return _outputs(compiled, measurement, grid, seeds, leading=1)
 
 
-def _judged(
+def _judge(
     measurement: Measurement,
     padded: Outputs,
     names: Sequence[str],
@@ -151,29 +151,26 @@ def _judged(
     alone: Grid,
     seeds: np.ndarray,
 ) -> str | None:
-    """What to say of the outputs `names` that differ; None if that is rounding, or if what rounding
-    does cannot be told, with a warning.
-    """
+    """The refusal of the outputs `names` that differ; None if rounding explains it or may."""
     try:
         in_ways = _in_ways(measurement, alone, seeds) if names else {}
     except UnreadableProgramError as error:
         warnings.warn(
-            f"{error} So it is not known whether rounding alone is why padding changes"
+            f"{error} So it is unknown whether rounding alone explains that padding changes"
             f" {', '.join(map(repr, names))}; plan='exact' pads nothing.",
             UnreadableProgramWarning,
             stacklevel=2,
         )
         return None
-    told = _refusal(padded, in_ways, names, bucket, alone, int(seeds[0]))
-    return told if told is None or is_pure(measurement, alone) else IMPURE
+    refusal = _refusal(padded, in_ways, names, bucket, alone, int(seeds[0]))
+    return refusal if refusal is None or is_pure(measurement, alone) else IMPURE
 
 
 def is_pure(measurement: Measurement, point: Grid) -> bool:
-    """Whether another trace of `measure` at a point has the same operations and numbers; true where
-    these cannot be read.
+    """Whether another trace of `measure` at a point has the same operations and numbers.
 
-    With numpy.random or a counter in it each program has another number, the same for all its
-    seeds, which looks like padding.
+    True if these cannot be read. With numpy.random or a counter in it each program has another
+    number, the same for all its seeds, which looks like padding.
     """
     try:
         programs = (
@@ -187,36 +184,33 @@ def is_pure(measurement: Measurement, point: Grid) -> bool:
 def _refusal(
     padded: Outputs, moved: Outputs, names: Sequence[str], bucket: Grid, alone: Grid, seed: int
 ) -> str | None:
-    """What to say of the outputs `names` that differ beyond rounding; None if none does."""
+    """The refusal of the outputs `names` that differ beyond rounding; None if none does."""
     axis = len(alone.shape)
-    told = []
+    differences = []
     for name in names:
         beyond = beyond_rounding(padded[name], moved[name], axis)
         if beyond.any():
             place = [int(i) for i in np.unravel_index(np.argmax(beyond), beyond.shape)]
             at = (*place[:axis], 0, *place[axis:])
-            told.append(
+            differences.append(
                 f"{name!r} at {alone.described(place[:axis])} is {moved[name][0][at]:.6g} by itself"
                 f" and {padded[name][at]:.6g} padded"
             )
-    if not told:
+    if not differences:
         return None
     to = ", ".join(
         f"{name}={max(points)}" for dim in bucket.wide for name, points in dim.widths.items()
     )
     return (
-        f"Padding to {to} changes what measure returns for seed {seed}: {'; '.join(told)}; what"
-        " usually does it is x.shape or jnp.mean over a padded axis, for which there is"
-        " sizes.active, a division by what is 0 where padded, for which there is sizes.mask, or"
-        " optim.muon without sizes=, so mend it, or take plan='exact', which pads nothing"
-        " (check_padding=False runs it unchecked)."
+        f"Padding to {to} changes what measure returns for seed {seed}: {'; '.join(differences)};"
+        " the usual causes are x.shape or jnp.mean over a padded axis (use sizes.active), a"
+        " division by padded zeros (use sizes.mask), and optim.muon without sizes=; correct it, or"
+        " take plan='exact', which pads nothing (check_padding=False runs it unchecked)."
     )
 
 
 def _gap(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The distance of each entry: 0 where both are NaN or the same infinity, infinite where only
-    one is finite.
-    """
+    """The distance of each entry: 0 if both are NaN or the same infinity; inf if one is finite."""
     wide = np.complex128 if np.iscomplexobj(one) else np.float64
     one, other = one.astype(wide), other.astype(wide)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -1,5 +1,4 @@
-"""What a person sees of a running sweep: a bar on a terminal, and one log line per block for those
-who listen.
+"""The progress of a running sweep: a bar on a terminal, and a log line per block.
 
 The lines go to the logger "specjax.sweep" at level INFO, which is silent unless the user configures
 logging.
@@ -16,17 +15,16 @@ _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_
 
 
 class Progress:
-    """The progress through `total` seeds, counted in every bucket; `visible` None shows the bar on
-    a terminal only.
+    """The progress through `total` seeds, counted in every bucket.
 
-    The time left goes by the seconds that the seeds are estimated to take, `ahead` of them at
-    first: a wide bucket takes longer than a narrow one.
+    `visible` None shows the bar on a terminal only. The time left follows the estimated seconds of
+    the seeds, `ahead` at first, since a wide bucket takes longer than a narrow one.
     """
 
     def __init__(
         self, total: int, already: int, ahead: float, buckets: int, visible: bool | None
     ) -> None:
-        # tqdm's `disable=None` is: silent unless on a terminal.
+        # In tqdm `disable=None` shows the bar on a terminal only.
         disable = None if visible is None else not visible
         self._bar = tqdm(
             total=total,
@@ -40,28 +38,28 @@ class Progress:
         self._ahead, self._done, self._began = ahead, 0.0, perf_counter()
 
     def bucket(self, index: int, label: str) -> None:
-        """Names the bucket that is worked on."""
+        """Name the bucket that compiles or runs."""
         self._label = f"bucket {index + 1}/{self._buckets}" + (f" ({label})" if label else "")
         self._bar.set_description(f"{self._label}: compiling")
 
     def compiled(self, seconds: float) -> None:
-        """The bucket is compiled and starts to run."""
+        """Log that the bucket is compiled and starts to run."""
         self._log("%s: compiled in %.1f s", self._label, seconds)
         self._bar.set_description(self._label)
 
     def seeds(self, number: int, estimated: float) -> None:
-        """So many more seeds of the bucket are computed, estimated to take so many seconds."""
+        """Count `number` seeds of the bucket, estimated to take `estimated` seconds."""
         self._done += estimated
         self._bar.set_postfix_str(self._left(), refresh=False)
         self._bar.update(number)
 
     def block(self, start: int, stop: int, seconds: float) -> None:
-        """Seeds `start` to `stop - 1` of the bucket are finished, in `seconds`."""
+        """Log that seeds `start` to `stop - 1` of the bucket are finished, in `seconds`."""
         rate = f"{seconds:.2f} s, {(stop - start) / seconds:.3g} seeds/s"
         self._log("%s: seeds %d to %d in %s, %s", self._label, start, stop - 1, rate, self._left())
 
     def _left(self) -> str:
-        if not self._done:  # of a measurement in which nothing is counted
+        if not self._done:  # the cost of the measurement is unknown
             return "? left"
         taken = perf_counter() - self._began
         return tqdm.format_interval(taken * max(self._ahead / self._done - 1, 0.0)) + " left"
@@ -70,5 +68,5 @@ class Progress:
         logger.info(*message, extra={"taken": perf_counter() - self._began})
 
     def close(self) -> None:
-        """Ends the bar."""
+        """End the bar."""
         self._bar.close()

@@ -1,8 +1,7 @@
-"""What a sweep keeps of its seeds: every one, or the moments of batches of them, and how either is
-cut into blocks.
+"""What a sweep keeps of its seeds: every seed, or moments of batches; and how both form blocks.
 
 A sample is an entry of the dataset along its sample dimension: one seed, or one batch. A block is
-what is finished, logged and stored at a time: some samples at all points of a bucket. It takes one
+the unit that is finished, logged and stored: some samples at all points of a bucket. It takes one
 or more calls of the bucket's program.
 """
 
@@ -29,17 +28,17 @@ Blocks = Iterator[tuple[int, int, dict[str, np.ndarray]]]
 
 @dataclass(frozen=True)
 class _Samples:
-    """Sample i is made of the seeds edges[i] to edges[i + 1] - 1."""
+    """Sample i has the seeds edges[i] to edges[i + 1] - 1."""
 
     edges: Sequence[int]
 
     @property
     def samples(self) -> int:
-        """How many there are."""
+        """The number of samples."""
         return len(self.edges) - 1
 
-    def of(self, seeds: int) -> int:
-        """How many of the samples a bucket of so many seeds has."""
+    def count(self, seeds: int) -> int:
+        """The number of samples of a bucket of `seeds` seeds."""
         return self.edges.index(seeds)
 
     def seeds(self, start: int, stop: int) -> tuple[int, int]:
@@ -48,24 +47,24 @@ class _Samples:
 
 
 class EverySeed(_Samples):
-    """Every seed is kept."""
+    """Keep every seed."""
 
     dim = SEED
     size = None
 
     def variables(self, outputs: Shapes) -> Shapes:
-        """What is stored, by name, without axes and samples."""
+        """The variables to store, without axes and samples."""
         return outputs
 
     def blocks(self, calls: Calls, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
-        """The blocks of the outputs of calls, whose seeds lie along the axis `place`; each ends
-        when its calls took so many `seconds`.
+        """Join the outputs of calls to blocks, each of which ends after `seconds` of calls.
 
-        Moments are taken of `cut` seeds at a time, wherever calls end.
+        Seeds lie along the axis `place`. Only `Batches` use `cut`: the number of seeds whose
+        moments are taken at once, wherever calls end.
         """
         held: list[tuple[int, int, Arrays, float]] = []
         for call in calls:
-            # What lies between two ranges is stored already.
+            # Samples between two ranges are stored already.
             if held and held[-1][1] != call[0]:
                 yield _block(held, place)
                 held = []
@@ -78,22 +77,22 @@ class EverySeed(_Samples):
 
 
 class Batches(_Samples):
-    """The moments of each batch of seeds are kept.
+    """Keep the moments of each batch of seeds.
 
-    A seed with NaN or infinite outputs is left out at that point, counted in `failed`, and the
-    first one of each batch is named.
+    A seed with NaN or infinite outputs is left out at that point and counted in `failed`;
+    `first_failed` names the first of each batch.
     """
 
     dim = BATCH
 
     @property
     def size(self) -> int | None:
-        """The seeds of each batch, None where they differ."""
+        """The seeds of each batch; None if they differ."""
         sizes = {b - a for a, b in pairwise(self.edges)}
         return sizes.pop() if len(sizes) == 1 else None
 
     def variables(self, outputs: Shapes) -> Shapes:
-        """What is stored, by name, without axes and samples."""
+        """The variables to store, without axes and samples."""
         moments = {
             variable: jax.ShapeDtypeStruct(output.shape, np.float64)
             for name, output in outputs.items()
@@ -105,14 +104,12 @@ class Batches(_Samples):
         return {**moments, **counts}
 
     def blocks(self, calls: Calls, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
-        """The blocks of the outputs of calls, each a batch; see `EverySeed.blocks`."""
+        """Reduce the outputs of calls to blocks, each of one batch; see `EverySeed.blocks`."""
         for i, pieces in groupby(self._pieces(calls, place, cut), lambda piece: piece[0]):
             yield i, i + 1, self._moments((outputs for _, outputs in pieces), place, self.edges[i])
 
     def _pieces(self, calls: Calls, place: int, cut: int) -> Iterator[tuple[int, Arrays]]:
-        """The outputs cut anew, at the edges of batches and behind every `cut` seeds of one, each
-        with the number of its batch.
-        """
+        """The outputs cut at the edges of batches and every `cut` seeds within, with the batch."""
         held: list[Arrays] = []
         for first, last, outputs, _ in calls:
             begin = first
@@ -128,9 +125,9 @@ class Batches(_Samples):
                     held = []
 
     def _moments(self, parts: Iterator[Arrays], place: int, first: int) -> dict[str, np.ndarray]:
-        """A block from the outputs of its seeds, of which the first is `first`.
+        """A block from the outputs of its seeds, the first of which is `first`.
 
-        Takes one part at a time, so that `parts` may be made as they are asked for.
+        It takes one part at a time, so `parts` may be lazy.
         """
         moments: dict[str, Moments] = {}
         seeds, failed, first_failed = 0, np.zeros((), np.int64), np.full((), -1)
@@ -167,8 +164,8 @@ def _joined(parts: Sequence[Arrays], place: int) -> dict[str, np.ndarray]:
 
 
 def batches(seeds: int, size: int | None = None) -> Batches:
-    """At most `BATCHES` batches of nearly equal size, each of at least 2 seeds where there are that
-    many; or batches of `size`.
+    """At most `BATCHES` batches of nearly equal size, each of at least 2 seeds if possible; or of
+    `size`.
 
     Raises:
         ValueError: `seeds` is not a multiple of `size`.
@@ -176,8 +173,8 @@ def batches(seeds: int, size: int | None = None) -> Batches:
     if size is not None:
         if seeds % size:
             raise ValueError(
-                f"The store has batches of {size} seeds, which {seeds} is not a multiple of; ask"
-                " for a multiple."
+                f"The store has batches of {size} seeds, so num_seeds needs to be a multiple of"
+                f" that, got {seeds}."
             )
         return Batches(tuple(range(0, seeds + 1, size)))
     number = min(BATCHES, max(seeds // 2, 1))

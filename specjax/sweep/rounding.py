@@ -1,13 +1,12 @@
-"""A program with the last bits of everything that it rounds moved at random: what rounding does to
-its results.
+"""The effect of rounding on a program, by moving the last bits of all its results at random.
 
 Known as Monte Carlo arithmetic (Parker, 1997) and as the CESTAC method (Vignes, 1978). Each
-floating result of an operation that rounds is multiplied by 1 + a or 1 - a, by a sign hashed from
-its own bits, so that each entry of each step of a scan has its own. What is moved exactly (a
-reshaped, sorted or selected entry, a maximum) stays equal to where it came from, zeros stay zero,
-and neither keys nor random bits change, so that every draw is the same one. The bodies of calls and
-scans are entered. Those of `cond`, `while_loop` and the like are not, because a loop that ends by a
-tolerance might not end: their operands and results are moved, as are those of what cannot be read.
+floating result of an operation that rounds is multiplied by 1 + a or 1 - a. The sign is hashed from
+its own bits, so each entry of each step of a scan has its own. Exact operations (a reshape, a sort,
+a selection, a maximum) keep their result equal to its source, zeros stay zero, and neither keys nor
+random bits change, so random samples stay the same. The bodies of calls and scans are entered.
+Those of `cond`, `while_loop` and others are not, because a loop that ends by a tolerance might not
+end: their operands and results are moved, as are those of unreadable programs.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +22,10 @@ from jaxtyping import Array, UInt32
 from specjax.programs import Equation, Program, Scan, UnreadableProgramError, evaluate, scan, trace
 
 ULPS = 8
-"""By how many units of the dtype's precision a result is moved."""
+"""The units of the dtype's precision by which a result is moved."""
 
-# What moves, selects or compares and rounds nothing. To move the result of another such operation
-# would only overstate the rounding.
+# Operations that do not round. Moving the result of another such operation would only overstate the
+# rounding.
 _EXACT = frozenset(
     """
     abs neg sign max min clamp select_n reshape broadcast_in_dim transpose squeeze expand_dims slice
@@ -37,14 +36,12 @@ _EXACT = frozenset(
     select_and_gather_add
     """.split()  # noqa: SIM905  (a list would have a line for each)
 )
-# 2**32 over the golden ratio: the highest bit of a multiple of it depends on all bits of a word
+# 2**32 over the golden ratio: the highest bit of its multiple depends on all bits of a word.
 _HASH = 0x9E3779B1
 
 
 def moved(function: Callable[..., Any], stream: UInt32[Array, ""], *arguments: Any) -> Any:
-    """`function(*arguments)` with its last bits moved; another `stream` moves them another way, and
-    stream 0 not at all.
-    """
+    """`function(*arguments)` with last bits moved in the way of `stream`; stream 0 moves none."""
     program, shapes = trace(function, *arguments)
     outputs = _body(program, jax.tree.leaves(arguments), stream)
     return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
@@ -72,8 +69,8 @@ def _readable_scan(equation: Equation) -> Scan | None:
 
 def _scan(loop: Scan, inputs: list[Any], stream: Array) -> list[Any]:
     def step(index: Array, given: list[Any]) -> list[Any]:
-        # Each step moves bits in its own way: by one way for all, a value that a step keeps would
-        # go to and fro between two.
+        # Each step moves bits in its own way: in one way for all, a value that a step keeps would
+        # alternate between two.
         own = jnp.where(stream > 0, (stream + index) * jnp.uint32(_HASH) | jnp.uint32(1), stream)
         return _body(loop.body, given, own)
 
@@ -100,8 +97,9 @@ def _move(result: Any, stream: Array) -> Any:
 
 
 def _mixed(word: Array, odd: Array, bits: int) -> Array:
-    """`word` hashed: multiplied once it moves with the neighbours of a value, multiplied twice with
-    the halves swapped it does not.
+    """`word` hashed, so that neighbours get independent bits.
+
+    A single product would vary smoothly with the word; the second, after a shift by half, does not.
     """
     half = jnp.asarray(bits // 2, word.dtype)
     once = word * odd

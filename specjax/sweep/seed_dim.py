@@ -1,28 +1,25 @@
-"""The dimension along which a dataset holds independent replicates: its seeds, or the batches of
-seeds of a dataset of moments.
-"""
+"""The dimension of independent replicates: seeds, or batches of seeds in a dataset of moments."""
 
 import numpy as np
 import xarray as xr
 
 SEED, BATCH = "seed", "batch"
-SEEDS = "seeds"  # the coordinate that says how many seeds each width has
+SEEDS = "seeds"  # the coordinate of the number of seeds of each width
 
 
 def replicate_dim(data: xr.DataArray | xr.Dataset) -> str:
-    """The dimension "batch" where `data` have it and no seeds, else "seed"."""
+    """The dimension "batch" if `data` have it and no seeds, else "seed"."""
     return BATCH if BATCH in data.dims and SEED not in data.dims else SEED
 
 
 def present(data: xr.DataArray | xr.Dataset, dim: str) -> xr.DataArray | None:
-    """Which entries along `dim` exist at each width; None where all do.
+    """Which entries along `dim` exist at each width; None if all do.
 
-    In a sweep with its own number of seeds for each width, the coordinate `seeds` of that axis says
-    how many: the width has the seeds 0 to `seeds` - 1, and the entries of the others are no
-    results.
+    In a sweep with a number of seeds for each width, the coordinate `seeds` of that axis is the
+    number: the width has the seeds 0 to `seeds` - 1, and other entries are not results.
 
     Raises:
-        ValueError: the coordinate is not one of positive integers along one dimension.
+        ValueError: the coordinate does not hold positive integers along one dimension.
     """
     if dim != SEED or SEEDS not in data.coords:
         return None
@@ -36,5 +33,5 @@ def present(data: xr.DataArray | xr.Dataset, dim: str) -> xr.DataArray | None:
     labels = (
         data[SEED] if SEED in data.coords else xr.DataArray(np.arange(data.sizes[SEED]), dims=SEED)
     )
-    found = (labels.drop_vars(SEEDS, errors="ignore") < seeds).reset_coords(drop=True)
-    return None if bool(found.all()) else found
+    exists = (labels.drop_vars(SEEDS, errors="ignore") < seeds).reset_coords(drop=True)
+    return None if bool(exists.all()) else exists

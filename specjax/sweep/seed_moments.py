@@ -1,7 +1,6 @@
-"""Count, mean, variance, minimum and maximum of seeds: of one block of them, of two blocks merged,
-and of a dataset.
+"""Count, mean, variance, minimum and maximum of seeds: of a block, of two merged, of a dataset.
 
-A merge is that of Chan, Golub and LeVeque (1983): exact in real arithmetic, associative to
+The merge is that of Chan, Golub and LeVeque (1983): exact in real arithmetic, associative to
 rounding, and without the cancellation of a sum of squares. So the moments of any number of seeds
 need only one block of them in memory.
 """
@@ -19,26 +18,21 @@ from specjax.sweep.seed_dim import BATCH, present, replicate_dim
 DataT = TypeVar("DataT", xr.DataArray, xr.Dataset)
 
 COUNT = "count"
-MOMENTS = (
-    "variance",
-    "min",
-    "max",
-)  # what stands as "<name>.variance", ... beside the mean "<name>"
+# The variables "<name>.variance", ... beside the mean "<name>".
+MOMENTS = ("variance", "min", "max")
 
 
 def quantity(name: str, names: Container[str]) -> str:
-    """The quantity of which the variable `name` is a moment, or else `name`; its dimensions have
-    its name.
-    """
+    """The quantity of which the variable `name` is a moment, else `name` itself."""
     base, _, kind = name.rpartition(".")
     return base if kind in MOMENTS and base in names else name
 
 
 class Moments(NamedTuple):
-    """Of the finite entries of a block, all of one shape: how many, their mean, sum of squared
-    deviations, smallest and largest.
+    """Number, mean, sum of squared deviations, smallest and largest of the finite entries of a
+    block.
 
-    Where `count` is 0 they are 0, 0, inf and -inf, which any merge leaves without effect.
+    All have one shape. Where `count` is 0 they are 0, 0, inf and -inf, which do not affect a merge.
     """
 
     count: Any
@@ -82,18 +76,17 @@ def merge(a: Moments, b: Moments) -> Moments:
 
 @checked
 def total(data: xr.Dataset) -> xr.Dataset:
-    """The moments of all seeds at each point, from those of their batches (`run(...,
-    reduce="moments")`).
+    """The moments of all seeds at each point, from their batches (`run(..., reduce="moments")`).
 
     Args:
-        data: With the dimension "batch", the number of seeds `count` in each, and for every
-            measured quantity its mean `<name>`, unbiased variance `<name>.variance`, and
+        data: A dataset with the dimension "batch", the number of seeds `count` in each, and for
+            every measured quantity its mean `<name>`, unbiased variance `<name>.variance`, and
             `<name>.min` and `<name>.max`.
 
     Returns:
         The same without that dimension, and with the standard error of the mean `<name>.stderr`,
-        all in float64. Where no seed was counted all but `count` is NaN, and with one seed the
-        variance and the standard error are.
+        all in float64. Where `count` is 0 all else is NaN; with one seed the variance and the
+        standard error are.
 
     Raises:
         ValueError: a dimension or variable above is missing.
@@ -112,7 +105,7 @@ def total(data: xr.Dataset) -> xr.Dataset:
     count = data[COUNT]
     n = count.sum(BATCH)
     for name in names:
-        # What no seed was counted for is no number, and has no weight.
+        # The mean is NaN where the count is 0, and has no weight.
         mean = data[name].where(count > 0, 0.0).astype(np.float64)
         whole = (count * mean).sum(BATCH) / n.where(n > 0)
         within = data[f"{name}.variance"].where(count > 1, 0.0) * (count - 1)
@@ -141,12 +134,11 @@ def _measured(data: xr.Dataset) -> list[str]:
 
 @checked
 def mean_and_stderr(data: DataT) -> tuple[DataT, DataT]:
-    """The mean over seeds and its standard error, s / √n with s² the unbiased variance, both in
-    float64.
+    """The mean over seeds and its standard error, s / √n with s² the unbiased variance, in float64.
 
-    In a dataset of moments it is that over "batch", of the quantities alone, without `count` and
-    the moments beside them. Where each width has its own number of seeds (the coordinate `seeds`),
-    n is that number. NaN and inf are not skipped: a failed seed shows in both results. The flag
+    In a dataset of moments the mean is over "batch", of the quantities alone, without `count` and
+    the moments beside them. If each width has its own number of seeds (the coordinate `seeds`), n
+    is that number. NaN and inf are not skipped: a failed seed shows in both results. The flag
     `failed` of a dataset is left out.
 
     Raises:

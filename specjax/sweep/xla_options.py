@@ -1,6 +1,4 @@
-"""How hard XLA works on a program of a sweep on a CPU: less than by default, where that costs
-little (docs/benchmarks.md).
-"""
+"""XLA's effort on a program of a sweep on a CPU: below the default where that costs little."""
 
 import os
 from typing import Any
@@ -11,21 +9,21 @@ from specjax.jaxlib import cpu_options, is_known
 
 Options = dict[str, Any]
 
-# LLVM at full effort takes up to four times as long to compile what a sweep is made of, for
-# programs that run about as fast.
+# LLVM at full effort compiles up to four times as long, for programs that run about as fast
+# (docs/benchmarks.md).
 _KEPT: Options = {"xla_backend_optimization_level": 1}
-# Without optimization it takes 0.6 of that. Programs run up to four times as long, and some draws
-# are rounded otherwise than those of `specjax.sizes` alone, which a sweep promises to have bit for
-# bit.
+# Without optimization it takes 0.6 of that. Programs run up to four times as long, and some random
+# samples are rounded otherwise than by `specjax.sizes` alone, which a sweep promises to match bit
+# for bit.
 _CHECK: Options = {"xla_backend_optimization_level": 0}
 
 
 def xla_options(*, is_kept: bool) -> Options:
     """XLA's options for a program whose results are kept, or for one that only checks them.
 
-    There are none on another platform than a CPU. With JAX's own switch for quick compilation there
-    are only those without which its results are wrong (`specjax.jaxlib`). An option that XLA_FLAGS
-    sets stays as it is, and one that this jaxlib does not have is left out.
+    They are empty on platforms other than a CPU. With JAX's own switch for quick compilation only
+    the options for correct results remain (`specjax.jaxlib`). An option that XLA_FLAGS sets stays
+    unchanged, and one that this jaxlib lacks is left out.
     """
     if jax.default_backend() != "cpu":
         return {}

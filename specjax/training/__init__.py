@@ -16,6 +16,6 @@ from specjax.training.step_loop import Steps as Steps
 from specjax.training.step_loop import train_steps as train_steps
 from specjax.training.telemetry import Ranks as Ranks
 from specjax.training.telemetry import measure_ranks as measure_ranks
-from specjax.training.train_many import train_side_by_side as train_side_by_side
+from specjax.training.train_many import train_many as train_many
 
 train = checked(_train)

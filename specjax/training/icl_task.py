@@ -19,7 +19,7 @@ from specjax.models.recall import Recall
 from specjax.models.transformer import Architecture, Sequences, Transformer
 from specjax.optim.matrices import Fans
 from specjax.sizes import AnySize, padded, stream, times
-from specjax.training.train_many import train_side_by_side
+from specjax.training.train_many import train_many
 
 OPTIMIZERS = ("muon", "adamw", "sgd")
 MOMENTUM, ADAM_DECAYS, WEIGHT_DECAY = 0.9, (0.9, 0.99), 0.01
@@ -86,9 +86,7 @@ def train_to_recall(
         return {"inside": inside, "outside": outside, "recalled": recalled, "shuffled": shuffled}
 
     params = transformer.init(stream(key, "weights"), architecture)
-    found, stopped = train_side_by_side(
-        optimizers, params, loss, batch_of, (0, *iterations), record
-    )
+    found, stopped = train_many(loss, params, batch_of, optimizers, (0, *iterations), record)
     return found | {"diverged": stopped}
 
 
@@ -116,16 +114,16 @@ def moved_on(model: Transformer, task: Recall) -> Transformer:
 
 
 def _muon(rate: Float[Array, ""], width: AnySize) -> optax.GradientTransformation:
-    return optim.muon(
+    return optim.jordan_muon(
         rate,
-        decay=MOMENTUM,
+        beta=MOMENTUM,
         method=spectral.NewtonSchulz(NEWTON_SCHULZ_STEPS),
         scale="point_two_sqrt_max",
         weight_decay=WEIGHT_DECAY,
-        dimension_numbers=optim.OUT_IN,
+        muon_weight_dimension_numbers=optim.OUT_IN,
         sizes=lambda updates: _fans(updates, width),
         labels=transformer.labels,
-        other=_adamw(rate),
+        fallback=_adamw(rate),
     )
 
 

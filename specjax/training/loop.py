@@ -1,9 +1,7 @@
-"""A training loop as one compiled stretch after another: batches drawn by step, records at equal
-distances, a stop at NaN.
+"""A training loop of compiled stretches of steps, with a record between them and a stop at NaN.
 
-Everything that a training has computed is one tree of arrays, a `Run`, and every stretch is a
-function of it: so a training that was stopped and resumed from a stored `Run` ends with the same
-bits.
+The whole state of a training is one tree of arrays, a `Run`, and each stretch is a function of it,
+so a training resumed from a stored `Run` ends with the same bits.
 """
 
 import logging
@@ -29,41 +27,37 @@ from specjax.training.checkpoints import Checkpoints, digests, kept
 logger = logging.getLogger("specjax.training")
 
 Loss = Callable[[PyTree, PyTree], Array]
-Draw = Callable[[Int[Array, ""]], PyTree]
-"""The batch of a step: a pure function, so that a resumed training sees the batches it would have
-seen.
-"""
+BatchOfStep = Callable[[Int[Array, ""]], PyTree]
+"""The batch of a step: a pure function, so that a resumed training sees the same batches."""
 Record = Callable[[PyTree, Int[Array, ""]], PyTree]
-"""What is recorded of the parameters at a step: a tree of arrays."""
+"""A tree of arrays, computed from the parameters and the step."""
 
 DATA = "data"
-"""The axis of a mesh over which batches are spread."""
+"""The axis of a mesh over which batches are sharded."""
 
 
 class Run(NamedTuple):
-    """A training up to a step."""
+    """The state of a training at a step."""
 
     params: PyTree
     optimizer: optax.OptState
     step: Int[Array, ""]
     losses: Float[Array, " steps"]
-    """Of the batches of all steps taken, before each; zero beyond."""
+    """The loss of each batch before its step; zero from `step` on."""
     records: PyTree
-    """With a leading axis over the steps 0, every, 2 every, …, steps; zero beyond the present
-    one.
-    """
+    """Leading axis: the steps 0, every, 2 every, …, steps; zero beyond `step`."""
     finite: Bool[Array, ""]
-    """False once a loss, a gradient or a parameter is NaN or infinite: the parameters then stay
-    those, or those it comes from.
+    """False once a loss, a gradient or a parameter is NaN or infinite; the parameters are then
+    those of that loss or gradient, or the first that are not finite.
     """
 
 
 class Diverged(ValueError):
-    """A training whose loss, gradient or parameters are not finite; the message has the step and
-    the layer, `run` what came before.
+    """The loss, gradient or parameters are not finite; the message names the step and the layer,
+    and `run` is the state before.
 
-    A ValueError, as it is for the caller to choose another learning rate, and the command line
-    tells those in one sentence.
+    A ValueError, since the caller can choose another learning rate, and the command line prints it
+    as one sentence.
     """
 
     def __init__(self, message: str, run: Run) -> None:
@@ -74,73 +68,74 @@ class Diverged(ValueError):
 def train(
     loss: Loss,
     params: PyTree,
+    batch: BatchOfStep,
     optimizer: optax.GradientTransformation,
-    draw: Draw,
     *,
     steps: int,
     every: int,
-    record: Record,
+    record: Record | None = None,
     microbatches: int = 1,
     mesh: Mesh | None = None,
     checkpoints: Checkpoints | None = None,
     progress: Callable[[Run], None] | None = None,
 ) -> Run:
-    """Trains for `steps` steps, or for those that are left of a stored run.
+    """Train for `steps` steps, counting those of a stored run.
 
     Args:
-        loss: `loss(params, batch)`, the mean over a batch: one over all of its rows, if
-            microbatches are not to change it.
+        loss: `loss(params, batch)`, a mean over all rows of the batch if microbatches are not to
+            change it.
         params: The initial parameters; all leaves are trained, and must stay finite.
+        batch: The function from a step to its batch; the leaves have a leading axis that
+            `microbatches` and the devices of the mesh divide.
         optimizer: Any optax transformation. It gets the parameters.
-        draw: The batch of a step; its leaves have a leading axis that `microbatches` and the
-            devices of the mesh divide.
         steps: Steps in all.
         every: Steps from one record, and one checkpoint, to the next.
-        record: Telemetry; computed with the parameters before the step, and at the end.
+        record: `record(params, step)`, computed before the step, and once at the end.
         microbatches: Parts of a batch whose gradients are computed one after the other, for batches
-            that do not fit. Their mean, and that of their losses, is taken in float32, or in a
-            wider dtype of theirs, and rounded to the dtype of the parameters once.
-        mesh: Devices with the axis "data", over which every (micro)batch is spread; parameters are
-            on each of them.
-        checkpoints: Where the run is stored at every record, and continued from if there is one.
-            Without any, a training within `specjax.resume.enabled` has its own there.
+            that do not fit. The means of gradients and losses are taken in at least float32, and
+            rounded to the dtype of the parameters once.
+        mesh: Devices with the axis "data", over which every (micro)batch is sharded; parameters are
+            replicated.
+        checkpoints: Where the run is stored at every record, and resumed from. By default the ones
+            of `specjax.resume.enabled`, if any.
         progress: Called at every record.
 
     Raises:
-        ValueError: for steps that are no multiple of every, a batch that cannot be cut so, a mesh
-            without that axis, or a checkpoint of another training, as of one with another loss or
-            other batches by their programs.
+        ValueError: steps that are not a multiple of every, a batch that cannot be divided, a mesh
+            without that axis, or a checkpoint of another training, such as one whose programs of
+            the loss or of the batches differ.
         StoreError: another process trains into the folder of the checkpoints, or all of them are
             damaged.
         Diverged: at the first NaN or infinity.
 
     """
+    record = _record_nothing if record is None else record
     if steps < 1 or every < 1 or steps % every:
         raise ValueError(
             f"The steps must be a positive multiple of every, got steps={steps} and every={every}."
         )
-    _check_batch(jax.eval_shape(draw, jnp.zeros((), jnp.int32)), microbatches, mesh)
+    _check_batch(jax.eval_shape(batch, jnp.zeros((), jnp.int32)), microbatches, mesh)
 
-    def shaped(step: Array) -> PyTree:
-        batch = jax.tree.map(lambda x: x.reshape(microbatches, -1, *x.shape[1:]), draw(step))
+    def split_batch(step: Array) -> PyTree:
+        parts = jax.tree.map(lambda x: x.reshape(microbatches, -1, *x.shape[1:]), batch(step))
         if mesh is None:
-            return batch
+            return parts
         return jax.lax.with_sharding_constraint(
-            batch, NamedSharding(mesh, PartitionSpec(None, DATA))
+            parts, NamedSharding(mesh, PartitionSpec(None, DATA))
         )
 
     def gradients(params: PyTree, step: Array) -> tuple[Array, PyTree]:
-        def part(batch: PyTree) -> tuple[Array, PyTree]:
+        def part_gradient(part: PyTree) -> tuple[Array, PyTree]:
             # A sum in half precision stops growing after some hundreds of parts.
-            return jax.tree.map(at_least_float32, jax.value_and_grad(loss)(params, batch))
+            return jax.tree.map(at_least_float32, jax.value_and_grad(loss)(params, part))
 
-        def add(total: PyTree, batch: PyTree) -> tuple[PyTree, None]:
-            return jax.tree.map(jnp.add, total, part(batch)), None
+        def add(total: PyTree, part: PyTree) -> tuple[PyTree, None]:
+            return jax.tree.map(jnp.add, total, part_gradient(part)), None
 
-        batches = shaped(step)
-        shapes = jax.eval_shape(part, jax.tree.map(lambda x: x[0], batches))
+        parts = split_batch(step)
+        shapes = jax.eval_shape(part_gradient, jax.tree.map(lambda x: x[0], parts))
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        total, _ = jax.lax.scan(add, zero, batches)
+        total, _ = jax.lax.scan(add, zero, parts)
         value, gradient = jax.tree.map(lambda x: x / microbatches, total)
         return value, jax.tree.map(lambda g, x: g.astype(x.dtype), gradient, params)
 
@@ -153,37 +148,36 @@ def train(
             partial(jnp.where, finite), moved, (run.params, run.optimizer, run.step)
         )
         losses = run.losses.at[run.step].set(value.astype(run.losses.dtype))
-        # The new parameters are looked at by themselves: no later loss may see them.
+        # Checked by themselves, since no later loss may depend on all new parameters.
         return Run(params, state, step, losses, run.records, finite & _finite(params)), None
 
-    # A program of its own, so that trainings that differ in their optimizer compile it once.
+    # Its own program, so that trainings with other optimizers do not compile it again.
     measured = jax.jit(record, compiler_options=cpu_options())
 
-    def recorded(run: Run) -> Run:
+    def add_record(run: Run) -> Run:
         values = measured(run.params, run.step)
-        return run._replace(records=_written(run.records, values, run.step // every))
+        return run._replace(records=_set_record(run.records, values, run.step // every))
 
     @partial(jax.jit, donate_argnums=0, compiler_options=cpu_options())
     def stretch(run: Run) -> Run:
         return jax.lax.scan(advance, run, length=every)[0]
 
-    # One microbatch may lack what the whole has, such as a token that counts, and the whole may not
-    # fit.
+    # Each microbatch by itself: one may lack a token that counts, and the whole may not fit.
     @partial(jax.jit, compiler_options=cpu_options())
-    def judged(params: PyTree, step: Array) -> tuple[PyTree, Bool[Array, " microbatches"]]:
-        batches = shaped(step)
-        return batches, jax.lax.map(
-            lambda batch: _finite(jax.value_and_grad(loss)(params, batch)), batches
+    def check_parts(params: PyTree, step: Array) -> tuple[PyTree, Bool[Array, " microbatches"]]:
+        parts = split_batch(step)
+        return parts, jax.lax.map(
+            lambda part: _finite(jax.value_and_grad(loss)(params, part)), parts
         )
 
-    def culprit(run: Run) -> str:
-        batches, flags = judged(run.params, run.step)
+    def find_culprit(run: Run) -> str:
+        parts, flags = check_parts(run.params, run.step)
         first = int(jnp.argmin(flags))
-        found = first_not_finite(loss, run.params, jax.tree.map(lambda x: x[first], batches))
-        return "the mean over microbatches" if found is None else found
+        layer = first_not_finite(loss, run.params, jax.tree.map(lambda x: x[first], parts))
+        return "the mean over microbatches" if layer is None else layer
 
     run = _start(params, optimizer, record, steps, every)
-    # The folder of checkpoints that `resume` has is named by all programs.
+    # A default folder of `resume` is named by the programs already.
     shapes_given = None if checkpoints is None else jax.eval_shape(lambda: run.params)
     if checkpoints is None and resume.folder() is not None:
         shapes = jax.eval_shape(lambda: run)  # the arrays themselves are not on the mesh yet
@@ -192,7 +186,7 @@ def train(
         if checkpoints is not None:
             held.enter_context(checkpoints.writing())
             run = checkpoints.latest(run)
-            made = {} if shapes_given is None else _made(loss, draw, shapes_given)
+            made = {} if shapes_given is None else _program_digests(loss, batch, shapes_given)
             checkpoints.require_same(made)
         began, first = perf_counter(), int(run.step)
         if checkpoints is not None and first < steps:
@@ -201,15 +195,15 @@ def train(
             run = jax.device_put(run, NamedSharding(mesh, PartitionSpec()))
         held.enter_context(one_blas_thread())
         while int(run.step) < steps:
-            run = stretch(recorded(run))
+            run = stretch(add_record(run))
             if not bool(run.finite):
                 raise Diverged(
                     f"The training stopped being finite at step {int(run.step)}, first in"
-                    f" {culprit(run)}; lower the learning rate or clip the gradient.",
+                    f" {find_culprit(run)}; lower the learning rate or clip the gradient.",
                     run,
                 )
             if int(run.step) == steps:
-                run = recorded(run)
+                run = add_record(run)
             if checkpoints is not None:
                 checkpoints.save(int(run.step), run, made)
             if progress is not None:
@@ -222,15 +216,16 @@ def train(
     return run
 
 
-def _made(loss: Loss, draw: Draw, params: PyTree) -> dict[str, str]:
-    """Digests of the programs of the loss and of the batches, under no name of theirs: a renamed
-    function is the same.
-    """
+def _record_nothing(*_: object) -> PyTree:
+    return {}
+
+
+def _program_digests(loss: Loss, batch: BatchOfStep, params: PyTree) -> dict[str, str]:
+    """Digests of the programs of the loss and of the batches, without the functions' names."""
     step = jax.ShapeDtypeStruct((), jnp.int32)
-    batch = jax.eval_shape(draw, step)
     return digests(
-        loss=jax.jit(lambda *args: loss(*args)).trace(params, batch),
-        draw=jax.jit(lambda step: draw(step)).trace(step),
+        loss=jax.jit(lambda *args: loss(*args)).trace(params, jax.eval_shape(batch, step)),
+        batch=jax.jit(lambda step: batch(step)).trace(step),
     )
 
 
@@ -242,7 +237,7 @@ def _start(
         lambda x: jnp.zeros((steps // every + 1, *x.shape), x.dtype),
         jax.eval_shape(record, params, start),
     )
-    # Copies, because a stretch gives up the memory of the run that it is called with.
+    # Copies, because a stretch donates the memory of its run.
     own = jax.tree.map(jnp.array, params)
     return Run(
         own,
@@ -255,14 +250,14 @@ def _start(
 
 
 def _finite(tree: PyTree) -> Bool[Array, ""]:
-    """Entry by entry: the square of a finite entry, and so a norm, may be infinite."""
+    """Whether every entry is finite; a norm of finite entries may be infinite."""
     return jax.tree.reduce(
-        lambda found, leaf: found & jnp.all(jnp.isfinite(leaf)), tree, jnp.asarray(True)
+        lambda finite, leaf: finite & jnp.all(jnp.isfinite(leaf)), tree, jnp.asarray(True)
     )
 
 
 @partial(jax.jit, donate_argnums=0)
-def _written(records: PyTree, values: PyTree, index: Int[Array, ""]) -> PyTree:
+def _set_record(records: PyTree, values: PyTree, index: Int[Array, ""]) -> PyTree:
     return jax.tree.map(lambda all_, one: all_.at[index].set(one), records, values)
 
 

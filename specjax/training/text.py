@@ -50,7 +50,7 @@ def load(path: str | PathLike[str] | None = None, *, held_out: float = 0.1) -> T
 
 
 @checked
-def draw(
+def sample_batch(
     data: Shaped[Array, " n"], key: Key[Array, ""], count: int, length: int
 ) -> Int[Array, "count _"]:
     """Stretches of length + 1 bytes from anywhere in the data, with replacement.
@@ -67,7 +67,7 @@ def draw(
 @checked
 def stretches(data: UInt8[np.ndarray, " n"], count: int, length: int) -> Int[np.ndarray, "count _"]:
     """`count` stretches at equal distances: always the same ones, for validation. Raises as
-    `draw`.
+    `sample_batch`.
     """
     _check_length(len(data), length)
     starts = np.linspace(0, len(data) - length - 1, count).astype(int)

@@ -1,5 +1,5 @@
-"""Several optimizers from one start on the same batches, inside one program: for measurements of
-sweeps, where every run is a small one.
+"""Train with several optimizers on the same batches inside one program, for sweeps of small
+runs.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,43 +16,42 @@ from specjax.arguments import checked, shown
 
 class _State(NamedTuple):
     params: PyTree
-    moments: tuple[PyTree, ...]
+    optimizers: tuple[PyTree, ...]
     alive: Bool[Array, " optimizers"]
 
 
 @checked
-def train_side_by_side(
-    optimizers: Sequence[optax.GradientTransformation],
-    params: PyTree,
+def train_many(
     loss: Callable[[PyTree, Any], Array],
+    params: PyTree,
     batch: Callable[[Int[Array, ""]], Any],
+    optimizers: Sequence[optax.GradientTransformation],
     lengths: Sequence[int],
     record: Callable[[PyTree], PyTree],
 ) -> tuple[PyTree, Bool[Array, "lengths optimizers"]]:
-    """Trains with each optimizer from `params`; a run whose loss is not finite stops there, alone.
+    """Train with each optimizer from `params`; a run whose loss is not finite stops there, alone.
 
-    The models of all optimizers lie along the first axis of every leaf, so that forward and
+    The parameters of all runs are stacked along the first axis of every leaf, so forward and
     backward passes compile once. Pure, to be called under `jax.jit` and `jax.vmap`.
 
     Args:
+        loss: `loss(params, batch)` of one run, a scalar.
+        params: The initial parameters of every run.
+        batch: The function from a step, which is traced, to its batch.
         optimizers: One for each run.
-        params: Where all start: a tree of arrays.
-        loss: Of the parameters of one run and a batch, a scalar.
-        batch: The batch of step t, which is traced, from 0 on.
-        lengths: After how many steps `record` is called, ascending, 0 for the start.
-        record: Of the parameters of all runs, stacked, a tree of arrays.
+        lengths: Numbers of steps after which `record` is called, ascending; 0 is the start.
+        record: A tree of arrays, computed from the stacked parameters of all runs.
 
     Returns:
-        What `record` has returned, stacked along a first axis of `lengths`; and which runs had
-        stopped by then.
+        The records, stacked along a first axis of `lengths`, and which runs had stopped by then.
 
     Raises:
         ValueError: no optimizer, or lengths that do not ascend from 0 or more.
     """
     if not optimizers:
-        raise ValueError("Runs side by side need one or more optimizers, got none.")
+        raise ValueError("train_many needs one or more optimizers, got none.")
     if not all(isinstance(one, optax.GradientTransformation) for one in optimizers):
-        raise ValueError(f"Runs side by side need optimizers of optax, got {shown(optimizers)}.")
+        raise ValueError(f"train_many needs optimizers of optax, got {shown(optimizers)}.")
     if not all(isinstance(length, Integral) for length in lengths):
         raise ValueError(f"lengths needs numbers of steps, got {shown(lengths)}.")
     if list(lengths) != sorted(set(lengths)) or min(lengths, default=-1) < 0:
@@ -62,22 +61,22 @@ def train_side_by_side(
         )
 
     def step(t: Int[Array, ""], state: _State) -> _State:
-        found = batch(t)
-        losses, gradients = jax.vmap(jax.value_and_grad(loss), (0, None))(state.params, found)
+        losses, gradients = jax.vmap(jax.value_and_grad(loss), (0, None))(state.params, batch(t))
         alive = state.alive & jnp.isfinite(losses)
-        moved, moments = [], []
-        for i, (one, before) in enumerate(zip(optimizers, state.moments, strict=True)):
+        moved, optimizer_states = [], []
+        for i, (optimizer, before) in enumerate(zip(optimizers, state.optimizers, strict=True)):
             weights, gradient = (
                 jax.tree.map(lambda leaf, i=i: leaf[i], tree) for tree in (state.params, gradients)
             )
-            updates, after = one.update(gradient, before, weights)
+            updates, after = optimizer.update(gradient, before, weights)
             moved.append(optax.apply_updates(weights, updates))
-            moments.append(after)
+            optimizer_states.append(after)
 
-        def kept(old: Array, *new: Array) -> Array:
+        def keep_stopped(old: Array, *new: Array) -> Array:
             return jnp.where(alive.reshape((-1,) + (1,) * (old.ndim - 1)), jnp.stack(new), old)
 
-        return _State(jax.tree.map(kept, state.params, *moved), tuple(moments), alive)
+        params = jax.tree.map(keep_stopped, state.params, *moved)
+        return _State(params, tuple(optimizer_states), alive)
 
     def stretch(state: _State, ends: tuple[Array, Array]) -> tuple[_State, tuple[PyTree, Array]]:
         state = jax.lax.fori_loop(*ends, step, state)
@@ -85,7 +84,7 @@ def train_side_by_side(
 
     start = _State(
         jax.tree.map(lambda leaf: jnp.stack([leaf] * len(optimizers)), params),
-        tuple(one.init(params) for one in optimizers),
+        tuple(optimizer.init(params) for optimizer in optimizers),
         jnp.ones(len(optimizers), bool),
     )
     ends = jnp.asarray((0, *lengths))

@@ -24,16 +24,16 @@ def test_every_method_trains_as_muon_with_it_does():
 
     def batch(t):
         drawn = jax.random.fold_in(sizes.stream(key, "batches"), t)
-        return Sequences(text.draw(data, drawn, language.BATCH, language.CONTEXT))
+        return Sequences(text.sample_batch(data, drawn, language.BATCH, language.CONTEXT))
 
     optimizers = [
-        optim.muon(
+        optim.jordan_muon(
             RATE,
             nesterov=False,
             method=method,
-            dimension_numbers=optim.OUT_IN,
+            muon_weight_dimension_numbers=optim.OUT_IN,
             labels=transformer.labels,
-            other=optax.adam(language.TABLE_RATE, b2=0.95),
+            fallback=optax.adam(language.TABLE_RATE, b2=0.95),
         )
         for method in methods
     ]
@@ -43,8 +43,8 @@ def test_every_method_trains_as_muon_with_it_does():
     # Optax's Adam does not run under strict promotion.
     with jax.numpy_dtype_promotion("standard"):
         expected, _ = jax.jit(
-            lambda: training.train_side_by_side(
-                optimizers, start, transformer.loss, batch, (STEPS,), lambda models: models
+            lambda: training.train_many(
+                transformer.loss, start, batch, optimizers, (STEPS,), lambda models: models
             )
         )()
         found, momenta = jax.jit(

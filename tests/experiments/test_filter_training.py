@@ -80,14 +80,14 @@ def test_a_training_is_that_of_muon_with_the_method():
     task = filter_training.recalling(SMOKE, jax.random.key(1))
     key, rate = jax.random.key(2), 0.03
     share, power, _ = FILTERS["ℓ = 0.5"]
-    muon = optim.muon(
+    muon = optim.jordan_muon(
         rate,
-        decay=0.9,
+        beta=0.9,
         method=spectral.Tikhonov(0.5),
         scale="point_two_sqrt_max",
-        dimension_numbers=optim.OUT_IN,
+        muon_weight_dimension_numbers=optim.OUT_IN,
         labels=transformer.labels,
-        other=optax.adamw(0.02, 0.9, 0.99, weight_decay=0.0),
+        fallback=optax.adamw(0.02, 0.9, 0.99, weight_decay=0.0),
     )
     with jax.numpy_dtype_promotion("standard"):  # optax's Adam
         found = filter_training.trained(key, task, (3,), *map(jnp.asarray, (share, power, rate)))

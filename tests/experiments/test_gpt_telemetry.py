@@ -38,7 +38,7 @@ CELLS = [
 ]
 # Programs of their own: one that has every arm and step in it takes three times as long to compile.
 gradient_of, loss_of = jax.jit(jax.grad(transformer.loss)), jax.jit(transformer.loss)
-drawn = jax.jit(lambda data, key: text.draw(data, key, CONFIG.batch, CONFIG.context))
+drawn = jax.jit(lambda data, key: text.sample_batch(data, key, CONFIG.batch, CONFIG.context))
 initialized = jax.jit(
     lambda key: transformer.init(sizes.stream(key, "weights"), CONFIG.architecture("swiglu"))
 )
@@ -73,11 +73,11 @@ def by_a_plain_loop(key, cell, seed):
 
         return optax.partition(
             {
-                "muon": optim.muon(
+                "muon": optim.jordan_muon(
                     cell.muon * scale,
                     labels="matrix",
                     scale="point_two_sqrt_max",
-                    dimension_numbers=optim.OUT_IN,
+                    muon_weight_dimension_numbers=optim.OUT_IN,
                 ),
                 "matrix": optax.adam(cell.adamw * scale, b2=0.95),
                 "table": optax.adam(CONFIG.table_rate * scale, b2=0.95),

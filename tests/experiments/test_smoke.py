@@ -106,7 +106,9 @@ PAIRED = {
 def test_an_experiment_says_what_it_is(name):
     experiment = experiments.load(name)
     assert experiment.name == name
-    assert all(isinstance(experiment.at(scale), experiment.config) for scale in lab.SCALES)
+    assert all(
+        isinstance(experiment.at(scale), experiment.config) for scale in lab.experiment.SCALES
+    )
     assert all(
         text.strip()
         for text in (experiment.paper, experiment.source, experiment.title, experiment.summary)
@@ -165,7 +167,7 @@ def no_two_streams_share_a_key(name, shared):
 
 
 def nothing_survives_what_should_have_broken_it(name, judgements, data):
-    assert [row for row in lab.attack_rows(name, judgements) if row.survived] == []
+    assert [row for row in lab.check.attack_rows(name, judgements) if row.survived] == []
     assert all(judgement.attacks for judgement in judgements)
     # The steps of a run are no draws.
     datasets = [data] if isinstance(data, xr.Dataset) else data.values()

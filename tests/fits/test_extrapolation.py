@@ -225,7 +225,7 @@ def test_growth_has_no_limit_and_a_limit_no_growth():
             independent(np.random.default_rng(0), 6, lambda x: x),
             "needs more seeds than widths, got 6",
         ),
-        (-independent(np.random.default_rng(0), 60, lambda x: x), "is asked of positive means"),
+        (-independent(np.random.default_rng(0), 60, lambda x: x), "need positive means"),
         (
             independent(np.random.default_rng(0), 60, lambda x: x).isel(d=slice(4)),
             "at least 5 points along 'd', got 4",

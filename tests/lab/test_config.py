@@ -11,22 +11,24 @@ from specjax.lab.flags import flags, override
 class Config(lab.Config):
     """One field of each kind."""
 
-    ds: tuple[int, ...] = lab.sizes(8, 16, 32, least=2, points=2, help="sizes")
-    d1: int = lab.integer(6, least=2, most=10, help="hidden units")
-    rate: float = lab.number(0.1, above=0, help="step size")
-    alphas: tuple[float, ...] = lab.numbers(1.25, 2, above=1, help="exponents")
-    kappas: tuple[float, ...] = lab.ascending(1, 10.5, least=1, points=2, help="condition numbers")
-    factors: tuple[float, ...] = lab.ascending(0, 0.5, least=0, first=0, help="factors")
-    betas: tuple[float, ...] = lab.numbers(0.5, 0.9, count=2, help="two of them")
-    batches: tuple[int, ...] = lab.sizes(8, 16, count=2, help="two sizes")
-    rates: tuple[float, ...] = lab.grid(0.1, 1, 10, help="to be tuned on")
-    three: tuple[float, ...] = lab.grid(0.1, 1, 10, count=3, help="the middle one is judged")
-    ratio: float = lab.number(2.0, least=1, below=10, help="one of them")
-    draws: int = lab.seeds(100)
-    target: str = lab.text("", help="a file")
-    exact: bool = lab.switch(True, help="exact in x")
-    width: int = lab.integer(8, help="rows")
-    steps: int = lab.integer(8, most=lab.MOST_COUNT, help="steps")
+    ds: tuple[int, ...] = lab.config.sizes(8, 16, 32, least=2, points=2, help="sizes")
+    d1: int = lab.config.integer(6, least=2, most=10, help="hidden units")
+    rate: float = lab.config.number(0.1, above=0, help="step size")
+    alphas: tuple[float, ...] = lab.config.numbers(1.25, 2, above=1, help="exponents")
+    kappas: tuple[float, ...] = lab.config.ascending(
+        1, 10.5, least=1, points=2, help="condition numbers"
+    )
+    factors: tuple[float, ...] = lab.config.ascending(0, 0.5, least=0, first=0, help="factors")
+    betas: tuple[float, ...] = lab.config.numbers(0.5, 0.9, count=2, help="two of them")
+    batches: tuple[int, ...] = lab.config.sizes(8, 16, count=2, help="two sizes")
+    rates: tuple[float, ...] = lab.config.grid(0.1, 1, 10, help="to be tuned on")
+    three: tuple[float, ...] = lab.config.grid(0.1, 1, 10, count=3, help="the middle one is judged")
+    ratio: float = lab.config.number(2.0, least=1, below=10, help="one of them")
+    draws: int = lab.config.seeds(100)
+    target: str = lab.config.text("", help="a file")
+    exact: bool = lab.config.switch(True, help="exact in x")
+    width: int = lab.config.integer(8, help="rows")
+    steps: int = lab.config.integer(8, most=lab.config.MOST_COUNT, help="steps")
 
 
 def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
@@ -143,22 +145,22 @@ def test_a_field_refuses_what_cannot_be_judged(fields, match):
 @pytest.mark.parametrize(
     "field",
     [
-        lambda: lab.integer("x", help="h"),
-        lambda: lab.integer(None, help="h"),
-        lambda: lab.integer(3, most=2, help="h"),
-        lambda: lab.integer(3, help=None),
-        lambda: lab.number(float("nan"), help="h"),
-        lambda: lab.number("x", help="h"),
-        lambda: lab.number(1.0, below=1, help="h"),
-        lambda: lab.numbers(1, "x", help="h"),
-        lambda: lab.sizes(8, 4, help="h"),
-        lambda: lab.sizes(None, help="h"),
-        lambda: lab.ascending(1, float("nan"), least=0, help="h"),
-        lambda: lab.grid(1, 2, help="h"),
-        lambda: lab.seeds(1),
-        lambda: lab.root_seed(-1, help="h"),
-        lambda: lab.text(None, help="h"),
-        lambda: lab.switch("true", help="h"),
+        lambda: lab.config.integer("x", help="h"),
+        lambda: lab.config.integer(None, help="h"),
+        lambda: lab.config.integer(3, most=2, help="h"),
+        lambda: lab.config.integer(3, help=None),
+        lambda: lab.config.number(float("nan"), help="h"),
+        lambda: lab.config.number("x", help="h"),
+        lambda: lab.config.number(1.0, below=1, help="h"),
+        lambda: lab.config.numbers(1, "x", help="h"),
+        lambda: lab.config.sizes(8, 4, help="h"),
+        lambda: lab.config.sizes(None, help="h"),
+        lambda: lab.config.ascending(1, float("nan"), least=0, help="h"),
+        lambda: lab.config.grid(1, 2, help="h"),
+        lambda: lab.config.seeds(1),
+        lambda: lab.config.root_seed(-1, help="h"),
+        lambda: lab.config.text(None, help="h"),
+        lambda: lab.config.switch("true", help="h"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

@@ -20,10 +20,10 @@ DATA = xr.Dataset(
     ],
 )
 def test_a_quantity_is_replaced_and_nothing_else(source, expected):
-    control = lab.replacing("right", source)(None, DATA)
+    control = lab.controls.replacing("right", source)(None, DATA)
     xr.testing.assert_equal(control["right"], expected)
     xr.testing.assert_equal(control["wrong"], DATA["wrong"])
-    of_one = lab.replacing("right", source, of="one")(None, {"one": DATA, "other": DATA})
+    of_one = lab.controls.replacing("right", source, of="one")(None, {"one": DATA, "other": DATA})
     xr.testing.assert_equal(of_one["one"], control)
     assert of_one["other"] is DATA
     assert list(DATA["wrong"].values) == [7.0, 8.0, 9.0]
@@ -35,13 +35,15 @@ def test_a_name_that_the_data_lack_is_refused(names):
         ValueError,
         match=f"A control replaces {names[0]!r} by {names[1]!r}, and the data have no 'left'",
     ):
-        lab.replacing(*names)(None, DATA)
+        lab.controls.replacing(*names)(None, DATA)
 
 
 def test_a_control_changes_a_dataset_as_a_function_says():
-    halved = lab.changing(lambda data: data / 2)(None, DATA)
+    halved = lab.controls.changing(lambda data: data / 2)(None, DATA)
     xr.testing.assert_identical(halved, DATA / 2)
-    of_one = lab.changing(lambda data: data / 2, of="one")(None, {"one": DATA, "other": DATA})
+    of_one = lab.controls.changing(lambda data: data / 2, of="one")(
+        None, {"one": DATA, "other": DATA}
+    )
     assert set(of_one) == {"one", "other"}
     xr.testing.assert_identical(of_one["one"], DATA / 2)
     xr.testing.assert_identical(of_one["other"], DATA)
@@ -49,18 +51,20 @@ def test_a_control_changes_a_dataset_as_a_function_says():
 
 def test_other_places_at_the_same_coordinates():
     data = DATA.assign_coords(d=[8, 16])
-    reversed_ = lab.reverse(data, "d")
+    reversed_ = lab.controls.reverse(data, "d")
     np.testing.assert_array_equal(reversed_["right"], data["right"].values[::-1])
     np.testing.assert_array_equal(reversed_["d"], [8, 16])
-    exchanged = lab.at_places(data, "d", [1, 0])
+    exchanged = lab.controls.at_places(data, "d", [1, 0])
     xr.testing.assert_identical(exchanged, reversed_)
-    first = lab.at_places(data["right"], "d", 0)
+    first = lab.controls.at_places(data["right"], "d", 0)
     np.testing.assert_array_equal(first.sel(d=16), data["right"].sel(d=8))
     np.testing.assert_array_equal(first["d"], [8, 16])
 
 
 def test_two_quantities_are_in_the_places_of_each_other():
-    exchanged = lab.exchanging("right", "wrong", of="one")(None, {"one": DATA, "other": DATA})
+    exchanged = lab.controls.exchanging("right", "wrong", of="one")(
+        None, {"one": DATA, "other": DATA}
+    )
     xr.testing.assert_equal(exchanged["one"]["right"], DATA["wrong"])
     xr.testing.assert_equal(exchanged["one"]["wrong"], DATA["right"])
     assert exchanged["other"] is DATA
@@ -68,8 +72,8 @@ def test_two_quantities_are_in_the_places_of_each_other():
 
 def test_what_is_at_one_label_is_put_at_another():
     data = DATA.assign_coords(d=["a", "b"])
-    exchanged = lab.at_labels(data, "d", {"a": "b", "b": "a"})
+    exchanged = lab.controls.at_labels(data, "d", {"a": "b", "b": "a"})
     np.testing.assert_array_equal(exchanged["right"], data["right"].values[::-1])
     np.testing.assert_array_equal(exchanged["d"], ["a", "b"])
-    both = lab.at_labels(data["right"], "d", {"a": "b"})
+    both = lab.controls.at_labels(data["right"], "d", {"a": "b"})
     np.testing.assert_array_equal(both, [data["right"].values[1]] * 2)

@@ -9,7 +9,7 @@ ROW = '[theorem-3]\nkind = "theorem"\nwhere = "Section 3"\nsays = "It holds."\n'
 
 
 def cited(verdict, corrected=False, depends=False, elsewhere=False):
-    return lab.Citation(verdict, corrected, depends, elsewhere)
+    return lab.ledger.Citation(verdict, corrected, depends, elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,15 @@ def cited(verdict, corrected=False, depends=False, elsewhere=False):
     ],
 )
 def test_a_status_follows_from_the_verdicts(citations, status):
-    assert lab.status(citations) == status
+    assert lab.ledger.status(citations) == status
 
 
 def test_a_ledger_is_read_in_the_order_of_the_paper(tmp_path):
     path = tmp_path / "ledger.toml"
     path.write_text(ROW.replace("theorem-3", "lemma-9") + ROW + 'because = "Owed."\n')
-    ledger = lab.read_ledger(path, "paper")
+    ledger = lab.ledger.read_ledger(path, "paper")
     assert list(ledger.rows) == ["lemma-9", "theorem-3"]
-    assert ledger.rows["theorem-3"] == lab.Row(
+    assert ledger.rows["theorem-3"] == lab.ledger.Row(
         "theorem-3", "theorem", "Section 3", "It holds.", "", "Owed."
     )
 
@@ -65,7 +65,7 @@ def test_what_is_no_ledger_is_refused_in_a_sentence(tmp_path, content, match):
     path = tmp_path / "ledger.toml"
     path.write_text(content)
     with pytest.raises(ValueError, match=match):
-        lab.read_ledger(path, "paper")
+        lab.ledger.read_ledger(path, "paper")
 
 
 @pytest.mark.parametrize("paper", ledgers.PAPERS)

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab
 from specjax.lab.drawing import COLORS
+from specjax.lab.statement import Judgement
 
 SIZES = np.array([8, 16, 32, 64, 128])
 RNG = np.random.default_rng(0)
@@ -21,12 +22,12 @@ DATA = xr.Dataset(
     coords={"d": SIZES},
 )
 LEDGER = lab.Ledger(
-    "paper", {"theorem-1": lab.Row("theorem-1", "theorem", "Section 1", "y is 2d.")}
+    "paper", {"theorem-1": lab.ledger.Row("theorem-1", "theorem", "Section 1", "y is 2d.")}
 )
 
 
 class Config(lab.Config):
-    ds: tuple[int, ...] = lab.sizes(8, 16, help="sizes")
+    ds: tuple[int, ...] = lab.config.sizes(8, 16, help="sizes")
 
 
 def doubled(config, data):
@@ -37,7 +38,7 @@ def zero(config, data):
     return data.assign(y=0 * data["y"] + RNG.normal(size=data["y"].shape))
 
 
-def judged(statement: lab.Statement, data: xr.Dataset = DATA) -> lab.Judgement:
+def judged(statement: lab.Statement, data: xr.Dataset = DATA) -> Judgement:
     return statement.judge(Config(), data)
 
 
@@ -234,7 +235,7 @@ def test_attack_rows_mark_the_survivors():
     def weak(config, data):
         return lab.above(data["y"], -1000.0, "-1000")
 
-    rows = lab.attack_rows("e", [judged(weak)])
+    rows = lab.check.attack_rows("e", [judged(weak)])
     assert [(row.attack, row.outcome, row.survived) for row in rows] == [
         ("control: noise", "confirmed", True),
     ]
@@ -246,7 +247,7 @@ def test_a_bound_that_rounding_alone_makes_survives_the_exchange_of_its_sides():
     @lab.statement(
         "theorem-1",
         "z is at most y.",
-        controls={"2 y": lab.replacing("z", lambda data: 2 * data["y"])},
+        controls={"2 y": lab.controls.replacing("z", lambda data: 2 * data["y"])},
     )
     def at_most(config, data):
         return lab.inequality(data["z"], data["y"], slack=0.3, rounding=0.1)

@@ -106,8 +106,11 @@ def test_the_architecture_of_figure_19_starts_from_zero_outputs_and_equal_shares
 @pytest.mark.slow
 def test_a_padded_width_gives_the_same_model_and_the_same_muon_step():
     batch = Sequences(jax.random.randint(KEY, (3, 7), 0, 11))
-    optimizer = optim.muon(
-        0.1, labels=transformer.labels, dimension_numbers=optim.OUT_IN, other=optax.sgd(0.1)
+    optimizer = optim.jordan_muon(
+        0.1,
+        labels=transformer.labels,
+        muon_weight_dimension_numbers=optim.OUT_IN,
+        fallback=optax.sgd(0.1),
     )
 
     options = {"qk_norm": True, "value_tables": 1, "skips": True, "cap": 15.0}

@@ -31,8 +31,8 @@ TRANSFORMS = {
     "momentum-ema-nesterov-corrected": lambda: optim.momentum(
         0.9, nesterov=True, bias_correction=True
     ),
-    "muon": lambda: optim.muon(0.1, method=ITERATION, weight_decay=0.01),
-    "muon-schedule": lambda: optim.muon(
+    "muon": lambda: optim.jordan_muon(0.1, method=ITERATION, weight_decay=0.01),
+    "muon-schedule": lambda: optim.jordan_muon(
         optax.linear_schedule(0.1, 0.0, 10), method=ITERATION, bias_correction=True
     ),
     "rank_switch": lambda: optim.rank_switch(

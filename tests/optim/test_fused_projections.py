@@ -72,7 +72,9 @@ def test_matrices_that_take_turns_are_orthogonalized_apart(dims):
     for part, width in enumerate(widths):
         expected[:, owner == part] = (heads * width / 6) ** 0.5 * polar(x[:, owner == part])
     np.testing.assert_allclose(found if dims == optim.IN_OUT else found.T, expected, atol=2e-6)
-    routes = optim.routing(optim.muon(0.1, dimension_numbers=dims, splits=splits), updates).rows
+    routes = optim.routing(
+        optim.jordan_muon(0.1, muon_weight_dimension_numbers=dims, splits=splits), updates
+    ).rows
     assert routes[0].matrices == ((1, 6, 12), (1, 6, 6), (1, 6, 3))
 
 
@@ -95,7 +97,7 @@ def test_a_name_ends_where_a_key_of_the_path_begins():
         "blocks": [{"qkv": jnp.ones((2, 6))}, {"qkv": jnp.ones((2, 6))}],
         "not_qkv": jnp.ones((2, 6)),
     }
-    rows = optim.routing(optim.muon(0.1, splits={"qkv": (4, 2)}), blocks).rows
+    rows = optim.routing(optim.jordan_muon(0.1, splits={"qkv": (4, 2)}), blocks).rows
     assert {row.name: len(row.matrices) for row in rows} == {
         "blocks.0.qkv": 2,
         "blocks.1.qkv": 2,
@@ -118,7 +120,8 @@ def test_a_layer_may_stand_for_its_kernel():
         chosen = {name: layers[name] for name in places}
         given = {name: numbers[name] for name in places}
         rows = optim.routing(
-            optim.muon(0.1, dimension_numbers=given, splits={"qkv": (4, 2)}), chosen
+            optim.jordan_muon(0.1, muon_weight_dimension_numbers=given, splits={"qkv": (4, 2)}),
+            chosen,
         ).rows
         return {row.name: len(row.matrices) for row in rows}
 
@@ -136,8 +139,12 @@ def test_sizes_and_splits_of_one_leaf_are_refused():
 def test_routing_is_what_muon_does():
     params = {"qkv": jnp.ones((4, 8)), "stack": jnp.ones((3, 4, 16)), "bias": jnp.ones(4)}
     labels = {"qkv": "matrix", "stack": "matrix", "bias": "other"}
-    optimizer = optim.muon(
-        0.1, method=ITERATION, labels=labels, splits={"qkv": (4, 2, 2)}, other=optax.set_to_zero()
+    optimizer = optim.jordan_muon(
+        0.1,
+        method=ITERATION,
+        labels=labels,
+        splits={"qkv": (4, 2, 2)},
+        fallback=optax.set_to_zero(),
     )
     routing = optim.routing(optimizer, jax.eval_shape(lambda: params))
     assert (

@@ -268,22 +268,22 @@ INJECTED = {
     "orthogonalize-scale": (optim.orthogonalize, {"scale": lambda i, o: i + 2 * o}),
     "normalize_rows": (optim.normalize_rows, {}),
     "spectral_descent": (optim.spectral_descent, {"curvature": 2.0, "method": ITERATION}),
-    "momentum": (optim.momentum, {"decay": 0.9, "nesterov": True}),
-    "momentum-sgd": (optim.momentum, {"decay": 0.9, "convention": "sgd", "nesterov": True}),
+    "momentum": (optim.momentum, {"beta": 0.9, "nesterov": True}),
+    "momentum-sgd": (optim.momentum, {"beta": 0.9, "convention": "sgd", "nesterov": True}),
     "momentum-corrected": (
         optim.momentum,
-        {"decay": 0.9, "nesterov": True, "bias_correction": True},
+        {"beta": 0.9, "nesterov": True, "bias_correction": True},
     ),
     "scale_by_factor_gram": (optim.scale_by_factor_gram, {"damping": 0.5}),
     "decay_on_plateau": (optim.decay_on_plateau, {"factor": 0.5, "patience": 1}),
     "schatten_direction": (optim.schatten_direction, {"p": 1.5}),
-    "scale_by_neuron_moment": (optim.scale_by_neuron_moment, {"decay": 0.9, "per": "longer"}),
+    "scale_by_neuron_moment": (optim.scale_by_neuron_moment, {"beta": 0.9, "per": "longer"}),
     "add_cautious_decay": (optim.add_cautious_decay, {"weight_decay": 0.1}),
     "hyperball": (optim.hyperball, {"learning_rate": optax.linear_schedule(0.1, 0.0, 10)}),
     "clip_singular_values": (optim.clip_singular_values, {"limit": 2.0, "kind": "soft"}),
     "clip_weights": (optim.clip_weights, {"limit": 2.0}),
-    "mars_correction": (optim.mars_correction, {"gamma": 0.5, "decay": 0.9}),
-    "scale_by_shampoo": (optim.scale_by_shampoo, {"decay": 0.9, "every": 2}),
+    "mars_correction": (optim.mars_correction, {"gamma": 0.5, "beta": 0.9}),
+    "scale_by_shampoo": (optim.scale_by_shampoo, {"beta": 0.9, "every": 2}),
 }
 injected_ones = pytest.mark.parametrize(("make", "arguments"), parameters(INJECTED))
 
@@ -321,7 +321,7 @@ def test_injected_decays_near_one_survive_bfloat16_parameters():
 
 
 def test_injected_muon_can_be_differentiated_in_reverse():
-    injected = optax.inject_hyperparams(optim.muon)(learning_rate=0.1)
+    injected = optim.inject_hyperparams(optim.muon)(learning_rate=0.1)
 
     @jax.jit
     @jax.value_and_grad
@@ -344,7 +344,7 @@ def test_a_sweep_over_learning_rate_and_decay_is_one_program():
 
     def run(rate, decay, curvature):
         traces.append(1)
-        both = [optim.muon(rate, decay=decay), optim.spectral_descent(curvature, ITERATION)]
+        both = [optim.jordan_muon(rate, beta=decay), optim.spectral_descent(curvature, ITERATION)]
         return [steps(transform, PARAMS, GRADIENTS, {})[0] for transform in both]
 
     sweep = jax.jit(jax.vmap(run))
@@ -380,16 +380,16 @@ def test_a_sweep_over_the_schatten_power_is_one_program():
 @pytest.mark.integration
 def test_a_step_that_is_not_finite_is_skipped_and_the_state_kept():
     spoiled = jax.tree.map(lambda x: x.at[0].set(jnp.nan), GRADIENTS[0])
-    transform = optax.apply_if_finite(optim.muon(0.1, method=ITERATION), 3)
+    transform = optax.apply_if_finite(optim.jordan_muon(0.1, method=ITERATION), 3)
     skipping, state = steps(transform, PARAMS, [GRADIENTS[0], spoiled, GRADIENTS[1]], {})
-    same(skipping, steps(optim.muon(0.1, method=ITERATION), PARAMS, GRADIENTS, {})[0])
+    same(skipping, steps(optim.jordan_muon(0.1, method=ITERATION), PARAMS, GRADIENTS, {})[0])
     assert state.total_notfinite == 1
     nothing, _ = steps(transform, PARAMS, [spoiled], {})
     assert all(jnp.all(x == 0) for x in jax.tree.leaves(nothing))
 
 
 LEARNERS = {
-    "muon": lambda: optim.muon(optax.linear_schedule(0.3, 0.0, 200)),
+    "muon": lambda: optim.jordan_muon(optax.linear_schedule(0.3, 0.0, 200)),
     "orthogonalize": lambda: optax.chain(
         optim.orthogonalize(), optax.scale_by_learning_rate(optax.linear_schedule(0.3, 0.0, 200))
     ),

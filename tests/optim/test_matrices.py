@@ -227,7 +227,7 @@ def test_equinox_modules_train():
     def loss(params):
         return jnp.mean((jax.vmap(eqx.combine(params, static))(x) - jnp.sin(x[:, :2])) ** 2)
 
-    transform = optim.muon(0.02, dimension_numbers=optim.OUT_IN)
+    transform = optim.jordan_muon(0.02, muon_weight_dimension_numbers=optim.OUT_IN)
 
     @eqx.filter_jit
     def step(params, state):

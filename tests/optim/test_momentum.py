@@ -112,24 +112,24 @@ def test_the_decay_can_be_vmapped():
 
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match=r"\[0, 1\) as decay, got 1.0"):
+    with pytest.raises(ValueError, match=r"\[0, 1\) as beta, got 1.0"):
         optim.momentum(1.0)
     with pytest.raises(ValueError, match="no bias correction"):
         optim.momentum(0.9, "sgd", bias_correction=True)
     with pytest.raises(ValueError, match="one of 'ema', 'sgd' as convention, got 'heavy-ball'"):
         optim.momentum(0.9, "heavy-ball")
-    with pytest.raises(ValueError, match="bfloat16, float32 or float64, got dtype=<class"):
-        optim.momentum(0.9, dtype=jnp.float16)
+    with pytest.raises(ValueError, match="bfloat16, float32 or float64, got mu_dtype=<class"):
+        optim.momentum(0.9, mu_dtype=jnp.float16)
     with pytest.raises(ValueError, match=r"in bfloat16 needs a key.*key=jax\.random\.key\(0\)"):
-        optim.momentum(0.9, dtype=jnp.bfloat16)
+        optim.momentum(0.9, mu_dtype=jnp.bfloat16)
     with pytest.raises(ValueError, match="complex leaves keep"):
-        optim.momentum(0.9, dtype=jnp.float32).init(jnp.ones(2, complex))
+        optim.momentum(0.9, mu_dtype=jnp.float32).init(jnp.ones(2, complex))
 
 
 def accumulated(transform, gradients, params):
     """The accumulator after all gradients."""
     step = lambda state, g: (transform.update(g, state)[1], None)  # noqa: E731
-    return jax.jit(lambda: jax.lax.scan(step, transform.init(params), gradients)[0].moment)()
+    return jax.jit(lambda: jax.lax.scan(step, transform.init(params), gradients)[0].mu)()
 
 
 def test_an_average_in_bfloat16_does_not_stand_still():
@@ -143,7 +143,7 @@ def test_an_average_in_bfloat16_does_not_stand_still():
         optim.momentum(beta), ones[:, :1].astype(jnp.bfloat16), jnp.ones(1, jnp.bfloat16)
     )
     assert nearest.astype(float)[0] < 0.82
-    random = optim.momentum(beta, dtype=jnp.bfloat16, key=jax.random.key(1))
+    random = optim.momentum(beta, mu_dtype=jnp.bfloat16, key=jax.random.key(1))
     found = np.asarray(accumulated(random, ones, ones[0]), float)
     assert accumulated(random, ones[:1], ones[0]).dtype == jnp.bfloat16
     error = found.std() / count**0.5
@@ -156,7 +156,7 @@ def test_an_average_in_bfloat16_does_not_stand_still():
 def test_updates_of_a_bfloat16_momentum_are_not_rounded():
     g = jnp.asarray(GRADIENTS[0])
     random, exact = (
-        optim.momentum(0.9, dtype=jnp.bfloat16, key=jax.random.key(0)),
+        optim.momentum(0.9, mu_dtype=jnp.bfloat16, key=jax.random.key(0)),
         optim.momentum(0.9),
     )
     np.testing.assert_array_equal(
@@ -165,11 +165,10 @@ def test_updates_of_a_bfloat16_momentum_are_not_rounded():
     half = {"a": jnp.ones(2, jnp.bfloat16), "b": jnp.ones(2, jnp.float32)}
     keyed = optim.momentum(0.9, key=jax.random.key(0))
     state = keyed.update(half, keyed.init(half))[1]
-    assert jax.tree.map(lambda x: x.dtype, state.moment) == {"a": jnp.bfloat16, "b": jnp.float32}
-    wide = optim.momentum(0.9, dtype=jnp.float32)
+    assert jax.tree.map(lambda x: x.dtype, state.mu) == {"a": jnp.bfloat16, "b": jnp.float32}
+    wide = optim.momentum(0.9, mu_dtype=jnp.float32)
     assert all(
-        x.dtype == jnp.float32
-        for x in jax.tree.leaves(wide.update(half, wide.init(half))[1].moment)
+        x.dtype == jnp.float32 for x in jax.tree.leaves(wide.update(half, wide.init(half))[1].mu)
     )
 
 

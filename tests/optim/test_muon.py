@@ -52,13 +52,18 @@ def test_it_takes_keller_jordans_steps(shape, bits, tolerance):
     with jax.enable_x64(True):
         weight, gradients = problem(shape, bits)
         ours = weights(
-            optim.muon(RATE, weight_decay=WEIGHT_DECAY, dimension_numbers=optim.OUT_IN),
+            optim.jordan_muon(
+                RATE, weight_decay=WEIGHT_DECAY, muon_weight_dimension_numbers=optim.OUT_IN
+            ),
             jnp.asarray(weight),
             gradients,
         )
         sgd = weights(
-            optim.muon(
-                RATE, convention="sgd", weight_decay=WEIGHT_DECAY, dimension_numbers=optim.OUT_IN
+            optim.jordan_muon(
+                RATE,
+                convention="sgd",
+                weight_decay=WEIGHT_DECAY,
+                muon_weight_dimension_numbers=optim.OUT_IN,
             ),
             jnp.asarray(weight),
             gradients,
@@ -74,9 +79,10 @@ def test_it_takes_keller_jordans_steps_while_the_momentum_is_warmed_up():
         weight, gradients = problem((4, 9))
         muon = optim.inject_hyperparams(optim.muon)(
             RATE,
-            decay=lambda t: jnp.asarray(betas)[t],
+            beta=lambda t: jnp.asarray(betas)[t],
             weight_decay=WEIGHT_DECAY,
-            dimension_numbers=optim.OUT_IN,
+            muon_weight_dimension_numbers=optim.OUT_IN,
+            bias_correction=False,
         )
         ours = weights(muon, jnp.asarray(weight), gradients)
     close(ours, reference.run(weight, gradients, RATE, WEIGHT_DECAY, betas), 1e-7)
@@ -98,14 +104,7 @@ def test_it_takes_the_steps_of_optax(shape, bits, tolerance, nesterov, rms):
             gradients,
         )
         ours = weights(
-            optim.muon(
-                RATE,
-                nesterov=nesterov,
-                bias_correction=True,
-                weight_decay=WEIGHT_DECAY,
-                scale="point_two_sqrt_max" if rms else "sqrt_max_1_out_over_in",
-                other=optax.adamw(RATE, weight_decay=0.0, nesterov=nesterov),
-            ),
+            optim.muon(RATE, nesterov=nesterov, weight_decay=WEIGHT_DECAY, consistent_rms=rms),
             params,
             gradients,
         )
@@ -121,7 +120,9 @@ def test_it_takes_the_steps_of_optax_on_a_kernel_of_four_axes():
         optax.contrib.muon(RATE, muon_weight_dimension_numbers={"k": dims}), params, gradients
     )
     ours = weights(
-        optim.muon(RATE, bias_correction=True, dimension_numbers={"k": dims}), params, gradients
+        optim.jordan_muon(RATE, bias_correction=True, muon_weight_dimension_numbers={"k": dims}),
+        params,
+        gradients,
     )
     close([p["k"] for p in ours], [p["k"] for p in theirs], 2e-4)
 
@@ -152,8 +153,8 @@ def test_it_takes_the_steps_of_torch(shape, bits, tolerance, adjust, scale, monk
         optimizer.step()
         theirs.append(parameter.detach().numpy().copy())
     with jax.enable_x64(True) if bits == 64 else nullcontext():
-        transform = optim.muon(
-            RATE, scale=scale, weight_decay=WEIGHT_DECAY, dimension_numbers=optim.OUT_IN
+        transform = optim.jordan_muon(
+            RATE, scale=scale, weight_decay=WEIGHT_DECAY, muon_weight_dimension_numbers=optim.OUT_IN
         )
         ours = weights(transform, jnp.asarray(weight), gradients)
     close(ours, theirs, tolerance)
@@ -171,10 +172,10 @@ PARAMS = {
     ("arguments", "matrices"),
     [
         ({}, {"w", "head"}),
-        ({"dimension_numbers": optim.OUT_IN}, {"w", "head"}),
+        ({"muon_weight_dimension_numbers": optim.OUT_IN}, {"w", "head"}),
         (
             {
-                "dimension_numbers": {
+                "muon_weight_dimension_numbers": {
                     "w": optim.IN_OUT,
                     "head": None,
                     "b": None,
@@ -185,7 +186,7 @@ PARAMS = {
         ),
         (
             {
-                "dimension_numbers": lambda p: jax.tree.map(
+                "muon_weight_dimension_numbers": lambda p: jax.tree.map(
                     lambda x: None if x.ndim == 1 else optim.OUT_IN, p
                 )
             },
@@ -200,7 +201,7 @@ PARAMS = {
     ids=["default", "layout", "numbers", "function-of-numbers", "labels", "function-of-labels"],
 )
 def test_who_is_a_matrix(arguments, matrices):
-    transform = optim.muon(0.1, other=optax.set_to_zero(), **arguments)
+    transform = optim.jordan_muon(0.1, fallback=optax.set_to_zero(), **arguments)
     updates = jax.jit(lambda params: transform.update(params, transform.init(params), params)[0])(
         PARAMS
     )
@@ -209,20 +210,20 @@ def test_who_is_a_matrix(arguments, matrices):
 
 def test_wrong_leaves_and_labels_are_refused():
     with pytest.raises(ValueError, match=r"leaf n of dtype int32.*is_inexact_array"):
-        optim.muon(0.1).init({"n": jnp.ones((2, 2), jnp.int32)})
+        optim.jordan_muon(0.1).init({"n": jnp.ones((2, 2), jnp.int32)})
     with pytest.raises(
         ValueError, match=r"""labels must be "matrix" or "other", got \["'adam'"\]"""
     ):
-        optim.muon(0.1, labels={"w": "adam"}).init({"w": jnp.ones((2, 2))})
+        optim.jordan_muon(0.1, labels={"w": "adam"}).init({"w": jnp.ones((2, 2))})
     with pytest.raises(ValueError, match=r"leaf dropout\.p of type float; leave it out with"):
-        optim.muon(0.1).init({"w": jnp.ones((2, 2)), "dropout": {"p": 0.1}})
+        optim.jordan_muon(0.1).init({"w": jnp.ones((2, 2)), "dropout": {"p": 0.1}})
     with pytest.raises(ValueError, match=r"leaf b has shape \(3,\).*optax\.partition"):
-        optim.muon(0.1, labels={"b": "matrix"}).init({"b": jnp.ones(3)})
+        optim.jordan_muon(0.1, labels={"b": "matrix"}).init({"b": jnp.ones(3)})
 
 
 @pytest.mark.integration
 def test_weight_decay_can_be_masked_and_never_touches_the_others():
-    transform = optim.muon(
+    transform = optim.jordan_muon(
         0.1,
         weight_decay=0.5,
         weight_decay_mask={"w": True, "head": False, "b": True, "stack": True},
@@ -239,11 +240,11 @@ def test_weight_decay_can_be_masked_and_never_touches_the_others():
 def test_a_learning_rate_is_one_finite_number(rate):
     """None climbed the loss, and 1j did nothing."""
     with pytest.raises(ValueError, match=r"^muon needs [^\n]* learning_rate[^\n]*$"):
-        optim.muon(rate)
+        optim.jordan_muon(rate)
 
 
 def test_a_schedule_that_returns_nothing_is_named():
-    step, x = optim.muon(lambda _: None), jnp.ones((2, 3))
+    step, x = optim.jordan_muon(lambda _: None), jnp.ones((2, 3))
     with pytest.raises(
         ValueError,
         match=(

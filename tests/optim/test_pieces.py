@@ -450,7 +450,7 @@ def test_the_recipe_of_the_speedruns_is_their_step():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: optim.scale_by_neuron_moment(1.0), r"a number in \[0, 1\) as decay, got 1.0"),
+        (lambda: optim.scale_by_neuron_moment(1.0), r"a number in \[0, 1\) as beta, got 1.0"),
         (
             lambda: optim.scale_by_neuron_moment(per="row"),
             "one of 'output', 'longer' as per, got 'row'",
@@ -458,8 +458,8 @@ def test_the_recipe_of_the_speedruns_is_their_step():
         (lambda: optim.schatten_direction(0.0), r"a number in \(0, inf\] as p, got 0.0"),
         (lambda: optim.clip_singular_values(0.0), r"a number in \(0, inf\] as limit, got 0.0"),
         (lambda: optim.clip_weights(1.0, "firm"), "one of 'hard', 'soft' as kind, got 'firm'"),
-        (lambda: optim.mars_correction(0.1, 1.0), r"a number in \[0, 1\) as decay, got 1.0"),
-        (lambda: optim.scale_by_shampoo(1.1), r"a number in \[0, 1\] as decay, got 1.1"),
+        (lambda: optim.mars_correction(0.1, 1.0), r"a number in \[0, 1\) as beta, got 1.0"),
+        (lambda: optim.scale_by_shampoo(1.1), r"a number in \[0, 1\] as beta, got 1.1"),
         (lambda: optim.scale_by_shampoo(order=0), r"a number in \(0, inf\) as order, got 0"),
         (lambda: optim.scale_by_shampoo(every=0), "a whole number of at least 1 as every, got 0"),
         (lambda: optim.scale_by_soap(0.9, 1.0), r"a number in \[0, 1\) as b2, got 1.0"),

@@ -46,7 +46,7 @@ STEPS = {
         1,
     ),
     "muon": (
-        lambda: optim.muon(0.1, method=SVD(), scale="none", labels="matrix"),
+        lambda: optim.jordan_muon(0.1, method=SVD(), scale="none", labels="matrix"),
         lambda g, _: -0.1 * numpy_steps.polar(numpy_steps.average(g, 0.95, nesterov=True)),
         0,
     ),
@@ -459,7 +459,7 @@ def test_what_needs_no_clipping_comes_back_bit_for_bit():
 def test_muon_of_small_float16_gradients_is_that_of_float32():
     x = jnp.asarray(normal(3, 3, 4), jnp.float32)
     for momentum_dtype in (None, jnp.float32):
-        step = optim.muon(1.0, scale="none", momentum_dtype=momentum_dtype)
+        step = optim.jordan_muon(1.0, scale="none", mu_dtype=momentum_dtype)
         for size in (1.0, 1e-6, 1e-7):
             half = (x * size).astype(jnp.float16)
             exact = step.update(half.astype(jnp.float32), step.init(x), x)[0]

@@ -37,7 +37,7 @@ specs = {
 }
 sharded = {name: jax.device_put(x, NamedSharding(mesh, specs[name])) for name, x in params.items()}
 labels = {"a": "matrix", "b": "matrix", "stack": "matrix", "bias": "other"}
-transform = optim.muon(0.1, weight_decay=0.1, labels=labels)
+transform = optim.jordan_muon(0.1, weight_decay=0.1, labels=labels)
 
 @jax.jit
 def run(params):
@@ -118,10 +118,12 @@ for kind in (AxisType.Auto, AxisType.Explicit):
 
     # Muon takes it too, with a momentum in bfloat16.
     with jax.numpy_dtype_promotion("standard"):
-        for given in ({}, {"momentum_dtype": jnp.bfloat16, "key": jax.random.key(0)}):
+        for given in ({}, {"mu_dtype": jnp.bfloat16, "key": jax.random.key(0)}):
             updates = []
             for sharding, g in ((over_all, cut), (None, layers)):
-                t = optim.muon(0.1, sharding=sharding, labels=matrices, weight_decay=0.1, **given)
+                t = optim.muon(
+                    0.1, sharding=sharding, labels=matrices, weight_decay=0.1, **given
+                )
                 updates.append(jax.jit(lambda g, t=t: t.update(g, t.init(g), g)[0])(g))
             same(*updates)
 """

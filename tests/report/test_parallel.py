@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from specjax.report import parallel, records, reproduction
+from specjax.report import parallel, records, runner
 
 NAMES = ["a", "b", "c", "d", "e"]
 
@@ -126,7 +126,7 @@ def test_the_longest_comes_first_and_what_has_no_record_before_it():
     slow, quick = sorted(recorded, key=lambda name: -recorded[name].record.seconds)[
         :: len(recorded) - 1
     ]
-    assert reproduction.longest_first([quick, "new", slow], recorded) == ["new", slow, quick]
+    assert runner.longest_first([quick, "new", slow], recorded) == ["new", slow, quick]
 
 
 @pytest.mark.slow

@@ -2,11 +2,11 @@
 
 import logging
 
-from specjax.report.text_progress import NowAndThen
+from specjax.report.text_progress import PacedHandler
 
 
 def test_a_line_comes_after_five_seconds_and_then_once_in_ten(monkeypatch):
-    clock, handler = [0.0], NowAndThen()
+    clock, handler = [0.0], PacedHandler()
     monkeypatch.setattr("specjax.report.text_progress.perf_counter", lambda: clock[0])
 
     def told(now, **extra):

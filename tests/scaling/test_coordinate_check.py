@@ -73,7 +73,9 @@ def by_layer(**factors):
 
 
 def muon(scale, dimension_numbers=optim.OUT_IN):
-    return lambda rate: optim.muon(rate, scale=scale, dimension_numbers=dimension_numbers)
+    return lambda rate: optim.jordan_muon(
+        rate, scale=scale, muon_weight_dimension_numbers=dimension_numbers
+    )
 
 
 def one_over(width):

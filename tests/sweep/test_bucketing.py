@@ -14,6 +14,7 @@ from specjax.sweep import cost_model as module
 from specjax.sweep.bucketing import Bucket, Plan, cheapest_cut, chunk, evenly, pieces, vmapped
 from specjax.sweep.cost_model import CostModel, Scaling, cost, cost_model
 from specjax.sweep.grid import Grid
+from specjax.sweep.spec import Spec
 
 POINTS = (64, 16, 1024, 32, 256, 128, 512)
 OVER = {"n": widths(*POINTS)}
@@ -133,7 +134,7 @@ def test_zipped_widths_are_ordered_by_their_product_and_padded_each():
 
 def test_seeds_of_a_bucket_are_the_most_of_its_points():
     grid = Grid.of({"n": widths(8, 16, 4)}, {"n": (10, 40, 20)})
-    assert (grid.seeds, grid.at({"n": (0, 2)}).seeds) == (40, 20)
+    assert (grid.seeds, grid.select({"n": (0, 2)}).seeds) == (40, 20)
     # All points of a group run the most seeds of any of them.
     over, seeds = {"n": widths(8, 16)}, {"n": (1000, 10)}
     expected = 2 * 1000 * 16 / (1000 * 8 + 10 * 16)
@@ -142,8 +143,8 @@ def test_seeds_of_a_bucket_are_the_most_of_its_points():
 
 def test_a_piece_of_a_piece_knows_where_it_lies_and_what_its_program_takes():
     over = {"k": zipped(n=widths(64, 16, 32), power=values(1, 2, 3)), "lr": values(0.5, 2.0)}
-    some = Grid.of(over, 7).at({"k": (1, 2, 0)})
-    one = some.at({"k": (1,)})
+    some = Grid.of(over, 7).select({"k": (1, 2, 0)})
+    one = some.select({"k": (1,)})
     assert (some.shape, some.places, some.axes) == ((3, 2), [[1, 2, 0], [0, 1]], ("k", "lr"))
     assert (one.shape, one.places, one.axes) == ((1, 2), [[2], [0, 1]], ("lr",))
     assert {name: a.tolist() for name, a in some.coordinates["k"].items()} == {
@@ -164,7 +165,7 @@ def test_a_piece_of_a_piece_knows_where_it_lies_and_what_its_program_takes():
 
 def test_groups_of_seeds_keep_the_working_set():
     over = {"n": widths(16, 1024), "lr": values(1.0, 2.0)}
-    largest, smallest = (Grid.of(over, 10**6).at({"n": (place,)}) for place in (1, 0))
+    largest, smallest = (Grid.of(over, 10**6).select({"n": (place,)}) for place in (1, 0))
 
     def seeds(bucket, platform="cpu", budget=2**34, **costs):
         return vmapped(bucket, model(over, **costs), platform, budget, 1)
@@ -226,12 +227,16 @@ def test_calls_are_whole_groups_as_many_as_there_are_or_have_room(seeds, size, d
 
 
 def test_plan_survives_json():
-    grid = Grid.of({"m": widths(2, 4, 8), "n": widths(3)}, 5)
+    def measure(key, m, n):
+        return {"sum": jnp.sum(sizes.normal(key, (m, n)))}
+
+    over = {"m": widths(2, 4, 8), "n": widths(3)}
+    spec = Spec.of(measure, over, 5, jax.random.key(0))
     groups = {"m": ((1,), (0, 2)), "n": ((0,),)}
-    first, second = pieces(grid, groups)
+    first, second = pieces(spec.grid, groups)
     assert (first.label, second.label) == ("m=4 n=3", "m=2,8 n=3")
-    cut = Plan(groups, (Bucket(first, 4, 2), Bucket(second, 9, 3)))
-    assert Plan.from_json(json.loads(json.dumps(cut.to_json())), grid) == cut
+    plan = Plan(spec, groups, (Bucket(first, 4, 2), Bucket(second, 9, 3)), spec.sampling())
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json())), spec) == plan
     values_alone = Grid.of({"lr": values(0.1, 0.2)}, 5)
     assert pieces(values_alone, {}) == [values_alone]
 
@@ -418,7 +423,7 @@ def test_costs_between_the_traced_points_follow_the_volume():
     grid = Grid.of(over, 1)
     costs = cost_model(grid, measured(256), {"n": measured(32)}, "cpu")
     for place, n in enumerate(over["n"].points):
-        estimate = costs.seconds.of(grid.at({"n": (place,)}))
+        estimate = costs.seconds.cost(grid.select({"n": (place,)}))
         assert 1 / 1.5 < estimate / cost(measured(n), "cpu").seconds < 1.5
     exponents = {name: getattr(costs, name).laws["n"][1] for name in ("peak", "seconds")}
     assert 2 < exponents["seconds"] < 3

@@ -45,12 +45,12 @@ def test_axes_of_all_outputs_in_their_order_or_of_some_have_names_and_labels(dat
 def test_a_name_for_no_axis_and_labels_that_do_not_fit_are_refused(data):
     with pytest.raises(
         ValueError,
-        match="No output has an axis of its own for the name 'layer'; give a name to each",
+        match="No output has a dimension of its own for the name 'layer'",
     ):
         sweep.labelled(data, "optimizer", "step", "layer", outputs=["loss"])
-    with pytest.raises(ValueError, match="Along a dimension 'method' nothing could be selected"):
+    with pytest.raises(ValueError, match="Nothing could be selected along a dimension 'method'"):
         sweep.labelled(data, "method", outputs=["rate"])
     with pytest.raises(ValueError, match="conflicting sizes"):
         sweep.labelled(data, "optimizer", outputs=["rate"], optimizer=["adam"])
-    with pytest.raises(ValueError, match="labels along 'depth', which is none of the dimensions"):
+    with pytest.raises(ValueError, match="got labels along 'depth'; the dimensions"):
         sweep.labelled(data, "optimizer", outputs=["rate"], depth=["one", "two"])

@@ -24,7 +24,9 @@ def muon(key, n, options):
     """The loss of a matrix after ten steps of Muon towards another."""
     width = jnp.asarray(sizes.active(n), jnp.float32)
     start, target = (sizes.normal(k, (n, n)) / jnp.sqrt(width) for k in jax.random.split(key))
-    optimizer = optim.muon(0.02, scale="point_two_sqrt_max", other=optax.sgd(0.02), **options(n))
+    optimizer = optim.jordan_muon(
+        0.02, scale="point_two_sqrt_max", fallback=optax.sgd(0.02), **options(n)
+    )
 
     def loss(w):
         return jnp.sum((w - target) ** 2) / width

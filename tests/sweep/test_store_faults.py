@@ -270,21 +270,21 @@ def test_what_is_no_store_is_refused_in_one_sentence_and_left_alone(tmp_path, pa
         (
             "foreign",
             (
-                "foreign holds 'thesis.tex', so it is no store of this version; if an earlier one"
-                " wrote it, continue with that, or choose"
+                "foreign holds 'thesis.tex', so it is not a store of this version; if an earlier"
+                " one wrote it, continue with that, or choose"
             ),
         ),
         (
             "old",
             (
-                "old holds 'blocks.jsonl', so it is no store of this version; if an earlier one"
+                "old holds 'blocks.jsonl', so it is not a store of this version; if an earlier one"
                 " wrote it, continue with that, or choose"
             ),
         ),
         (
             "begun",
             (
-                "begun holds 'data.zarr', so it is no store of this version; if an earlier one"
+                "begun holds 'data.zarr', so it is not a store of this version; if an earlier one"
                 " wrote it, continue with that, or choose"
             ),
         ),

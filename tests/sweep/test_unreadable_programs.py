@@ -153,7 +153,7 @@ def test_where_a_program_cannot_be_made_padding_that_changes_digits_is_warned_of
     monkeypatch.delattr(f"specjax.programs.program.core.{renamed}")
     with pytest.warns(
         UnreadableProgramWarning,
-        match=r"So it is not known whether rounding .* 'orbit'; plan='exact'",
+        match=r"So it is unknown whether rounding .* 'orbit'; plan='exact'",
     ):
         sweep.run(chaotic, NARROW_AND_WIDE, num_seeds=5, key=KEY, plan="padded")
 

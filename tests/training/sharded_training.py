@@ -27,7 +27,7 @@ def trained(mesh, layouts):
         )
         return transformer.loss(model, batch)
 
-    def draw(step):
+    def batch(step):
         return Sequences(
             jax.random.randint(jax.random.fold_in(jax.random.key(1), step), (16, 7), 0, 7)
         )
@@ -35,8 +35,8 @@ def trained(mesh, layouts):
     run = train(
         loss,
         transformer.init(jax.random.key(0), Architecture(7, 8, 6, blocks=1)),
+        batch,
         optax.sgd(0.5, momentum=0.9),
-        draw,
         steps=6,
         every=3,
         record=lambda *_: {},

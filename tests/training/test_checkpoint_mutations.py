@@ -38,7 +38,7 @@ def squared(p, batch):
     return jnp.mean((p["w"] - batch) ** 2)
 
 
-def drawn(step):
+def batch_of(step):
     return jax.random.normal(jax.random.fold_in(jax.random.key(0), step), (4,))
 
 
@@ -47,7 +47,7 @@ def trained(
     *,
     steps=STEPS,
     loss=squared,
-    draw=drawn,
+    batch=batch_of,
     configuration=CONFIGURATION,
     every=1,
     progress=None,
@@ -55,8 +55,8 @@ def trained(
     return train(
         loss,
         {"w": jnp.linspace(0.0, 1.0, 4)},
+        batch,
         optax.trace(0.9),
-        draw,
         steps=steps,
         every=every,
         record=lambda p, _: p,
@@ -227,19 +227,20 @@ def test_another_loss_and_other_data_are_refused(tmp_path):
         return squared(params, rows)
 
     first = trained(tmp_path, steps=2)
-    for draw in (drawn, partial(drawn)):
-        run = trained(tmp_path, steps=2, loss=renamed, draw=draw)
+    for batch in (batch_of, partial(batch_of)):
+        run = trained(tmp_path, steps=2, loss=renamed, batch=batch)
         np.testing.assert_array_equal(run.params["w"], first.params["w"])
     with pytest.raises(
         ValueError, match="is of a training with another loss; take another folder for this one"
     ):
         trained(tmp_path, steps=2, loss=lambda p, batch: 2 * squared(p, batch))
     data = jnp.ones(4)
-    for draw in (lambda step: 2 * drawn(step), lambda step: drawn(step) * data):
+    for batch in (lambda step: 2 * batch_of(step), lambda step: batch_of(step) * data):
         with pytest.raises(
-            ValueError, match="is of a training with another draw; take another folder for this one"
+            ValueError,
+            match="is of a training with another batch; take another folder for this one",
         ):
-            trained(tmp_path, steps=2, draw=draw)
+            trained(tmp_path, steps=2, batch=batch)
 
 
 def test_steps_on_other_batches_are_refused(tmp_path):

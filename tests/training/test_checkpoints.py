@@ -24,8 +24,8 @@ def trained(params, folder, optimizer):
     return train(
         lambda p, batch: 1e-3 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(p)) * jnp.mean(batch),
         params,
-        optimizer,
         lambda _: jnp.ones(2),
+        optimizer,
         steps=1,
         every=1,
         record=lambda *_: {},

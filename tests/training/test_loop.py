@@ -18,10 +18,10 @@ from specjax.training import Checkpoints, Diverged, train
 pytestmark = pytest.mark.integration
 
 ARCHITECTURE = Architecture(7, 8, 6, activation="relu_squared")
-OPTIMIZER = optim.muon(
+OPTIMIZER = optim.jordan_muon(
     lambda count: 0.05 * (1 - count.astype(float) / 12),
     labels=transformer.labels,
-    dimension_numbers=optim.OUT_IN,
+    muon_weight_dimension_numbers=optim.OUT_IN,
 )
 STEPS, EVERY = 12, 4
 
@@ -31,20 +31,20 @@ def model():
     return jax.jit(lambda key: transformer.init(key, ARCHITECTURE))(jax.random.key(0))
 
 
-def draw(step):
+def batch(step):
     return Sequences(jax.random.randint(jax.random.fold_in(jax.random.key(1), step), (8, 7), 0, 7))
 
 
 def record(model, step):
-    return {"validation": transformer.loss(model, draw(10**6)), "step": step}
+    return {"validation": transformer.loss(model, batch(10**6)), "step": step}
 
 
 def trained(optimizer=OPTIMIZER, params=None, **options):
     return train(
         transformer.loss,
         model() if params is None else params,
+        options.pop("batch", batch),
         optimizer,
-        options.pop("draw", draw),
         steps=STEPS,
         every=EVERY,
         record=record,
@@ -70,8 +70,8 @@ def small(loss, params, optimizer, steps=1, rows=1, **options):
     return train(
         loss,
         params,
-        optimizer,
         lambda _: batch,
+        optimizer,
         steps=steps,
         every=steps,
         record=lambda *_: {},
@@ -94,7 +94,7 @@ def test_a_run_is_that_of_a_plain_loop(whole):
         return optax.apply_updates(params, updates), state, loss
 
     params, state, losses, validation = model(), jax.jit(OPTIMIZER.init)(model()), [], []
-    drawn, loss_of = jax.jit(draw), jax.jit(transformer.loss)
+    drawn, loss_of = jax.jit(batch), jax.jit(transformer.loss)
     for step in range(STEPS):
         if step % EVERY == 0:
             validation.append(loss_of(params, drawn(10**6)))
@@ -178,7 +178,7 @@ def test_a_training_is_kept_without_checkpoints_of_its_own(whole, tmp_path):
             {"params": transformer.init(jax.random.key(5), ARCHITECTURE)},
             {"optimizer": optax.sgd(0.1)},
             {"optimizer": optax.sgd(0.2)},
-            {"draw": lambda step: draw(step + 1)},
+            {"batch": lambda step: batch(step + 1)},
         ):
             go_on, seen = interrupted(at=None)
             trained(**other, progress=go_on)
@@ -282,8 +282,8 @@ def test_what_only_one_microbatch_lacks_is_found_in_it():
         train(
             lambda w, x: w * jnp.sum(x) / jnp.sum(x),
             jnp.ones(()),
-            optax.sgd(0.1),
             lambda _: counted,
+            optax.sgd(0.1),
             steps=1,
             every=1,
             record=lambda *_: {},
@@ -295,12 +295,12 @@ def test_what_cannot_be_trained_is_refused():
     with pytest.raises(
         ValueError, match=r"a positive multiple of every, got steps=12 and every=5\."
     ):
-        train(transformer.loss, model(), OPTIMIZER, draw, steps=12, every=5, record=record)
+        train(transformer.loss, model(), batch, OPTIMIZER, steps=12, every=5, record=record)
     with pytest.raises(
         ValueError, match=r"a multiple of microbatches=3 times 1 devices, got \[8\]\."
     ):
         trained(microbatches=3)
-    for batch in (
+    for leaves in (
         jnp.zeros(()),
         jnp.zeros((0, 2)),
         {},
@@ -310,6 +310,6 @@ def test_what_cannot_be_trained_is_refused():
             ValueError,
             match=r"^All leaves of a batch need the same leading axis, a multiple of .*\.$",
         ):
-            trained(draw=lambda _, batch=batch: batch)
+            trained(batch=lambda _, leaves=leaves: leaves)
     with pytest.raises(ValueError, match=r'needs the axis "data", got \(\'model\',\)\.$'):
         trained(mesh=Mesh(np.array(jax.devices()), ("model",)))

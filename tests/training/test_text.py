@@ -35,7 +35,7 @@ def test_a_file_is_cut_into_training_and_validation(tmp_path):
 
 def test_draws_are_stretches_from_anywhere():
     data = jnp.arange(20, dtype=jnp.uint8)
-    drawn = np.asarray(text.draw(data, jax.random.key(0), 2000, 4))
+    drawn = np.asarray(text.sample_batch(data, jax.random.key(0), 2000, 4))
     assert drawn.shape == (2000, 5)
     assert (np.diff(drawn) == 1).all()
     counts = np.bincount(drawn[:, 0], minlength=16)
@@ -79,4 +79,4 @@ def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path):
     with pytest.raises(
         ValueError, match=r"Stretches of 20 bytes and the next one cannot be cut from 20 bytes"
     ):
-        text.draw(jnp.zeros(20, jnp.uint8), jax.random.key(0), 1, 20)
+        text.sample_batch(jnp.zeros(20, jnp.uint8), jax.random.key(0), 1, 20)

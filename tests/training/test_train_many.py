@@ -23,7 +23,7 @@ def run(*rates):
     optimizers = [optax.sgd(rate, momentum=0.9) for rate in rates]
     start = {"w": jnp.ones((2, 3))}
     records = lambda params: params["w"]  # noqa: E731
-    return training.train_side_by_side(optimizers, start, loss, batch, (0, 2, 6), records)
+    return training.train_many(loss, start, batch, optimizers, (0, 2, 6), records)
 
 
 def by_hand(rate):
@@ -57,13 +57,11 @@ def test_lengths_ascend(lengths):
     with pytest.raises(
         ValueError, match="lengths needs different numbers of steps in ascending order from 0 on"
     ):
-        training.train_side_by_side(
-            [optax.sgd(0.1)], {"w": jnp.ones(2)}, loss, batch, lengths, lambda params: params
+        training.train_many(
+            loss, {"w": jnp.ones(2)}, batch, [optax.sgd(0.1)], lengths, lambda params: params
         )
 
 
 def test_there_is_an_optimizer():
     with pytest.raises(ValueError, match="one or more optimizers, got none"):
-        training.train_side_by_side(
-            [], {"w": jnp.ones(2)}, loss, batch, (1,), lambda params: params
-        )
+        training.train_many(loss, {"w": jnp.ones(2)}, batch, [], (1,), lambda params: params)

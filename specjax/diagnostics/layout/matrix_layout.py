@@ -35,7 +35,7 @@ _DATA_DECIDES = (
 class MatrixLayout:
     """A row for every inexact leaf, in the order of the tree; `str` of it is the table.
 
-    `labels`, `dimension_numbers` and `splits` are what `optim.muon` takes under these names.
+    `optim.muon(rate, layout=layout)` uses it whole.
     """
 
     rows: tuple[LayoutRow, ...]
@@ -196,7 +196,7 @@ def matrix_layout(
     try:
         uses = uses_in(program, len(parameters), constants_are_data=not data)
     except UnreadableProgramError as error:
-        way_out = "or give optim.muon its labels= and dimension_numbers= yourself."
+        way_out = "or give optim.muon its labels= and muon_weight_dimension_numbers= yourself."
         raise UnreadableProgramError(error.what, way_out) from error
     rows: dict[int, LayoutRow] = {}
     for number, i in enumerate(parameters):

@@ -24,14 +24,16 @@ NAMES = {"muon": "Muon", "newton": "Newton, no ridge", "ridged": "Newton, ridged
 class Config(lambda_sweep.Config):
     """Items, dimensions, α and the powers κ; κ = 0 is the isotropic memory."""
 
-    n: int = lab.integer(5000, least=2, help="items N")
-    dims: tuple[int, ...] = lab.sizes(32, 48, 64, 96, 128, least=4, points=2, help="dimensions d")
-    alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
-    kappas: tuple[float, ...] = lab.ascending(
+    n: int = lab.config.integer(5000, least=2, help="items N")
+    dims: tuple[int, ...] = lab.config.sizes(
+        32, 48, 64, 96, 128, least=4, points=2, help="dimensions d"
+    )
+    alpha: float = lab.config.number(1.5, above=1, help="exponent of the frequencies")
+    kappas: tuple[float, ...] = lab.config.ascending(
         0, 0.5, 1, 2, least=0, first=0, points=2, help="powers κ"
     )
-    ridge: float = lab.number(1e-8, above=0, help="ridge of the Newton step in the figure")
-    seeds: int = lab.seeds(40, least=10, help="draws of the embeddings")
+    ridge: float = lab.config.number(1e-8, above=0, help="ridge of the Newton step in the figure")
+    seeds: int = lab.config.seeds(40, least=10, help="draws of the embeddings")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -62,7 +64,7 @@ def change(data: xr.Dataset, optimizer: str) -> xr.DataArray:
 
 
 states = lab.Statements()
-KAPPAS_EXCHANGED = claims.changed(lambda count: lab.reverse(count, "kappa"))
+KAPPAS_EXCHANGED = claims.changed(lambda count: lab.controls.reverse(count, "kappa"))
 NEWTON = {"Newton in Muon's place": claims.in_place({"muon": "newton"})}
 MUON = {"Muon in Newton's place": claims.in_place({"newton": "muon", "ridged": "muon"})}
 LAST_FIRST = {"κ of the last in the place of 0": KAPPAS_EXCHANGED}

@@ -143,16 +143,16 @@ def exponents_far_out(far: xr.Dataset, few_compete: xr.DataArray, tolerance: flo
 
 
 def changed(change: Change, of: str | None = None, name: str = "count") -> Control:
-    return lab.replacing(name, lambda data: change(data[name]), of=of)
+    return lab.controls.replacing(name, lambda data: change(data[name]), of=of)
 
 
 def nothing(of: str | None = None) -> dict[str, Control]:
-    return {"W = 0": lab.replacing("count", 0, of=of)}
+    return {"W = 0": lab.controls.replacing("count", 0, of=of)}
 
 
 def in_place(other: Mapping[str, str], of: str | None = None) -> Control:
     """A control with the counts of optimizers in the place of others'."""
-    return changed(lambda count: lab.at_labels(count, "optimizer", other), of)
+    return changed(lambda count: lab.controls.at_labels(count, "optimizer", other), of)
 
 
 def only_at(
@@ -163,7 +163,7 @@ def only_at(
 
 
 def sizes_exchanged(of: str | None = None, name: str = "count") -> dict[str, Control]:
-    return {"the sizes exchanged": changed(partial(lab.reverse, dim="d"), of, name)}
+    return {"the sizes exchanged": changed(partial(lab.controls.reverse, dim="d"), of, name)}
 
 
 def exponents_off(
@@ -192,5 +192,5 @@ def theorem(change: Change) -> Control:
 FAR_CONTROLS = {
     f"the theorems' exponents {by:+}": theorem(partial(operator.add, by)) for by in (0.05, -0.05)
 }
-FAR_CONTROLS |= {"without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far")}
+FAR_CONTROLS |= {"without 1/(2α ln d)": lab.controls.replacing("log_d", np.inf, of="far")}
 panels = partial(draw_panels, over="optimizer", ylabel="items recovered")

@@ -34,16 +34,18 @@ HEAD = 60  # Items of the problem on which the Hessian is taken, at the smallest
 class Config(lambda_sweep.Config):
     """Items, dimensions, α, items whose spikes are added back, and spike sizes over λ = d^-α."""
 
-    n: int = lab.integer(1500, least=HEAD, help="items N")
-    dims: tuple[int, ...] = lab.sizes(24, 32, 48, 64, 96, least=4, points=3, help="dimensions d")
-    alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
-    items: tuple[int, ...] = lab.sizes(
+    n: int = lab.config.integer(1500, least=HEAD, help="items N")
+    dims: tuple[int, ...] = lab.config.sizes(
+        24, 32, 48, 64, 96, least=4, points=3, help="dimensions d"
+    )
+    alpha: float = lab.config.number(1.5, above=1, help="exponent of the frequencies")
+    items: tuple[int, ...] = lab.config.sizes(
         0, 9, 99, least=0, help="items, from 0, whose spike is added back"
     )
-    spikes: tuple[float, ...] = lab.ascending(
+    spikes: tuple[float, ...] = lab.config.ascending(
         0, 0.03, 0.1, 0.3, 1, 3, 10, 30, least=0, first=0, points=3, help="spikes q/λ"
     )
-    seeds: int = lab.seeds(30, least=10, help="draws of the embeddings")
+    seeds: int = lab.config.seeds(30, least=10, help="draws of the embeddings")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,18 +151,18 @@ def _hessian(config: Config, key: Array) -> dict[str, Array]:
 
 
 states = lab.Statements()
-GD_SIGNAL = {"gradient descent": lab.replacing("signal", "signal_gd")}
-WITHOUT = {f"without the {term} sum": lab.replacing(term, 0.0) for term in TERMS}
-FALLING = {"a map that falls beyond λ": lab.replacing("phi", "phi_falling")}
+GD_SIGNAL = {"gradient descent": lab.controls.replacing("signal", "signal_gd")}
+WITHOUT = {f"without the {term} sum": lab.controls.replacing(term, 0.0) for term in TERMS}
+FALLING = {"a map that falls beyond λ": lab.controls.replacing("phi", "phi_falling")}
 OTHER_LOSSES = {
-    "losses that stay, as that of W = 0": lab.replacing("loss_muon", 1.0),
-    "gradient descent's loss in Muon's place": lab.replacing("loss_muon", "loss_gd"),
+    "losses that stay, as that of W = 0": lab.controls.replacing("loss_muon", 1.0),
+    "gradient descent's loss in Muon's place": lab.controls.replacing("loss_muon", "loss_gd"),
 }
 FASTER = {
-    "Muon's loss in its place": lab.replacing("loss_gd", "loss_muon"),
+    "Muon's loss in its place": lab.controls.replacing("loss_gd", "loss_muon"),
     "d^(-1/2) times it": claims.changed(lambda loss: loss * loss.d**-0.5, name="loss_gd"),
 }
-EXCHANGED = {"the two exchanged": lab.exchanging("loss_gd", "loss_muon")}
+EXCHANGED = {"the two exchanged": lab.controls.exchanging("loss_gd", "loss_muon")}
 off = partial(claims.exponents_off, called="d^({:+}) times it")
 
 
@@ -200,7 +202,9 @@ def signal_order(config: Config, data: xr.Dataset) -> lab.Relation:
     return claims.has_exponent(data["signal"].sel(place=PLACES[-1], drop=True), 0.0, 0.25)
 
 
-@states("appendix-b-2-signal", controls=GD_SIGNAL | {"W = 0": lab.replacing("signal", 0.0)})
+@states(
+    "appendix-b-2-signal", controls=GD_SIGNAL | {"W = 0": lab.controls.replacing("signal", 0.0)}
+)
 def signal_bound(config: Config, data: xr.Dataset) -> lab.Relation:
     """The mean signal of all items of frequency above λ is at least 1/2 less √(log d/d), which is
     positive, at every d.
@@ -262,7 +266,10 @@ def muon_has_less_loss(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(gd, muon, least=0.0)
 
 
-@states("lemma-g-2", controls={"Σ_u not centred": lab.replacing("hessian", "hessian_uncentred")})
+@states(
+    "lemma-g-2",
+    controls={"Σ_u not centred": lab.controls.replacing("hessian", "hessian_uncentred")},
+)
 def hessian(config: Config, data: xr.Dataset) -> lab.Relation:
     """The Hessian of the loss at W = 0 maps Δ to Σ_u Δ M_v."""
     return lab.zero_error(

@@ -37,10 +37,10 @@ MARGIN = 0.25
 class Config(lambda_sweep.Config):
     """Items, dimensions, α and batch sizes; small batches have fewer than d/4 distinct items."""
 
-    n: int = lab.integer(5000, least=2, help="items N")
-    dims: tuple[int, ...] = lab.sizes(32, 64, 128, least=4, points=2, help="dimensions d")
-    alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
-    batches: tuple[int, ...] = lab.sizes(
+    n: int = lab.config.integer(5000, least=2, help="items N")
+    dims: tuple[int, ...] = lab.config.sizes(32, 64, 128, least=4, points=2, help="dimensions d")
+    alpha: float = lab.config.number(1.5, above=1, help="exponent of the frequencies")
+    batches: tuple[int, ...] = lab.config.sizes(
         1,
         2,
         4,
@@ -53,13 +53,17 @@ class Config(lambda_sweep.Config):
         512,
         2048,
         points=4,
-        most=lab.MOST_COUNT,
+        most=lab.config.MOST_COUNT,
         help="batch sizes",
     )
-    seeds: int = lab.seeds(50, least=10, help="draws of embeddings and batches at the largest d")
-    descent_n: int = lab.integer(500, least=2, help="items N of the many draws of gradient descent")
-    repeats: int = lab.integer(
-        100, most=lab.MOST_COUNT, help="of these, at every d, to one of the others"
+    seeds: int = lab.config.seeds(
+        50, least=10, help="draws of embeddings and batches at the largest d"
+    )
+    descent_n: int = lab.config.integer(
+        500, least=2, help="items N of the many draws of gradient descent"
+    )
+    repeats: int = lab.config.integer(
+        100, most=lab.config.MOST_COUNT, help="of these, at every d, to one of the others"
     )
 
     def __post_init__(self) -> None:

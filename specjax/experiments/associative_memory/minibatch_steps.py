@@ -20,19 +20,19 @@ BEYOND = 16
 class Config(lambda_sweep.Config):
     """Items, d, α, batch sizes and steps; the smallest batches fit without interference."""
 
-    n: int = lab.integer(4000, least=2, help="items N")
-    d: int = lab.integer(64, least=4, help="dimension d")
-    alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
-    batches: tuple[int, ...] = lab.sizes(
-        4, 64, 1024, 4096, points=2, most=lab.MOST_COUNT, help="batch sizes"
+    n: int = lab.config.integer(4000, least=2, help="items N")
+    d: int = lab.config.integer(64, least=4, help="dimension d")
+    alpha: float = lab.config.number(1.5, above=1, help="exponent of the frequencies")
+    batches: tuple[int, ...] = lab.config.sizes(
+        4, 64, 1024, 4096, points=2, most=lab.config.MOST_COUNT, help="batch sizes"
     )
-    steps: int = lab.integer(12, least=4, most=lab.MOST_COUNT, help="steps T")
-    rate: float = lab.number(1.0, above=0, help="learning rate over √d")
-    seeds: int = lab.seeds(30, least=10, help="draws of embeddings and batches")
-    dims: tuple[int, ...] = lab.sizes(
+    steps: int = lab.config.integer(12, least=4, most=lab.config.MOST_COUNT, help="steps T")
+    rate: float = lab.config.number(1.0, above=0, help="learning rate over √d")
+    seeds: int = lab.config.seeds(30, least=10, help="draws of embeddings and batches")
+    dims: tuple[int, ...] = lab.config.sizes(
         16, 24, 32, 48, 64, least=4, points=2, help="dimensions d of the Hessian"
     )
-    hessian_seeds: int = lab.seeds(100, least=10, help="draws of the Hessian at each")
+    hessian_seeds: int = lab.config.seeds(100, least=10, help="draws of the Hessian at each")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,11 +121,11 @@ def run(config: Config, key: Key[Array, ""]) -> claims.Data:
 
 states = lab.Statements()
 NOTHING = claims.nothing("capacity")
-ALL_STORED = {"all that is seen is stored": lab.replacing("count", "seen", of="capacity")}
-EXCHANGED = lab.changing(lambda data: lab.reverse(data, "batch"), of="capacity")
+ALL_STORED = {"all that is seen is stored": lab.controls.replacing("count", "seen", of="capacity")}
+EXCHANGED = lab.controls.changing(lambda data: lab.controls.reverse(data, "batch"), of="capacity")
 SAMPLES = {
     "the number of samples": claims.changed(lambda count: count.t + 0 * count, "capacity"),
-    "a number that does not grow": lab.replacing("count", 3, of="capacity"),
+    "a number that does not grow": lab.controls.replacing("count", 3, of="capacity"),
 }
 BY_FINITE_D = (
     "It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a"
@@ -196,7 +196,7 @@ def sample_efficiency_worsens(config: Config, data: claims.Data) -> lab.Relation
 
 @states(
     "section-3-tightness",
-    controls={"items below B^(1/α)/16": lab.replacing("rare", "frequent", of="capacity")},
+    controls={"items below B^(1/α)/16": lab.controls.replacing("rare", "frequent", of="capacity")},
 )
 def rare_items_are_sporadic(config: Config, data: claims.Data) -> lab.Relation:
     """Of the items beyond 16 B^(1/α) fewer than a fiftieth are recovered by a step on a batch

@@ -36,19 +36,25 @@ UNSTABLE_ALPHAS = (
 class Config(lambda_sweep.Config):
     """Items, dimensions, α and step counts of three runs: few steps, many steps, and Newton."""
 
-    n: int = lab.integer(1000, least=2, help="items N")
-    dims: tuple[int, ...] = lab.sizes(24, 64, least=4, points=2, help="dimensions d")
-    alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
-    others: tuple[float, ...] = lab.numbers(
+    n: int = lab.config.integer(1000, least=2, help="items N")
+    dims: tuple[int, ...] = lab.config.sizes(24, 64, least=4, points=2, help="dimensions d")
+    alpha: float = lab.config.number(1.5, above=1, help="exponent of the frequencies")
+    others: tuple[float, ...] = lab.config.numbers(
         1.25, 2.0, above=1, help="those of further runs of Muon, as in figure 4"
     )
-    seeds: int = lab.seeds(32, least=10, help="draws of the embeddings")
-    many_n: int = lab.integer(500, least=2, help="items N of many steps")
-    many_dims: tuple[int, ...] = lab.sizes(16, 48, least=4, points=2, help="dimensions d of these")
-    many_steps: int = lab.integer(20, least=10, most=lab.MOST_COUNT, help="their number")
-    many_seeds: int = lab.seeds(80, least=10, help="their draws, and those of diverging runs")
-    newton_n: int = lab.integer(300, least=2, help="items N of Newton's method")
-    newton_dims: tuple[int, ...] = lab.sizes(
+    seeds: int = lab.config.seeds(32, least=10, help="draws of the embeddings")
+    many_n: int = lab.config.integer(500, least=2, help="items N of many steps")
+    many_dims: tuple[int, ...] = lab.config.sizes(
+        16, 48, least=4, points=2, help="dimensions d of these"
+    )
+    many_steps: int = lab.config.integer(
+        20, least=10, most=lab.config.MOST_COUNT, help="their number"
+    )
+    many_seeds: int = lab.config.seeds(
+        80, least=10, help="their draws, and those of diverging runs"
+    )
+    newton_n: int = lab.config.integer(300, least=2, help="items N of Newton's method")
+    newton_dims: tuple[int, ...] = lab.config.sizes(
         12, 24, least=4, points=2, help="dimensions d of these"
     )
 
@@ -224,7 +230,7 @@ def gaining(of: str) -> dict[str, claims.Control]:
     return {"one step": claims.changed(at_first, of), "a gain that is larger by 1/2": larger}
 
 
-at_first = partial(lab.at_places, dim="t", places=0)
+at_first = partial(lab.controls.at_places, dim="t", places=0)
 states = lab.Statements()
 NOTHING = claims.nothing("few")
 ONE_STEP = {"one step": claims.changed(at_first, "few")}
@@ -233,13 +239,13 @@ of_descent = partial(claims.only_at, "optimizer", "gd", of="many")
 AT_FIRST = {"its first step": of_descent(at_first), "W = 0 for it": of_descent(lambda _: 0)}
 SHORT = {
     "gradient descent in Muon's place": claims.changed(
-        lambda c: lab.at_labels(c, "run", {"short": "gd"}), "few"
+        lambda c: lab.controls.at_labels(c, "run", {"short": "gd"}), "few"
     ),
     "W = 0": claims.only_at("run", "short", lambda _: 0, "few"),
 }
 BEFORE = {
     "before the first step": claims.changed(
-        lambda error: lab.at_places(error, "after", 0), "few", "error"
+        lambda error: lab.controls.at_places(error, "after", 0), "few", "error"
     )
 }
 SECOND_CONTROL = (
@@ -255,8 +261,10 @@ BY_CHANGES = (
 )
 HALF = claims.only_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
 STABLE = {
-    "constant rates": lab.replacing("growing", "constant", of="unstable"),
-    "the two α exchanged": claims.changed(partial(lab.reverse, dim="alpha"), "unstable", "growing"),
+    "constant rates": lab.controls.replacing("growing", "constant", of="unstable"),
+    "the two α exchanged": claims.changed(
+        partial(lab.controls.reverse, dim="alpha"), "unstable", "growing"
+    ),
 }
 
 
@@ -308,7 +316,7 @@ def gradient_is_thresholded(config: Config, data: claims.Data) -> lab.Relation:
 
 @states(
     "section-3-tightness",
-    controls={"the first four items": lab.replacing("rare", "frequent", of="few")},
+    controls={"the first four items": lab.controls.replacing("rare", "frequent", of="few")},
 )
 def rare_signals_are_as_interactions(config: Config, data: claims.Data) -> lab.Relation:
     """After one step of Muon the mean signal of the items beyond d^(1+1/(2α)) is below the standard

@@ -29,21 +29,23 @@ GROUP = 25
 class Config(lambda_sweep.Config):
     """Items, dimensions and exponents; judged are the dimensions from `fit_from` on."""
 
-    n: int = lab.integer(10_000, least=2, help="items N")
-    dims: tuple[int, ...] = lab.sizes(
+    n: int = lab.config.integer(10_000, least=2, help="items N")
+    dims: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, 96, 128, 192, least=4, points=2, help="dimensions d"
     )
-    fit_from: int = lab.integer(64, help="smallest d that is judged")
-    alphas: tuple[float, ...] = lab.numbers(
+    fit_from: int = lab.config.integer(64, help="smallest d that is judged")
+    alphas: tuple[float, ...] = lab.config.numbers(
         1.25, 1.5, 3.0, above=1, help="exponents of the frequencies"
     )
-    seeds: int = lab.seeds(30, least=10, help="draws of the embeddings")
-    descent_n: int = lab.integer(150, least=2, help="items N of the many draws of gradient descent")
-    descent_dims: tuple[int, ...] = lab.sizes(
+    seeds: int = lab.config.seeds(30, least=10, help="draws of the embeddings")
+    descent_n: int = lab.config.integer(
+        150, least=2, help="items N of the many draws of gradient descent"
+    )
+    descent_dims: tuple[int, ...] = lab.config.sizes(
         48, 96, least=4, points=2, help="dimensions d of these"
     )
-    descent_seeds: int = lab.seeds(10_000, least=2 * GROUP, help="their number")
-    far_seeds: int = lab.seeds(
+    descent_seeds: int = lab.config.seeds(10_000, least=2 * GROUP, help="their number")
+    far_seeds: int = lab.config.seeds(
         2, help="dimensions far out at which the formula's exponent is taken"
     )
 
@@ -102,7 +104,7 @@ def exact_power(of: str) -> dict[str, claims.Control]:
         gd = 1 / (2 * data.alpha)
         return 10 * data.d ** xr.where(data.optimizer == "gd", gd, 1 + gd) + 0.0 * data["count"]
 
-    return {"counts of that exponent": lab.replacing("count", power, of=of)}
+    return {"counts of that exponent": lab.controls.replacing("count", power, of=of)}
 
 
 states = lab.Statements()

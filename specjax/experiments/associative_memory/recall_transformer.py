@@ -38,30 +38,36 @@ LEAST = "a tenth, the smallest lead that counts"
 class Config(lab.Config):
     """Sizes and grids. From the paper: T, K, M, batch, iterations and α_o = 1.5 of Figure 8."""
 
-    items: int = lab.integer(16, least=2, help="N, tokens of each vocabulary")
-    length: int = lab.integer(10, help="T, tokens of a sequence")
-    triggers: int = lab.integer(2, help="K, triggers of a sequence")
-    repeats: int = lab.integer(2, least=2, most=lab.MOST_COUNT, help="M, times each appears")
-    dims: tuple[int, ...] = lab.sizes(12, 16, least=2, points=2, help="widths d of the transformer")
-    output_exponent: float = lab.number(1.5, above=0, help="α_o where outputs are skewed")
-    trigger_exponent: float = lab.number(1.5, above=0, help="α_t where triggers are skewed")
-    batches: tuple[int, ...] = lab.sizes(
+    items: int = lab.config.integer(16, least=2, help="N, tokens of each vocabulary")
+    length: int = lab.config.integer(10, help="T, tokens of a sequence")
+    triggers: int = lab.config.integer(2, help="K, triggers of a sequence")
+    repeats: int = lab.config.integer(
+        2, least=2, most=lab.config.MOST_COUNT, help="M, times each appears"
+    )
+    dims: tuple[int, ...] = lab.config.sizes(
+        12, 16, least=2, points=2, help="widths d of the transformer"
+    )
+    output_exponent: float = lab.config.number(1.5, above=0, help="α_o where outputs are skewed")
+    trigger_exponent: float = lab.config.number(1.5, above=0, help="α_t where triggers are skewed")
+    batches: tuple[int, ...] = lab.config.sizes(
         16,
         32,
         points=2,
-        most=lab.MOST_COUNT,
+        most=lab.config.MOST_COUNT,
         help="sequences of a step, the last for all figures but 8",
     )
-    iterations: tuple[int, ...] = lab.sizes(
-        128, 256, points=2, most=lab.MOST_COUNT, help="steps after which to evaluate"
+    iterations: tuple[int, ...] = lab.config.sizes(
+        128, 256, points=2, most=lab.config.MOST_COUNT, help="steps after which to evaluate"
     )
-    muon_rates: tuple[float, ...] = lab.numbers(0.03, above=0, help="learning rates of Muon")
-    adamw_rates: tuple[float, ...] = lab.numbers(0.02, above=0, help="of AdamW, as many")
-    sgd_rates: tuple[float, ...] = lab.numbers(0.1, above=0, help="of SGD, as many")
-    evaluation: int = lab.integer(128, most=lab.MOST_COUNT, help="sequences of each evaluation")
-    seeds: int = lab.seeds(16, help="draws of weights and batches that judge")
-    choosing: int = lab.integer(
-        1, most=lab.MOST_COUNT, help="further draws, which choose the learning rates"
+    muon_rates: tuple[float, ...] = lab.config.numbers(0.03, above=0, help="learning rates of Muon")
+    adamw_rates: tuple[float, ...] = lab.config.numbers(0.02, above=0, help="of AdamW, as many")
+    sgd_rates: tuple[float, ...] = lab.config.numbers(0.1, above=0, help="of SGD, as many")
+    evaluation: int = lab.config.integer(
+        128, most=lab.config.MOST_COUNT, help="sequences of each evaluation"
+    )
+    seeds: int = lab.config.seeds(16, help="draws of weights and batches that judge")
+    choosing: int = lab.config.integer(
+        1, most=lab.config.MOST_COUNT, help="further draws, which choose the learning rates"
     )
 
     def __post_init__(self) -> None:
@@ -193,20 +199,20 @@ def by_dimension(config: Config, values: xr.DataArray) -> xr.DataArray:
     return values.sel(setting=config.skewed, drop=True)
 
 
-with_runs = partial(lab.changing, of="runs")
-at_start = partial(lab.at_places, dim="iteration", places=0)
+with_runs = partial(lab.controls.changing, of="runs")
+at_start = partial(lab.controls.at_places, dim="iteration", places=0)
 Choice = Callable[[Config, xr.DataArray], xr.DataArray]
 states = lab.Statements()
 EXCHANGED = with_runs(
-    lambda runs: lab.at_labels(runs, "optimizer", {"muon": "adamw", "adamw": "muon"})
+    lambda runs: lab.controls.at_labels(runs, "optimizer", {"muon": "adamw", "adamw": "muon"})
 )
 CONTROLS = {"Muon and AdamW exchanged": EXCHANGED, "W at its start": with_runs(at_start)}
-SHUFFLED = {"the items shuffled": lab.replacing("recalled", "shuffled", of="runs")}
+SHUFFLED = {"the items shuffled": lab.controls.replacing("recalled", "shuffled", of="runs")}
 
 
 @states(
     "appendix-d-2-task",
-    controls={"the items shuffled": lab.replacing("error", "error_shuffled", of="head")},
+    controls={"the items shuffled": lab.controls.replacing("error", "error_shuffled", of="head")},
 )
 def task_is_solvable(config: Config, data: claims.Data) -> lab.Relation:
     """A transformer with an induction head, made of associative memories, is right in every

@@ -26,18 +26,20 @@ ITERATIONS = (1, 2, 4, 8, 64)
 class Config(lambda_sweep.Config):
     """Items, dimensions, α and the resolutions λ = factor · d^-α."""
 
-    n: int = lab.integer(4000, least=2, help="items N")
-    dims: tuple[int, ...] = lab.sizes(32, 48, 64, 96, least=4, points=2, help="dimensions d")
-    alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
-    factors: tuple[float, ...] = lab.ascending(
+    n: int = lab.config.integer(4000, least=2, help="items N")
+    dims: tuple[int, ...] = lab.config.sizes(32, 48, 64, 96, least=4, points=2, help="dimensions d")
+    alpha: float = lab.config.number(1.5, above=1, help="exponent of the frequencies")
+    factors: tuple[float, ...] = lab.config.ascending(
         0, 0.1, 0.3, 1, 3, 100, least=0, first=0, help="λ over d^-α"
     )
-    seeds: int = lab.seeds(30, least=10, help="draws of the embeddings")
-    spectrum_n: int = lab.integer(1000, least=2, help="items N of the many draws of the spectrum")
-    spectrum_seeds: int = lab.seeds(
+    seeds: int = lab.config.seeds(30, least=10, help="draws of the embeddings")
+    spectrum_n: int = lab.config.integer(
+        1000, least=2, help="items N of the many draws of the spectrum"
+    )
+    spectrum_seeds: int = lab.config.seeds(
         2500, least=10, help="their number: the smallest singular value varies by factors"
     )
-    points: int = lab.seeds(1000, help="points at which the iterations are compared")
+    points: int = lab.config.seeds(1000, help="points at which the iterations are compared")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,12 +116,13 @@ def over_polar(counts: xr.DataArray, data: claims.Data) -> xr.DataArray:
 states = lab.Statements()
 at_one = partial(claims.only_at, "factor", 1.0, of="capacity")
 COARSE = {"the coarsest λ": at_one(lambda count: count.isel(factor=-1, drop=True))}
-OF_GD = lab.replacing(
+OF_GD = lab.controls.replacing(
     "count", lambda data: data["count"].where(data.factor != 1.0, data["gd"]), of="capacity"
 )
 DESCENT = {"gradient descent": OF_GD}
 FINER = claims.changed(
-    lambda count: lab.at_labels(count, "factor", {count.factor.values[-1]: 1.0}), "capacity"
+    lambda count: lab.controls.at_labels(count, "factor", {count.factor.values[-1]: 1.0}),
+    "capacity",
 )
 MORE = {"√d times as many": at_one(lambda count: count * count.d**0.5)}
 LARGER_SUM = {
@@ -130,13 +133,13 @@ BY_EXPONENT = (
     " draws."
 )
 SHARP_CONTROLS = {
-    "λ = d^-α": lab.replacing(
+    "λ = d^-α": lab.controls.replacing(
         "sharp", lambda data: data["count"].sel(factor=1.0, drop=True), of="capacity"
     ),
-    "gradient descent": lab.replacing("sharp", "gd", of="capacity"),
+    "gradient descent": lab.controls.replacing("sharp", "gd", of="capacity"),
 }
 QUINTICS = {f"cubic_{of}": f"quintic_{of}" for of in ("quotient", "quotient_larger", "value")}
-QUINTIC = lab.changing(
+QUINTIC = lab.controls.changing(
     lambda data: data.assign({to: data[of] for to, of in QUINTICS.items()}), of="iterations"
 )
 
@@ -205,7 +208,7 @@ def iterates_tend_to_one(config: Config, data: claims.Data) -> lab.Relation:
 
 def scale(name: str, key: str, cites: str, says: str) -> None:
     controls = claims.exponents_off(0.5, "spectrum", name, "d^({:+}) times it") | {
-        f"{other} in its place": lab.replacing(name, other, of="spectrum")
+        f"{other} in its place": lab.controls.replacing(name, other, of="spectrum")
         for other in ("s_bulk", "s_min", "inverse_sum")
         if other != name
     }

@@ -35,18 +35,20 @@ FAR = {
 class Config(lambda_sweep.Config):
     """Items, dimensions and exponents of the frequencies."""
 
-    n: int = lab.integer(2500, least=2, help="items N")
-    dims: tuple[int, ...] = lab.sizes(96, 192, least=4, points=2, help="dimensions d")
-    alphas: tuple[float, ...] = lab.numbers(
+    n: int = lab.config.integer(2500, least=2, help="items N")
+    dims: tuple[int, ...] = lab.config.sizes(96, 192, least=4, points=2, help="dimensions d")
+    alphas: tuple[float, ...] = lab.config.numbers(
         1.25, 1.5, 2.0, above=1, help="exponents of the frequencies"
     )
-    seeds: int = lab.seeds(24, least=10, help="draws of the embeddings")
-    descent_n: int = lab.integer(700, least=2, help="items N of the draws of gradient descent")
-    descent_dims: tuple[int, ...] = lab.sizes(
+    seeds: int = lab.config.seeds(24, least=10, help="draws of the embeddings")
+    descent_n: int = lab.config.integer(
+        700, least=2, help="items N of the draws of gradient descent"
+    )
+    descent_dims: tuple[int, ...] = lab.config.sizes(
         32, 128, least=4, points=2, help="dimensions d of these"
     )
-    descent_seeds: int = lab.seeds(80, least=10, help="their number")
-    far_seeds: int = lab.seeds(
+    descent_seeds: int = lab.config.seeds(80, least=10, help="their number")
+    far_seeds: int = lab.config.seeds(
         2, help="dimensions far out at which the formula's exponents are taken"
     )
 
@@ -151,8 +153,8 @@ def formula(config: Config, data: claims.Data, name: str) -> xr.DataArray:
 
 states = lab.Statements()
 OTHER_THEOREMS = {
-    "the first step's exponents": claims.theorem(lambda e: lab.at_places(e, "t", 0)),
-    "each other's exponents": claims.theorem(lambda e: lab.reverse(e, "optimizer")),
+    "the first step's exponents": claims.theorem(lambda e: lab.controls.at_places(e, "t", 0)),
+    "each other's exponents": claims.theorem(lambda e: lab.controls.reverse(e, "optimizer")),
     "gradient descent in one regime": claims.theorem(
         lambda e: e.where(e.optimizer != "gd", e.t / (2 * e.alpha))
     ),
@@ -176,7 +178,7 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
 
     controls: dict[str, claims.Control] = {
         "one step in the place of several": claims.changed(
-            lambda count: lab.at_places(count, "t", 0), name
+            lambda count: lab.controls.at_places(count, "t", 0), name
         ),
         "the other theorem's exponents": claims.changed(of_other, name),
     }

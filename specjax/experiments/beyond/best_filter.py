@@ -49,16 +49,18 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Numbers of items, dimensions, exponents and seeds."""
 
-    seed: int = lab.root_seed(3, help="root of all randomness, a fresh one for what was changed")
-    n: int = lab.integer(10_000, least=2, help="items N")
-    dims: tuple[int, ...] = lab.sizes(128, 256, least=4, points=2, help="dimensions d")
-    alphas: tuple[float, ...] = lab.numbers(
+    seed: int = lab.config.root_seed(
+        3, help="root of all randomness, a fresh one for what was changed"
+    )
+    n: int = lab.config.integer(10_000, least=2, help="items N")
+    dims: tuple[int, ...] = lab.config.sizes(128, 256, least=4, points=2, help="dimensions d")
+    alphas: tuple[float, ...] = lab.config.numbers(
         1.25, 1.5, 2.0, above=1, help="exponents of the frequencies"
     )
-    seeds: int = lab.seeds(36, help="draws of the embeddings")
-    few_n: int = lab.integer(1500, least=2, help="items for several steps, at α = 1.5")
-    few_d: int = lab.integer(48, least=4, help="the dimension there")
-    few_seeds: int = lab.seeds(20, help="draws there")
+    seeds: int = lab.config.seeds(36, help="draws of the embeddings")
+    few_n: int = lab.config.integer(1500, least=2, help="items for several steps, at α = 1.5")
+    few_d: int = lab.config.integer(48, least=4, help="the dimension there")
+    few_seeds: int = lab.config.seeds(20, help="draws there")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,7 +162,9 @@ def predicted(config: Config) -> xr.DataArray:
 
 def in_place(**other: str) -> claims.Control:
     """A control with the counts of filters in the place of others'."""
-    return lab.changing(lambda data: lab.at_labels(data, "filter", other), of="step")
+    return lab.controls.changing(
+        lambda data: lab.controls.at_labels(data, "filter", other), of="step"
+    )
 
 
 states = lab.Statements()
@@ -239,8 +243,8 @@ def ridge_has_a_best_share(config: Config, data: Data) -> lab.Relation:
     " ℓ²) with the ℓ of the first step, each at its best rate, on the population and on fresh"
     " batches.",
     controls={
-        "the two exchanged": lab.changing(
-            lambda data: lab.at_places(data, "filter", [1, 0]), of="steps"
+        "the two exchanged": lab.controls.changing(
+            lambda data: lab.controls.at_places(data, "filter", [1, 0]), of="steps"
         )
     },
     post_hoc="Twelve draws left one step of fourteen undecided; judged by twenty of a fresh seed.",

@@ -29,23 +29,23 @@ EARLY, TURNING, LATE = 1.2, 1.4, 2.0
 class Config(lab.Config):
     """Items, dimensions and seeds; the exponents are those for which the ratio was predicted."""
 
-    seed: int = lab.root_seed(
+    seed: int = lab.config.root_seed(
         2, help="root of all randomness, a fresh one for the size that was changed"
     )
-    n: int = lab.integer(10_000, least=2, help="items N")
-    dims: tuple[int, ...] = lab.sizes(64, 128, 256, least=4, points=2, help="dimensions d")
-    seeds: int = lab.seeds(24, help="draws of the embeddings")
-    more: tuple[int, ...] = lab.sizes(
+    n: int = lab.config.integer(10_000, least=2, help="items N")
+    dims: tuple[int, ...] = lab.config.sizes(64, 128, 256, least=4, points=2, help="dimensions d")
+    seeds: int = lab.config.seeds(24, help="draws of the embeddings")
+    more: tuple[int, ...] = lab.config.sizes(
         1250,
         5000,
         20_000,
         least=2,
         points=2,
-        most=lab.MOST_COUNT,
+        most=lab.config.MOST_COUNT,
         help="numbers of items, for the logarithm",
     )
-    d: int = lab.integer(96, least=4, help="the dimension there")
-    more_seeds: int = lab.seeds(40, help="draws there")
+    d: int = lab.config.integer(96, least=4, help="the dimension there")
+    more_seeds: int = lab.config.seeds(40, help="draws there")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,10 +134,10 @@ def factor(of: str, change: claims.Change) -> claims.Control:
 states = lab.Statements()
 OF_BOTH = {
     "Muon's counts for Newton's": claims.changed(
-        lambda count: lab.at_places(count, "optimizer", 0), "dimensions"
+        lambda count: lab.controls.at_places(count, "optimizer", 0), "dimensions"
     ),
     "the two exchanged": claims.changed(
-        lambda count: lab.reverse(count, "optimizer"), "dimensions"
+        lambda count: lab.controls.reverse(count, "optimizer"), "dimensions"
     ),
 }
 
@@ -173,7 +173,9 @@ def muon_constant(config: Config, data: Data) -> lab.Relation:
     "Muon's counts fall with the number of items as the sharp asymptotics do: slopes over log log N"
     " to 0.2, in the mean over α.",
     controls={
-        "no logarithm": claims.changed(lambda count: lab.at_places(count, "n", 0), "items"),
+        "no logarithm": claims.changed(
+            lambda count: lab.controls.at_places(count, "n", 0), "items"
+        ),
         "its power 1/α": factor("items", lambda count: np.log(count.n) ** (-1 / (2 * count.alpha))),
         "its power 0": factor("items", lambda count: np.log(count.n) ** (1 / (2 * count.alpha))),
     },

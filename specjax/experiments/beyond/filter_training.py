@@ -60,26 +60,28 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Both tasks, the rates of the polar factor, and seeds."""
 
-    seed: int = lab.root_seed(7, help="root of all randomness, a fresh one for what was changed")
-    items: int = lab.integer(16, least=2, help="recall: tokens of each vocabulary")
-    recall_width: int = lab.integer(16, help="recall: residual stream d")
-    recall_steps: tuple[int, ...] = lab.sizes(
-        108, 144, points=2, most=lab.MOST_COUNT, help="recall: lengths of the trainings"
+    seed: int = lab.config.root_seed(
+        7, help="root of all randomness, a fresh one for what was changed"
     )
-    recall_rates: tuple[float, ...] = lab.numbers(
+    items: int = lab.config.integer(16, least=2, help="recall: tokens of each vocabulary")
+    recall_width: int = lab.config.integer(16, help="recall: residual stream d")
+    recall_steps: tuple[int, ...] = lab.config.sizes(
+        108, 144, points=2, most=lab.config.MOST_COUNT, help="recall: lengths of the trainings"
+    )
+    recall_rates: tuple[float, ...] = lab.config.numbers(
         0.02, 0.034, 0.058, 0.1, above=0, help="recall: grid of rates"
     )
-    recall_seeds: int = lab.seeds(56, help="recall: draws that judge")
-    gpt_width: int = lab.integer(24, help="GPT: residual stream d, of two heads")
-    gpt_steps: tuple[int, ...] = lab.sizes(
-        60, 100, points=2, most=lab.MOST_COUNT, help="GPT: lengths of the trainings"
+    recall_seeds: int = lab.config.seeds(56, help="recall: draws that judge")
+    gpt_width: int = lab.config.integer(24, help="GPT: residual stream d, of two heads")
+    gpt_steps: tuple[int, ...] = lab.config.sizes(
+        60, 100, points=2, most=lab.config.MOST_COUNT, help="GPT: lengths of the trainings"
     )
-    gpt_rates: tuple[float, ...] = lab.numbers(
+    gpt_rates: tuple[float, ...] = lab.config.numbers(
         0.008, 0.02, 0.05, 0.125, above=0, help="GPT: grid of rates"
     )
-    gpt_seeds: int = lab.seeds(14, help="GPT: draws that judge")
-    choosing: int = lab.integer(
-        3, most=lab.MOST_COUNT, help="other draws of each, which choose the learning rates"
+    gpt_seeds: int = lab.config.seeds(14, help="GPT: draws that judge")
+    choosing: int = lab.config.integer(
+        3, most=lab.config.MOST_COUNT, help="other draws of each, which choose the learning rates"
     )
 
     def __post_init__(self) -> None:
@@ -127,7 +129,7 @@ def predicting(config: Config, key: Key[Array, ""]) -> Task:
             expansion=2,
         ),
         0.01,
-        lambda key: Sequences(text.draw(train, key, 8, context)),
+        lambda key: Sequences(text.sample_batch(train, key, 8, context)),
         Sequences(jnp.asarray(text.stretches(contents.validation, 128, context))),
     )
 
@@ -141,14 +143,14 @@ def trained(
     key: Key[Array, ""], task: Task, steps: tuple[int, ...], share: Array, power: Array, rate: Array
 ) -> dict[str, Float[Array, " steps"]]:
     """Loss and accuracy of a training with one filter at one rate, after these steps."""
-    muon = optim.muon(
+    muon = optim.jordan_muon(
         rate,
-        decay=0.9,
+        beta=0.9,
         method=partial(filtered_by, share, power),
         scale="point_two_sqrt_max",
-        dimension_numbers=optim.OUT_IN,
+        muon_weight_dimension_numbers=optim.OUT_IN,
         labels=transformer.labels,
-        other=optax.adamw(task.rate, 0.9, 0.99, weight_decay=0.0),
+        fallback=optax.adamw(task.rate, 0.9, 0.99, weight_decay=0.0),
     )
 
     def batch(t: Int[Array, ""]) -> Sequences:
@@ -163,7 +165,7 @@ def trained(
         return jax.lax.map(of, models)
 
     start = transformer.init(sizes.stream(key, "weights"), task.architecture)
-    found, _ = training.train_side_by_side([muon], start, transformer.loss, batch, steps, record)
+    found, _ = training.train_many(transformer.loss, start, batch, [muon], steps, record)
     return {name: values[:, 0] for name, values in found.items()}
 
 
@@ -257,7 +259,9 @@ def inside(relation: lab.Relation, data: xr.Dataset, count: int, *filters: str) 
 
 def in_place(task: str, other: dict[str, str]) -> Callable[[Any, Any], Any]:
     """A control with some filters in the places of others."""
-    return lab.changing(lambda data: lab.at_labels(data, "filter", other), of=task)
+    return lab.controls.changing(
+        lambda data: lab.controls.at_labels(data, "filter", other), of=task
+    )
 
 
 states = lab.Statements()

@@ -34,15 +34,17 @@ OPTIMIZERS = ["gradient descent", "Muon"]
 class Config(lab.Config):
     """Sizes of the factorization and of two-layer networks, and seeds."""
 
-    d: int = lab.integer(8, least=2, help="rows of U, and inputs and outputs of the networks")
-    k: int = lab.integer(32, least=4, help="columns of U")
-    seeds: int = lab.seeds(6000, help="draws of U for one step")
-    path_k: int = lab.integer(64, least=4, help="columns of U for several steps")
-    path_seeds: int = lab.seeds(400, help="draws for several steps")
-    hs: tuple[int, ...] = lab.sizes(
+    d: int = lab.config.integer(
+        8, least=2, help="rows of U, and inputs and outputs of the networks"
+    )
+    k: int = lab.config.integer(32, least=4, help="columns of U")
+    seeds: int = lab.config.seeds(6000, help="draws of U for one step")
+    path_k: int = lab.config.integer(64, least=4, help="columns of U for several steps")
+    path_seeds: int = lab.config.seeds(400, help="draws for several steps")
+    hs: tuple[int, ...] = lab.config.sizes(
         64, 128, 256, 512, 1024, points=5, help="hidden units of the networks"
     )
-    layer_seeds: int = lab.seeds(200, help="draws of the networks at every width")
+    layer_seeds: int = lab.config.seeds(200, help="draws of the networks at every width")
 
 
 def spike(mu: Array | float, d: int) -> Float[Array, "d d"]:
@@ -173,7 +175,7 @@ def transition(config: Config, data: Data) -> lab.Relation:
 
 def rolled(name: str, of: str) -> Any:
     """A control with the values of other seeds."""
-    return lab.replacing(name, lambda data: data[name].roll(seed=1), of=of)
+    return lab.controls.replacing(name, lambda data: data[name].roll(seed=1), of=of)
 
 
 @states(
@@ -193,10 +195,10 @@ def turns_one_direction(config: Config, data: Data) -> lab.Relation:
     "A target M of norm 1 changes Muon's first step by at most ‖[P, M]‖_F/2λ, P = (U Uᵀ)^(1/2), λ"
     " the least eigenvalue of the symmetric part of (U Uᵀ - M) P.",
     controls={
-        "a third of the commutator": lab.replacing(
+        "a third of the commutator": lab.controls.replacing(
             "bound", lambda data: data["bound"] / 3, of="step"
         ),
-        "a large target": lab.replacing(
+        "a large target": lab.controls.replacing(
             "small", lambda data: data["part"].isel(share=-1, drop=True), of="step"
         ),
     },
@@ -212,7 +214,7 @@ def bound(config: Config, data: Data) -> lab.Relation:
     " step, in more than 95 % of draws.",
     controls={
         "predictions of other draws": rolled("predicted", "path"),
-        "when U is used up": lab.replacing("predicted", "used_up", of="path"),
+        "when U is used up": lab.controls.replacing("predicted", "used_up", of="path"),
     },
 )
 def seen_when_predicted(config: Config, data: Data) -> lab.Relation:
@@ -225,7 +227,7 @@ def seen_when_predicted(config: Config, data: Data) -> lab.Relation:
 @states(
     "later-steps",
     "Momentum 0.9 makes Muon see the target later, by more than the 10 steps of its memory.",
-    controls={"without momentum": lab.replacing("with_momentum", "seen", of="path")},
+    controls={"without momentum": lab.controls.replacing("with_momentum", "seen", of="path")},
 )
 def momentum_delays(config: Config, data: Data) -> lab.Relation:
     delay = (data["path"]["with_momentum"] - data["path"]["seen"]).astype(float)
@@ -251,7 +253,7 @@ def same_order_in_layers(config: Config, data: Data) -> lab.Relation:
     "In the output layer of both networks Muon's first step owes more to Φ than that of gradient"
     " descent, at every width.",
     controls={
-        "the two exchanged": lab.replacing(
+        "the two exchanged": lab.controls.replacing(
             "part",
             lambda data: data["part"].isel(optimizer=[1, 0]).assign_coords(optimizer=OPTIMIZERS),
             of="layers",

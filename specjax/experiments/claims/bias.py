@@ -31,7 +31,7 @@ MOST, FEWEST, GROUPS = 16, 4, 4
 class Config(lab.Config):
     """The number of samples in a mean."""
 
-    gradients: int = lab.seeds(
+    gradients: int = lab.config.seeds(
         10_000, least=500, help="draws of a mean of polar factors at each number k of gradients"
     )
 

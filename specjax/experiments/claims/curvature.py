@@ -138,11 +138,11 @@ ERRORS.agree(
 )
 
 EXCHANGED = {
-    "the two exchanged": lab.changing(
+    "the two exchanged": lab.controls.changing(
         lambda x: x.assign(arithmetic=x.karcher, karcher=x.arithmetic)
     )
 }
-EVERY_OTHER = {"σ_R² of every other matrix": lab.replacing("dispersions", "every_other")}
+EVERY_OTHER = {"σ_R² of every other matrix": lab.controls.replacing("dispersions", "every_other")}
 
 
 @states("claim-10-variance", corrected=True, controls=EXCHANGED)

@@ -30,7 +30,7 @@ AT = 0.3
 class Config(lab.Config):
     """The number of samples in a mean."""
 
-    samples: int = lab.seeds(100_000, least=1000, help="samples of every mean")
+    samples: int = lab.config.seeds(100_000, least=1000, help="samples of every mean")
 
 
 def problem(
@@ -224,7 +224,7 @@ def by_model(**values: float) -> xr.DataArray:
 GAPS = by_model(laplace=1 / LAPLACE_SCALE**2, uniform=2 / LARGEST**2, other_data=DATA_VARIANCE - 1)
 WRONG_GAPS = by_model(laplace=1 / LAPLACE_SCALE, uniform=1 / LARGEST, other_data=DATA_VARIANCE)
 SMOOTH = {
-    "smooth densities": lab.changing(
+    "smooth densities": lab.controls.changing(
         lambda s: s.assign(laplace=s.sech, uniform=s.sech), of="scores"
     )
 }
@@ -268,7 +268,7 @@ LOSSES.mean(SQUARE, "no-identity", "claim-14", "squared", rivals={"E[ℓ'']": CU
 )
 
 
-UNSCALED = lab.changing(
+UNSCALED = lab.controls.changing(
     lambda x: x.assign(scaled_squared=x.squared, scaled_curvature=x.curvature), of="losses"
 )
 

@@ -29,8 +29,8 @@ ROUNDING = 1e-9
 class Config(lab.Config):
     """Samples in a mean, and matrices on which an identity is tried."""
 
-    gradients: int = lab.seeds(10_000, least=500, help="draws of a mean of k gradients")
-    matrices: int = lab.seeds(200, least=20, help="random means μ")
+    gradients: int = lab.config.seeds(10_000, least=500, help="draws of a mean of k gradients")
+    matrices: int = lab.config.seeds(200, least=20, help="random means μ")
 
 
 def means(seed: int) -> dict[str, Float[np.ndarray, "m n"]]:

@@ -14,7 +14,7 @@ from specjax import lab
 class Matrices(lab.Config):
     """The number of random matrices on which a claim is tried."""
 
-    matrices: int = lab.seeds(
+    matrices: int = lab.config.seeds(
         200, least=20, help="random matrices, or clouds of them, at each point"
     )
 

@@ -61,7 +61,7 @@ class Measured:
             sources = control if isinstance(control, Mapping) else dict.fromkeys(names, control)
             attacked |= set(sources)
             for target, source in sources.items():
-                made[label if len(sources) == 1 else f"{label}: {target}"] = lab.replacing(
+                made[label if len(sources) == 1 else f"{label}: {target}"] = lab.controls.replacing(
                     target, source, of=self.of
                 )
         if attacked != set(names) and "rivals" not in options:

@@ -30,8 +30,8 @@ WHOLE = 0.5
 class Config(lab.Config):
     """Samples in a mean, and pairs (γ, s) on which the threshold is tried."""
 
-    samples: int = lab.seeds(100_000, least=1000, help="samples of a mean squared error")
-    searches: int = lab.seeds(10_000, least=1000, help="pairs of γ and s = μ²/σ²")
+    samples: int = lab.config.seeds(100_000, least=1000, help="samples of a mean squared error")
+    searches: int = lab.config.seeds(10_000, least=1000, help="pairs of γ and s = μ²/σ²")
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
@@ -118,7 +118,7 @@ def searched_by(condition: Condition) -> Callable[[Any, Any], Any]:
         named = first_step(search, condition)
         return search.assign(first=named, last=named - 1)
 
-    return lab.changing(change, of="search")
+    return lab.controls.changing(change, of="search")
 
 
 def any_draw(search: xr.Dataset) -> xr.DataArray:
@@ -235,7 +235,7 @@ gains(
 )("For s = μ²/σ² > v = (1 - γ)/(1 + γ) the average gains exactly in the steps t > T*.")
 
 LARGER = {
-    "s > v": lab.changing(
+    "s > v": lab.controls.changing(
         lambda x: x.where(above_v(x), drop=True).assign(snr=0.0 * x.snr), of="search"
     )
 }
@@ -243,9 +243,13 @@ gains(
     lambda s, g, t: s + g + t > 0, "sufficient", "claim-6", LARGER, lambda search: ~above_v(search)
 )("For s <= v the average gains from the first step on.")
 
-LATE_ONLY = {"only where T* >= 1": lab.changing(lambda x: x.where(late(x), drop=True), of="search")}
+LATE_ONLY = {
+    "only where T* >= 1": lab.controls.changing(lambda x: x.where(late(x), drop=True), of="search")
+}
 V_FOR_BOUND = {
-    "if and only if s <= v": lab.replacing("first", lambda x: 1.0 + above_v(x), of="search")
+    "if and only if s <= v": lab.controls.replacing(
+        "first", lambda x: 1.0 + above_v(x), of="search"
+    )
 }
 
 

@@ -134,7 +134,7 @@ def steps_off(data: xr.Dataset, form: str) -> xr.DataArray:
 
 
 states = lab.Statements()
-CUBIC = {"Newton and Schulz's cubic steps": lab.replacing("inverse", "cubic")}
+CUBIC = {"Newton and Schulz's cubic steps": lab.controls.replacing("inverse", "cubic")}
 
 
 @states("claim-11", controls=CUBIC)
@@ -156,7 +156,7 @@ def recursion(config: Matrices, data: xr.Dataset) -> lab.Relation:
 @states(
     "claim-11",
     corrected=True,
-    controls={"division by ‖G‖_F in both": lab.replacing("balanced", "inverse"), **CUBIC},
+    controls={"division by ‖G‖_F in both": lab.controls.replacing("balanced", "inverse"), **CUBIC},
 )
 def steps(config: Matrices, data: xr.Dataset) -> lab.Relation:
     """The steps are those of the recursion for s_1 and s_n: log2 κ and a few after division by

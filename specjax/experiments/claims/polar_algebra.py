@@ -78,13 +78,17 @@ states = lab.Statements()
 FORMS, VECTORS = Measured(states, "forms", ROUNDING), Measured(states, "vectors", ROUNDING)
 
 
-@states("claim-2", controls={"G, only rescaled": lab.replacing("left", "rescaled", of="forms")})
+@states(
+    "claim-2", controls={"G, only rescaled": lab.controls.replacing("left", "rescaled", of="forms")}
+)
 def full_row_rank(config: Matrices, data: Mapping[str, xr.Dataset]) -> lab.Relation:
     """(G Gᵀ)^(-1/2) G = U Vᵀ where G has linearly independent rows."""
     return lab.zero_error(data["forms"]["left"].sel(shape=["wide", "square"]), tolerance=ROUNDING)
 
 
-SQUARE = {"square G only": lab.changing(lambda forms: forms.sel(shape=["square"]), of="forms")}
+SQUARE = {
+    "square G only": lab.controls.changing(lambda forms: forms.sel(shape=["square"]), of="forms")
+}
 
 
 @states(("claim-2", "preamble-forms"), holds=False, controls=SQUARE)

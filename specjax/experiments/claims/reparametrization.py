@@ -19,11 +19,11 @@ PAST = 32
 class Config(lab.Config):
     """Problems on which an identity is tried, and number of whitened gradients."""
 
-    columns: tuple[int, ...] = lab.sizes(
+    columns: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, 128, 256, least=SIZE, points=5, help="columns of a gradient"
     )
-    matrices: int = lab.seeds(200, least=20, help="random problems")
-    gradients: int = lab.seeds(
+    matrices: int = lab.config.seeds(200, least=20, help="random problems")
+    gradients: int = lab.config.seeds(
         2000, least=100, help="gradients that are whitened at each number of columns"
     )
 

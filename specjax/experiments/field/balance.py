@@ -35,11 +35,16 @@ DRIFTS = [
 class Config(lab.Config):
     """Step counts and seeds."""
 
-    steps: tuple[int, ...] = lab.sizes(
-        20, 60, 180, points=2, most=lab.MOST_COUNT, help="steps that one length of time is cut into"
+    steps: tuple[int, ...] = lab.config.sizes(
+        20,
+        60,
+        180,
+        points=2,
+        most=lab.config.MOST_COUNT,
+        help="steps that one length of time is cut into",
     )
-    seeds: int = lab.seeds(200, help="draws of the start")
-    seed: int = lab.root_seed(
+    seeds: int = lab.config.seeds(200, help="draws of the start")
+    seed: int = lab.config.root_seed(
         1, help="root of all randomness; other draws showed where rounding is amplified"
     )
 
@@ -96,7 +101,7 @@ states = lab.Statements()
 
 def instead(place: int) -> Callable[[Any, Any], Any]:
     """A control with another drift in the place of Muon's."""
-    return lab.replacing("drift", lambda data: data["drift"].roll(of=-place))
+    return lab.controls.replacing("drift", lambda data: data["drift"].roll(of=-place))
 
 
 @states(

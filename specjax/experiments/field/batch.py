@@ -43,14 +43,16 @@ EIGHTH, QUARTER = (
 class Config(lab.Config):
     """Sizes, exponents and seeds."""
 
-    seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
-    widths: tuple[int, ...] = lab.sizes(
+    seed: int = lab.config.root_seed(
+        1, help="root of all randomness; bounds were set on other draws"
+    )
+    widths: tuple[int, ...] = lab.config.sizes(
         32, 48, 64, least=16, points=2, help="rows and columns of W, multiples of 16"
     )
-    alphas: tuple[float, ...] = lab.numbers(
+    alphas: tuple[float, ...] = lab.config.numbers(
         0.75, 1.5, above=0, help="exponents of the eigenvalues of the covariance"
     )
-    seeds: int = lab.seeds(32, help="draws of the target")
+    seeds: int = lab.config.seeds(32, help="draws of the target")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,7 +104,9 @@ states = lab.Statements()
 ROOTS = {"the inverse": 0.0, "its power 3/4": 0.25, "its power 1/4": 0.75, "none": 1.0}
 """Exponents q of preconditioners other than the square root."""
 SMALLER = {
-    "a batch of n/8": lab.changing(lambda data: lab.at_labels(data, "batch", {LARGE: SMALL}))
+    "a batch of n/8": lab.controls.changing(
+        lambda data: lab.controls.at_labels(data, "batch", {LARGE: SMALL})
+    )
 }
 
 

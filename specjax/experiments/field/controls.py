@@ -11,10 +11,10 @@ def exchanged(
 ) -> dict[str, Callable[[Any, Any], Any]]:
     """A control that exchanges two coordinates of `dim`, in all data or the dataset `of`."""
     other = {first: second, second: first}
-    control = lab.changing(lambda data: lab.at_labels(data, dim, other), of=of)
+    control = lab.controls.changing(lambda data: lab.controls.at_labels(data, dim, other), of=of)
     return {f"{first} and {second} exchanged": control}
 
 
 def everywhere(dim: str, place: int) -> Callable[[Any, Any], Any]:
     """A control with the values at one place of `dim` at every place."""
-    return lab.changing(lambda data: lab.at_places(data, dim, place))
+    return lab.controls.changing(lambda data: lab.controls.at_places(data, dim, place))

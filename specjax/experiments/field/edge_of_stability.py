@@ -27,14 +27,16 @@ SHORT, DOUBT = 0.25, 0.05
 class Config(lab.Config):
     """Step sizes, step counts and seeds."""
 
-    seed: int = lab.root_seed(4, help="root of all randomness, a fresh one for what was changed")
-    rates: tuple[float, ...] = lab.ascending(
+    seed: int = lab.config.root_seed(
+        4, help="root of all randomness, a fresh one for what was changed"
+    )
+    rates: tuple[float, ...] = lab.config.ascending(
         1, 1.4, 2, least=0.5, points=3, help="step sizes, in units of each method"
     )
-    every: int = lab.integer(
-        60, least=2, most=lab.MOST_COUNT, help="steps between two of the 12 records"
+    every: int = lab.config.integer(
+        60, least=2, most=lab.config.MOST_COUNT, help="steps between two of the 12 records"
     )
-    seeds: int = lab.seeds(24, help="draws of data and weights")
+    seeds: int = lab.config.seeds(24, help="draws of data and weights")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -78,14 +80,14 @@ def of_short_steps(data: xr.Dataset) -> xr.DataArray:
 
 UNMOVED = {
     "the sharpness of the start": everywhere("step", 0),
-    "that of short steps": lab.replacing("ratio", of_short_steps),
+    "that of short steps": lab.controls.replacing("ratio", of_short_steps),
 }
-EIGENVALUE = {"the largest eigenvalue": lab.replacing("ratio", "eigenvalue")}
+EIGENVALUE = {"the largest eigenvalue": lab.controls.replacing("ratio", "eigenvalue")}
 LESS = (
     "The margin was 0.15, at which sign descent stayed open, and is half the way to the rivals;"
     " judged on fresh draws."
 )
-MISSED = lab.replacing("doubt", lambda data: 1 - data["eigenvalue"] / data["ratio"])
+MISSED = lab.controls.replacing("doubt", lambda data: 1 - data["eigenvalue"] / data["ratio"])
 
 
 def settles(method: str, cites: str, controls: dict[str, Any]) -> None:

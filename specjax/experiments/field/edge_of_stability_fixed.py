@@ -21,16 +21,16 @@ LINEAR_MODELS = 8
 class Config(lab.Config):
     """Step sizes, step counts and seeds."""
 
-    seed: int = lab.root_seed(
+    seed: int = lab.config.root_seed(
         1, help="root of all randomness; step sizes were chosen on other draws"
     )
-    rates: tuple[float, ...] = lab.ascending(
+    rates: tuple[float, ...] = lab.config.ascending(
         0.012, 0.024, 0.048, least=0.001, points=3, help="lengths of steps"
     )
-    every: int = lab.integer(
-        60, least=2, most=lab.MOST_COUNT, help="steps between two of the 12 records"
+    every: int = lab.config.integer(
+        60, least=2, most=lab.config.MOST_COUNT, help="steps between two of the 12 records"
     )
-    seeds: int = lab.seeds(12, help="draws of data and weights")
+    seeds: int = lab.config.seeds(12, help="draws of data and weights")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -67,8 +67,8 @@ def of(data: xr.Dataset, model: str, quantity: str) -> xr.DataArray:
     return quarters(data[quantity].sel(model=model, drop=True)).rename(f"{quantity}, {model}")
 
 
-PLAIN = {"not over the gradient's norm": lab.replacing("ratio", "plain")}
-OVER = {"over the gradient's norm": lab.replacing("plain", "ratio")}
+PLAIN = {"not over the gradient's norm": lab.controls.replacing("ratio", "plain")}
+OVER = {"over the gradient's norm": lab.controls.replacing("plain", "ratio")}
 START = {"the start": everywhere("step", 0)}
 
 

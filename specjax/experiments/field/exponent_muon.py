@@ -33,11 +33,13 @@ COUNTS, MOST = 0.05, 0.75
 class Config(lab.Config):
     """Sizes and seeds."""
 
-    seed: int = lab.root_seed(
+    seed: int = lab.config.root_seed(
         2, help="root of all randomness; bounds and lengths were set on other draws"
     )
-    widths: tuple[int, ...] = lab.sizes(8, 16, 32, 64, least=4, points=4, help="features")
-    seeds: int = lab.seeds(24, least=8, help="draws; the first quarter chooses the step lengths")
+    widths: tuple[int, ...] = lab.config.sizes(8, 16, 32, 64, least=4, points=4, help="features")
+    seeds: int = lab.config.seeds(
+        24, least=8, help="draws; the first quarter chooses the step lengths"
+    )
 
 
 def descend(

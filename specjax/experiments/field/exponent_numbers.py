@@ -59,8 +59,8 @@ def after(steps: int, loss: xr.DataArray) -> xr.DataArray:
     "exponent-numbers",
     holds=False,
     controls={
-        "1024 inputs everywhere": lab.changing(
-            lambda wide: lab.at_places(wide, "inputs", 0), of="inputs"
+        "1024 inputs everywhere": lab.controls.changing(
+            lambda wide: lab.controls.at_places(wide, "inputs", 0), of="inputs"
         )
     },
 )
@@ -73,7 +73,11 @@ def whatever_the_inputs(config: Config, data: Data) -> lab.Relation:
 @states(
     "exponent-numbers",
     holds=False,
-    controls={"5 steps everywhere": lab.changing(lambda s: lab.at_places(s, "steps", 0), of="s")},
+    controls={
+        "5 steps everywhere": lab.controls.changing(
+            lambda s: lab.controls.at_places(s, "steps", 0), of="s"
+        )
+    },
 )
 def whatever_the_steps(config: Config, data: Data) -> lab.Relation:
     """At s = 1 with 1024 inputs gradient descent's is 0.12 to 0.03 after 5 steps and after 100."""

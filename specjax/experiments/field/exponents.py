@@ -86,8 +86,8 @@ def whatever_the_steps(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "exponent-steps",
     controls={
-        "N/4 steps": lab.replacing("enough", "part"),
-        "10 steps": lab.replacing("enough", few),
+        "N/4 steps": lab.controls.replacing("enough", "part"),
+        "10 steps": lab.controls.replacing("enough", few),
     },
 )
 def same_after_enough(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -103,7 +103,9 @@ def descent(data: xr.Dataset, s: list[float]) -> xr.DataArray:
 
 
 ENOUGH = {
-    "4 Nˢ steps": lab.replacing("fixed", lambda data: data["enough"].expand_dims(steps=data.steps))
+    "4 Nˢ steps": lab.controls.replacing(
+        "fixed", lambda data: data["enough"].expand_dims(steps=data.steps)
+    )
 }
 
 

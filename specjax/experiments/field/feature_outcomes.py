@@ -33,7 +33,9 @@ def spread(data: xr.Dataset, kind: str) -> xr.DataArray:
 
 def in_place(of: str, *kinds: str) -> Any:
     """A control with the values of one kind under the names of others."""
-    return lab.changing(lambda data: lab.at_labels(data, "kind", dict.fromkeys(kinds, of)))
+    return lab.controls.changing(
+        lambda data: lab.controls.at_labels(data, "kind", dict.fromkeys(kinds, of))
+    )
 
 
 def shortened(data: xr.Dataset) -> xr.DataArray:

@@ -27,12 +27,14 @@ ROUNDING = 1e-9
 class Config(lab.Config):
     """Sizes, step lengths and seeds."""
 
-    seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
-    n: int = lab.integer(16, least=2, help="rows and columns of W")
-    rates: tuple[float, ...] = lab.numbers(
+    seed: int = lab.config.root_seed(
+        1, help="root of all randomness; bounds were set on other draws"
+    )
+    n: int = lab.config.integer(16, least=2, help="rows and columns of W")
+    rates: tuple[float, ...] = lab.config.numbers(
         0.028, 0.031, 0.034, 0.037, 0.04, 0.045, 0.08, 0.12, 0.2, above=0, help="fixed step lengths"
     )
-    seeds: int = lab.seeds(240, help="draws of W₀")
+    seeds: int = lab.config.seeds(240, help="draws of W₀")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,8 +102,10 @@ def of(method: str, quantity: str, data: xr.Dataset) -> xr.DataArray:
 @states(
     "grid",
     controls={
-        "Muon's 5 steps": lab.replacing("off_grid", lambda data: data["off_grid"].roll(factor=-1)),
-        "curvatures from 1 to 4": lab.replacing("off_grid", "curved"),
+        "Muon's 5 steps": lab.controls.replacing(
+            "off_grid", lambda data: data["off_grid"].roll(factor=-1)
+        ),
+        "curvatures from 1 to 4": lab.controls.replacing("off_grid", "curved"),
     },
 )
 def confined(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -116,7 +120,9 @@ def confined(config: Config, data: xr.Dataset) -> lab.Relation:
     "So the loss ends at n η²/6 in the mean over phases of the grid, to 4 %, n the rank of W,"
     " however long the training.",
     rivals={"the nearest points of the grid": 1 / 24, "n η²/8": 1 / 8},
-    controls={"5 cubic steps": lab.replacing("level", lambda data: data["level"].roll(factor=-2))},
+    controls={
+        "5 cubic steps": lab.controls.replacing("level", lambda data: data["level"].roll(factor=-2))
+    },
 )
 def floor(config: Config, data: xr.Dataset) -> lab.Relation:
     """A value that is δη above zero goes to (1 - δ)η below it and back; δ is uniform, so that ½

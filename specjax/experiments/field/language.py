@@ -70,7 +70,7 @@ def train(
 
     def step(t: Int[Array, ""], state: PyTree) -> PyTree:
         models, adam, momenta = state
-        tokens = Sequences(text.draw(data, jax.random.fold_in(batches, t), BATCH, CONTEXT))
+        tokens = Sequences(text.sample_batch(data, jax.random.fold_in(batches, t), BATCH, CONTEXT))
         gradients = jax.vmap(jax.grad(transformer.loss), (0, None))(models, tokens)
         tables, adam = jax.vmap(_ADAM.update)(gradients, adam)
         averages, momenta = jax.vmap(_MOMENTUM.update)(matrices(gradients), momenta)
@@ -85,7 +85,7 @@ def train(
 
     def stretch(state: PyTree, ends: tuple[Array, Array]) -> tuple[PyTree, PyTree]:
         state = jax.lax.fori_loop(*ends, step, state)
-        return state, look(state[0], state[2].moment)
+        return state, look(state[0], state[2].mu)
 
     model = transformer.init(sizes.stream(key, "weights"), architecture(width))
     start: Any = model, _ADAM.init(model), _MOMENTUM.init(matrices(model))

@@ -30,14 +30,16 @@ FIRST = 5
 class Config(lab.Config):
     """Sizes, lengths and seeds."""
 
-    seed: int = lab.root_seed(3, help="root of all randomness; bounds were set on other draws")
-    widths: tuple[int, ...] = lab.sizes(
+    seed: int = lab.config.root_seed(
+        3, help="root of all randomness; bounds were set on other draws"
+    )
+    widths: tuple[int, ...] = lab.config.sizes(
         12, 24, least=4, points=2, help="features, inputs and outputs"
     )
-    lengths: tuple[int, ...] = lab.sizes(
-        50, 150, least=20, most=lab.MOST_COUNT, help="steps of a training"
+    lengths: tuple[int, ...] = lab.config.sizes(
+        50, 150, least=20, most=lab.config.MOST_COUNT, help="steps of a training"
     )
-    seeds: int = lab.seeds(
+    seeds: int = lab.config.seeds(
         56, least=4, help="features, teachers and batches; each half chooses the steps of the other"
     )
 
@@ -164,7 +166,7 @@ def gradient_is_ahead(config: Config, data: xr.Dataset) -> lab.Relation:
     "Muon ends lower with the best length of every step than with the best fixed one.",
     holds=False,
     along="step",
-    controls={"a tenth of the fall with fixed lengths": lab.replacing("loss", shortened)},
+    controls={"a tenth of the fall with fixed lengths": lab.controls.replacing("loss", shortened)},
 )
 def search_helps(config: Config, data: xr.Dataset) -> lab.Relation:
     loss, places = fixed(data, "Muon")

@@ -25,9 +25,11 @@ METHODS = {
 class Config(lab.Config):
     """Steps and data sets."""
 
-    seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
-    steps: int = lab.integer(4000, least=500, most=lab.MOST_COUNT, help="steps")
-    seeds: int = lab.seeds(32, help="data sets")
+    seed: int = lab.config.root_seed(
+        1, help="root of all randomness; bounds were set on other draws"
+    )
+    steps: int = lab.config.integer(4000, least=500, most=lab.config.MOST_COUNT, help="steps")
+    seeds: int = lab.config.seeds(32, help="data sets")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:

@@ -35,9 +35,11 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Depths, starts and seeds."""
 
-    seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
-    depths: tuple[int, ...] = lab.sizes(2, 3, least=2, help="layers")
-    starts: tuple[float, ...] = lab.numbers(
+    seed: int = lab.config.root_seed(
+        1, help="root of all randomness; bounds were set on other draws"
+    )
+    depths: tuple[int, ...] = lab.config.sizes(2, 3, least=2, help="layers")
+    starts: tuple[float, ...] = lab.config.numbers(
         0.05,
         0.1,
         0.2,
@@ -45,7 +47,7 @@ class Config(lab.Config):
         below=0.5,
         help="√n times the scale of the weights at the start, in a network of three layers",
     )
-    seeds: int = lab.seeds(64, help="draws of the start")
+    seeds: int = lab.config.seeds(64, help="draws of the start")
 
 
 def learning(key: Key[Array, ""], depth: int, start: Array) -> dict[str, Array]:

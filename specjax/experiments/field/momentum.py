@@ -21,13 +21,13 @@ ORDERS = ["before", "after", "none", "after and again"]
 class Config(lab.Config):
     """Sizes, signal strengths and seeds."""
 
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, least=4, points=2, help="rows and columns of the gradients"
     )
-    strengths: tuple[float, ...] = lab.numbers(
+    strengths: tuple[float, ...] = lab.config.numbers(
         0.5, 1, 2, 4, above=0, help="singular values of the signal"
     )
-    seeds: int = lab.seeds(32, help="draws of signal and noise")
+    seeds: int = lab.config.seeds(32, help="draws of signal and noise")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:

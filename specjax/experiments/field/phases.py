@@ -48,11 +48,11 @@ def budgets(width: int) -> tuple[int, ...]:
 class Config(lab.Config):
     """Sizes and seeds."""
 
-    seed: int = lab.root_seed(
+    seed: int = lab.config.root_seed(
         4, help="root of all randomness; points, lengths and budgets were set on other draws"
     )
-    widths: tuple[int, ...] = lab.sizes(48, least=24, help="rows and columns of W")
-    seeds: int = lab.seeds(
+    widths: tuple[int, ...] = lab.config.sizes(48, least=24, help="rows and columns of W")
+    seeds: int = lab.config.seeds(
         18,
         least=TUNED + 2,
         help="draws of target and data, of which 6 choose the lengths of the steps",
@@ -170,7 +170,9 @@ def polar_factors_ahead_late(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "isotropic",
     controls={
-        "α = 2": lab.changing(lambda data: lab.at_labels(data, "point", {"isotropic": "SignSVD"}))
+        "α = 2": lab.controls.changing(
+            lambda data: lab.controls.at_labels(data, "point", {"isotropic": "SignSVD"})
+        )
     },
 )
 def within_a_constant(config: Config, data: xr.Dataset) -> lab.Relation:

@@ -41,11 +41,13 @@ INPUTS = 1024
 class Config(lab.Config):
     """Sizes and seeds of the experiments that solve the descent."""
 
-    seed: int = lab.root_seed(
+    seed: int = lab.config.root_seed(
         2, help="root of all randomness; bounds were set, and statements added, on other draws"
     )
-    widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=8, points=5, help="features")
-    seeds: int = lab.seeds(32, help="draws of the features")
+    widths: tuple[int, ...] = lab.config.sizes(
+        16, 32, 64, 128, 256, least=8, points=5, help="features"
+    )
+    seeds: int = lab.config.seeds(32, help="draws of the features")
 
     def __post_init__(self) -> None:
         super().__post_init__()

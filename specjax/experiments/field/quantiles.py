@@ -23,16 +23,18 @@ NATS, LEAST = 0.05, 0.02
 class Config(lab.Config):
     """Sizes, lengths and seeds."""
 
-    seed: int = lab.root_seed(
+    seed: int = lab.config.root_seed(
         1, help="root of all randomness; the rate and bounds were set on other draws"
     )
-    text: str = lab.text("", help="a text file; Python's own help if empty")
-    widths: tuple[int, ...] = lab.sizes(8, 16, 32, least=4, points=2, help="d, the residual stream")
-    lengths: tuple[int, ...] = lab.sizes(
-        50, 100, points=2, most=lab.MOST_COUNT, help="steps after which to look"
+    text: str = lab.config.text("", help="a text file; Python's own help if empty")
+    widths: tuple[int, ...] = lab.config.sizes(
+        8, 16, 32, least=4, points=2, help="d, the residual stream"
     )
-    rate: float = lab.number(0.02, above=0, help="Muon's constant learning rate")
-    seeds: int = lab.seeds(16, help="draws of weights and batches")
+    lengths: tuple[int, ...] = lab.config.sizes(
+        50, 100, points=2, most=lab.config.MOST_COUNT, help="steps after which to look"
+    )
+    rate: float = lab.config.number(0.02, above=0, help="Muon's constant learning rate")
+    seeds: int = lab.config.seeds(16, help="draws of weights and batches")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -85,14 +87,14 @@ TURNS = (
     + " Held open since a longer training turned it round: true after 100 steps, false after 1600."
 )
 
-NOISE = {"noise in its place": lab.replacing("quantile", "noise")}
+NOISE = {"noise in its place": lab.controls.replacing("quantile", "noise")}
 FIRST, ONE_STEP = exchanged("block", 1, BLOCKS), exchanged("trained", "5 steps", "1 step")
 
 
 @states(
     "quantiles-normalization",
     rivals={"M^-1/2": -0.5, "M^0": 0.0},
-    controls={"momenta in its place": lab.replacing("noise", "quantile")},
+    controls={"momenta in its place": lab.controls.replacing("noise", "quantile")},
     along="step",
 )
 def noise(config: Config, data: xr.Dataset) -> lab.Relation:

@@ -30,11 +30,13 @@ RATES, TIMES = {"Muon": 0.003, "gradient descent": 0.05}, {"Muon": 1.2, "gradien
 class Config(lab.Config):
     """Starts and seeds."""
 
-    seed: int = lab.root_seed(1, help="root of all randomness, a fresh one for what was changed")
-    small: float = lab.number(
+    seed: int = lab.config.root_seed(
+        1, help="root of all randomness, a fresh one for what was changed"
+    )
+    small: float = lab.config.number(
         0.03, above=0, below=0.3, help="√n times the scale of the weights at the start"
     )
-    seeds: int = lab.seeds(160, help="draws of the start")
+    seeds: int = lab.config.seeds(160, help="draws of the start")
 
 
 def learning(key: Key[Array, ""], start: Array) -> dict[str, Array]:

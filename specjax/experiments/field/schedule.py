@@ -23,11 +23,13 @@ STARTS = ["equal determinants", "opposite determinants", "Gaussian", "first step
 class Config(lab.Config):
     """Condition numbers and seeds."""
 
-    seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
-    conditions: tuple[float, ...] = lab.numbers(
+    seed: int = lab.config.root_seed(
+        1, help="root of all randomness; bounds were set on other draws"
+    )
+    conditions: tuple[float, ...] = lab.config.numbers(
         10, 1000, above=1, help="condition numbers of the target"
     )
-    seeds: int = lab.seeds(96, help="draws of the start")
+    seeds: int = lab.config.seeds(96, help="draws of the start")
 
 
 def two_steps(key: Key[Array, ""], condition: Array) -> dict[str, Array]:

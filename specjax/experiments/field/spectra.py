@@ -29,16 +29,16 @@ LARGEST = 1e3
 class Config(lab.Config):
     """Sizes, lengths and seeds."""
 
-    seed: int = lab.root_seed(
+    seed: int = lab.config.root_seed(
         2, help="root of all randomness; bounds and rates were set on other draws"
     )
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         16, 48, least=CLASSES, help=f"units between layers of {CLASSES}"
     )
-    lengths: tuple[int, ...] = lab.sizes(
-        40, 120, least=10, most=lab.MOST_COUNT, help="steps of a training"
+    lengths: tuple[int, ...] = lab.config.sizes(
+        40, 120, least=10, most=lab.config.MOST_COUNT, help="steps of a training"
     )
-    seeds: int = lab.seeds(
+    seeds: int = lab.config.seeds(
         24, least=4, help="networks and classes; each half of them chooses the steps of the other"
     )
 

@@ -19,11 +19,11 @@ LARGEST, LEAST, STEPS, DECAY, DIVERGED = 16.0, 0.2, 600, 0.98, 1e6
 class Config(lab.Config):
     """Step lengths and seeds."""
 
-    over: tuple[float, ...] = lab.numbers(
+    over: tuple[float, ...] = lab.config.numbers(
         2, 4, 8, above=1, help="step lengths over the largest stable one"
     )
-    seeds: int = lab.seeds(128, help="draws of the start")
-    seed: int = lab.root_seed(
+    seeds: int = lab.config.seeds(128, help="draws of the start")
+    seed: int = lab.config.root_seed(
         1, help="root of all randomness; other draws showed what a mean of rare failures is"
     )
 
@@ -73,7 +73,7 @@ def stable(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "above-threshold",
     "Annealed by 2 % a step from there it ends below a millionth in more than nine draws of ten.",
-    controls=EXCHANGED | {"fixed steps": lab.replacing("annealed", "fixed")},
+    controls=EXCHANGED | {"fixed steps": lab.controls.replacing("annealed", "fixed")},
     post_hoc=(
         "First of the mean, which one draw in two thousand that ends higher decides; judged on"
         " fresh draws."

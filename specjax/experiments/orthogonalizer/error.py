@@ -38,10 +38,10 @@ states = lab.Statements()
 class Config(lab.Config):
     """Widths of the square gradients, and samples of their factors and of x."""
 
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, 128, least=2, points=4, help="rows and columns W"
     )
-    seeds: int = lab.seeds(16, help="draws at every width")
+    seeds: int = lab.config.seeds(16, help="draws at every width")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -125,7 +125,7 @@ def predicted_shift(power: int, fewer: int = 0) -> Callable[[Config, xr.Dataset]
 
 def instead(**of: str) -> Callable[[Any, Any], Any]:
     """A control with the move of one method, or spectrum, in the place of all."""
-    return lab.replacing(
+    return lab.controls.replacing(
         "advance", lambda data: data["advance"].sel(of, drop=True) + 0 * data["advance"]
     )
 
@@ -133,10 +133,10 @@ def instead(**of: str) -> Callable[[Any, Any], Any]:
 @states(
     "scalar-map",
     controls={
-        "the methods exchanged": lab.replacing(
+        "the methods exchanged": lab.controls.replacing(
             "alignment", lambda data: data["alignment"].roll(orthogonalizer=1)
         ),
-        "the spectra exchanged": lab.replacing(
+        "the spectra exchanged": lab.controls.replacing(
             "alignment", lambda data: data["alignment"].roll(spectrum=1)
         ),
     },
@@ -200,7 +200,7 @@ def small_elsewhere(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "spectrum-decides",
     controls={
-        "five steps of Muon in its place": lab.replacing(
+        "five steps of Muon in its place": lab.controls.replacing(
             "advance",
             lambda data: data["advance"].where(
                 data["orthogonalizer"] != TOLD,

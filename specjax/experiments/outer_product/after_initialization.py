@@ -48,20 +48,27 @@ QUANTITIES = ("ratio", "distance")
 class Config(lab.Config):
     """Widths, draws, and the trainings."""
 
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, least=4, points=3, help="hidden units, even: half are inputs"
     )
-    seeds: int = lab.seeds(24, help="draws of weights, target and data that judge")
-    choosing: int = lab.integer(
-        4, most=lab.MOST_COUNT, help="further draws, which choose the step sizes"
+    seeds: int = lab.config.seeds(24, help="draws of weights, target and data that judge")
+    choosing: int = lab.config.integer(
+        4, most=lab.config.MOST_COUNT, help="further draws, which choose the step sizes"
     )
-    stretches: int = lab.integer(
-        4, least=2, most=lab.MOST_COUNT, help="lengths of a training, in multiples of the first"
+    stretches: int = lab.config.integer(
+        4,
+        least=2,
+        most=lab.config.MOST_COUNT,
+        help="lengths of a training, in multiples of the first",
     )
-    steps: int = lab.integer(64, most=lab.MOST_COUNT, help="steps of the first length")
-    batch: int = lab.integer(64, most=lab.MOST_COUNT, help="inputs of a step")
-    momentum: float = lab.number(0.95, above=0, below=1, help="β of the moving average V")
-    factors: tuple[float, ...] = lab.grid(0.25, 0.5, 1, 2, 4, help="factors of the step sizes")
+    steps: int = lab.config.integer(
+        64, most=lab.config.MOST_COUNT, help="steps of the first length"
+    )
+    batch: int = lab.config.integer(64, most=lab.config.MOST_COUNT, help="inputs of a step")
+    momentum: float = lab.config.number(0.95, above=0, below=1, help="β of the moving average V")
+    factors: tuple[float, ...] = lab.config.grid(
+        0.25, 0.5, 1, 2, 4, help="factors of the step sizes"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -172,14 +179,16 @@ def at_widths(name: str, places: int | slice) -> Callable[[Config, xr.Dataset], 
     """A control: a quantity at other widths, or at one of them, in the place of the widths in their
     order.
     """
-    return lab.replacing(name, lambda data: lab.at_places(data[name], "width", places))
+    return lab.controls.replacing(
+        name, lambda data: lab.controls.at_places(data[name], "width", places)
+    )
 
 
 @states(
     "section-2-row-momentum",
     "Every rule has learned something at every width and length: less than a quarter of the first"
     " loss is left.",
-    controls={"step size 0": lab.replacing("left", 0.0)},
+    controls={"step size 0": lab.controls.replacing("left", 0.0)},
     along="length",
 )
 def learned(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -191,7 +200,7 @@ def learned(config: Config, data: xr.Dataset) -> lab.Relation:
     "section-2-row-momentum",
     "At every width and length both ends of each rule's grid of step sizes train worse than the"
     " step size that was chosen.",
-    controls={"the better end, chosen": lab.replacing("left", "left_at_ends")},
+    controls={"the better end, chosen": lab.controls.replacing("left", "left_at_ends")},
     along="length",
     post_hoc=(
         "At the paper scale the best step size was an end of the grid, or not told from it by 24"
@@ -283,7 +292,7 @@ def ratio_of_noise_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     "appendix-d-past-initialization",
     "In every matrix V Vᵀ stays as diagonal as at the first step: its ratio is at most 1.2 times"
     " that of the first gradient, at every length.",
-    controls={"V of equal rows": lab.replacing("ratio", 0.0)},
+    controls={"V of equal rows": lab.controls.replacing("ratio", 0.0)},
     along="length",
     holds=None,
 )
@@ -302,7 +311,7 @@ def as_diagonal_as_at_first(config: Config, data: xr.Dataset) -> lab.Relation:
     "In every matrix V with normalized rows approaches the polar factor of V as the width grows, at"
     " every length.",
     controls={
-        "the ratio of noise in its place": lab.replacing(
+        "the ratio of noise in its place": lab.controls.replacing(
             "distance", lambda data: data["noise_ratio"] + 0 * data["distance"]
         )
     },
@@ -319,7 +328,7 @@ def distance_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     "At the largest width V with normalized rows is nearer to the polar factor in every matrix than"
     " Gaussian noise is, at every length.",
     controls={
-        "half the distance of noise": lab.replacing(
+        "half the distance of noise": lab.controls.replacing(
             "distance", lambda data: data["noise_distance"] - 1 + 0 * data["distance"]
         )
     },

@@ -42,20 +42,20 @@ states = lab.Statements()
 class Config(lab.Config):
     """Widths, the fixed sizes of input and output, and the target."""
 
-    small_widths: tuple[int, ...] = lab.sizes(
+    small_widths: tuple[int, ...] = lab.config.sizes(
         3, 6, least=2, help="w of the inner widths w, 2w, 3w of the closed forms"
     )
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, 128, 256, least=2, points=5, help="inner widths of the orders"
     )
-    growing_widths: tuple[int, ...] = lab.sizes(
+    growing_widths: tuple[int, ...] = lab.config.sizes(
         4, 8, 16, 32, 64, least=2, points=5, help="widths of all in proportion"
     )
-    d_in: int = lab.integer(3, least=1, help="input dimension d_0")
-    d_out: int = lab.integer(2, least=2, help="output dimension d_L")
-    small_seeds: int = lab.seeds(50_000, help="initializations at each of small_widths")
-    seeds: int = lab.seeds(1000, help="initializations at each of widths")
-    target_scale: float = lab.number(
+    d_in: int = lab.config.integer(3, least=1, help="input dimension d_0")
+    d_out: int = lab.config.integer(2, least=2, help="output dimension d_L")
+    small_seeds: int = lab.config.seeds(50_000, help="initializations at each of small_widths")
+    seeds: int = lab.config.seeds(1000, help="initializations at each of widths")
+    target_scale: float = lab.config.number(
         3.0, above=0, help="the entries of Φ are ± this to the power L - 1"
     )
 

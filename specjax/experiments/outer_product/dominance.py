@@ -40,14 +40,14 @@ states = lab.Statements()
 class Config(lab.Config):
     """Widths and seeds."""
 
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, 128, 256, least=2, points=5, help="k, or hidden units d_1"
     )
-    seeds: int = lab.seeds(1000, help="initializations at every width")
-    linear_widths: tuple[int, ...] = lab.sizes(
+    seeds: int = lab.config.seeds(1000, help="initializations at every width")
+    linear_widths: tuple[int, ...] = lab.config.sizes(
         256, 512, least=2, points=2, help="d_1 of the limits in linear networks"
     )
-    linear_seeds: int = lab.seeds(
+    linear_seeds: int = lab.config.seeds(
         6000, help="initializations of linear networks at each of linear_widths"
     )
 
@@ -129,7 +129,9 @@ def of_layer(layer: str) -> None:
         f"{LAYERS[layer]}: P = GGᵀ of one draw becomes diagonal as the width grows.",
         name=f"{layer.replace('_', '-')}-draw-vanishes",
         controls={
-            f"{LAYERS[other]}, in its place": lab.replacing(ratio, f"{other}.ratio", of="layers")
+            f"{LAYERS[other]}, in its place": lab.controls.replacing(
+                ratio, f"{other}.ratio", of="layers"
+            )
         },
         holds=layer == "factorization",
     )(lambda config, data: lab.vanishes(data["layers"][ratio], "width"))
@@ -143,7 +145,7 @@ def of_layer(layer: str) -> None:
         name=f"{layer.replace('_', '-')}-rank-bound",
         corrected=True,
         controls={
-            "the factorization, which becomes diagonal": lab.replacing(
+            "the factorization, which becomes diagonal": lab.controls.replacing(
                 energy, "factorization.energy", of="layers"
             )
         },

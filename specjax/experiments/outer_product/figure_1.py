@@ -41,12 +41,12 @@ states = lab.Statements()
 class Config(lab.Config):
     """Widths, seeds, and the width of the drawn blocks."""
 
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         8, 16, 32, 64, 128, least=ROWS, points=5, help="k, or hidden units d_1"
     )
-    seeds: int = lab.seeds(200, help="initializations at every width, for the Hessian")
-    metric_seeds: int = lab.seeds(1000, help="initializations at every width, for H_Muon")
-    drawn_width: int = lab.integer(16, least=2, help="width of the drawn blocks")
+    seeds: int = lab.config.seeds(200, help="initializations at every width, for the Hessian")
+    metric_seeds: int = lab.config.seeds(1000, help="initializations at every width, for H_Muon")
+    drawn_width: int = lab.config.integer(16, least=2, help="width of the drawn blocks")
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -124,7 +124,9 @@ def hessian_output(config: Config, data: Data) -> lab.Relation:
 @states(
     ("figure-1", "section-1-hessian"),
     controls={
-        "the linear network's W₁": lab.replacing("factorization", "linear_hidden", of="hessian")
+        "the linear network's W₁": lab.controls.replacing(
+            "factorization", "linear_hidden", of="hessian"
+        )
     },
 )
 def hessian_factorization(config: Config, data: Data) -> lab.Relation:
@@ -177,7 +179,7 @@ def hessian_linear_hidden_rate(config: Config, data: Data) -> lab.Relation:
 def metric(layer: str) -> None:
     """That H_Muon becomes block-diagonal; and where it does not, that what is outside stays."""
     other = "linear_hidden" if layer == "factorization" else "factorization"
-    controls = {LAYERS[other]: lab.replacing(layer, other, of="metric")}
+    controls = {LAYERS[other]: lab.controls.replacing(layer, other, of="metric")}
     name, holds = f"metric-{layer.replace('_', '-')}", layer == "factorization"
     states(
         ("figure-1", "section-1-metric"),

@@ -39,13 +39,20 @@ states = lab.Statements()
 class Config(statistics.InHalves):
     """Sizes of the three sweeps; a size that is not swept is the paper's."""
 
-    d0s: tuple[int, ...] = lab.sizes(6, 12, 25, 50, 100, points=5, help="input dimensions")
-    d1s: tuple[int, ...] = lab.sizes(10, 20, 40, 80, 160, least=2, points=5, help="hidden units")
-    d2s: tuple[int, ...] = lab.sizes(3, 6, 12, 24, 48, least=2, points=5, help="output dimensions")
-    seeds: int = lab.seeds(8000, help="initializations of the exact gradient at every size")
-    sampled_seeds: int = lab.seeds(500, help="initializations of autodiff at every size")
-    samples: int = lab.integer(
-        50, least=2, most=lab.MOST_COUNT, help="inputs x per initialization of autodiff, even"
+    d0s: tuple[int, ...] = lab.config.sizes(6, 12, 25, 50, 100, points=5, help="input dimensions")
+    d1s: tuple[int, ...] = lab.config.sizes(
+        10, 20, 40, 80, 160, least=2, points=5, help="hidden units"
+    )
+    d2s: tuple[int, ...] = lab.config.sizes(
+        3, 6, 12, 24, 48, least=2, points=5, help="output dimensions"
+    )
+    seeds: int = lab.config.seeds(8000, help="initializations of the exact gradient at every size")
+    sampled_seeds: int = lab.config.seeds(500, help="initializations of autodiff at every size")
+    samples: int = lab.config.integer(
+        50,
+        least=2,
+        most=lab.config.MOST_COUNT,
+        help="inputs x per initialization of autodiff, even",
     )
 
     def axes(self) -> dict[str, tuple[int, ...]]:
@@ -204,7 +211,7 @@ def autodiff(config: Config, data: Data) -> lab.Relation:
 @states(
     "figure-2-sublinear",
     controls={
-        "what is linear, d₁ times the off-diagonal": lab.replacing(
+        "what is linear, d₁ times the off-diagonal": lab.controls.replacing(
             "g1_diagonal", lambda found: found["g1_off_diagonal"] * found["d1"], of="exact-d1"
         )
     },

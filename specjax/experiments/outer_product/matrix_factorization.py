@@ -32,16 +32,18 @@ class Config(lab.Config):
     matters.
     """
 
-    d: int = lab.integer(6, least=2, help="rows of U")
-    rank: int = lab.integer(3, least=1, help="rank of the drawn target")
-    ks: tuple[int, ...] = lab.sizes(
+    d: int = lab.config.integer(6, least=2, help="rows of U")
+    rank: int = lab.config.integer(3, least=1, help="rank of the drawn target")
+    ks: tuple[int, ...] = lab.config.sizes(
         32, 64, 128, 256, 512, 1024, points=5, help="widths of the orders"
     )
-    small_ks: tuple[int, ...] = lab.sizes(3, 6, 12, help="widths at which every entry is judged")
-    seeds: int = lab.seeds(4000, help="initializations at each of ks")
-    small_seeds: int = lab.seeds(100_000, help="initializations at each of small_ks")
-    target_factor: float = lab.number(10.0, above=0, help="factor on the target at small_ks")
-    target: str = lab.text(
+    small_ks: tuple[int, ...] = lab.config.sizes(
+        3, 6, 12, help="widths at which every entry is judged"
+    )
+    seeds: int = lab.config.seeds(4000, help="initializations at each of ks")
+    small_seeds: int = lab.config.seeds(100_000, help="initializations at each of small_ks")
+    target_factor: float = lab.config.number(10.0, above=0, help="factor on the target at small_ks")
+    target: str = lab.config.text(
         "", help="a .npy file with M of shape (d, d), symmetric, instead of a drawn one"
     )
 

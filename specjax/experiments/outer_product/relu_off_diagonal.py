@@ -27,16 +27,19 @@ class Config(lab.Config):
     small.
     """
 
-    d0s: tuple[int, ...] = lab.sizes(2, 3, 4, 6, 9, least=2, help="input dimensions")
-    d1: int = lab.integer(6, least=2, help="hidden units")
-    seeds: int = lab.seeds(200_000)
-    angle_d0s: tuple[int, ...] = lab.sizes(
+    d0s: tuple[int, ...] = lab.config.sizes(2, 3, 4, 6, 9, least=2, help="input dimensions")
+    d1: int = lab.config.integer(6, least=2, help="hidden units")
+    seeds: int = lab.config.seeds(200_000)
+    angle_d0s: tuple[int, ...] = lab.config.sizes(
         8, 16, 32, 64, 128, least=2, points=5, help="input dimensions of κ₁ and κ₂"
     )
-    angle_seeds: int = lab.seeds(20_000, help="pairs of vectors at each of angle_d0s")
-    activation_seeds: int = lab.seeds(100_000, help="initializations with other activations")
-    samples: int = lab.integer(
-        8, least=1, most=lab.MOST_COUNT, help="inputs of a half batch, with other activations"
+    angle_seeds: int = lab.config.seeds(20_000, help="pairs of vectors at each of angle_d0s")
+    activation_seeds: int = lab.config.seeds(100_000, help="initializations with other activations")
+    samples: int = lab.config.integer(
+        8,
+        least=1,
+        most=lab.config.MOST_COUNT,
+        help="inputs of a half batch, with other activations",
     )
 
 
@@ -134,7 +137,7 @@ def leading_term_alone(config: Config, data: Data) -> lab.Relation:
 @states(
     "eq-40",
     controls={
-        "twice the off-diagonal": lab.replacing(
+        "twice the off-diagonal": lab.controls.replacing(
             "off_diagonal", lambda data: 2 * data["off_diagonal"], of="relu"
         )
     },
@@ -189,7 +192,9 @@ def kappa_2(d0: xr.DataArray) -> xr.DataArray:
     "appendix-c8-symmetry",
     rivals={"d₀/40π, a tenth of ReLU's": lambda config, data: exact(config, data) / 10},
     controls={
-        "tanh of ReLU, which is not odd": lab.replacing("odd", "rectified", of="activations")
+        "tanh of ReLU, which is not odd": lab.controls.replacing(
+            "odd", "rectified", of="activations"
+        )
     },
 )
 def odd_activation(config: Config, data: Data) -> lab.Relation:

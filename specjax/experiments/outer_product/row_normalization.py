@@ -28,17 +28,21 @@ class Config(lab.Config):
     """Widths, seeds, and the training."""
 
     # A single row is a multiple of its polar factor.
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, 128, 256, least=2, points=5, help="k, or hidden units d_1"
     )
-    noise_widths: tuple[int, ...] = lab.sizes(
+    noise_widths: tuple[int, ...] = lab.config.sizes(
         8, 16, 32, 64, 128, least=2, points=5, help="rows of the square matrices"
     )
-    seeds: int = lab.seeds(80, help="initializations at every width")
-    noise_seeds: int = lab.seeds(400, help="square matrices at every width")
-    steps: int = lab.integer(20, least=1, most=lab.MOST_COUNT, help="steps of momentum")
-    rate: float = lab.number(0.05, above=0, help="root mean square change of a weight in one step")
-    momentum: float = lab.number(0.95, above=0, below=1, help="β of the moving average V")
+    seeds: int = lab.config.seeds(80, help="initializations at every width")
+    noise_seeds: int = lab.config.seeds(400, help="square matrices at every width")
+    steps: int = lab.config.integer(
+        20, least=1, most=lab.config.MOST_COUNT, help="steps of momentum"
+    )
+    rate: float = lab.config.number(
+        0.05, above=0, help="root mean square change of a weight in one step"
+    )
+    momentum: float = lab.config.number(0.95, above=0, below=1, help="β of the moving average V")
 
 
 def distance(v: Float[Array, "m n"], polar: Float[Array, "m n"]) -> Float[Array, ""]:
@@ -102,7 +106,7 @@ def beyond_decay(draws: xr.DataArray) -> xr.DataArray:
 def of_layer(layer: str, when: str, at: str, step: int) -> None:
     """That the distance of a layer vanishes at a step; and where it does not, that it lasts."""
     other = "linear_hidden" if layer == "factorization" else "factorization"
-    controls = {LAYERS[other]: lab.replacing(layer, other, of="training")}
+    controls = {LAYERS[other]: lab.controls.replacing(layer, other, of="training")}
     name, vanishes = f"{layer.replace('_', '-')}-{when}", layer == "factorization"
     # After training the distances of the factorization fall so slowly at widths up to 1024 that
     # they do not tell the networks' from theirs.

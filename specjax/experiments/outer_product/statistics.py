@@ -105,8 +105,11 @@ def autodiff_deviations(
 class InHalves(lab.Config):
     """A configuration of gradients by autodiff, of two half batches."""
 
-    samples: int = lab.integer(
-        200, least=2, most=lab.MOST_COUNT, help="inputs x per initialization of autodiff, even"
+    samples: int = lab.config.integer(
+        200,
+        least=2,
+        most=lab.config.MOST_COUNT,
+        help="inputs x per initialization of autodiff, even",
     )
 
     def __post_init__(self) -> None:

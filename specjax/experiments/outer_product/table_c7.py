@@ -38,8 +38,8 @@ states = lab.Statements()
 class Config(statistics.InHalves):
     """Costs of the table, whose sizes are the paper's."""
 
-    inits: int = lab.seeds(40_000, help="initializations of the exact estimator")
-    sampled_inits: int = lab.seeds(4000, help="initializations of the sampled estimator")
+    inits: int = lab.config.seeds(40_000, help="initializations of the exact estimator")
+    sampled_inits: int = lab.config.seeds(4000, help="initializations of the sampled estimator")
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:

@@ -41,17 +41,19 @@ states = lab.Statements()
 class Config(lab.Config):
     """Widths and seeds of both models."""
 
-    ks: tuple[int, ...] = lab.sizes(
+    ks: tuple[int, ...] = lab.config.sizes(
         64, 128, 256, 512, 1024, least=D, points=5, help="large widths of factorization"
     )
-    narrow_ks: tuple[int, ...] = lab.sizes(
+    narrow_ks: tuple[int, ...] = lab.config.sizes(
         6, 8, 10, least=D, help="widths at which U Uᵀ - M is indefinite"
     )
-    seeds: int = lab.seeds(2000, help="initializations of factorization at every width")
-    d1s: tuple[int, ...] = lab.sizes(
+    seeds: int = lab.config.seeds(2000, help="initializations of factorization at every width")
+    d1s: tuple[int, ...] = lab.config.sizes(
         10, 20, 40, 80, 160, points=5, help="hidden units of the ReLU network"
     )
-    relu_seeds: int = lab.seeds(1000, help="initializations of the ReLU network at every width")
+    relu_seeds: int = lab.config.seeds(
+        1000, help="initializations of the ReLU network at every width"
+    )
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -127,7 +129,9 @@ def exchanged(config: Config, data: Data) -> Data:
     "Orthogonalization strips away the isotropic part and leaves M: the part of Muon's first step"
     " that is due to M does not vanish as the width grows.",
     holds=False,
-    controls={"a target that grows with the width": lab.replacing("muon", "growing", of="wide")},
+    controls={
+        "a target that grows with the width": lab.controls.replacing("muon", "growing", of="wide")
+    },
 )
 def target_is_left(config: Config, data: Data) -> lab.Relation:
     return lab.settles(data["wide"]["muon"], "k")
@@ -139,7 +143,7 @@ def target_is_left(config: Config, data: Data) -> lab.Relation:
     " that is due to M with MU does not vanish as the width grows.",
     holds=False,
     controls={
-        "gradient descent's part": lab.replacing(
+        "gradient descent's part": lab.controls.replacing(
             "muon_cosine", "gradient_descent_cosine", of="wide"
         )
     },
@@ -236,7 +240,7 @@ def constants(config: Config, data: Data) -> lab.Relation:
 @states(
     "appendix-c8-target",
     controls={
-        "an exceptionally large Φ, ten times as large": lab.replacing(
+        "an exceptionally large Φ, ten times as large": lab.controls.replacing(
             "added", lambda data: 100 * data["added"], of="relu"
         )
     },

@@ -38,7 +38,7 @@ FLAT, GROWS = 1.25, 2.0
 # A run counts with at most so many times the steps: with the limit of paper scale a single one that
 # was given up would rule the mean.
 MOST = 10.0
-_kappas = partial(lab.ascending, least=1)
+_kappas = partial(lab.config.ascending, least=1)
 
 GROUPS = {
     "flat": ("factorization", "kappas", ("muon", "muon-momentum", "muon-newton-schulz", "scaled")),
@@ -60,9 +60,9 @@ optimizers.
 class Config(lab.Config):
     """Sizes and condition numbers; the same step sizes, accuracy and limit for all."""
 
-    d: int = lab.integer(8, least=2, help="rows of the factor X")
-    r: int = lab.integer(3, least=1, help="rank of the target M and columns of X")
-    context_d: int = lab.integer(
+    d: int = lab.config.integer(8, least=2, help="rows of the factor X")
+    r: int = lab.config.integer(3, least=1, help="rank of the target M and columns of X")
+    context_d: int = lab.config.integer(
         6, least=2, help="columns of Q, and of W with half as many rows and one"
     )
     kappas: tuple[float, ...] = _kappas(
@@ -89,14 +89,16 @@ class Config(lab.Config):
     aligned_kappas: tuple[float, ...] = _kappas(
         1e2, 1e4, 1e6, points=2, help="those of scalar gradient descent"
     )
-    accuracy: float = lab.number(
+    accuracy: float = lab.config.number(
         1e-8, above=1e-13, below=1, help="error relative to the target, above rounding"
     )
-    rho: float = lab.number(0.9, above=0, below=1, help="decay of Muon's random geometric schedule")
-    limit: int = lab.integer(
-        4000, least=1, most=lab.MOST_COUNT, help="steps after which a run is given up"
+    rho: float = lab.config.number(
+        0.9, above=0, below=1, help="decay of Muon's random geometric schedule"
     )
-    seeds: int = lab.seeds(
+    limit: int = lab.config.integer(
+        4000, least=1, most=lab.config.MOST_COUNT, help="steps after which a run is given up"
+    )
+    seeds: int = lab.config.seeds(
         40, least=20, help="problems and starts at each κ, 20 for the interval of a median"
     )
 
@@ -267,9 +269,11 @@ WHERE = {
     "context": "In context",
     "regression": "On a matrix regression",
 }
-SQUARE = {"κ² in the formula": lab.replacing("gap", "square_gap", of="cubic")}
+SQUARE = {"κ² in the formula": lab.controls.replacing("gap", "square_gap", of="cubic")}
 OTHER_REGRESSION = {
-    "the two exchanged": lab.exchanging("muon-plateau", "gradient-descent", of="regression")
+    "the two exchanged": lab.controls.exchanging(
+        "muon-plateau", "gradient-descent", of="regression"
+    )
 }
 
 
@@ -287,7 +291,9 @@ def _who(name: str) -> str:
 def _flat(
     name: str, cites: str, group: str, who: str, *, most: float = FLAT, post_hoc: str = ""
 ) -> None:
-    other = {_who("muon-newton-schulz"): lab.replacing(who, "muon-newton-schulz", of=group)}
+    other = {
+        _who("muon-newton-schulz"): lab.controls.replacing(who, "muon-newton-schulz", of=group)
+    }
     says = (
         f"{_where(group)} {_who(who)}, tuned, needs less than {most:g} times the iterations of κ ="
         " 10 at any κ."
@@ -313,7 +319,9 @@ def _grows(
         f"{least:g} times the steps at the smallest κ",
     )
     flat = {_who("muon"): "muon"} if "muon" in GROUPS[group][2] else {"as many at every κ": 100.0}
-    controls = {label: lab.replacing(who, source, of=group) for label, source in flat.items()}
+    controls = {
+        label: lab.controls.replacing(who, source, of=group) for label, source in flat.items()
+    }
 
     @states(cites, says, name=name, controls=controls, corrected=corrected, post_hoc=BY_MEAN)
     def grows(config: Config, data: Any) -> lab.Relation:
@@ -334,7 +342,7 @@ def _wins(
         f"{_where(group)} {_who(first)}, tuned, needs fewer iterations than {_who(second)} at"
         f" {where}."
     )
-    exchanged = {"the two exchanged": lab.exchanging(first, second, of=group)}
+    exchanged = {"the two exchanged": lab.controls.exchanging(first, second, of=group)}
 
     @states(cites, says, name=name, controls=exchanged, corrected=at_one)
     def wins(config: Config, data: Any) -> lab.Relation:
@@ -406,7 +414,7 @@ def cubic_form(config: Config, data: Any) -> lab.Relation:
 
 @states(
     ("eq-10", "table-1-gd-exact"),
-    controls={"√κ for κ": lab.replacing("gap", "root_gap", of="aligned")},
+    controls={"√κ for κ": lab.controls.replacing("gap", "root_gap", of="aligned")},
 )
 def flow(config: Config, data: Any) -> lab.Relation:
     """Aligned, gradient descent takes [log((λ - ε)/ε) - log(x_0²/(λ - x_0²))]/(2 η λ) steps, λ =

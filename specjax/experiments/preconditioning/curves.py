@@ -55,19 +55,23 @@ CONTEXT, DIAGONAL = (
 class Config(lab.Config):
     """Sizes of the panels; the paper's own are lost."""
 
-    d: int = lab.integer(8, least=2, help="rows of the factor")
-    r: int = lab.integer(2, least=1, help="rank of the target")
-    ks: tuple[int, ...] = lab.sizes(
+    d: int = lab.config.integer(8, least=2, help="rows of the factor")
+    r: int = lab.config.integer(2, least=1, help="rank of the target")
+    ks: tuple[int, ...] = lab.config.sizes(
         2, 4, 12, points=2, help="columns of the factor, from r to beyond d"
     )
-    kappas: tuple[float, ...] = lab.ascending(
+    kappas: tuple[float, ...] = lab.config.ascending(
         1, 10, 1e3, least=1, points=2, help="condition numbers of the panels"
     )
-    fixed_kappa: float = lab.number(10.0, least=1, help="condition number of the panels over k")
-    context_d: int = lab.integer(6, least=2, help="dimension of in-context regression")
-    start_scale: float = lab.number(0.1, above=0, help="scale of the start, moderate")
-    steps: int = lab.integer(1500, least=100, most=lab.MOST_COUNT, help="steps of each run")
-    seeds: int = lab.seeds(30, least=24, help="targets and starts")
+    fixed_kappa: float = lab.config.number(
+        10.0, least=1, help="condition number of the panels over k"
+    )
+    context_d: int = lab.config.integer(6, least=2, help="dimension of in-context regression")
+    start_scale: float = lab.config.number(0.1, above=0, help="scale of the start, moderate")
+    steps: int = lab.config.integer(
+        1500, least=100, most=lab.config.MOST_COUNT, help="steps of each run"
+    )
+    seeds: int = lab.config.seeds(30, least=24, help="targets and starts")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,7 +149,7 @@ FLOOR = (
     f"First without the floor {ARRIVED:g}: at d = 20 rounding grows tenfold with κ. Now on other"
     " seeds."
 )
-EXCHANGED = lab.changing(
+EXCHANGED = lab.controls.changing(
     lambda found: found.assign_coords(factor=[FACTORS[place] for place in (1, 0, 2)]), of="map"
 )
 
@@ -158,7 +162,7 @@ def _smallest(data: Any, group: str, name: str) -> xr.DataArray:
 def _arrives(
     statement: str, cites: str | tuple[str, ...], says: str, group: str, name: str
 ) -> None:
-    sign = {"SignGD": lab.replacing(name, "sign", of=group)}
+    sign = {"SignGD": lab.controls.replacing(name, "sign", of=group)}
     says = says.format(f"reaches {ARRIVED:g} in most runs")
 
     @states(cites, says, name=statement, controls=sign, corrected=group == "context")
@@ -170,7 +174,11 @@ def _arrives(
 
 def _slow(statement: str, cites: str, group: str, name: str, who: str) -> None:
     dim, sign = ("k", "k") if group == "columns" else ("kappa", "κ")
-    muon = {"Muon": lab.replacing(name, "muon" if group == "context" else "muon-plateau", of=group)}
+    muon = {
+        "Muon": lab.controls.replacing(
+            name, "muon" if group == "context" else "muon-plateau", of=group
+        )
+    }
     larger = (
         f"the smallest error is more than ten times larger at the largest {sign} than at the"
         " smallest"

@@ -43,15 +43,15 @@ ROUNDED, LOST, MOST = 1e-10, 1e-6, 0.5
 class Config(lab.Config):
     """Sizes of both problems, and the length of the runs."""
 
-    d: int = lab.integer(8, least=2, help="dimension of M and S")
-    k: int = lab.integer(
+    d: int = lab.config.integer(8, least=2, help="dimension of M and S")
+    k: int = lab.config.integer(
         10, least=2, help="columns of the factor, at least d for an aligned start of every kind"
     )
-    kappa: float = lab.number(100.0, least=1, help="condition number")
-    steps: int = lab.integer(80, least=60, most=lab.MOST_COUNT, help="steps of Muon")
-    seeds: int = lab.seeds(150, least=24, help="targets and starts")
-    exact_d: int = lab.integer(4, least=2, help="dimension of the runs with many digits")
-    exact_seeds: int = lab.seeds(8, least=3, help="those of the runs with many digits")
+    kappa: float = lab.config.number(100.0, least=1, help="condition number")
+    steps: int = lab.config.integer(80, least=60, most=lab.config.MOST_COUNT, help="steps of Muon")
+    seeds: int = lab.config.seeds(150, least=24, help="targets and starts")
+    exact_d: int = lab.config.integer(4, least=2, help="dimension of the runs with many digits")
+    exact_seeds: int = lab.config.seeds(8, least=3, help="those of the runs with many digits")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -230,12 +230,12 @@ def _largest(data: Any, name: str, rho: float, steps: int | None = None) -> xr.D
 
 states = lab.Statements()
 ours = partial(states, corrected=True)
-of_runs = partial(lab.replacing, of="runs")
-FEW_DIGITS = lab.changing(lambda found: lab.reverse(found, "digits"), of="digits")
-OTHER_DECAY = lab.changing(lambda found: lab.reverse(found, "rho"), of="runs")
+of_runs = partial(lab.controls.replacing, of="runs")
+FEW_DIGITS = lab.controls.changing(lambda found: lab.controls.reverse(found, "digits"), of="digits")
+OTHER_DECAY = lab.controls.changing(lambda found: lab.controls.reverse(found, "rho"), of="runs")
 CALMER = {f"ρ = {CALM}": OTHER_DECAY}
 NOT_ALIGNED = "a start that is not aligned"
-EXCHANGED = {"the two exchanged": lab.exchanging("context.one", "context.new", of="runs")}
+EXCHANGED = {"the two exchanged": lab.controls.exchanging("context.one", "context.new", of="runs")}
 BY_SHARE = (
     "Judged first by whether most runs stay, which most do at d = 8 and few at d = 20; now on other"
     " seeds."

@@ -24,14 +24,22 @@ SHARE, VISIBLE = 0.01, "1 % of ‖P‖²"
 class Config(lab.Config):
     """Sizes, and the steps at which the preconditioners are compared."""
 
-    d: int = lab.integer(20, least=2, help="rows of the factor")
-    r: int = lab.integer(5, least=2, most=12, help="rank of the target and columns of the factor")
-    kappa: float = lab.number(10.0, least=1, help="condition number of the target")
-    start_scale: float = lab.number(1e-3, above=0, help="scale of the start, small")
-    times: tuple[int, ...] = lab.sizes(
-        1, 10, 50, 200, points=2, most=lab.MOST_COUNT, help="steps at which both are compared"
+    d: int = lab.config.integer(20, least=2, help="rows of the factor")
+    r: int = lab.config.integer(
+        5, least=2, most=12, help="rank of the target and columns of the factor"
     )
-    seeds: int = lab.seeds(3000, least=10, help="targets and starts")
+    kappa: float = lab.config.number(10.0, least=1, help="condition number of the target")
+    start_scale: float = lab.config.number(1e-3, above=0, help="scale of the start, small")
+    times: tuple[int, ...] = lab.config.sizes(
+        1,
+        10,
+        50,
+        200,
+        points=2,
+        most=lab.config.MOST_COUNT,
+        help="steps at which both are compared",
+    )
+    seeds: int = lab.config.seeds(3000, least=10, help="targets and starts")
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
@@ -122,21 +130,25 @@ def _inverse_power(x: Array, power: float) -> Array:
 
 
 states = lab.Statements()
-IN_ROOTS = {"in units of the root": lab.replacing("in_steps", "in_roots", of="zigzag")}
-DIAGONALS = {"their diagonals": lab.replacing("off", "off_diagonals", of="path")}
+IN_ROOTS = {"in units of the root": lab.controls.replacing("in_steps", "in_roots", of="zigzag")}
+DIAGONALS = {"their diagonals": lab.controls.replacing("off", "off_diagonals", of="path")}
 FIRST = (
     "After one step X has orthogonal columns of one length, and (XᵀX)⁻¹ is a multiple of I; judged"
     " on other seeds without it."
 )
 APART = {
-    "what joins the first column to the others left out": lab.replacing(
+    "what joins the first column to the others left out": lab.controls.replacing(
         "outside", "outside_of_blocks", of="path"
     )
 }
 SHIFTED = {
-    "blocks with rows and columns shifted": lab.replacing("step_gap", "step_gap_shifted", of="path")
+    "blocks with rows and columns shifted": lab.controls.replacing(
+        "step_gap", "step_gap_shifted", of="path"
+    )
 }
-EXCHANGED = {"the two exchanged": lab.exchanging("likeness", "likeness_shifted", of="path")}
+EXCHANGED = {
+    "the two exchanged": lab.controls.exchanging("likeness", "likeness_shifted", of="path")
+}
 
 
 def _share(data: Any, what: str) -> xr.DataArray:
@@ -145,7 +157,7 @@ def _share(data: Any, what: str) -> xr.DataArray:
 
 @states(
     "appendix-a-identity",
-    controls={"σ twice as large": lab.replacing("gap", "gap_elsewhere", of="path")},
+    controls={"σ twice as large": lab.controls.replacing("gap", "gap_elsewhere", of="path")},
 )
 def identity(config: Config, data: Any) -> lab.Relation:
     """Where |σ_i² - λ_i| = c σ_i for every i, Muon's step is ScaledGD's, up to its length."""

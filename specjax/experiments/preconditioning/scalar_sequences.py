@@ -32,8 +32,10 @@ ROUNDING = 1e-6  # One part in a million, of what is compared above the floor.
 class Config(lab.Config):
     """Sequences at each decay."""
 
-    seeds: int = lab.seeds(2000, least=100, help="sequences at each decay")
-    steps: int = lab.integer(200, least=100, most=lab.MOST_COUNT, help="steps of each sequence")
+    seeds: int = lab.config.seeds(2000, least=100, help="sequences at each decay")
+    steps: int = lab.config.integer(
+        200, least=100, most=lab.config.MOST_COUNT, help="steps of each sequence"
+    )
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
@@ -128,9 +130,11 @@ def _step(before: Array, after: Array, rates: Array) -> Array:
 
 
 states = lab.Statements()
-CONSTANT = {"C_max = C_min in the formula": lab.replacing("gap", "gap_from_one", of="least")}
+CONSTANT = {
+    "C_max = C_min in the formula": lab.controls.replacing("gap", "gap_from_one", of="least")
+}
 # A control: what is measured at the fastest decay, below 1/2, at every decay.
-FASTEST = lab.changing(lambda found: lab.at_places(found, "rho", 0), of="bounds")
+FASTEST = lab.controls.changing(lambda found: lab.controls.at_places(found, "rho", 0), of="bounds")
 HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9
 
 
@@ -180,7 +184,9 @@ _bounded("tail", "eq-126", "Δ_t is at most the sum of the steps to come.", TWO_
 
 @states(
     "lemma-1",
-    controls={"the one prefactor |x_0|": lab.replacing("hits", "hits_exactly", of="bounds")},
+    controls={
+        "the one prefactor |x_0|": lab.controls.replacing("hits", "hits_exactly", of="bounds")
+    },
 )
 def never_hits(config: Config, data: Any) -> lab.Relation:
     """With a prefactor drawn from a density no sequence comes to x = 0."""
@@ -196,7 +202,9 @@ def least_decay(config: Config, data: Any) -> lab.Relation:
     return lab.zero_error(data["least"]["gap"], tolerance=1e-9)
 
 
-@states("eq-35", controls={"steps uphill": lab.replacing("step", "step_uphill", of="bounds")})
+@states(
+    "eq-35", controls={"steps uphill": lab.controls.replacing("step", "step_uphill", of="bounds")}
+)
 def one_step(config: Config, data: Any) -> lab.Relation:
     """Where x_t is not 0 a step moves Δ_t to at most |Δ_t - η_t|, which some step of every sequence
     attains.

@@ -49,16 +49,19 @@ NEAR, ROUNDING = (
 class Config(lab.Config):
     """Condition numbers and the number of schedules."""
 
-    kappas: tuple[float, ...] = lab.ascending(
+    kappas: tuple[float, ...] = lab.config.ascending(
         30, 100, 300, 1e3, least=1, points=4, help="κ of M, a tenth of the other"
     )
-    context_kappas: tuple[float, ...] = lab.ascending(
+    context_kappas: tuple[float, ...] = lab.config.ascending(
         6, 9, 14, 21, least=1, points=4, help="condition numbers of S"
     )
-    trials: int = lab.integer(
-        500, least=10, most=lab.MOST_COUNT, help="points at which Lemma 14 is tried, for each seed"
+    trials: int = lab.config.integer(
+        500,
+        least=10,
+        most=lab.config.MOST_COUNT,
+        help="points at which Lemma 14 is tried, for each seed",
     )
-    seeds: int = lab.seeds(
+    seeds: int = lab.config.seeds(
         40, least=10, help="schedules, with an accuracy each, at each condition number"
     )
 
@@ -182,7 +185,7 @@ UNAWARE = {"starts that do not know the schedule": unaware}
 
 @states(
     "lemma-14",
-    controls={"|a| > |b|": lab.replacing("mismatches", "mismatches_without", of="signs")},
+    controls={"|a| > |b|": lab.controls.replacing("mismatches", "mismatches_without", of="signs")},
 )
 def one_coordinate(config: Config, data: Any) -> lab.Relation:
     """At every random point SignGD moves the first rotated coordinate alone where κ |a| > |b|, and
@@ -192,7 +195,8 @@ def one_coordinate(config: Config, data: Any) -> lab.Relation:
 
 
 @states(
-    "lemma-16", controls={"a matrix without it": lab.replacing("left", "left_generic", of="signs")}
+    "lemma-16",
+    controls={"a matrix without it": lab.controls.replacing("left", "left_generic", of="signs")},
 )
 def invariant(config: Config, data: Any) -> lab.Relation:
     """Gradients at matrices [[p, q], [q, p]] have that form, for the factorization and in
@@ -239,7 +243,7 @@ def _attained(name: str, cites: str) -> None:
         " in the median."
     )
     says = f"The order is right: a schedule made for it {needs}"
-    drawn = {"drawn schedules": lab.replacing("made.beyond", "drawn.beyond", of=name)}
+    drawn = {"drawn schedules": lab.controls.replacing("made.beyond", "drawn.beyond", of=name)}
 
     @states(cites, says, name=f"{name}-attained", corrected=True, controls=drawn)
     def attained(config: Config, data: Any) -> lab.Relation:

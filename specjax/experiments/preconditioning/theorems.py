@@ -35,20 +35,22 @@ DELTAS = (1e-4, 3e-4)  # Values of g of which Lemma 6 bounds the probability, wi
 class Config(lab.Config):
     """Sizes, condition numbers, and draws."""
 
-    d: int = lab.integer(8, least=3, help="rows of the factor, dimension of S")
-    r: int = lab.integer(3, least=2, help="rank of M where it is below d")
-    ks: tuple[int, ...] = lab.sizes(3, 5, help="columns for Theorem 1(b), from r to below d")
-    wide: int = lab.integer(10, least=3, help="columns for Theorem 1(a), at least d")
-    kappas: tuple[float, ...] = lab.ascending(1, 1e3, least=1, help="condition numbers of M and S")
-    accuracy: float = lab.number(
+    d: int = lab.config.integer(8, least=3, help="rows of the factor, dimension of S")
+    r: int = lab.config.integer(3, least=2, help="rank of M where it is below d")
+    ks: tuple[int, ...] = lab.config.sizes(3, 5, help="columns for Theorem 1(b), from r to below d")
+    wide: int = lab.config.integer(10, least=3, help="columns for Theorem 1(a), at least d")
+    kappas: tuple[float, ...] = lab.config.ascending(
+        1, 1e3, least=1, help="condition numbers of M and S"
+    )
+    accuracy: float = lab.config.number(
         1e-8, above=1e-13, below=1, help="error relative to the target, above rounding"
     )
-    seeds: int = lab.seeds(2000, least=24, help="runs of Theorem 1(b), and scalar sequences")
-    map_seeds: int = lab.seeds(
+    seeds: int = lab.config.seeds(2000, least=24, help="runs of Theorem 1(b), and scalar sequences")
+    map_seeds: int = lab.config.seeds(
         120, least=24, help="runs of Theorems 1(a) and 3, and of 1(b) at each scale"
     )
-    exact_d: int = lab.integer(4, least=3, help="dimension of the runs with many digits")
-    exact_seeds: int = lab.seeds(24, least=3, help="those runs")
+    exact_d: int = lab.config.integer(4, least=3, help="dimension of the runs with many digits")
+    exact_seeds: int = lab.config.seeds(24, least=3, help="those runs")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -282,22 +284,22 @@ def _digits(config: Config, key: Array) -> xr.Dataset:
 
 states = lab.Statements()
 ours = partial(states, corrected=True)
-OTHER_START = lab.changing(lambda found: lab.reverse(found, "scale"), of="starts")
+OTHER_START = lab.controls.changing(lambda found: lab.controls.reverse(found, "scale"), of="starts")
 LARGE, SMALL = (f"a start of scale {scale:g}" for scale in (SCALES[-1], SCALES[0]))
 ALL_LARGE = {LARGE: lambda _, data: {**data, "small": data["starts"].sel(scale=SCALES[-1])}}
-EXACT = {"k = r": lab.replacing("over", "exact", of="scalars")}
+EXACT = {"k = r": lab.controls.replacing("over", "exact", of="scalars")}
 THEY_ARRIVE = {
-    f"ρ = {FAST}": lab.replacing("rank_r_slow", "rank_r", of="wide"),
-    "r = d": lab.replacing("rank_r_slow", "rank_d_slow", of="wide"),
+    f"ρ = {FAST}": lab.controls.replacing("rank_r_slow", "rank_r", of="wide"),
+    "r = d": lab.controls.replacing("rank_r_slow", "rank_d_slow", of="wide"),
 }
 # What is called the second scale of the start is the largest.
-OTHERS = lab.changing(
+OTHERS = lab.controls.changing(
     lambda found: found.assign_coords(scale=[SCALES[0], *SCALES[2:], SCALES[1]]), of="starts"
 )
 
 
 def _in_time(name: str, cites: str, says: str, quantity: str, theorem: str) -> None:
-    small = lab.replacing(f"one_{quantity}", f"one_small_{quantity}", of="scalars")
+    small = lab.controls.replacing(f"one_{quantity}", f"one_small_{quantity}", of="scalars")
 
     @states(cites, says, name=name, controls={"prefactors that do not reach the root": small})
     def in_time(config: Config, data: Any) -> lab.Relation:
@@ -318,7 +320,8 @@ _in_time("one-prefactor-null", "theorem-1a", "They do with r < d, too.", "null",
 
 
 @states(
-    "theorem-1a", controls={"half of the steps": lab.replacing("error", "halfway", of="digits")}
+    "theorem-1a",
+    controls={"half of the steps": lab.controls.replacing("error", "halfway", of="digits")},
 )
 def many(config: Config, data: Any) -> lab.Relation:
     """So are the matrix runs with many digits, at ρ = 0.9, with r = d and with r < d."""
@@ -327,7 +330,7 @@ def many(config: Config, data: Any) -> lab.Relation:
 
 @ours(
     "theorem-1a",
-    controls={"r < d at ρ = 0.9": lab.replacing("rank_d_slow", "rank_r_slow", of="wide")},
+    controls={"r < d at ρ = 0.9": lab.controls.replacing("rank_d_slow", "rank_r_slow", of="wide")},
 )
 def float64(config: Config, data: Any) -> lab.Relation:
     """In float64 more than nine runs in ten arrive in time with r = d, at ρ = 0.7 and 0.9, and with
@@ -354,7 +357,8 @@ _in_time("one-prefactor-context", "theorem-3", IN_CONTEXT, "context", "3")
 
 
 @ours(
-    "theorem-3", controls={"one prefactor": lab.replacing("context_new", "context_one", of="wide")}
+    "theorem-3",
+    controls={"one prefactor": lab.controls.replacing("context_new", "context_one", of="wide")},
 )
 def context(config: Config, data: Any) -> lab.Relation:
     """In float64 too, symmetrized and with new prefactors, at ρ = 0.9, more than nine runs in ten
@@ -387,7 +391,7 @@ def _bound(
     """The slack of Lemma 5's is large, since on these paths the bound is more than ten times what
     is reached.
     """
-    controls = {control: lab.replacing(quantity, wrong, of="starts")}
+    controls = {control: lab.controls.replacing(quantity, wrong, of="starts")}
 
     @states(cites, f"With our constant: {says}", name=name, controls=controls)
     def bound(config: Config, data: Any) -> lab.Relation:
@@ -408,7 +412,9 @@ _bound(
 
 @states(
     "lemma-6",
-    controls={"the last prefactor aimed at a root": lab.replacing("below", "aimed", of="scalars")},
+    controls={
+        "the last prefactor aimed at a root": lab.controls.replacing("below", "aimed", of="scalars")
+    },
 )
 def small_gradients(config: Config, data: Any) -> lab.Relation:
     """With our constant: P(g_t ≤ δ) is at most Σ 6 δ/λ_i over the length of the interval of steps,
@@ -420,7 +426,7 @@ def small_gradients(config: Config, data: Any) -> lab.Relation:
     )
 
 
-@states("lemma-7", controls={"k > r": lab.replacing("exact", "over", of="scalars")})
+@states("lemma-7", controls={"k > r": lab.controls.replacing("exact", "over", of="scalars")})
 def product(config: Config, data: Any) -> lab.Relation:
     """With k = r the logarithm of the product of the magnifications up to T grows as T."""
     found = data["scalars"]["exact"].isel(kappa=0)

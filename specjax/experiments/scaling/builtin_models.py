@@ -97,7 +97,9 @@ def _muon(rate: ArrayLike, scale: str) -> optax.GradientTransformation:
     def labels(params: PyTree) -> PyTree:
         return jax.tree.map(lambda _: "matrix", params)
 
-    return optim.muon(rate, scale=scale, dimension_numbers=optim.OUT_IN, labels=labels)
+    return optim.jordan_muon(
+        rate, scale=scale, muon_weight_dimension_numbers=optim.OUT_IN, labels=labels
+    )
 
 
 MODELS: Mapping[str, Model] = {

@@ -119,13 +119,13 @@ def problem(setting: Setting, width: int) -> Problem:
 class Config(lab.Config):
     """Widths, rates and trainings."""
 
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         16, 40, 96, least=2 * BLOCK, points=2, help="hidden units of both layers"
     )
-    below: int = lab.integer(4, help="rates below the setting's own, each half of the next")
-    above: int = lab.integer(4, help="rates above it")
-    steps: int = lab.integer(8, most=lab.MOST_COUNT, help="steps of a training")
-    seeds: int = lab.seeds(
+    below: int = lab.config.integer(4, help="rates below the setting's own, each half of the next")
+    above: int = lab.config.integer(4, help="rates above it")
+    steps: int = lab.config.integer(8, most=lab.config.MOST_COUNT, help="steps of a training")
+    seeds: int = lab.config.seeds(
         40,
         least=4 * rates.GROUP,
         help=f"trainings at every width and rate, in groups of {rates.GROUP}",
@@ -219,7 +219,7 @@ states = lab.Statements()
 
 def _instead(setting: str, other: str) -> Control:
     """The steps of another setting in the place of one's."""
-    return lab.changing(
+    return lab.controls.changing(
         lambda steps: steps.where(steps["setting"] != setting, steps.sel(setting=other, drop=True)),
         of="steps",
     )
@@ -349,7 +349,7 @@ def rate_rises(config: Config, data: Data) -> lab.Relation:
     "finite-width-drift",
     "The best rate of AdaMuon moves less with the width where its step has a spectral norm of 1.",
     controls={
-        "the two exchanged": lab.changing(
+        "the two exchanged": lab.controls.changing(
             lambda losses: rates.exchanged(losses, *TUNED), of="losses"
         )
     },

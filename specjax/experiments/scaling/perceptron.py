@@ -53,8 +53,11 @@ class Setting(NamedTuple):
 
 
 def _muon(rate: ArrayLike, factor: Array) -> optax.GradientTransformation:
-    return optim.muon(
-        rate, scale=lambda *_: factor, weight_decay=DECAY, dimension_numbers=optim.OUT_IN
+    return optim.jordan_muon(
+        rate,
+        scale=lambda *_: factor,
+        weight_decay=DECAY,
+        muon_weight_dimension_numbers=optim.OUT_IN,
     )
 
 

@@ -35,13 +35,13 @@ failed.
 class Config(lab.Config):
     """Widths, rates and trainings."""
 
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         16, 40, 96, least=2, points=2, help="hidden units of both layers"
     )
-    below: int = lab.integer(5, help="rates below the setting's own, each half of the next")
-    above: int = lab.integer(3, help="rates above it")
-    steps: int = lab.integer(8, most=lab.MOST_COUNT, help="steps of a training")
-    seeds: int = lab.seeds(
+    below: int = lab.config.integer(5, help="rates below the setting's own, each half of the next")
+    above: int = lab.config.integer(3, help="rates above it")
+    steps: int = lab.config.integer(8, most=lab.config.MOST_COUNT, help="steps of a training")
+    seeds: int = lab.config.seeds(
         72, least=4 * GROUP, help=f"trainings at every width and rate, in groups of {GROUP}"
     )
 
@@ -111,7 +111,7 @@ def moved(power: float, *, of: str | None = None) -> Control:
         ]
         return data.assign(loss=xr.concat(moved, "width"))
 
-    return lab.changing(change, of=of)
+    return lab.controls.changing(change, of=of)
 
 
 def exponents(data: xr.Dataset, setting: str) -> xr.DataArray:
@@ -169,7 +169,7 @@ def moves_less(
         more, less = (abs(exponents(data, each)) for each in (than, setting))
         return inside(inside(lab.ahead(more, less, least=least), data, setting), data, than)
 
-    control = lab.changing(lambda data: exchanged(data, setting, than))
+    control = lab.controls.changing(lambda data: exchanged(data, setting, than))
     states(cites, says, name=name, controls={"the two exchanged": control}, **options)(relation)
 
 
@@ -199,7 +199,7 @@ def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
 
 
 def in_place_of(setting: str, other: str) -> Control:
-    return lab.replacing(
+    return lab.controls.replacing(
         "loss",
         lambda data: data["loss"].where(
             data["setting"] != setting, data["loss"].sel(setting=other, drop=True)
@@ -209,7 +209,7 @@ def in_place_of(setting: str, other: str) -> Control:
 
 def exchanged(data: xr.Dataset, one: str, other: str) -> xr.Dataset:
     """The data with two settings in each other's place."""
-    return lab.at_labels(data, "setting", {one: other, other: one})
+    return lab.controls.at_labels(data, "setting", {one: other, other: one})
 
 
 follows(

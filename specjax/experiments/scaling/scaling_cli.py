@@ -32,23 +32,25 @@ zero.
 class Config(lab.Config):
     """Widths, rates and trainings."""
 
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         32, 64, 128, 256, points=4, help="hidden units, or a transformer's stream"
     )
-    rates: tuple[float, ...] = lab.numbers(
+    rates: tuple[float, ...] = lab.config.numbers(
         0.01,
         0.02,
         0.04,
         above=0,
         help="learning rates, best in equal ratios; more are added at an end",
     )
-    parametrization: str = lab.text(
+    parametrization: str = lab.config.text(
         "standard", help=f"one of {', '.join(builtin_models.PARAMETRIZATIONS)}"
     )
-    steps: int = lab.integer(100, most=lab.MOST_COUNT, help="steps of a training")
-    seeds: int = lab.seeds(12, least=10, help="trainings at every width and rate")
-    widen: int = lab.integer(8, least=0, help="rates that may be added beyond each end of the grid")
-    tolerance: float = lab.number(
+    steps: int = lab.config.integer(100, most=lab.config.MOST_COUNT, help="steps of a training")
+    seeds: int = lab.config.seeds(12, least=10, help="trainings at every width and rate")
+    widen: int = lab.config.integer(
+        8, least=0, help="rates that may be added beyond each end of the grid"
+    )
+    tolerance: float = lab.config.number(
         0.01, above=0, below=1, help="the share of the loss that counts as a cost"
     )
 
@@ -67,7 +69,7 @@ class Config(lab.Config):
 class MuonConfig(Config):
     """With the scale of Muon's steps."""
 
-    muon_scale: str = lab.text(
+    muon_scale: str = lab.config.text(
         "sqrt_out_over_in", help=f"of Muon's steps, one of {', '.join(SCALES)}"
     )
 

@@ -28,10 +28,10 @@ follow.
 class Config(lab.Config):
     """Widths and networks."""
 
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         32, 64, 128, 256, least=2, points=2, help="hidden units of both layers"
     )
-    seeds: int = lab.seeds(48, least=10, help="networks at every width")
+    seeds: int = lab.config.seeds(48, least=10, help="networks at every width")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -85,10 +85,10 @@ def exponents(name: str, cites: str, says: str, *settings: str) -> None:
         return lab.below(off(data, settings), HALFWAY, "half of the distance to the next exponent")
 
     controls = {
-        "another setting in its place": lab.replacing(
+        "another setting in its place": lab.controls.replacing(
             "update", lambda data: data["update"].roll(setting=1)
         ),
-        "a rate that grows as √width": lab.replacing(
+        "a rate that grows as √width": lab.controls.replacing(
             "update", lambda data: data["update"] * data["width"].astype(float) ** 0.5
         ),
     }

@@ -38,7 +38,7 @@ Data = Mapping[str, xr.Dataset]
 class Config(lab.Config):
     """Samples, widths and draws."""
 
-    samples: tuple[int, ...] = lab.sizes(
+    samples: tuple[int, ...] = lab.config.sizes(
         32,
         128,
         512,
@@ -46,17 +46,17 @@ class Config(lab.Config):
         8192,
         least=ROWS,
         points=5,
-        most=lab.MOST_COUNT,
+        most=lab.config.MOST_COUNT,
         help="columns of features",
     )
-    widths: tuple[int, ...] = lab.sizes(
+    widths: tuple[int, ...] = lab.config.sizes(
         12, 24, 48, 96, 192, least=4, points=5, help="features; half as many inputs"
     )
-    seeds: int = lab.seeds(1000, help="draws of ReLU features at every n")
-    kinds: int = lab.seeds(100, help="draws of features with weights of four kinds")
-    width_seeds: int = lab.seeds(32, help="draws at every width")
-    batches: int = lab.seeds(200, help="batches of 4096 samples of the scalar moments")
-    rare: int = lab.seeds(
+    seeds: int = lab.config.seeds(1000, help="draws of ReLU features at every n")
+    kinds: int = lab.config.seeds(100, help="draws of features with weights of four kinds")
+    width_seeds: int = lab.config.seeds(32, help="draws at every width")
+    batches: int = lab.config.seeds(200, help="batches of 4096 samples of the scalar moments")
+    rare: int = lab.config.seeds(
         200_000, help="draws in which stable ranks above the bound of Theorem 2.7 are counted"
     )
 
@@ -206,7 +206,9 @@ def _relu(found: xr.Dataset) -> xr.DataArray:
 
 
 @states(
-    "figure-12-gelu", holds=False, controls={"ReLU": lab.replacing("moment", _relu, of="moments")}
+    "figure-12-gelu",
+    holds=False,
+    controls={"ReLU": lab.controls.replacing("moment", _relu, of="moments")},
 )
 def gelu_alpha_printed(config: Config, data: Data) -> lab.Relation:
     """For GELU α v is at most (E σ(t))², with α = s_*²/(2π(1 + s_*²)) and s_* the smallest
@@ -226,8 +228,8 @@ def gelu_alpha(config: Config, data: Data) -> lab.Relation:
     return lab.equals(data["moments"]["moment"].sel(GELU), _gelu(theory.gelu_alpha)(config, data))
 
 
-MEANLESS = {"features without a mean: tanh": lab.replacing("relu", "tanh", of="kinds")}
-RELU = {"ReLU features in the place of |t|": lab.replacing("abs", "relu", of="kinds")}
+MEANLESS = {"features without a mean: tanh": lab.controls.replacing("relu", "tanh", of="kinds")}
+RELU = {"ReLU features in the place of |t|": lab.controls.replacing("abs", "relu", of="kinds")}
 
 
 @states("theorem-2-6", controls=MEANLESS | RELU)

@@ -42,15 +42,17 @@ Data = Mapping[str, xr.Dataset]
 class Config(lab.Config):
     """Dimensions and draws."""
 
-    ds: tuple[int, ...] = lab.sizes(16, 24, 40, 72, 128, least=8, points=5, help="input dimensions")
-    seeds: int = lab.seeds(72, help="draws of weights and samples at each of ds")
-    edge_ds: tuple[int, ...] = lab.sizes(
+    ds: tuple[int, ...] = lab.config.sizes(
+        16, 24, 40, 72, 128, least=8, points=5, help="input dimensions"
+    )
+    seeds: int = lab.config.seeds(72, help="draws of weights and samples at each of ds")
+    edge_ds: tuple[int, ...] = lab.config.sizes(
         100, 200, least=100, help="input dimensions of the edges of the bulk"
     )
-    edge_seeds: int = lab.seeds(100, help="draws of weights at each of edge_ds")
-    row_seeds: int = lab.seeds(300, least=260, help="draws of incoherent rows")
-    pairs: int = lab.seeds(100, help="batches of pairs of features at each cosine")
-    seed: int = lab.root_seed(
+    edge_seeds: int = lab.config.seeds(100, help="draws of weights at each of edge_ds")
+    row_seeds: int = lab.config.seeds(300, least=260, help="draws of incoherent rows")
+    pairs: int = lab.config.seeds(100, help="batches of pairs of features at each cosine")
+    seed: int = lab.config.root_seed(
         4, help="root of all randomness; Theorem 3.7's constant was found on other draws"
     )
 

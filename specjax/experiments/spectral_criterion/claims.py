@@ -55,7 +55,7 @@ class Quantities:
         def control(source: Source | tuple[Source, ...]) -> Callable[[Any, Any], Any]:
             sources = source if isinstance(source, tuple) else (source,)
             each = [
-                lab.replacing(name, one, of=self.of)
+                lab.controls.replacing(name, one, of=self.of)
                 for name, one in zip(names, sources, strict=False)
             ]
             return lambda config, data: reduce(

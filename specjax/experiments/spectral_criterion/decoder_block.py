@@ -46,22 +46,22 @@ Data = Mapping[str, xr.Dataset]
 class Config(lab.Config):
     """Sizes of blocks and networks, and draws."""
 
-    d: int = lab.integer(64, least=8, help="model dimension; MLPs are four times as wide")
-    vocabulary: int = lab.integer(1000, least=2, help="tokens")
-    lengths: tuple[int, ...] = lab.sizes(
+    d: int = lab.config.integer(64, least=8, help="model dimension; MLPs are four times as wide")
+    vocabulary: int = lab.config.integer(1000, least=2, help="tokens")
+    lengths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, 128, 256, least=8, points=5, help="sequence lengths n"
     )
-    blocks: int = lab.integer(6, least=3, help="depth")
-    seeds: int = lab.seeds(24, help="draws of blocks")
-    networks: int = lab.seeds(64, help="draws of networks")
-    hidden: int = lab.integer(
+    blocks: int = lab.config.integer(6, least=3, help="depth")
+    seeds: int = lab.config.seeds(24, help="draws of blocks")
+    networks: int = lab.config.seeds(64, help="draws of networks")
+    hidden: int = lab.config.integer(
         128, least=8, help="hidden width of the networks of Figure 17; inputs a quarter of it"
     )
-    batches: tuple[int, ...] = lab.sizes(
-        32, 4096, least=8, points=2, most=lab.MOST_COUNT, help="batch sizes of Figure 17"
+    batches: tuple[int, ...] = lab.config.sizes(
+        32, 4096, least=8, points=2, most=lab.config.MOST_COUNT, help="batch sizes of Figure 17"
     )
-    lemma_d: int = lab.integer(512, least=64, help="dimension of Lemmas 2.9 and 2.12")
-    lemma_seeds: int = lab.seeds(300, help="draws of these lemmas")
+    lemma_d: int = lab.config.integer(512, least=64, help="dimension of Lemmas 2.9 and 2.12")
+    lemma_seeds: int = lab.config.seeds(300, help="draws of these lemmas")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,7 +178,7 @@ def _exchanged(config: Config, data: Data) -> Data:
 def _of_depth(
     of: str, change: Callable[[xr.DataArray], xr.DataArray]
 ) -> Callable[[Config, Data], Data]:
-    return lab.replacing(of, lambda data: change(data[of]), of="depth")
+    return lab.controls.replacing(of, lambda data: change(data[of]), of="depth")
 
 
 def _other_text(of: str) -> Callable[[Config, Data], Data]:
@@ -194,12 +194,18 @@ def _reversed(of: str) -> dict[str, Callable[[Config, Data], Data]]:
 
 
 COMMON = {
-    "tokens that are equally common": lab.replacing("embedded", "equally_common", of="lemmas")
+    "tokens that are equally common": lab.controls.replacing(
+        "embedded", "equally_common", of="lemmas"
+    )
 }
-BEFORE = {"the matrix before the activation": lab.replacing("hidden", "before", of="depth")}
+BEFORE = {
+    "the matrix before the activation": lab.controls.replacing("hidden", "before", of="depth")
+}
 LESS = {"c_+ for c_+ + 2": _of_depth("allowed", lambda allowed: allowed - 2 * (1 + DELTA) ** 2)}
 LAST = {"before it": _of_depth("by_length", lambda ranks: ranks.roll(block=1))}
-INDEPENDENT = {"independent entries": lab.replacing("swiglu", "independent", of="networks")}
+INDEPENDENT = {
+    "independent entries": lab.controls.replacing("swiglu", "independent", of="networks")
+}
 QUARTER = (
     "From a batch of the width on a factor 1.5 told nothing; from a quarter of it on, as in the"
     " figure, on another seed."
@@ -228,7 +234,9 @@ def lemma_2_9(config: Config, data: Data) -> lab.Relation:
     f" 2 exp(-ε² p k/2) at ε = {EPS:g} and k = {ROWS}, for ReLU and for the σ that is 0 below 1 and"
     " 1 above, which has E σ² = τ² p.",
     controls={
-        "twice that constant": lab.replacing("shares", lambda data: data["shares"] / 2, of="lemmas")
+        "twice that constant": lab.controls.replacing(
+            "shares", lambda data: data["shares"] / 2, of="lemmas"
+        )
     },
 )
 def lemma_2_12(config: Config, data: Data) -> lab.Relation:
@@ -321,7 +329,9 @@ def _growth(data: Data, *names: str) -> xr.DataArray:
 
 
 @states(
-    "figure-17", controls={"ReLU": lab.replacing("swiglu", "relu", of="networks")}, post_hoc=QUARTER
+    "figure-17",
+    controls={"ReLU": lab.controls.replacing("swiglu", "relu", of="networks")},
+    post_hoc=QUARTER,
 )
 def swiglu_grows(config: Config, data: Data) -> lab.Relation:
     """In SwiGLU networks at initialization the stable ranks of all hidden layers grow with the
@@ -341,7 +351,7 @@ def swiglu_ambient(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "figure-17-control",
-    controls={"SwiGLU": lab.replacing("relu", "swiglu", of="networks")},
+    controls={"SwiGLU": lab.controls.replacing("relu", "swiglu", of="networks")},
     post_hoc=QUARTER,
 )
 def relu_flat(config: Config, data: Data) -> lab.Relation:

@@ -30,12 +30,12 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Sizes of the paper's kind: k features of k/2 inputs, 2k samples, k outputs."""
 
-    ks: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=8, points=5, help="features")
-    seeds: int = lab.seeds(40, help="draws of weights, samples and teachers")
-    steps: int = lab.integer(
-        1024, least=2, most=lab.MOST_COUNT, help="steps of gradient descent that are drawn"
+    ks: tuple[int, ...] = lab.config.sizes(16, 32, 64, 128, 256, least=8, points=5, help="features")
+    seeds: int = lab.config.seeds(40, help="draws of weights, samples and teachers")
+    steps: int = lab.config.integer(
+        1024, least=2, most=lab.config.MOST_COUNT, help="steps of gradient descent that are drawn"
     )
-    points: int = lab.integer(
+    points: int = lab.config.integer(
         6, least=2, help="steps from the first on at which the rank is computed for the curves"
     )
 

@@ -27,21 +27,24 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Sizes, iterations and draws; the paper has k = 100."""
 
-    k: int = lab.integer(64, least=4, help="features and outputs")
-    relu_steps: int = lab.integer(
-        1000, least=10, most=lab.MOST_COUNT, help="iterations with ReLU features (Figure 3)"
+    k: int = lab.config.integer(64, least=4, help="features and outputs")
+    relu_steps: int = lab.config.integer(
+        1000, least=10, most=lab.config.MOST_COUNT, help="iterations with ReLU features (Figure 3)"
     )
-    swiglu_steps: int = lab.integer(
-        400, least=10, most=lab.MOST_COUNT, help="iterations with SwiGLU features (Figure 11)"
+    swiglu_steps: int = lab.config.integer(
+        400,
+        least=10,
+        most=lab.config.MOST_COUNT,
+        help="iterations with SwiGLU features (Figure 11)",
     )
-    restart_steps: int = lab.integer(
-        20, most=lab.MOST_COUNT, help="iterations of SpecGD after each restart"
+    restart_steps: int = lab.config.integer(
+        20, most=lab.config.MOST_COUNT, help="iterations of SpecGD after each restart"
     )
-    seeds: int = lab.seeds(40, help="draws of both problems")
-    widths: tuple[int, ...] = lab.sizes(
+    seeds: int = lab.config.seeds(40, help="draws of both problems")
+    widths: tuple[int, ...] = lab.config.sizes(
         25, 50, 100, 200, 400, least=4, points=5, help="features for st(A)"
     )
-    width_seeds: int = lab.seeds(24, least=10, help="draws at each width")
+    width_seeds: int = lab.config.seeds(24, least=10, help="draws at each width")
 
 
 def rank_times(steps: int) -> np.ndarray:
@@ -141,8 +144,8 @@ LEAD = 1.0
 powers or more.
 """
 SWIGLU, RELU = {"SwiGLU features": _exchanged}, {"ReLU features": _exchanged}
-GD = {"GD": lab.replacing("spectral_holds", "gd_holds", of="relu")}
-SPECTRAL = {"SpecGD": lab.replacing("gd_holds", "spectral_holds", of="relu")}
+GD = {"GD": lab.controls.replacing("spectral_holds", "gd_holds", of="relu")}
+SPECTRAL = {"SpecGD": lab.controls.replacing("gd_holds", "spectral_holds", of="relu")}
 FIRST = (
     "First judged along the run as well, in which what holds all along can only become false; now"
     " on another seed."

@@ -30,33 +30,37 @@ Data = dict[str, xr.Dataset]
 class Config(gpt_runs.Training):
     """Sizes, and a grid of rates for each arm, which is judged at the one in the middle."""
 
-    width: int = lab.integer(48, help="residual stream d")
-    steps: int = lab.integer(200, most=lab.MOST_COUNT, help="steps")
-    records: int = lab.integer(
+    width: int = lab.config.integer(48, help="residual stream d")
+    steps: int = lab.config.integer(200, most=lab.config.MOST_COUNT, help="steps")
+    records: int = lab.config.integer(
         2,
         least=2,
-        most=lab.MOST_COUNT,
+        most=lab.config.MOST_COUNT,
         help="equally long parts of a training, each of which ends with a record",
     )
-    cooldown: int = lab.integer(
+    cooldown: int = lab.config.integer(
         30,
         least=1,
-        most=lab.MOST_COUNT,
+        most=lab.config.MOST_COUNT,
         help="further steps before a record in which the rates fall to zero",
     )
-    stretches: int = lab.integer(128, most=lab.MOST_COUNT, help="sequences of the validation text")
-    adamw_rates: tuple[float, ...] = lab.grid(
+    stretches: int = lab.config.integer(
+        128, most=lab.config.MOST_COUNT, help="sequences of the validation text"
+    )
+    adamw_rates: tuple[float, ...] = lab.config.grid(
         0.0012, 0.006, 0.03, count=3, help="of AdamW on the blocks"
     )
-    muon_rates: tuple[float, ...] = lab.grid(
+    muon_rates: tuple[float, ...] = lab.config.grid(
         0.002, 0.01, 0.05, count=3, help="of Muon, in all of its arms"
     )
-    seeds: int = lab.seeds(2, help="draws at each rate")
-    seed: int = lab.root_seed(
+    seeds: int = lab.config.seeds(2, help="draws at each rate")
+    seed: int = lab.config.root_seed(
         3, help="root of all randomness; smaller ones were seen while sizes were chosen"
     )
-    parts: int = lab.integer(
-        6, most=lab.MOST_COUNT, help="times as many draws at the middle rate, which is judged"
+    parts: int = lab.config.integer(
+        6,
+        most=lab.config.MOST_COUNT,
+        help="times as many draws at the middle rate, which is judged",
     )
 
     def cell(self, arm: str, place: int, part: int) -> Cell:
@@ -114,7 +118,7 @@ def exchanging(first: str, second: str) -> Callable[[Config, Data], Data]:
 
     def exchanged(found: xr.Dataset) -> xr.Dataset:
         return (
-            lab.at_labels(found, "arm", names)
+            lab.controls.at_labels(found, "arm", names)
             if set(names) <= set(found["arm"].values.tolist())
             else found
         )
@@ -133,8 +137,8 @@ OTHER_WAY = {
     )
 }
 WHOLE = {
-    "Muon on all": lab.changing(
-        lambda found: lab.at_labels(found, "arm", {"out": "muon"}), of="non-gated"
+    "Muon on all": lab.controls.changing(
+        lambda found: lab.controls.at_labels(found, "arm", {"out": "muon"}), of="non-gated"
     )
 }
 EMBEDDED = {"AdamW on all": exchanging("adamw", "embedded")}

@@ -41,34 +41,34 @@ guess.
 class Training(lab.Config):
     """A text, a model, a training, and how often it is looked at."""
 
-    text: str = lab.text("", help="a text file; Python's own help if empty")
-    width: int = lab.integer(64, help="residual stream d")
-    blocks: int = lab.integer(2, help="blocks")
-    heads: int = lab.integer(2, help="heads of every attention")
-    context: int = lab.integer(32, help="bytes in a sequence")
-    batch: int = lab.integer(8, most=lab.MOST_COUNT, help="sequences in a batch")
-    steps: int = lab.integer(450, most=lab.MOST_COUNT, help="steps")
-    records: int = lab.integer(
+    text: str = lab.config.text("", help="a text file; Python's own help if empty")
+    width: int = lab.config.integer(64, help="residual stream d")
+    blocks: int = lab.config.integer(2, help="blocks")
+    heads: int = lab.config.integer(2, help="heads of every attention")
+    context: int = lab.config.integer(32, help="bytes in a sequence")
+    batch: int = lab.config.integer(8, most=lab.config.MOST_COUNT, help="sequences in a batch")
+    steps: int = lab.config.integer(450, most=lab.config.MOST_COUNT, help="steps")
+    records: int = lab.config.integer(
         3,
         least=2,
-        most=lab.MOST_COUNT,
+        most=lab.config.MOST_COUNT,
         help="equally long parts of a training, each of which ends with a record",
     )
-    stretches: int = lab.integer(
+    stretches: int = lab.config.integer(
         64,
-        most=lab.MOST_COUNT,
+        most=lab.config.MOST_COUNT,
         help="sequences of the validation text, and of those that ranks are of",
     )
-    table_rate: float = lab.number(
+    table_rate: float = lab.config.number(
         0.01, above=0, help="AdamW's rate for embedding, positions and head"
     )
-    cooldown: int = lab.integer(
+    cooldown: int = lab.config.integer(
         0,
         least=0,
-        most=lab.MOST_COUNT,
+        most=lab.config.MOST_COUNT,
         help="further steps before a record in which the rates fall to zero",
     )
-    seeds: int = lab.seeds(12, help="draws of weights and batches")
+    seeds: int = lab.config.seeds(12, help="draws of weights and batches")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,7 +151,9 @@ def run(
             begin, end, falls = over
             model, adam, momenta = state
             factor = jnp.where(falls, 1 - (t - begin) / (end - begin), 1.0)
-            batch = text.draw(train, jax.random.fold_in(batches, t), config.batch, config.context)
+            batch = text.sample_batch(
+                train, jax.random.fold_in(batches, t), config.batch, config.context
+            )
             gradient = jax.grad(transformer.loss)(model, Sequences(batch))
             own, adam = _ADAM.update(gradient, adam)
             turned, momenta = _MUON.update(_matrices(gradient), momenta)
@@ -170,7 +172,7 @@ def run(
 
         def look(model: Transformer) -> dict[str, Array]:
             loss = transformer.loss(model, held_out)
-            tokens = Sequences(text.draw(train, seen, config.stretches, config.context))
+            tokens = Sequences(text.sample_batch(train, seen, config.stretches, config.context))
             return {
                 "loss": jnp.where(loss < LARGEST, loss, LARGEST),
                 **observe(model, tokens),

@@ -20,12 +20,12 @@ from specjax.training import text
 class Config(gpt_telemetry.Config):
     """The training of one GPT of that architecture by Muon."""
 
-    blocks: int = lab.integer(4, help="blocks, an even number")
-    steps: int = lab.integer(250, most=lab.MOST_COUNT, help="steps")
-    records: int = lab.integer(
+    blocks: int = lab.config.integer(4, help="blocks, an even number")
+    steps: int = lab.config.integer(250, most=lab.config.MOST_COUNT, help="steps")
+    records: int = lab.config.integer(
         2,
         least=2,
-        most=lab.MOST_COUNT,
+        most=lab.config.MOST_COUNT,
         help="equally long parts of a training, each of which ends with a record",
     )
 

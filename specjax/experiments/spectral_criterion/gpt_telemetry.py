@@ -39,7 +39,7 @@ MATRICES = (*BLOCK, "embedding", "head")
 class Config(gpt_runs.Training):
     """The training of one GPT by Muon."""
 
-    muon_rate: float = lab.number(
+    muon_rate: float = lab.config.number(
         0.01, above=0, help="learning rate of Muon on the matrices of the blocks"
     )
 

@@ -42,15 +42,15 @@ Params = tuple[Float[Array, "d d"], ...]
 class Config(lab.Config):
     """Draws; and sizes of the networks whose constants are followed as samples or widths grow."""
 
-    seeds: int = lab.seeds(1000, help="networks of each kind")
-    width: int = lab.integer(24, least=2, help="hidden units where samples grow")
-    samples: tuple[int, ...] = lab.sizes(
-        128, 256, 512, 1024, 2048, least=2, points=5, most=lab.MOST_COUNT, help="samples n"
+    seeds: int = lab.config.seeds(1000, help="networks of each kind")
+    width: int = lab.config.integer(24, least=2, help="hidden units where samples grow")
+    samples: tuple[int, ...] = lab.config.sizes(
+        128, 256, 512, 1024, 2048, least=2, points=5, most=lab.config.MOST_COUNT, help="samples n"
     )
-    ds: tuple[int, ...] = lab.sizes(
+    ds: tuple[int, ...] = lab.config.sizes(
         8, 16, 32, 64, 128, least=4, points=5, help="widths of attention"
     )
-    growth_seeds: int = lab.seeds(
+    growth_seeds: int = lab.config.seeds(
         300, least=10, help="networks at each number of samples and each width"
     )
 

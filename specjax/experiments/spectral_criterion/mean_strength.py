@@ -23,12 +23,16 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Widths of the features, and strengths of the mean."""
 
-    ks: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=4, points=5, help="features")
-    seeds: int = lab.seeds(30, help="draws of features at every width")
-    k: int = lab.integer(48, least=4, help="features, samples and outputs with A = I + λ 1 1ᵀ")
-    strength: float = lab.number(1, above=0, help="λ of the strong mean")
-    steps: int = lab.integer(48, least=4, most=lab.MOST_COUNT, help="iterations of both methods")
-    teachers: int = lab.seeds(30, help="draws of the teacher at every λ")
+    ks: tuple[int, ...] = lab.config.sizes(16, 32, 64, 128, 256, least=4, points=5, help="features")
+    seeds: int = lab.config.seeds(30, help="draws of features at every width")
+    k: int = lab.config.integer(
+        48, least=4, help="features, samples and outputs with A = I + λ 1 1ᵀ"
+    )
+    strength: float = lab.config.number(1, above=0, help="λ of the strong mean")
+    steps: int = lab.config.integer(
+        48, least=4, most=lab.config.MOST_COUNT, help="iterations of both methods"
+    )
+    teachers: int = lab.config.seeds(30, help="draws of the teacher at every λ")
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -85,7 +89,9 @@ FEATURES(lab.grows, "gated-grows", "section-1-2-2-mean", "gated", WITH)(
     "Gated features have no such spike: their st(A) grows with the width."
 )
 EXCHANGED = {
-    "the two methods exchanged": lab.replacing("lead", lambda data: -data["lead"], of="mean")
+    "the two methods exchanged": lab.controls.replacing(
+        "lead", lambda data: -data["lead"], of="mean"
+    )
 }
 
 

@@ -42,8 +42,8 @@ Function = Callable[..., Any]
 class Config(lab.Config):
     """How many problems; every inequality is asked of each of them."""
 
-    seeds: int = lab.seeds(15_000, least=500, help="problems of each shape")
-    smooth_seeds: int = lab.seeds(
+    seeds: int = lab.config.seeds(15_000, least=500, help="problems of each shape")
+    smooth_seeds: int = lab.config.seeds(
         1000, least=20, help="problems of each number of samples for smooth losses"
     )
 
@@ -199,7 +199,7 @@ def _at_least(found: xr.Dataset, more: str, less: str, where: xr.DataArray) -> l
 
 
 def _rank_times(factor: float, of: str) -> Function:
-    return lab.replacing("advantage", lambda found: factor * found["advantage"], of=of)
+    return lab.controls.replacing("advantage", lambda found: factor * found["advantage"], of=of)
 
 
 BOTH = (
@@ -220,7 +220,7 @@ def rule_one_stable_rank(config: Config, data: Data) -> lab.Relation:
 @states(
     "eq-1-5",
     corrected=True,
-    controls={"without the stretches": lab.replacing("threshold", 1.0, of="problems")},
+    controls={"without the stretches": lab.controls.replacing("threshold", 1.0, of="problems")},
 )
 def exact_ratio(config: Config, data: Data) -> lab.Relation:
     """The decreases have the ratio (nr/st) (2 - τ)/(2 - ρ), ρ and τ the stretches of the two steps,
@@ -269,7 +269,7 @@ def sign_rule(config: Config, data: Data) -> lab.Relation:
     return _at_least(data["gains"], "spectral", "gradient", data["gains"]["advantage"] >= 1)
 
 
-LONGER = {"the length by ‖A‖_op²": lab.replacing("exact", "gradient", of="gains")}
+LONGER = {"the length by ‖A‖_op²": lab.controls.replacing("exact", "gradient", of="gains")}
 
 
 @states("section-4-5-rule", corrected=True, controls=LONGER)

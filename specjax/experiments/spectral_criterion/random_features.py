@@ -48,14 +48,14 @@ Data = Mapping[str, xr.Dataset]
 class Config(lab.Config):
     """Dimensions; there are as many features and outputs."""
 
-    ds: tuple[int, ...] = lab.sizes(
+    ds: tuple[int, ...] = lab.config.sizes(
         12, 24, 48, 96, 160, least=10, points=5, help="dimensions of the drawn models"
     )
-    seeds: int = lab.seeds(60, help="draws at each of ds")
-    large_ds: tuple[int, ...] = lab.sizes(
+    seeds: int = lab.config.seeds(60, help="draws at each of ds")
+    large_ds: tuple[int, ...] = lab.config.sizes(
         512, 2048, 8192, least=64, points=2, help="dimensions of the closed forms"
     )
-    spectra: int = lab.seeds(20, help="spectra at each of large_ds")
+    spectra: int = lab.config.seeds(20, help="spectra at each of large_ds")
 
 
 def measure_drawn(key: Key[Array, ""], d: int) -> dict[str, Array]:
@@ -329,7 +329,7 @@ def _printed(config: Config, data: Data) -> xr.DataArray:
     "section-1-cost",
     corrected=True,
     rivals={"d log(d/δ)": _printed},
-    controls={"to an absolute error": lab.replacing("relative", "absolute", of="spectra")},
+    controls={"to an absolute error": lab.controls.replacing("relative", "absolute", of="spectra")},
 )
 def relative_cost(config: Config, data: Data) -> lab.Relation:
     """Gradient descent needs in proportion to d log(1/δ) steps to a relative error δ: at a fixed δ

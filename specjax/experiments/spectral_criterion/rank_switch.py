@@ -36,25 +36,27 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Sizes, lengths, and the grid of step sizes of the network in ascending order."""
 
-    inputs: int = lab.integer(12, least=3, help="inputs d of the network")
-    width: int = lab.integer(24, least=8, help="its hidden units h")
-    samples: int = lab.integer(256, least=8, most=lab.MOST_COUNT, help="its samples n")
-    rates: tuple[float, ...] = lab.grid(0.0025, 0.005, 0.01, 0.02, help="its step sizes")
-    lengths: tuple[int, ...] = lab.sizes(
-        150, 200, points=2, most=lab.MOST_COUNT, help="its iterations"
+    inputs: int = lab.config.integer(12, least=3, help="inputs d of the network")
+    width: int = lab.config.integer(24, least=8, help="its hidden units h")
+    samples: int = lab.config.integer(
+        256, least=8, most=lab.config.MOST_COUNT, help="its samples n"
     )
-    features: int = lab.integer(
+    rates: tuple[float, ...] = lab.config.grid(0.0025, 0.005, 0.01, 0.02, help="its step sizes")
+    lengths: tuple[int, ...] = lab.config.sizes(
+        150, 200, points=2, most=lab.config.MOST_COUNT, help="its iterations"
+    )
+    features: int = lab.config.integer(
         32, least=8, help="inputs k and outputs m of the linear maps; n = 4k, d = k/2"
     )
-    linear_lengths: tuple[int, ...] = lab.sizes(
-        90, 120, points=2, most=lab.MOST_COUNT, help="iterations of the linear maps"
+    linear_lengths: tuple[int, ...] = lab.config.sizes(
+        90, 120, points=2, most=lab.config.MOST_COUNT, help="iterations of the linear maps"
     )
-    linear_seeds: int = lab.seeds(48, least=16, help="draws of the linear maps")
-    seeds: int = lab.seeds(24, least=16, help="draws of the network that judge")
-    choosing: int = lab.integer(
-        8, most=lab.MOST_COUNT, help="further draws of it, which choose the step sizes"
+    linear_seeds: int = lab.config.seeds(48, least=16, help="draws of the linear maps")
+    seeds: int = lab.config.seeds(24, least=16, help="draws of the network that judge")
+    choosing: int = lab.config.integer(
+        8, most=lab.config.MOST_COUNT, help="further draws of it, which choose the step sizes"
     )
-    seed: int = lab.root_seed(
+    seed: int = lab.config.root_seed(
         1, help="root of all randomness; others than this one's draws settled the sizes"
     )
 
@@ -171,7 +173,7 @@ def in_place(target: str, source: str, of: str) -> Callable[[Config, Data], Data
             found["steps"] != target, found["left"].sel(steps=source, drop=True)
         )
 
-    return lab.replacing("left", replaced, of=of)
+    return lab.controls.replacing("left", replaced, of=of)
 
 
 states = lab.Statements()
@@ -196,7 +198,7 @@ def _features(found: xr.Dataset) -> xr.DataArray:
         "spectral steps in the place of Euclidean ones": in_place(
             "Euclidean", "spectral", "linear"
         ),
-        "SwiGLU features": lab.replacing("left", _features, of="linear"),
+        "SwiGLU features": lab.controls.replacing("left", _features, of="linear"),
     },
     along="length",
 )

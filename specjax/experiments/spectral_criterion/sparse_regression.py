@@ -100,7 +100,7 @@ def gated_for_relu(_: Config, data: Data) -> Data:
 
 
 def last_block(of: str) -> dict[str, Callable[[Config, Data], Data]]:
-    return {"nr(G) = 1, as on the last block": lab.replacing("nuclear_rank", 1.0, of=of)}
+    return {"nr(G) = 1, as on the last block": lab.controls.replacing("nuclear_rank", 1.0, of=of)}
 
 
 states = lab.Statements()
@@ -218,7 +218,9 @@ def _along(optimizer: str, label: str, third_falls: bool | None) -> None:
     says = f"Under {label} st(A_3) is below its initial value at every length, at both batch sizes."
     name = f"gated-third-layer-falls-under-{optimizer}"
     inverse = {
-        "1/st": lab.replacing("stable_rank", lambda found: 1 / found["stable_rank"], of="gated")
+        "1/st": lab.controls.replacing(
+            "stable_rank", lambda found: 1 / found["stable_rank"], of="gated"
+        )
     }
 
     @along(
@@ -294,7 +296,7 @@ states(
     " blocks.",
     name="gated-rule-weakens",
     controls={
-        "nuclear ranks of the smaller batch": lab.replacing(
+        "nuclear ranks of the smaller batch": lab.controls.replacing(
             "nuclear_rank", _smaller_batch, of="batches"
         )
     },

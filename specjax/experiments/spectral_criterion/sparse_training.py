@@ -38,50 +38,59 @@ class Config(lab.Config):
     one factor, few draws diverge.
     """
 
-    inputs: int = lab.integer(16, least=3, help="inputs d")
-    samples: int = lab.integer(
-        64, least=8, most=lab.MOST_COUNT, help="samples n of the squared ReLU networks"
+    inputs: int = lab.config.integer(16, least=3, help="inputs d")
+    samples: int = lab.config.integer(
+        64, least=8, most=lab.config.MOST_COUNT, help="samples n of the squared ReLU networks"
     )
-    width: int = lab.integer(64, least=8, help="hidden units h")
-    gd_rates: tuple[float, ...] = lab.numbers(
+    width: int = lab.config.integer(64, least=8, help="hidden units h")
+    gd_rates: tuple[float, ...] = lab.config.numbers(
         0.03, 0.081, above=0, count=2, help="two step sizes of GD"
     )
-    spectral_rates: tuple[float, ...] = lab.numbers(
+    spectral_rates: tuple[float, ...] = lab.config.numbers(
         0.037, 0.1, above=0, count=2, help="two of SpecGD"
     )
-    lengths: tuple[int, ...] = lab.sizes(
-        100, 200, points=2, most=lab.MOST_COUNT, help="iterations of the squared ReLU networks"
+    lengths: tuple[int, ...] = lab.config.sizes(
+        100,
+        200,
+        points=2,
+        most=lab.config.MOST_COUNT,
+        help="iterations of the squared ReLU networks",
     )
-    seeds: int = lab.seeds(
+    seeds: int = lab.config.seeds(
         64, least=16, help="draws of squared ReLU networks; fewer have no interval of the median"
     )
-    gated_samples: tuple[int, ...] = lab.sizes(
-        64, 256, least=8, count=2, most=lab.MOST_COUNT, help="two batch sizes of SwiGLU networks"
+    gated_samples: tuple[int, ...] = lab.config.sizes(
+        64,
+        256,
+        least=8,
+        count=2,
+        most=lab.config.MOST_COUNT,
+        help="two batch sizes of SwiGLU networks",
     )
-    gated_gd_rates: tuple[float, ...] = lab.numbers(
+    gated_gd_rates: tuple[float, ...] = lab.config.numbers(
         0.0025, 0.01, 0.0035, above=0, count=3, help="of GD for SwiGLU"
     )
-    gated_spectral_rates: tuple[float, ...] = lab.numbers(
+    gated_spectral_rates: tuple[float, ...] = lab.config.numbers(
         0.00625, 0.025, 0.0015, above=0, count=3, help="of SpecGD"
     )
-    gated_lengths: tuple[int, ...] = lab.sizes(
-        60, 100, points=2, most=lab.MOST_COUNT, help="iterations of the SwiGLU networks"
+    gated_lengths: tuple[int, ...] = lab.config.sizes(
+        60, 100, points=2, most=lab.config.MOST_COUNT, help="iterations of the SwiGLU networks"
     )
-    gated_seeds: int = lab.seeds(48, least=16, help="draws of SwiGLU networks")
-    fragile_seeds: int = lab.seeds(
+    gated_seeds: int = lab.config.seeds(48, least=16, help="draws of SwiGLU networks")
+    fragile_seeds: int = lab.config.seeds(
         16, least=16, help="draws of either with the larger step sizes, which may diverge"
     )
-    starts: tuple[int, ...] = lab.sizes(
+    starts: tuple[int, ...] = lab.config.sizes(
         8, 16, 24, 32, 48, least=3, points=5, help="inputs d at initialization"
     )
-    start_inputs: int = lab.integer(
+    start_inputs: int = lab.config.integer(
         32, least=3, help="inputs d of SwiGLU networks at initialization; h = 4d"
     )
-    start_samples: tuple[int, ...] = lab.sizes(
-        128, 2048, least=8, count=2, most=lab.MOST_COUNT, help="their two batch sizes"
+    start_samples: tuple[int, ...] = lab.config.sizes(
+        128, 2048, least=8, count=2, most=lab.config.MOST_COUNT, help="their two batch sizes"
     )
-    start_seeds: int = lab.seeds(48, least=16, help="draws of each")
-    seed: int = lab.root_seed(
+    start_seeds: int = lab.config.seeds(48, least=16, help="draws of each")
+    seed: int = lab.config.root_seed(
         4, help="root of all randomness; others than this one's draws settled the sizes"
     )
 

@@ -43,11 +43,11 @@ Data = Mapping[str, xr.Dataset]
 class Config(lab.Config):
     """Samples and draws."""
 
-    ns: tuple[int, ...] = lab.sizes(128, 512, 2048, least=D, help="columns n of normal data")
-    seeds: int = lab.seeds(1200, help="draws of normal data")
-    spiked: int = lab.seeds(2000, help="draws of data with rare spikes")
-    networks: int = lab.seeds(100, help="draws of networks of squares")
-    tails: int = lab.seeds(300, help="pairs of ε and d in (C.1)")
+    ns: tuple[int, ...] = lab.config.sizes(128, 512, 2048, least=D, help="columns n of normal data")
+    seeds: int = lab.config.seeds(1200, help="draws of normal data")
+    spiked: int = lab.config.seeds(2000, help="draws of data with rare spikes")
+    networks: int = lab.config.seeds(100, help="draws of networks of squares")
+    tails: int = lab.config.seeds(300, help="pairs of ε and d in (C.1)")
 
 
 COLUMNS = {
@@ -166,7 +166,7 @@ def _with_columns(which: str) -> Callable[[Config, Data], Data]:
     def all_of_one(data: xr.Dataset) -> xr.DataArray:
         return data["stable_rank"].sel(columns=which, drop=True).broadcast_like(data["stable_rank"])
 
-    return lab.replacing("stable_rank", all_of_one, of="spikes")
+    return lab.controls.replacing("stable_rank", all_of_one, of="spikes")
 
 
 @states(
@@ -307,7 +307,7 @@ DEPTHS(
 @states(
     "eq-c-1",
     holds=False,
-    controls={"Cramér's bound": lab.replacing("printed", "cramer", of="tails")},
+    controls={"Cramér's bound": lab.controls.replacing("printed", "cramer", of="tails")},
 )
 def inequality_c_1_printed(config: Config, data: Data) -> lab.Relation:
     """P(|‖g‖² - d| > ε d/4) ≤ 2 exp(-ε² d/64) at every ε and d, by the exact law."""
@@ -317,7 +317,7 @@ def inequality_c_1_printed(config: Config, data: Data) -> lab.Relation:
 @states(
     "eq-c-1",
     corrected=True,
-    controls={"the printed bound": lab.replacing("cramer", "printed", of="tails")},
+    controls={"the printed bound": lab.controls.replacing("cramer", "printed", of="tails")},
 )
 def inequality_c_1(config: Config, data: Data) -> lab.Relation:
     """It is at most 2 exp(-d (t - log(1 + t))/2) with t = ε/4."""

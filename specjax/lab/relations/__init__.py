@@ -3,10 +3,10 @@ one way to be attacked.
 """
 
 from specjax.lab.relations.equals import equals as equals
+from specjax.lab.relations.growth import grows as grows
+from specjax.lab.relations.growth import saturates as saturates
 from specjax.lab.relations.inequality import inequality as inequality
 from specjax.lab.relations.limits import bounded as bounded
-from specjax.lab.relations.limits import grows as grows
-from specjax.lab.relations.limits import saturates as saturates
 from specjax.lab.relations.limits import settles as settles
 from specjax.lab.relations.limits import vanishes as vanishes
 from specjax.lab.relations.near import near as near

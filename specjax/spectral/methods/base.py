@@ -18,6 +18,11 @@ class AbstractPolar:
     without arrays.
     """
 
+    @property
+    def uses_lapack(self) -> bool:
+        """Whether the method decomposes matrices, which jaxlib 0.10 cannot do in batches."""
+        return True
+
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """The polar factor of one matrix with m <= n whose largest entry is in [1, 2) in absolute
         value (or which is zero).

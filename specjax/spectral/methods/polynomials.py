@@ -18,12 +18,13 @@ identity. The blocks of the Gram form are shorter, three and two steps of Muon, 
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Inexact
+from jaxtyping import Array, Inexact, Int
 
 from specjax.arguments import check_fields, shown
 from specjax.linalg import eigvalsh
@@ -48,9 +49,51 @@ rows each by a number of their own.
 """
 
 
+class _Composition(AbstractPolar):
+    """Odd quintics, one after the other, on the singular values of x over its norm.
+
+    The subclasses are dataclasses with the fields named here.
+    """
+
+    gram: bool | None
+    restart: int | None
+    operands: DTypeLike | None
+    scaling: Scaling = "frobenius"
+
+    @property
+    def uses_lapack(self) -> bool:
+        """Whether x is divided by its spectral norm, which is an eigenvalue of the Gram matrix."""
+        return self.scaling == "spectral"
+
+    def polynomials(self) -> tuple[Quintic, ...]:
+        """The polynomial of each step."""
+        raise NotImplementedError
+
+    def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
+        """See the class."""
+        is_complex = jnp.issubdtype(x.dtype, jnp.complexfloating)
+        if is_complex and self.operands is not None:
+            raise ValueError(
+                f"operands={jnp.dtype(self.operands)} is for real matrices, got {x.dtype}; leave it"
+                " out."
+            )
+        is_half = not is_complex and jnp.finfo(x.dtype).bits < 32
+        rounded = x.dtype if is_half else self.operands
+        y = x if rounded is None else x.astype(jnp.float32)
+        steps, restart = self.polynomials(), self.restart
+        if restart is None:
+            blocks = gram_blocks(steps, GRAM_GROWTH if rounded is None else GRAM_GROWTH_ROUNDED)
+        else:
+            blocks = tuple(steps[i : i + restart] for i in range(0, len(steps), restart))
+        first, reciprocal = _scaled_gram(rounded_gram(y, rounded), self.scaling)
+        if self.gram or (self.gram is None and gram_is_cheaper(x.shape, len(steps), len(blocks))):
+            return _in_gram_form(blocks, y, first, reciprocal, rounded).astype(x.dtype)
+        return _in_standard_form(steps, y, first, reciprocal, rounded).astype(x.dtype)
+
+
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class NewtonSchulz(AbstractPolar):
+class NewtonSchulz(_Composition):
     """`steps` odd polynomial steps from x / ‖x‖_F, matrix products only; zero padding stays zero
     exactly.
 
@@ -114,16 +157,28 @@ class NewtonSchulz(AbstractPolar):
             else self.coefficients
         )
 
-    def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
-        """See the class."""
-        return _composed(
-            self.polynomials(), x, self.gram, self.restart, self.operands, self.scaling
-        )
+
+def newton_schulz_steps(
+    x: Inexact[Array, "m n"], polynomial: Quintic, steps: Int[Array, ""], scaling: Scaling
+) -> Inexact[Array, "m n"]:
+    """`NewtonSchulz` in its standard form with a traced number of steps, in a loop.
+
+    It has no derivatives in reverse mode, as loops of unknown length have none.
+    """
+    rounded = x.dtype if jnp.finfo(x.dtype).bits < 32 else None
+    y = x if rounded is None else x.astype(jnp.float32)
+    _, reciprocal = _scaled_gram(rounded_gram(y, rounded), scaling)
+    one = jnp.ones((), y.dtype)
+
+    def step(_: Array, y: Array) -> Array:
+        return _in_standard_form((polynomial,), y, rounded_gram(y, rounded), one, rounded)
+
+    return jax.lax.fori_loop(0, steps, step, reciprocal.T * y).astype(x.dtype)
 
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class PolarExpress(AbstractPolar):
+class PolarExpress(_Composition):
     """The `steps` odd quintics whose composition is the best for singular values in [lower, 1]
     ‖x‖_F; products only.
 
@@ -165,36 +220,6 @@ class PolarExpress(AbstractPolar):
         """The polynomial of each step."""
         return best_composition(self.steps, self.lower, self.safety, self.cushion)
 
-    def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
-        """See the class."""
-        return _composed(self.polynomials(), x, self.gram, self.restart, self.operands, "frobenius")
-
-
-def _composed(
-    polynomials: tuple[Quintic, ...],
-    x: Array,
-    gram: bool | None,
-    restart: int | None,
-    operands: DTypeLike | None,
-    scaling: Scaling,
-) -> Array:
-    """The polynomials in turn on the singular values of x, scaled."""
-    is_complex = jnp.issubdtype(x.dtype, jnp.complexfloating)
-    if is_complex and operands is not None:
-        raise ValueError(
-            f"operands={jnp.dtype(operands)} is for real matrices, got {x.dtype}; leave it out."
-        )
-    rounded = x.dtype if not is_complex and jnp.finfo(x.dtype).bits < 32 else operands
-    y = x if rounded is None else x.astype(jnp.float32)
-    if restart is None:
-        blocks = gram_blocks(polynomials, GRAM_GROWTH if rounded is None else GRAM_GROWTH_ROUNDED)
-    else:
-        blocks = tuple(polynomials[i : i + restart] for i in range(0, len(polynomials), restart))
-    is_cheaper = gram_is_cheaper(x.shape, len(polynomials), len(blocks))
-    if is_cheaper if gram is None else gram:
-        return _in_gram_form(blocks, y, rounded, scaling).astype(x.dtype)
-    return _in_standard_form(polynomials, y, rounded, scaling).astype(x.dtype)
-
 
 def _check_form(restart: int | None, operands: DTypeLike | None) -> None:
     if restart is not None and restart < 1:
@@ -213,6 +238,7 @@ def _check_form(restart: int | None, operands: DTypeLike | None) -> None:
         )
 
 
+@cache
 def gram_blocks(polynomials: tuple[Quintic, ...], growth: float) -> tuple[tuple[Quintic, ...], ...]:
     """The steps between two Gram matrices: as few blocks as keep Π a² within `growth` in each, and
     of those the division with the smallest largest Π a². A block has at least one step.
@@ -254,29 +280,49 @@ def gram_is_cheaper(shape: tuple[int, ...], steps: int, blocks: int) -> bool:
 
 
 def _in_gram_form(
-    blocks: tuple[tuple[Quintic, ...], ...], x: Array, operands: DTypeLike | None, scaling: Scaling
+    blocks: tuple[tuple[Quintic, ...], ...],
+    x: Array,
+    gram: Array,
+    reciprocal: Array,
+    operands: DTypeLike | None,
 ) -> Array:
-    gram, reciprocal = _scaled_gram(rounded_gram(x, operands), scaling)
-    x = centred_product(reciprocal * _on_gram(blocks[0], gram, operands), x, operands)
-    for block in blocks[1:]:
-        x = centred_product(_on_gram(block, rounded_gram(x, operands), operands), x, operands)
+    """The steps on m×m matrices alone; `gram` is that of reciprocal · x."""
+    one = jnp.eye(gram.shape[0], dtype=gram.dtype)
+    for number, block in enumerate(blocks):
+        if number:
+            gram = rounded_gram(x, operands)
+        step = whole = one
+        for place, p in enumerate(block):
+            if place:
+                gram = commuting_product(step, commuting_product(gram, step, operands), operands)
+            step = p.b * gram
+            if p.c:
+                step += p.c * commuting_product(gram, gram, operands)
+            step += p.a * one
+            whole = commuting_product(step, whole, operands) if place else step
+        x = centred_product(whole if number else reciprocal * whole, x, operands)
     return x
 
 
 def _in_standard_form(
-    polynomials: tuple[Quintic, ...], x: Array, operands: DTypeLike | None, scaling: Scaling
+    polynomials: tuple[Quintic, ...],
+    x: Array,
+    gram: Array,
+    reciprocal: Array,
+    operands: DTypeLike | None,
 ) -> Array:
-    gram, reciprocal = _scaled_gram(rounded_gram(x, operands), scaling)
-    # One number commutes with the step, a diagonal matrix does not.
-    one_number = reciprocal.ndim == 0
-    first, *others = polynomials
-    x = (
-        reciprocal * _step(first, gram, x, operands)
-        if one_number
-        else _step(first, gram, reciprocal.T * x, operands)
-    )
-    for p in others:
-        x = _step(p, rounded_gram(x, operands), x, operands)
+    """The steps on x itself; `gram` is that of reciprocal · x."""
+    for number, p in enumerate(polynomials):
+        if number:
+            gram = rounded_gram(x, operands)
+        factor = p.b * gram
+        if p.c:
+            factor += p.c * commuting_product(gram, gram, operands)
+        # A number is multiplied after the step, since it commutes with it; a diagonal does not.
+        y = x if number or reciprocal.ndim == 0 else reciprocal.T * x
+        x = p.a * y + centred_product(factor, y, operands)
+        if not number and reciprocal.ndim == 0:
+            x = reciprocal * x
     return x
 
 
@@ -294,26 +340,3 @@ def _scaled_gram(gram: Array, scaling: Scaling) -> tuple[Array, Array]:
         squares = jnp.sum(jnp.abs(gram), axis=0, keepdims=True)
     reciprocal = (1 / jnp.sqrt(jnp.where(squares <= 0, 1, squares))).astype(gram.dtype)
     return reciprocal.T * reciprocal * gram, reciprocal
-
-
-def _step(p: Quintic, gram: Array, x: Array, operands: DTypeLike | None) -> Array:
-    return p.a * x + centred_product(_without_a(p, gram, operands), x, operands)
-
-
-def _on_gram(polynomials: tuple[Quintic, ...], gram: Array, operands: DTypeLike | None) -> Array:
-    """The m×m matrix that takes X with X Xᴴ = gram to the composed polynomials of X."""
-    whole = step = _on_identity(polynomials[0], gram, operands)
-    for p in polynomials[1:]:
-        gram = commuting_product(step, commuting_product(gram, step, operands), operands)
-        step = _on_identity(p, gram, operands)
-        whole = commuting_product(step, whole, operands)
-    return whole
-
-
-def _on_identity(p: Quintic, gram: Array, operands: DTypeLike | None) -> Array:
-    """What one step multiplies X by: a + b XXᴴ + c (XXᴴ)²."""
-    return p.a * jnp.eye(gram.shape[0], dtype=gram.dtype) + _without_a(p, gram, operands)
-
-
-def _without_a(p: Quintic, gram: Array, operands: DTypeLike | None) -> Array:
-    return p.b * gram + p.c * commuting_product(gram, gram, operands) if p.c else p.b * gram

@@ -1,13 +1,13 @@
-"""The store of a sweep: a folder to which every finished block is added as one file, and from which
-the same call continues.
+"""The store of a sweep: a folder with one file for every finished block, which the same call
+continues.
 
     PATH/sweep.json                            what is swept: configuration, programs, plan, axes
     PATH/bucket0-000000-000100-CHECKSUM.npz    samples 0 to 99 at all points of bucket 0
 
-A file is written aside, flushed to the disk and renamed, so it is whole or not there: a block is
-finished if its file is there. What is damaged later no longer has the checksum of its name, and the
-same call computes it again. The checksum covers the place of the block and the sweep that it is of,
-so that a renamed block is not read as another one. Who writes holds `PATH/lock`.
+A file is written aside, flushed to the disk and renamed, so it is whole or absent: a block is
+finished if its file exists. A file that is damaged later no longer has the checksum of its name,
+and the same call computes its block again. The checksum covers the place of the block and its
+sweep, so that a renamed block is not read as another one. A writer holds `PATH/lock`.
 """
 
 from specjax.resume import StoreError as StoreError

@@ -1,5 +1,6 @@
-"""The files of a store: written as a whole or not at all; a block's is an uncompressed zip of
-arrays, which `numpy.load` opens.
+"""The files of a store, each written as a whole or not at all.
+
+A block is an uncompressed zip of arrays, which `numpy.load` opens.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ _NAME = re.compile(r"bucket([0-9]+)-([0-9]+)-([0-9]+)-[0-9a-f]{16}\.npz")
 
 
 class DamagedBlocksWarning(UserWarning):
-    """Files of a store are not what was written; their blocks are computed again."""
+    """Files of a store are damaged; their blocks are computed again."""
 
 
 class Block(NamedTuple):
@@ -33,9 +34,7 @@ class Block(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A block as its file has it: the arrays, its place, the name that it was written under, the
-    seconds that it took.
-    """
+    """The arrays in a file, its block, the name it was written under, and the seconds it took."""
 
     arrays: dict[str, NDArray[Any]]
     block: Block
@@ -44,9 +43,7 @@ class Stored(NamedTuple):
 
 
 def find_blocks(folder: Path) -> dict[Path, Block]:
-    """The blocks in a store, by their files, whose names are
-    bucketBUCKET-START-STOP-CHECKSUM.npz.
-    """
+    """The blocks in a store by file; names are bucketBUCKET-START-STOP-CHECKSUM.npz."""
     named = (
         (file, _NAME.fullmatch(file.name)) for file in sorted(folder.iterdir()) if file.is_file()
     )
@@ -56,9 +53,7 @@ def find_blocks(folder: Path) -> dict[Path, Block]:
 def save_block(
     folder: Path, block: Block, arrays: Mapping[str, NDArray[Any]], note: Mapping[str, Any]
 ) -> Path:
-    """Writes the arrays of a block, with its place and a note in JSON as the comment of the zip, to
-    a file, which it returns.
-    """
+    """Write a block to a file, with place and note as the comment of the zip."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.comment = json.dumps({"block": block, **note}).encode()
@@ -71,10 +66,10 @@ def save_block(
 
 
 def load_block(file: Path, sweep: str) -> Stored:
-    """What is in a file of the sweep of this identity.
+    """Read a file of the sweep of this identity.
 
     Raises:
-        StoreError: it is not what was written.
+        StoreError: it is damaged.
         ValueError: it is a block of another sweep, or of an earlier version, whose checksums do not
             cover the place of a block.
     """
@@ -106,5 +101,5 @@ def _name(block: Block, digest: str) -> str:
 
 
 def checksum(content: bytes) -> str:
-    """The beginning of the sha256 of some bytes."""
+    """The first 16 digits of the sha256 of some bytes."""
     return hashlib.sha256(content).hexdigest()[:16]

@@ -1,6 +1,4 @@
-"""A store of a sweep: written to block by block, continued, and read with one block in memory at a
-time.
-"""
+"""A store of a sweep: written block by block, continued, and read one block at a time."""
 
 import json
 import warnings
@@ -37,22 +35,27 @@ from specjax.sweep.store.files import (
 
 @dataclass
 class Store:
-    """A store; `opened` opens it for writing."""
+    """A store; `opened` opens it for writing.
+
+    Attributes:
+        path: Its folder.
+        described: The requested sweep; the store may have more samples.
+        blocks: The finished blocks, by file.
+        seconds: The time they took together.
+    """
 
     path: Path
-    described: Description  # what is asked for; there may be more samples
-    blocks: dict[Path, Block] = field(
-        default_factory=dict
-    )  # those that are finished, by their files
-    seconds: float = 0.0  # they took, together
+    described: Description
+    blocks: dict[Path, Block] = field(default_factory=dict)
+    seconds: float = 0.0
 
     @classmethod
     @contextmanager
     def opened(cls, path: Path, described: Description) -> Iterator["Store"]:
-        """Within the block, a store at `path` for one writer, made if there is none. Damaged blocks
-        are deleted, with a warning.
+        """Within the block, a store at `path` for one writer, made if absent.
 
-        One that has all that is asked for may lie on a disk that can only be read.
+        Damaged blocks are deleted, with a warning. A store that has all requested samples may be on
+        a read-only disk.
 
         Raises:
             ValueError: `path` holds something else, or another configuration (the differing fields
@@ -62,7 +65,7 @@ class Store:
         with ExitStack() as held:
             with in_one_sentence(path):
                 store, refused = cls(path, described), None
-                # before anything is written into a folder that is no store, or another's
+                # Refuse before writing into a folder that is not a store, or another's.
                 store._stored()
                 path.mkdir(parents=True, exist_ok=True)
                 try:
@@ -70,16 +73,13 @@ class Store:
                 except BlockingIOError:
                     raise
                 except OSError as error:
-                    # as on a disk that can only be read: a store that has all that is asked for
-                    # needs no lock
+                    # A read-only disk: a store that has all requested samples needs no lock.
                     refused = error
                 store._begin(refused)
             yield store
 
     def missing(self, bucket: int) -> list[tuple[int, int]]:
-        """The ranges (start, stop) of samples asked for that no finished block of the bucket holds,
-        in order.
-        """
+        """The ranges (start, stop) of requested samples that no finished block holds, in order."""
         edges, reached, samples = [], 0, self.described.samples
         for _, start, stop in sorted(
             block for block in self.blocks.values() if block.bucket == bucket
@@ -89,8 +89,10 @@ class Store:
         return [(start, stop) for start, stop in [*edges, (reached, samples)] if start < stop]
 
     def write(self, block: Block, arrays: Mapping[str, NDArray[Any]], seconds: float) -> None:
-        """Adds every variable of a block, of shape (*points of each axis, samples, *trailing), or
-        raises StoreError: the disk is full.
+        """Add every variable of a block, of shape (*points of each axis, samples, *trailing).
+
+        Raises:
+            StoreError: the disk is full.
         """
         with in_one_sentence(self.path):
             file = save_block(
@@ -100,9 +102,7 @@ class Store:
         self.seconds += seconds
 
     def read(self) -> dict[str, NDArray[Any]]:
-        """Every variable, at the samples asked for; NaN (zero where the dtype has no NaN) where no
-        block is finished.
-        """
+        """Every variable at the requested samples; NaN, or zero for integers, where unfinished."""
         outputs = {
             name: _nans(v["shape"], v["dtype"])
             for name, v in self.described.form["data_vars"].items()
@@ -114,9 +114,7 @@ class Store:
     def fill(
         self, outputs: Mapping[str, Any], along: Sequence[Any], behind: Sequence[Any] = ()
     ) -> None:
-        """Puts what there is of variables at indices (in order, each once) `along` axes and
-        samples, and `behind` these, into arrays.
-        """
+        """Copy variables at sorted indices `along` axes and samples, and `behind` these."""
         *axes, samples = along
         for file, (bucket, start, stop) in self.blocks.items():
             pairs = zip(axes, self.described.places[bucket], strict=True)
@@ -148,12 +146,12 @@ class Store:
         return stored
 
     def _begin(self, refused: OSError | None) -> None:
-        """Finds the finished blocks, mends damaged and renamed ones, and writes what is asked for,
-        unless that is `refused`.
+        """Find the finished blocks, mend damaged and renamed ones, and write the description.
+
+        `refused` is why nothing can be written, or None.
         """
-        stored = (
-            self._stored()
-        )  # again: another process may have written it before the lock was ours
+        # Again: another process may have written it before the lock was ours.
+        stored = self._stored()
         if stored is not None and stored.plan != self.described.plan:
             raise OSError("another process has just made it, with another plan")
         damaged, renamed = self._read_blocks()
@@ -167,18 +165,19 @@ class Store:
             file.replace(self.path / name)
         if damaged:
             names = ", ".join(file.name for file in damaged)
-            told = (
+            warnings.warn(
                 f"{len(damaged)} of the blocks in {self.path} are damaged and computed again:"
-                f" {names}."
+                f" {names}.",
+                DamagedBlocksWarning,
+                stacklevel=8,
             )
-            warnings.warn(told, DamagedBlocksWarning, stacklevel=7)
         if stored is None or (
             stored != self.described and stored.samples <= self.described.samples
         ):
             write_atomically(self.path / NAME, self.described.to_json(), PARTIAL)
 
     def _read_blocks(self) -> tuple[list[Path], dict[Path, str]]:
-        """The files that are damaged, and those that were renamed, with the names that they had."""
+        """The damaged files, and the renamed ones with their original names."""
         damaged, renamed = [], {}
         for file in find_blocks(self.path):
             try:
@@ -195,17 +194,16 @@ class Store:
 
 
 def open_store(path: str | Path) -> xr.Dataset:
-    """The results in a store of `specjax.sweep.run`, of which entries are read when they are asked
-    for.
+    """The results in a store of `specjax.sweep.run`, read lazily.
 
     A store may be larger than memory: select before you compute. It may be opened while the sweep
-    runs: what is not computed is NaN, for which integers and booleans become float64. The
-    attributes are what decided the numbers.
+    runs: unfinished entries are NaN, for which integers and booleans become float64. The attributes
+    are the configuration that decided the numbers.
 
     Raises:
-        ValueError: there is no store with a finished block at `path`; or an entry that is asked for
-            is in a block of another sweep, or of an earlier version.
-        StoreError: an entry that is asked for is in a block that is damaged or was renamed.
+        ValueError: there is no store with a finished block at `path`; or a selected entry is in a
+            block of another sweep, or of an earlier version.
+        StoreError: a selected entry is in a block that is damaged or was renamed.
     """
     described = read_description(Path(path))
     if described is None:
@@ -239,10 +237,8 @@ class _Lazy(BackendArray):
     def __init__(self, store: Store, name: str, whole: bool) -> None:
         form = store.described.form["data_vars"][name]
         stored = np.dtype(form["dtype"])
-        self.shape, self.dtype = (
-            tuple(form["shape"]),
-            (np.dtype(float) if stored.kind in "biu" and not whole else stored),
-        )
+        self.shape = tuple(form["shape"])
+        self.dtype = np.dtype(float) if stored.kind in "biu" and not whole else stored
         self._store, self._name = store, name
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
@@ -255,10 +251,8 @@ class _Lazy(BackendArray):
         keys, back = zip(
             *(np.unique(indices, return_inverse=True) for indices in asked), strict=True
         )
-        output, leading = (
-            _nans([*map(len, keys)], self.dtype),
-            len(self._store.described.places[0]) + 1,
-        )
+        output = _nans([*map(len, keys)], self.dtype)
+        leading = len(self._store.described.places[0]) + 1
         self._store.fill({self._name: output}, keys[:leading], keys[leading:])
         return output[np.ix_(*map(np.ravel, back))].reshape(
             [n for indices in asked for n in indices.shape]

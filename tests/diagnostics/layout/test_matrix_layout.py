@@ -87,12 +87,12 @@ def test_a_layout_goes_straight_into_muon():
     }
     tokens = jnp.asarray(rng.integers(0, 11, TEXT.shape, np.int32))
     layout = matrix_layout(loss, params, tokens)
-    optimizer = optim.muon(
+    optimizer = optim.jordan_muon(
         1.0,
         scale="none",
         method=lambda x: jnp.linalg.qr(x.T)[0].T,
         labels=layout.labels,
-        dimension_numbers=layout.dimension_numbers,
+        muon_weight_dimension_numbers=layout.dimension_numbers,
         splits=layout.splits,
     )
 
@@ -210,10 +210,10 @@ def test_without_a_layout_muon_warns_of_stacks():
         UserWarning,
         match=r"blocks\.w \(3, 4, 5\).*stacked vectors for matrices: blocks\.b \(3, 5\); pass",
     ):
-        optim.muon(0.1).init(params)
+        optim.jordan_muon(0.1).init(params)
     labels = jax.tree.map(lambda _: "other", params)
-    optim.muon(0.1, labels=labels).init(params)
-    optim.muon(0.1).init({"head": jnp.ones((5, 2)), "bias": jnp.ones(2)})
+    optim.jordan_muon(0.1, labels=labels).init(params)
+    optim.jordan_muon(0.1).init({"head": jnp.ones((5, 2)), "bias": jnp.ones(2)})
 
 
 def test_an_axis_that_two_branches_use_in_two_ways_is_the_first():

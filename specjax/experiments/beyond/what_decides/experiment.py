@@ -43,15 +43,20 @@ CLAIMED, RIVALS = "race", ("nr/st", "mean nr/st")
 class Config(lab.Config):
     """Numbers of networks, and lengths of the trainings."""
 
-    seed: int = lab.root_seed(
+    seed: int = lab.config.root_seed(
         1, help="root of all randomness; another one's draws chose what is claimed"
     )
-    seeds: int = lab.seeds(100, least=20, help="networks of each class")
-    classes: int = lab.integer(
+    seeds: int = lab.config.seeds(100, least=20, help="networks of each class")
+    classes: int = lab.config.integer(
         len(NETWORKS), least=1, help="classes of networks, from the first on"
     )
-    lengths: tuple[int, ...] = lab.sizes(
-        10, 30, 100, points=2, most=lab.MOST_COUNT, help="steps K after which the two are compared"
+    lengths: tuple[int, ...] = lab.config.sizes(
+        10,
+        30,
+        100,
+        points=2,
+        most=lab.config.MOST_COUNT,
+        help="steps K after which the two are compared",
     )
 
     def __post_init__(self) -> None:
@@ -108,8 +113,8 @@ def score_claimed(score: Any, data: xr.Dataset) -> tuple[xr.DataArray, xr.DataAr
 
 def replace_quantities(*pairs: tuple[str, str]) -> Any:
     """A control with other quantities under some names."""
-    return lab.replacing(
-        "value", lambda data: lab.at_labels(data["value"], "quantity", dict(pairs))
+    return lab.controls.replacing(
+        "value", lambda data: lab.controls.at_labels(data["value"], "quantity", dict(pairs))
     )
 
 
@@ -141,7 +146,7 @@ EXCHANGED = {
     "small-steps",
     "With one sixteenth of the step sizes of the guarantee, nr/st tells which method is ahead in"
     " more than 70 % of networks, at every length.",
-    controls={"with the best step sizes": lab.replacing("left", use_best_rate)},
+    controls={"with the best step sizes": lab.controls.replacing("left", use_best_rate)},
 )
 def right_for_small_steps(config: Config, data: xr.Dataset) -> lab.Relation:
     """Among networks in which both methods lower the loss."""
@@ -156,7 +161,7 @@ def right_for_small_steps(config: Config, data: xr.Dataset) -> lab.Relation:
     "threshold",
     "With the best step sizes spectral steps are ahead in more than two thirds of the networks in"
     " which nr is below st, at every length.",
-    controls={"with small step sizes": lab.replacing("left", use_small_step_gain)},
+    controls={"with small step sizes": lab.controls.replacing("left", use_small_step_gain)},
 )
 def ahead_below_the_threshold(config: Config, data: xr.Dataset) -> lab.Relation:
     below = value(data, "nr/st") < 0
@@ -198,7 +203,7 @@ def race_is_calibrated(config: Config, data: xr.Dataset) -> lab.Relation:
     "None of the quantities, nor how much faster spectral steps were over ten steps, has a"
     " Kendall's τ above 0.4 with how much faster they are over a hundred.",
     controls={
-        "what happened at the end": lab.replacing(
+        "what happened at the end": lab.controls.replacing(
             "value", lambda data: data["value"] * 0 + final_speed(data)
         )
     },

@@ -1,12 +1,10 @@
-"""What an experiment has computed while it runs: `DIR/.unfinished/NAME-HASH`, a folder for each
-configuration, until its result is stored.
+"""The folder from which an interrupted run resumes: `DIR/.unfinished/NAME-HASH`, one for each
+experiment and configuration, until the result is stored.
 
-A run that is interrupted, in whatever way, leaves its folder there, and the same command goes on
-from it. It is beside the results and not in `DIR/NAME`, because that folder is replaced as a whole
-and holds the older result until then.
+It lies beside the results and not in `DIR/NAME`, because that folder holds the older result until
+it is replaced as a whole.
 """
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -15,41 +13,35 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from specjax import resume
-from specjax.sweep import StoreError
+from specjax.report.record import Record, Result
+from specjax.resume import StoreError
 
 FOLDER = ".unfinished"
 _LOCK = "lock"
 _LETTERS = 8
 
 
-def unfinished_in(out: Path, name: str, config: Any) -> Path:
-    """The folder of an experiment at a configuration, which need not exist."""
-    digest = hashlib.sha256(
-        json.dumps(dataclasses.asdict(config), sort_keys=True).encode()
-    ).hexdigest()
-    return out / FOLDER / f"{name}-{digest[:_LETTERS]}"
-
-
-def begin(name: str, config: Any, out: Path) -> Path:
-    """`unfinished_in`; says on standard error if an interrupted run has left something there."""
-    folder = unfinished_in(out, name, config)
-    if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()):
-        print(f"specjax: {name} goes on from what is kept in {folder}", file=sys.stderr)
-    return folder
+def resume_dir(record: Record, out: Path) -> Path:
+    """The folder of the record's experiment and configuration, which need not exist."""
+    digest = hashlib.sha256(json.dumps(record.config, sort_keys=True).encode()).hexdigest()
+    return out / FOLDER / f"{record.name}-{digest[:_LETTERS]}"
 
 
 @contextmanager
-def kept(folder: Path) -> Iterator[None]:
-    """Within the block, sweeps and trainings keep what they compute in `folder`, locked; where they
-    keep nothing, none is left.
+def resumable(record: Record, out: Path) -> Iterator[None]:
+    """Within the block, sweeps and trainings store what they compute in the locked resume folder,
+    and go on from what an interrupted run has left there, which is announced on standard error.
+    A folder in which nothing was stored is removed.
 
     Raises:
         ValueError: the folder cannot be made.
-        StoreError: another process computes the same there.
+        StoreError: another process runs the same configuration there.
     """
+    folder = resume_dir(record, out)
+    if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()):
+        print(f"specjax: {record.name} goes on from what is kept in {folder}", file=sys.stderr)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,8 +60,9 @@ def kept(folder: Path) -> Iterator[None]:
                     _remove_if_empty(path)
 
 
-def discard(folder: Path) -> None:
-    """Delete what is kept in `folder`, unless another process has begun to use it."""
+def discard(result: Result, out: Path) -> None:
+    """Delete the resume folder of a stored result, unless another process has begun to use it."""
+    folder = resume_dir(result.record, out)
     if folder.exists():
         with suppress(StoreError), _locked(folder):
             _delete(folder)

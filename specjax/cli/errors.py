@@ -1,0 +1,78 @@
+"""Errors and warnings as single sentences for the user."""
+
+import difflib
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+_MOST_LISTED = 20
+"""Longest list of names that an error prints."""
+
+
+class UserError(Exception):
+    """A mistake of the user's: one sentence that says what would be right."""
+
+
+def unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """The sentence for a name that is not known, with the nearest ones or a list of all."""
+    # Without their dashes, which would make any flag look like a short one.
+    bare = {word.lstrip("-"): word for word in known}
+    close = [bare[word] for word in difflib.get_close_matches(name.lstrip("-"), bare)]
+    # `specjax list` shows experiments, but not flags.
+    in_list = what.startswith("experiment") and len(known) > _MOST_LISTED
+    listed = "`specjax list` shows the names." if in_list else f"there are {', '.join(known)}."
+    hint = f"did you mean {' or '.join(close)}?" if close else listed
+    return f"There is no {what} {name!r}; {hint}"
+
+
+def one_line(error: BaseException | str) -> str:
+    """The text of an error on one line."""
+    return " ".join(str(error).split())
+
+
+@contextmanager
+def value_errors_in_one_sentence() -> Iterator[None]:
+    """Turn a ValueError, whose sentence is about the request, into a UserError."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(one_line(error)) from error
+
+
+@contextmanager
+def memory_errors_in_one_sentence() -> Iterator[None]:
+    """Turn the errors of too large a configuration into a UserError: arrays that do not fit into
+    memory, and numbers beyond int32.
+    """
+    try:
+        yield
+    except OverflowError as error:
+        raise UserError(
+            f"This configuration makes numbers beyond int32 or float32: {one_line(error)}"
+        ) from error
+    except (MemoryError, RuntimeError) as error:
+        text = one_line(error)
+        out_of_memory = "Out of memory" in text or "RESOURCE_EXHAUSTED" in text
+        if isinstance(error, RuntimeError) and not out_of_memory:
+            raise
+        raise UserError(
+            f"This configuration needs more memory than there is; take smaller sizes. ({text})"
+        ) from error
+
+
+@contextmanager
+def warnings_in_one_sentence() -> Iterator[None]:
+    """Print each warning once, without the line of our source, which does not help the user."""
+    before, printed = warnings.formatwarning, set()
+
+    def format_once(message: Warning | str, *_: object, **__: object) -> str:
+        line = f"specjax: warning: {one_line(message)}\n"
+        new = line not in printed
+        printed.add(line)
+        return line if new else ""
+
+    warnings.formatwarning = format_once
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
