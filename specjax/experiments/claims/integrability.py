@@ -1,4 +1,4 @@
-"""Claims 4 and 13: Ortho is the gradient field of the nuclear norm; Newton–Schulz steps are none.
+"""Claims 4 and 13: Ortho is the gradient of the nuclear norm; Newton–Schulz is not a gradient.
 
 Two tests of a field F on m×n matrices that do not share a computation: the symmetry of its
 Jacobian, and the integral of ⟨F, dG⟩ around closed loops.

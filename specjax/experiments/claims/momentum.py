@@ -15,7 +15,7 @@ from specjax.experiments.ledgers import ledger
 from specjax.theory import momentum as theory
 
 Condition = Callable[[Any, Any, Any], Any]
-"""Ranges of s = μ²/σ², γ and t."""
+"""A condition on s = μ²/σ², γ and t."""
 Draws = Callable[[xr.Dataset], xr.DataArray]
 MUS, SIGMA, START = (1.0, 6.0), 2.0, 3.0
 """Means on both sides of the standard deviation: at μ = σ the two could be exchanged."""

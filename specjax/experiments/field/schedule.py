@@ -17,7 +17,7 @@ from specjax.models.factorization_spectra import orthonormal
 
 TINY, HALVINGS = 1e-4, 24
 STARTS = ["equal determinants", "opposite determinants", "Gaussian", "first step × 3"]
-"""Condition numbers of P and Q, which are otherwise orthogonal, except the Gaussian ones."""
+"""Kinds of starts P and Q, which are orthogonal except the Gaussian ones."""
 
 
 class Config(lab.Config):

@@ -1,4 +1,4 @@
-"""Is G Gᵀ diagonal at large width, in expectation and in one sample, for five weight matrices?
+"""Diagonality of G Gᵀ at large width, in expectation and in one sample, for five matrices.
 
 The paper shows that off the diagonal E[G Gᵀ] is small against the diagonal, and concludes that P =
 G Gᵀ "becomes diagonal". But a step's preconditioner comes from one sample, whose off-diagonal
