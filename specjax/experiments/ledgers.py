@@ -1,6 +1,4 @@
-"""The ledgers of the five papers, of what is known of widths and rates, and of recent statements:
-one beside the experiments of each.
-"""
+"""The ledgers, each in the folder of its experiments: five papers, scaling, and the field."""
 
 from functools import cache
 from pathlib import Path
@@ -16,14 +14,12 @@ PAPERS = {
     "scaling": "scaling",
     "field": "field",
 }
-"""The folder of the experiments of each; "scaling" and "field" collect what several papers say."""
+"""Folder of each ledger's experiments; "scaling" and "field" collect several papers."""
 
 
 @cache
 def ledger(paper: str) -> lab.Ledger:
-    """The ledger of a paper; raises ValueError with the known ones for a paper that there is
-    not.
-    """
+    """The ledger of a paper; ValueError with the known ones for an unknown paper."""
     if paper not in PAPERS:
         raise ValueError(f"There is no paper {paper!r}; there are {', '.join(PAPERS)}.")
     return lab.ledger.read_ledger(Path(__file__).parent / PAPERS[paper] / "ledger.toml", paper)

@@ -1,4 +1,4 @@
-"""Targets that a user gives as a file."""
+"""Target matrices from a user's files."""
 
 from pathlib import Path
 from zipfile import BadZipFile
@@ -19,8 +19,7 @@ def load_target(path: str, shape: tuple[int, int]) -> Float[Array, "rows columns
     if not Path(path).is_file():
         raise ValueError(f"There is no target file {path!r}; write the target with numpy.save.")
     try:
-        # An open file, because numpy leaves the one it opens to the garbage collector where it is
-        # no archive after all.
+        # An open file, since numpy leaves its own to the garbage collector if it is not an archive.
         with Path(path).open("rb") as file:
             matrix = np.load(file, allow_pickle=False)
     except (ValueError, OSError, EOFError, BadZipFile) as error:

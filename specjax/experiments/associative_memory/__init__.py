@@ -1,3 +1,1 @@
-"""The experiments of the associative-memory paper: capacity exponents of Muon, gradient descent and
-Newton's method.
-"""
+"""Experiments of the associative-memory paper: capacities of Muon, gradient descent and Newton."""

@@ -1,9 +1,8 @@
-"""Figure 6: Newton's method against Muon when the embeddings v_i are anisotropic, with eigenvalues
-∝ k^-κ.
+"""Figure 6: Newton against Muon for anisotropic embeddings v_i with eigenvalues ∝ k^-κ.
 
 A linear map of the embeddings changes no logit of Newton's step, so without a ridge its counts are
-the same at every κ, item by item. The figure's ridge of 1e-8 breaks this as soon as the Hessian's
-smallest eigenvalues, of order d^(-α-κ), come near to it.
+the same at every κ, item by item. The figure's ridge of 1e-8 breaks this once the Hessian's
+smallest eigenvalues, of order d^(-α-κ), are near it.
 """
 
 import jax
@@ -58,7 +57,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 def change(data: xr.Dataset, optimizer: str) -> xr.DataArray:
-    """The logarithm of the counts over those of the same draw at κ = 0, for each larger κ."""
+    """The log of the counts over those of the same sample at κ = 0, for each larger κ."""
     logs = claims.log(data["count"]).sel(optimizer=optimizer, drop=True)
     less = (logs - logs.sel(kappa=0.0, drop=True)).sel(kappa=logs.kappa[1:])
     return less.rename(f"log of {NAMES[optimizer]} / isotropic")
@@ -129,7 +128,7 @@ def muon_loses_its_exponent(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Figure 6, with the slope that the theorems have for isotropic embeddings."""
+    """Plot Figure 6, with the theorems' slope for isotropic embeddings."""
     drawn, panels = claims.panels(data["count"], "d", "kappa", "κ = {:g}".format, NAMES)
     for optimizer, axes in panels.items():
         slope = capacity.one_step_exponent("muon", config.alpha)

@@ -1,6 +1,4 @@
-"""What is said of counts: that they are a formula's at finite d, with which exponents they grow,
-and what must break it.
-"""
+"""Statements on counts that several experiments share: formulas, exponents, and their controls."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +20,7 @@ SETTLES = (
     "It asked for a local exponent between -1/4 and 1/4, whose interval was too wide at these"
     " sizes; judged on a fresh seed."
 )
-"""Why the rules that ask for the slope over all sizes instead are post hoc."""
+"""The post hoc note of rules that use the slope over all sizes instead."""
 NAMES = {
     "gd": "GD",
     "muon": "Muon",
@@ -38,28 +36,26 @@ Data = Mapping[str, xr.Dataset]
 
 
 def log(counts: xr.DataArray) -> xr.DataArray:
-    """The natural logarithm of counts, or of their means, with its labels; none, which has none,
-    counts as a hundredth of an item.
-    """
+    """The log of counts, or of their means; 0 counts as a hundredth of an item."""
     return counts.copy(data=np.log(np.maximum(counts.values.astype(float), 0.01))).rename(
         f"log {counts.name}"
     )
 
 
 def straight(counts: xr.DataArray) -> xr.DataArray:
-    """The slope of a straight line through the logarithms of counts over log d, in every draw."""
+    """Slopes of straight lines through log counts over log d, by seed."""
     return fits.log_slopes(log(counts), "d")
 
 
 def pseudo_slopes(counts: xr.DataArray, dim: str = "d") -> xr.DataArray:
-    """The slope of the logarithm of the mean over draws, as pseudo-values."""
+    """Jackknife pseudo-values of the slope of the log of the mean over seeds."""
     return fits.jackknife(counts, lambda mean: fits.log_slopes(log(mean), dim)).rename(
         f"slope of {counts.name}"
     )
 
 
 expected = lru_cache(maxsize=1024)(finite_capacity.expected_count)
-"""Kept, since checks, tables and figures all ask for it."""
+"""Cached, since checks, tables and figures use it."""
 
 
 def formula(count: xr.DataArray, n: int) -> xr.DataArray:
@@ -74,14 +70,12 @@ def formula(count: xr.DataArray, n: int) -> xr.DataArray:
 
 
 def within_a_factor_of_2(logs: xr.DataArray) -> lab.Relation:
-    """The logarithms of ratios are those of numbers from 1/2 to 2."""
+    """Judge that ratios, given as logarithms, lie between 1/2 and 2."""
     return lab.near(logs, 0.0, float(np.log(2)), "a factor of 2")
 
 
 def has_exponent(values: xr.DataArray, exponent: float, within: float) -> lab.Relation:
-    """Straight lines through the logarithms of `values` over log d have the slope `exponent`, to
-    less than `within`.
-    """
+    """Judge that lines through log `values` over log d have slope `exponent` within `within`."""
     return lab.near(
         straight(values), exponent, within, f"{within:g}, half the distance to the next exponent"
     )
@@ -90,9 +84,7 @@ def has_exponent(values: xr.DataArray, exponent: float, within: float) -> lab.Re
 def counts_by_formula(
     count: xr.DataArray, formula: xr.DataArray, over: str | Sequence[str], within: float
 ) -> lab.Relation:
-    """The mean counts are those of a formula without a fitted number, in the mean over some
-    dimensions.
-    """
+    """Judge that mean counts equal a formula without fitted numbers, on average over dimensions."""
     ratio = (count / formula).rename("count / formula").mean(over)
     return lab.near(ratio, 1.0, within, f"{within:.0%} of the formula")
 
@@ -100,9 +92,7 @@ def counts_by_formula(
 def exponents_by_formula(
     slope: xr.DataArray, formula: xr.DataArray, within: float, over: Sequence[str] = ()
 ) -> lab.Relation:
-    """The slopes of straight lines through counts are those of lines through the formula's, on
-    logarithmic axes.
-    """
+    """Judge that slopes of log counts equal those of the formula."""
     excess = (slope - straight(formula)).rename("slope less the formula's")
     return lab.near(excess.mean(over) if over else excess, 0.0, within, f"{within}")
 
@@ -115,10 +105,10 @@ def far_out(
     count: Callable[[str, float, float, float], Any],
     exponents: Callable[[str, float], Any],
 ) -> xr.Dataset:
-    """A formula's local exponents between d/4 and 4 d with N = d^(2α+2), and the theorem's, which
-    are numbers or one for each step.
+    """Local exponents of a formula between d/4 and 4 d, N = d^(2α+2), and the theorem's exponents.
 
-    d is drawn for each seed, from the range of each optimizer.
+    The theorem's are numbers, or one for each step. d is sampled for each seed, from the range of
+    each optimizer.
     """
     places = np.asarray(jax.random.uniform(key, (seeds,)), float)
 
@@ -146,9 +136,7 @@ def far_out(
 
 
 def exponents_far_out(far: xr.Dataset, few_compete: xr.DataArray, tolerance: float) -> lab.Relation:
-    """The formula's exponents are the theorems' less 1/(2α ln d) (docs/papers says why), but where
-    only a few items compete.
-    """
+    """Judge that the formula's exponents are the theorems' less 1/(2α ln d) if many compete."""
     lost = xr.where(few_compete, 0.0, 1 / (2 * far.alpha * far["log_d"]))
     error = abs(far["exponent"] - (far["theorem"] - lost)).rename("error of the exponent")
     return lab.zero_error(error, tolerance=tolerance)
@@ -163,14 +151,14 @@ def nothing(of: str | None = None) -> dict[str, Control]:
 
 
 def in_place(other: Mapping[str, str], of: str | None = None) -> Control:
-    """A control: the counts of optimizers in the place of others'."""
+    """A control with the counts of optimizers in the place of others'."""
     return changed(lambda count: lab.controls.at_labels(count, "optimizer", other), of)
 
 
 def only_at(
     dim: str, label: Any, other: Callable[[xr.DataArray], Any], of: str | None = None
 ) -> Control:
-    """A control: other counts at one label of a dimension."""
+    """A control with other counts at one label of a dimension."""
     return changed(lambda count: count.where(count[dim] != label, other(count)), of)
 
 
@@ -181,7 +169,7 @@ def sizes_exchanged(of: str | None = None, name: str = "count") -> dict[str, Con
 def exponents_off(
     by: float, of: str | None = None, name: str = "count", called: str = "the exponents {:+}"
 ) -> dict[str, Control]:
-    """The two controls in which a quantity has an exponent of d that is larger, or smaller."""
+    """Two controls in which a quantity's exponent of d is larger, or smaller."""
 
     def grown(by: float) -> Change:
         return lambda values: values * (values.d / values.d[0]) ** by
@@ -190,7 +178,7 @@ def exponents_off(
 
 
 def times(of: str, *factors: float) -> dict[str, Control]:
-    """The controls in which counts are larger, or smaller, by a factor."""
+    """Controls in which counts are larger, or smaller, by a factor."""
     return {
         f"{factor:g} times the counts": changed(partial(operator.mul, factor), of)
         for factor in factors

@@ -1,6 +1,4 @@
-"""How these experiments run: draws of the items, one step on them, counts of what it recovers, and
-a sweep over d.
-"""
+"""Shared parts of these experiments: sampled items, counts after a step, and a sweep over d."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,9 +30,7 @@ class Config(lab.Config):
 def draw(
     key: Key[Array, ""], n: int, d: AnySize, alpha: float | Float[Array, ""]
 ) -> tuple[Float[Array, "n d"], Float[Array, "n d"], Float[Array, " n"]]:
-    """Isotropic unembeddings and embeddings, of which a smaller d has columns of those of a larger,
-    up to the factor; frequencies.
-    """
+    """Isotropic unembeddings and embeddings, nested in d up to a factor, and frequencies."""
     of_u, of_v = jax.random.split(key)
     return memory.isotropic(of_u, n, d), memory.isotropic(of_v, n, d), memory.power_law(n, alpha)
 
@@ -42,10 +38,10 @@ def draw(
 def at_alphas(
     of_alpha: Measure, alphas: Sequence[float], *more: Array, anew: bool = False
 ) -> Measure:
-    """What measures `of_alpha(key, d, α, …)` at every α, each with draws of its own, so that means
-    over α have little noise.
+    """A measurement of `of_alpha(key, d, α, …)` at every α, each with samples of its own.
 
-    With `anew` every d has draws of its own too, for means over d.
+    Means over α then have little noise. With `anew` every d has its own samples too, for means over
+    d.
     """
 
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
@@ -67,15 +63,13 @@ def capacities(
 def run(
     of_seed: Measure, dims: Sequence[int], seeds: int, key: Key[Array, ""], **axes: Sequence[Any]
 ) -> xr.Dataset:
-    """A sweep over d; `axes` are the axes that outputs have by themselves, of which an output of
-    fewer has the first.
-    """
+    """Sweep over d; `axes` are the axes of the outputs; an output of fewer has the first ones."""
     data = sweep.run(of_seed, {"d": sweep.widths(*dims)}, num_seeds=seeds, key=key)
     return sweep.labelled(data, *axes, **{name: list(values) for name, values in axes.items()})
 
 
 def check_items(n: int, dims: Sequence[int]) -> None:
-    """Raises ValueError for too few items: no more than d, when the Hessian has no inverse."""
+    """Raise ValueError for at most d items, for which the Hessian has no inverse."""
     if n <= max(dims):
         raise ValueError(
             f"n must exceed the largest of dims={dims}, since the Hessian needs full rank, got {n}."

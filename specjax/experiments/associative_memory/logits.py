@@ -1,8 +1,7 @@
-"""Appendix B.2: the signal of an item as its spike is added back, the interaction logits, and the
-loss after one step.
+"""Appendix B.2: an item's signal as its spike is added back, interaction logits, and the loss.
 
-The paper's bounds have no constants. What they say of orders is judged; the number of items
-recovered is that of `memory-one-step`.
+The paper's bounds have no constants, so orders are judged; the number of recovered items is judged
+in `memory-one-step`.
 """
 
 from functools import partial
@@ -21,9 +20,7 @@ from specjax.theory import capacity
 from specjax.theory.closed_forms import in_float64
 
 RATES = {"muon": 2.0 ** np.arange(-1, 4), "gd": 2.0 ** np.arange(1, 7)}
-"""Learning rates of one step with ‖W‖_op = rate · √d, of which the best counts: the corollary's has
-a power of log d.
-"""
+"""Learning rates over √d, so ‖W‖_op = rate · √d; the best one counts, as in the corollary."""
 STEP = 1e-3  # Step of the finite differences, over λ.
 TERMS = (
     "antisymmetric",
@@ -35,9 +32,7 @@ HEAD = 60  # Items of the problem on which the Hessian is taken, at the smallest
 
 
 class Config(lambda_sweep.Config):
-    """Items, dimensions, α, the items whose spikes are added back, and the spikes' sizes over λ =
-    d^-α.
-    """
+    """Items, dimensions, α, items whose spikes are added back, and spike sizes over λ = d^-α."""
 
     n: int = lab.config.integer(1500, least=HEAD, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(
@@ -108,8 +103,7 @@ def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
     """
     u, v, q, lam = (a.astype(jnp.float64) for a in (u, v, q, lam))
     gradient = jnp.matmul(u.T, v * q[:, None])
-    # The spikes, and the points of a central difference of fourth order, so that what is left is
-    # rounding.
+    # The spikes, and the points of a fourth-order central difference, whose error is rounding.
     spikes = jnp.asarray(config.spikes) * lam
     points = jnp.concatenate([spikes, jnp.asarray([1.0, -1.0, 2.0, -2.0]) * (STEP * lam)])
 
@@ -125,7 +119,7 @@ def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
         falling = memory.signals(without, own, query, spikes, falls)
         one, minus_one, two, minus_two = values[len(spikes) :]
         sums = memory.signal_slope(without, own, query, lam)
-        # Slopes in units of 1/λ, which float32 holds.
+        # Slopes are in units of 1/λ, which float32 can represent.
         return {
             "phi": values[: len(spikes)],
             "phi_falling": falling,
@@ -139,7 +133,7 @@ def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
 
 
 def _hessian(config: Config, key: Array) -> dict[str, Array]:
-    """Relative errors of ∇²L(0)[Δ] = Σ_u Δ M_v at Δ = ∇L(0), with Σ_u centred and not."""
+    """Relative errors of ∇²L(0)[Δ] = Σ_u Δ M_v at Δ = ∇L(0), with and without centring Σ_u."""
     u, v, q = lambda_sweep.draw(key, HEAD, config.dims[0], config.alpha)
 
     def gradient(w: Array) -> Array:

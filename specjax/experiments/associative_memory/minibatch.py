@@ -1,9 +1,8 @@
-"""Figures 1b and 3: how many items one step on a minibatch recovers, and from which batch size on
-more gains nothing.
+"""Figures 1b and 3: items recovered by a step on a minibatch, and the critical batch size.
 
-The critical batch size is that at which half of the population's items are recovered. Its slope in
-d is judged as it is, beside that of the batch at which half of these items have been seen at all,
-which has the finite-d bend of the capacity itself.
+At the critical batch size half of the population's items are recovered. Its slope in d is judged
+beside that of the batch in which half of these items occur, which has the same finite-d bend as the
+capacity.
 """
 
 from collections.abc import Callable
@@ -28,17 +27,15 @@ OPTIMIZERS = (
     "gd",
     "muon",
     "resolved",
-)  # The last is Muon with λ = max(d^-α, 1/B), the theorem's but for logarithms.
-FEW = 64  # The largest batch of gradient descent, whose critical batches are of a few draws.
+)  # The last is Muon with λ = max(d^-α, 1/B), the theorem's up to logarithms.
+FEW = 64  # The largest batch of gradient descent, whose critical batches are a few samples.
 # Half of 1/2: the exponents of the paper, 1/2 and α + 1/2, and those of the capacities are at least
 # 1/2 apart.
 MARGIN = 0.25
 
 
 class Config(lambda_sweep.Config):
-    """Items, dimensions, α and batch sizes; small batches are those whose distinct items are fewer
-    than d/4.
-    """
+    """Items, dimensions, α and batch sizes; small batches have fewer than d/4 distinct items."""
 
     n: int = lab.config.integer(5000, least=2, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(32, 64, 128, least=4, points=2, help="dimensions d")
@@ -77,9 +74,7 @@ class Config(lambda_sweep.Config):
 
 
 def small_batches(config: Config) -> list[float]:
-    """Batches in which every item fits in the largest d without interference: fewer distinct items
-    than d/4.
-    """
+    """Batches of fewer than d/4 distinct items, which the largest d stores well."""
     return [
         float(b)
         for b in config.batches
@@ -88,9 +83,7 @@ def small_batches(config: Config) -> list[float]:
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Counts for every batch size, and for the population, means over draws; smaller batches are
-    the start of larger ones.
-    """
+    """Mean counts by batch size and for the population; smaller batches begin larger ones."""
     batches, few = [*map(float, config.batches), np.inf], [b for b in config.batches if b <= FEW]
 
     def counts(key: Array, d: AnySize) -> dict[str, Array]:
@@ -125,8 +118,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         sizes.stream(key, f"items and batches of {name}") for name in ("figure 3", "descent")
     )
     axes = {"batch": batches, "optimizer": OPTIMIZERS[1:]}
-    # As counts grow with d^(3/2), so many draws at d to one at the largest make the noise in their
-    # logarithms as large.
+    # Counts grow with d^(3/2), so this number of samples equalizes the noise of log counts over d.
     draws = {d: int((config.dims[-1] / d) ** 1.5) for d in config.dims}
     at = [
         lambda_sweep.run(mean(counts, draws[d]), (d,), config.seeds, of_counts, **axes)
@@ -143,9 +135,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 def critical(data: xr.Dataset, optimizer: str) -> xr.DataArray:
-    """Logarithms of the batch sizes at which the count reaches half of the population's, as
-    pseudo-values of the jackknife.
-    """
+    """Log batch sizes at which the count is half of the population's, by the jackknife."""
 
     def half(count: xr.DataArray) -> xr.DataArray:
         values, logs = count.transpose(..., "batch").values, np.log(count.batch.values[:-1])
@@ -162,9 +152,7 @@ def items(config: Config, optimizer: str) -> int:
 
 
 def half_seen(config: Config, optimizer: str) -> xr.DataArray:
-    """Logarithms of the batch of which half of the items that the formula has for the population
-    are seen, by d.
-    """
+    """Log of the batch in which half of the formula's population count is seen, by d."""
     n = items(config, optimizer)
     kept = [claims.expected(optimizer, d, n, config.alpha) for d in config.dims]
     batches = [half_seen_batch(n, config.alpha, k) for k in kept]
@@ -208,7 +196,7 @@ ON_FEW = {
     )
 }
 of_resolved = partial(claims.only_at, "optimizer", "resolved")
-# Gradient descent was run on the smaller batches and the population alone.
+# Gradient descent was run only on the smaller batches and the population.
 RUN_AS_DESCENT = of_resolved(lambda count: count.sel(optimizer="gd", drop=True).fillna(count))
 RESOLVED_CONTROLS = {"gradient descent": RUN_AS_DESCENT, "W = 0": of_resolved(lambda _: 0)}
 IN_PLACE = {"gradient descent in Muon's place": claims.in_place({"muon": "gd"})}
@@ -313,9 +301,7 @@ def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Figure 3: counts against the batch size, with the population's and the number of distinct
-    items.
-    """
+    """Plot Figure 3: counts by batch size, the population's, and the number of distinct items."""
     counts = data["count"].isel(batch=slice(None, -1))
     drawn, panels = claims.panels(counts, "batch", "d", "d = {}".format, claims.NAMES, ticks=False)
     for optimizer, axes in panels.items():

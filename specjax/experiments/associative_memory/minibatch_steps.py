@@ -1,6 +1,4 @@
-"""Figure 5b: several steps of Muon on fresh minibatches; and what a batch of B shows: B^(1/α)
-items, and a regular Hessian from d^α on.
-"""
+"""Figure 5b: steps of Muon on fresh minibatches; a batch of B shows B^(1/α) items."""
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +14,11 @@ from specjax.sizes import AnySize, active, mask
 from specjax.theory.finite_capacity import distinct_items
 
 BEYOND = 16
-"""Items from so many times B^(1/α) on are seldom in the batch: the first of them with the
-probability 16^-α/ζ(α), 0.6 % at α = 1.5.
-"""
+"""Items from this multiple of B^(1/α) on are rare: 0.6 % of batches have the first at α = 1.5."""
 
 
 class Config(lambda_sweep.Config):
-    """Items, one dimension d, α, batch sizes and steps; what the smallest batches hold fits without
-    interference.
-    """
+    """Items, d, α, batch sizes and steps; the smallest batches fit without interference."""
 
     n: int = lab.config.integer(4000, least=2, help="items N")
     d: int = lab.config.integer(64, least=4, help="dimension d")
@@ -62,14 +56,12 @@ class Config(lambda_sweep.Config):
 
 
 def _with_items_beyond(config: Config) -> list[int]:
-    """Batches of which there are rare items."""
+    """Batches for which rare items exist."""
     return [b for b in config.batches if 2 * BEYOND * b ** (1 / config.alpha) < config.n]
 
 
 def run(config: Config, key: Key[Array, ""]) -> claims.Data:
-    """Counts and items seen after each step, of frequent and of rare items too; smaller batches are
-    the start of larger ones.
-    """
+    """Counts of recovered and seen items after each step, frequent and rare; batches are nested."""
     bounds = jnp.asarray(config.batches, float) ** (1 / config.alpha)
 
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
@@ -190,7 +182,7 @@ def sample_efficiency_worsens(config: Config, data: claims.Data) -> lab.Relation
     """Their sample efficiency is worse: of equally many samples one step with all stores less than
     several with the batch before.
     """
-    # Paired by draw; batches are the start of one another.
+    # Paired by seed; smaller batches are the beginnings of larger ones.
     count, factor = (
         data["capacity"]["count"].astype(float),
         config.batches[-1] // config.batches[-2],
@@ -210,8 +202,8 @@ def rare_items_are_sporadic(config: Config, data: claims.Data) -> lab.Relation:
     """Of the items beyond 16 B^(1/α) fewer than a fiftieth are recovered by a step on a batch
     of B.
     """
-    # At every B with at least as many items again; a fiftieth is several times the probability to
-    # be in the batch.
+    # At every B with at least as many items again; a fiftieth is several times the probability of
+    # being in the batch.
     rare = data["capacity"]["rare"].isel(t=0, drop=True).sel(batch=_with_items_beyond(config))
     return lab.below(rare.rename("share recovered"), 0.02, "0.02 of them")
 
@@ -221,15 +213,13 @@ def batch_of_the_hessian(config: Config, data: claims.Data) -> lab.Relation:
     """The batch from which on the Hessian at W = 0 has the population's smallest eigenvalue, to a
     factor of 4, grows as d^α, to 1/4.
     """
-    # With fewer draws the Hessian is singular; 1/4 is half of what is between d^α and Muon's
+    # With fewer samples the Hessian is singular; 1/4 is half of the distance from d^α to Muon's
     # critical batch d^(α+1/2).
     return lab.near(claims.straight(data["hessian"]["draws"]), config.alpha, 0.25, "1/4")
 
 
 def figure(config: Config, data: claims.Data) -> Figure:
-    """Figure 5b: items stored against samples seen, one curve per batch size, with the number of
-    distinct items.
-    """
+    """Plot Figure 5b: stored items by samples, a curve per batch size, and the distinct items."""
     drawn = Figure(figsize=(6.5, 4.2), layout="constrained")
     axes = drawn.subplots()
     draw_curves(axes, data["capacity"]["count"], "t", "batch", "B = {}".format, per_curve=True)

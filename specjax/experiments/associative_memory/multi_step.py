@@ -1,9 +1,8 @@
-"""Figures 4 and 5a and Conjecture H.2: several steps of Muon, of gradient descent and of Newton's
-method on the true population loss.
+"""Figures 4 and 5a, Conjecture H.2: steps of Muon, descent and Newton on the population loss.
 
-Theorems 4.1 and 4.2 are about the gradient of eq. 5, and judged in memory-thresholded; here it is
-how near eq. 5 is to the true gradient, and what the figures say of the true one. Their N of 250,000
-and 100,000 is far larger.
+Theorems 4.1 and 4.2 concern the gradient of eq. 5 and are judged in memory-thresholded; this
+experiment judges the distance of eq. 5 from the true gradient, and the figures, which use the true
+one. Their N of 250,000 and 100,000 is far larger.
 """
 
 from functools import partial
@@ -27,19 +26,15 @@ from specjax.theory.closed_forms import in_float64
 
 STEPS = 4
 RUNS = ("muon", "short", "gd")
-"""Muon with the learning rate 2√d of Figure 4, with √d, and gradient descent with growing rates, as
-in Figure 5a.
-"""
+"""Muon with rates 2√d (Figure 4) and √d, and gradient descent with growing rates (Figure 5a)."""
 UNSTABLE_ALPHAS = (
     1.25,
     3.0,
-)  # A small and a large α, for what is unstable in particular for large α.
+)  # A small and a large α, since instability is expected at large α.
 
 
 class Config(lambda_sweep.Config):
-    """Items, dimensions, α and numbers of steps, of three runs: few steps, many steps, and Newton's
-    method.
-    """
+    """Items, dimensions, α and step counts of three runs: few steps, many steps, and Newton."""
 
     n: int = lab.config.integer(1000, least=2, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(24, 64, least=4, points=2, help="dimensions d")
@@ -110,9 +105,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 
 def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    """Counts after few steps; how far the gradient before each of Muon is from eq. 5; and signals
-    of rare items.
-    """
+    """Counts after few steps, distances of gradients from eq. 5, and signals of rare items."""
     u, v, q = lambda_sweep.draw(key, config.n, d, config.alpha)
     size = jnp.asarray(active(d), u.dtype)
     root = jnp.sqrt(size)
@@ -159,12 +152,10 @@ def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 
 
 def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    """Log of the last loss over that at the start, with growing rates and with constant ones, at
-    both α.
-    """
+    """Log of the last loss over the first, with growing and constant rates, at both α."""
     u, v, _ = lambda_sweep.draw(
         key, config.newton_n, d, config.alpha
-    )  # once, outside the loop over α
+    )  # computed once, outside the loop over α
 
     def last(alpha: Array, rates: Array) -> Array:
         q = memory.power_law(config.newton_n, alpha)
@@ -175,7 +166,7 @@ def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 
     rates = jnp.stack(
         [growing(d, alpha, 12) for alpha in UNSTABLE_ALPHAS]
-    )  # the last few are near the largest
+    )  # the last rates are near the largest
     kinds = {"growing": rates, "constant": 0 * rates + rates[:, :1]}
     return {
         kind: jax.lax.map(lambda at: last(*at), (jnp.asarray(UNSTABLE_ALPHAS), of))
@@ -224,9 +215,7 @@ def by_alpha(config: Config, data: claims.Data) -> xr.DataArray:
 
 
 def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Relation:
-    """From the first to the last step; the bend of both by finite d and N, much the same
-    (memory-one-step), drops out.
-    """
+    """The gain in exponent from the first to the last step, in which the common bend cancels."""
     slope = claims.pseudo_slopes(count)
     difference = (slope.isel(t=-1, drop=True) - slope.isel(t=0, drop=True)).rename(
         "gain of the exponent"
@@ -388,9 +377,7 @@ def muon_matches_newton(config: Config, data: claims.Data) -> lab.Relation:
 
 
 def figure(config: Config, data: claims.Data) -> Figure:
-    """Figures 4a to 4c, counts over d after T steps at every α, with the theorem's slopes; 4d; 4e,
-    the exponents; and 5a.
-    """
+    """Plot Figure 4 (counts by d after T steps, losses, exponents) and Figure 5a."""
     drawn = Figure(figsize=(12, 7), layout="constrained")
     *of_steps, of_many, of_exponents, of_both = np.ravel(drawn.subplots(2, 3))
     few, many = by_alpha(config, data), data["many"]["count"].astype(float)

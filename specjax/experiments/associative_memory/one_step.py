@@ -1,9 +1,8 @@
-"""Figures 1a and 2: how many items one population step of gradient descent, Muon and Newton's
-method recovers.
+"""Figures 1a and 2: items recovered by one population step of descent, Muon and Newton.
 
-The theorems are powers of d as d and N grow without end. Nothing is divided by a power that is
-under test: counts, and their exponents, are those of a formula without a fitted number
-(`specjax.theory.finite_capacity`), and far out its local exponents are those of the theorems.
+The theorems are powers of d as d and N tend to infinity. Nothing is divided by a power that is
+under test: counts and their exponents are compared with a formula without fitted numbers
+(`specjax.theory.finite_capacity`), and far out its local exponents with the theorems'.
 """
 
 import numpy as np
@@ -20,17 +19,15 @@ from specjax.theory import capacity, finite_capacity
 
 OPTIMIZERS = capacity.OPTIMIZERS
 SPECTRAL = ["muon", "newton"]
-SLOPE = 0.05  # How far an exponent may be off: the whole interval is to lie within.
+SLOPE = 0.05  # Largest error of an exponent; its whole interval has to lie within.
 FAR = {"gd": (2.0**36, 2.0**40), "muon": (2.0**18, 2.0**20), "newton": (2.0**18, 2.0**20)}
-"""Where the formula's local exponents are taken: gradient descent has terms √(log N)/√d, Muon and
-Newton logarithms.
-"""
-# Draws of gradient descent in one mean: single counts of a few items have no useful logarithm.
+"""Dimensions of the local exponents; errors are √(log N)/√d (descent) or logarithms."""
+# Seeds of gradient descent per mean: single counts of a few items have no useful logarithm.
 GROUP = 25
 
 
 class Config(lambda_sweep.Config):
-    """Items, dimensions and exponents; what is judged uses the dimensions from `fit_from` on."""
+    """Items, dimensions and exponents; judged are the dimensions from `fit_from` on."""
 
     n: int = lab.config.integer(10_000, least=2, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(
@@ -254,7 +251,7 @@ def tables(config: Config, data: claims.Data) -> list[lab.Table]:
 
 
 def figure(config: Config, data: claims.Data) -> Figure:
-    """Figure 2: counts against d, with the formula as lines and the theorem's slope dashed."""
+    """Plot Figure 2: counts by d, with the formula as lines and the theorem's slope dashed."""
     count = data["capacity"]["count"]
     drawn, panels = claims.panels(count, "d", "alpha", "α = {:g}".format, claims.NAMES, fmt="")
     formula = claims.formula(count, config.n).transpose("d", "alpha", "optimizer")

@@ -1,11 +1,10 @@
-"""Does Muon learn in-context recall where AdamW and SGD do not? Accuracy by dimension, batch and
-exponents (Figures 7, 8 and 9).
+"""Figures 7, 8 and 9: accuracy of in-context recall with Muon, AdamW and SGD.
 
 Three optimizers train two-layer transformers from the same weights on the same batches. The paper
 chooses the learning rate of the highest accuracy in each cell of dimension, distribution and batch,
-and shows that accuracy, the largest of several noisy means: here the first draws choose, and the
-others judge. A run whose loss is not finite stops there, and has the accuracy that it had. Sizes,
-grids and thresholds were settled in trial runs of other draws than those judged here.
+and shows that accuracy, the largest of several noisy means. Here the first seeds choose, and the
+others judge. A run whose loss is not finite stops and keeps its accuracy. Sizes, grids and
+thresholds were chosen in trial runs with other seeds.
 """
 
 from collections.abc import Callable
@@ -37,9 +36,7 @@ LEAST = "a tenth, the smallest lead that counts"
 
 
 class Config(lab.Config):
-    """Sizes and grids. The paper gives T, K, M, the batch, the iterations and α_o = 1.5 of Figure
-    8; the rest is not in its text.
-    """
+    """Sizes and grids. From the paper: T, K, M, batch, iterations and α_o = 1.5 of Figure 8."""
 
     items: int = lab.config.integer(16, least=2, help="N, tokens of each vocabulary")
     length: int = lab.config.integer(10, help="T, tokens of a sequence")
@@ -83,12 +80,12 @@ class Config(lab.Config):
 
     @property
     def rates(self) -> tuple[tuple[float, ...], ...]:
-        """Of each optimizer."""
+        """The learning rates of an optimizer."""
         return self.muon_rates, self.adamw_rates, self.sgd_rates
 
     @property
     def settings(self) -> dict[str, tuple[float, float, int]]:
-        """(α_t, α_o, batch) of all that is trained."""
+        """All trained settings (α_t, α_o, batch)."""
         largest = self.batches[-1]
         laws = {"uniform": (0.0, 0.0, largest), "triggers": (self.trigger_exponent, 0.0, largest)}
         return laws | {
@@ -132,7 +129,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         d=sweep.widths(*dims), **{name: sweep.values(*values) for name, values in swept.items()}
     )
     seeds, of_trainings = config.choosing + config.seeds, sizes.stream(key, "trainings")
-    # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
+    # Hundreds of steps magnify rounding; a test checks on a few steps that padding changes nothing.
     found = sweep.run(
         measure, {"cell": cell}, num_seeds=seeds, key=of_trainings, check_padding=False
     )
@@ -143,7 +140,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 
 def labelled(config: Config, found: xr.Dataset) -> xr.Dataset:
-    """The sweep with its cells taken apart, and everything named."""
+    """Split the sweep into its cells and name all axes."""
     cells = {
         "d": list(config.dims),
         "setting": list(config.settings),
@@ -159,16 +156,14 @@ def labelled(config: Config, found: xr.Dataset) -> xr.Dataset:
 
 
 def judged(config: Config, runs: xr.Dataset) -> xr.Dataset:
-    """Runs at the learning rate of the highest OOD accuracy in the first draws of each cell and
-    length, in the other draws.
-    """
+    """Results of the later seeds at the rate of highest OOD accuracy in each cell's first seeds."""
     best = runs["outside"].isel(seed=slice(config.choosing)).mean("seed").argmax("rate")
     chosen = runs.isel(seed=slice(config.choosing, None)).isel(rate=best)
     return chosen.drop_vars("rate").assign(rate=best)
 
 
 def _head(config: Config, task: recall.Recall, key: Key[Array, ""]) -> xr.Dataset:
-    """One less the accuracy of an induction head, and of one whose items are moved on by one."""
+    """One minus the accuracy of an induction head, and of one with items shifted by one."""
 
     def measure(key: Array, trigger: Array, output: Array) -> dict[str, Array]:
         tokens = recall.sample(key, task, config.evaluation, trigger, output)
@@ -188,9 +183,7 @@ def after_start(data: claims.Data, quantity: str) -> xr.DataArray:
 
 
 def lead(values: xr.DataArray) -> xr.DataArray:
-    """By how much Muon is ahead of each other optimizer, in every draw: all have the same start and
-    the same batches.
-    """
+    """Muon's lead over each other optimizer, by seed: all share their start and batches."""
     ahead = values.sel(optimizer="muon", drop=True) - values.sel(optimizer=["adamw", "sgd"]).rename(
         optimizer="over"
     )
@@ -281,7 +274,7 @@ def smaller_batches_do(config: Config, data: claims.Data) -> lab.Relation:
     """At the largest d Muon's OOD accuracy at each batch size is above AdamW's and SGD's at the
     next larger one, by more than a tenth.
     """
-    # In place of the batch from which on accuracy is near perfect, which no small run has for all
+    # This replaces the batch from which accuracy is near perfect, which no small run has for all
     # three.
     accuracy = by_batch(config, after_start(data, "outside"))
     smaller = accuracy.isel(batch=slice(None, -1))
@@ -327,7 +320,7 @@ def alike_when_uniform(config: Config, data: claims.Data) -> lab.Relation:
 
 
 def figure(config: Config, data: claims.Data) -> Figure:
-    """A curve for each optimizer, with bars of two standard errors."""
+    """Plot a curve for each optimizer, with bars of two standard errors."""
     trained, last = data["runs"].isel(iteration=slice(1, None)), data["runs"].isel(iteration=-1)
     shown = {
         f"7: {name}, after {length} iterations": [

@@ -1,6 +1,4 @@
-"""Appendix C: what the resolution λ does to the capacity, the spectrum that explains it, and the
-cubic iteration.
-"""
+"""Appendix C: capacity by resolution λ, the spectrum that explains it, and the cubic iteration."""
 
 from functools import partial
 
@@ -16,12 +14,12 @@ from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
 from specjax.theory import capacity
 
-HALF = 0.25  # Half of 1/2: exponents that are off by 1/2 are farther than this from the right ones.
-SHARP = 0.01  # λ over d^(-α-1), the order of the smallest singular value, that is far below it.
+HALF = 0.25  # Half of 1/2, since wrong exponents are off by 1/2.
+SHARP = 0.01  # λ over d^(-α-1), the order of the smallest singular value, far below that value.
 ITERATES = {
     "cubic": spectral.CUBIC,
     "quintic": spectral.MUON,
-}  # Of Lemma C.4, and Muon's, which do not converge.
+}  # The iterations of Lemma C.4, and Muon's, which do not converge.
 ITERATIONS = (1, 2, 4, 8, 64)
 
 
@@ -83,15 +81,13 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 def iterate(name: str, z: Float[np.ndarray, "..."], steps: int) -> Float[np.ndarray, "..."]:
     for _ in range(steps):
-        # Cut off where the quintic map runs away; the cubic one stays below √3.
+        # Cut off where the quintic map diverges; the cubic one stays below √3.
         z = np.clip(ITERATES[name](z), -2, 2)
     return z
 
 
 def _iterations(uniform: Float[np.ndarray, " points"]) -> xr.Dataset:
-    """h(z)/z at points of (0, √3) and at points that are larger by up to 5 %, and h(z), after each
-    number of steps.
-    """
+    """h(z)/z at points of (0, √3) and at points up to 5 % larger, and h(z), by step count."""
     z = 0.01 + (np.sqrt(3) - 0.02) * uniform
     larger = np.minimum(1.05 * z, np.sqrt(3) - 0.01)
     values = {
@@ -171,7 +167,7 @@ def sharp_resolution_is_polar(config: Config, data: claims.Data) -> lab.Relation
     """λ a hundred times below d^(-α-1) recovers what the exact polar factor does, to 2 %, at every
     d.
     """
-    # No singular value is that small, but for the smallest one now and then.
+    # Singular values are rarely that small, except the smallest one.
     return lab.near(over_polar(data["capacity"]["sharp"], data), 1.0, 0.02, "2 %")
 
 
@@ -186,7 +182,7 @@ def no_resolution_has_a_better_rate(config: Config, data: claims.Data) -> lab.Re
     """The best λ, chosen in every draw, recovers d^0 times as many items as the polar factor does,
     to 1/4.
     """
-    # Of the separable maps of Assumption C.2 those with a λ.
+    # The maps with a λ among the separable maps of Assumption C.2.
     return claims.has_exponent(over_polar(data["capacity"]["count"].max("factor"), data), 0.0, HALF)
 
 

@@ -1,9 +1,8 @@
-"""Theorems 4.1 and 4.2: several steps on the gradient of eq. 5, which the items up to d_t have left
-before step t + 1.
+"""Theorems 4.1 and 4.2: several steps on the gradient of eq. 5, in which items leave for good.
 
-They are judged as those of memory-one-step, by a formula, `specjax.theory.thresholded_capacity`.
-Far out the last item that is recovered is (2 log N)^(-1/(2α)) of a power of d, N being the number
-of competitors, whence a local exponent that is lower by 1/(2α ln d).
+The items up to d_t have left before step t + 1. The theorems are judged as in memory-one-step, by a
+formula, `specjax.theory.thresholded_capacity`. Far out the last recovered item is (2 log
+N)^(-1/(2α)) times a power of d, with N competitors, so the local exponent is lower by 1/(2α ln d).
 """
 
 from functools import lru_cache
@@ -22,17 +21,15 @@ from specjax.theory import capacity, thresholded_capacity
 
 STEPS = 4
 SHARES = {"muon": 1 / 8, "gd": 1.0}
-"""d_t over d^(e_t). The constant of Theorem 4.1 is (log d)^-14; with an eighth about half of the
-items up to d_t are recovered by then.
-"""
-# How far an exponent may be off: the theorem's exponents are so far apart up to its last step.
+"""d_t over d^(e_t); Theorem 4.1 has (log d)^-14. With 1/8 about half of the items are recovered."""
+# Largest error of an exponent: that of the theorem's exponents up to its last step.
 SLOPE = 0.1
-# By what factor other learning rates are larger or smaller, at most, at each step by itself.
+# Largest factor by which other learning rates differ, at each step by itself.
 OTHER = 4.0
 FAR = {
     "muon": (2.0**31, 2.0**32),
     "gd": (2.0**34, 2.0**36),
-}  # Dimensions at which the formula is taken.
+}  # Dimensions at which the formula is evaluated.
 
 
 class Config(lambda_sweep.Config):
@@ -126,9 +123,7 @@ def theorem(name: str, alpha: float) -> list[float]:
 
 
 def far_capacities(name: str, d: float, n: float, alpha: float) -> np.ndarray:
-    """The last item that Muon recovers, whose earlier items are the smaller part by a small power
-    of d only, or the count of descent.
-    """
+    """The last item that Muon recovers far out, or the count of gradient descent."""
     if name == "gd":
         return expected(name, d, n, alpha)
     after = thresholds(name, float(d), alpha)
@@ -170,7 +165,7 @@ A_STEP_MORE = claims.changed(
 
 
 def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None:
-    """The two statements about one optimizer, from a step on."""
+    """Make the two statements about one optimizer, from a step on."""
 
     def of_other(count: xr.DataArray) -> xr.DataArray:
         mine, others = (

@@ -1,1 +1,1 @@
-"""Experiments on statements that no paper has: each has a page of its own under docs/beyond."""
+"""Experiments on statements of our own; each has a page under docs/beyond."""

@@ -1,8 +1,7 @@
-"""The polar factor is not the best filter: which spectral map of the gradient stores most items in
-one step, and how many more.
+"""The spectral map of the gradient that stores most items in one step, and its gain over Muon's.
 
 The associative-memory paper holds that no separable map has a better exponent than the polar factor
-(Appendix C). Among maps of one exponent the best is known, and so is what it gains
+(Appendix C). Among maps of one exponent the best one and its gain are known
 (`specjax.theory.best_filter`; docs/beyond/best-filter.md).
 """
 
@@ -21,9 +20,7 @@ from specjax.sizes import AnySize
 from specjax.theory import best_filter as theory
 
 FILTERS = ["polar", "best", "ridge", "ridge, ℓ × 4", "ridge, ℓ / 4"]
-"""1; the Hilbert transform of the spectrum; s/(s² + ℓ²) with the ℓ that theory has for α; and with
-others.
-"""
+"""1; the Hilbert transform of the spectrum; s/(s² + ℓ²) with theory's ℓ for α, and with others."""
 NODES = np.geomspace(1e-6, 1e6, 4000)
 """Singular values over their median at which the best filter is tabulated."""
 
@@ -50,7 +47,7 @@ Data = dict[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """Items, dimensions, exponents and draws."""
+    """Numbers of items, dimensions, exponents and seeds."""
 
     seed: int = lab.config.root_seed(
         3, help="root of all randomness, a fresh one for what was changed"
@@ -74,7 +71,7 @@ class Config(lab.Config):
 def maps(
     x: Float[Array, " d"], best: Float[Array, " nodes"], share: Float[Array, ""]
 ) -> Float[Array, "filters d"]:
-    """The new singular values by all filters, from those over their median."""
+    """Map singular values over their median by all filters."""
     best, share = best.astype(x.dtype), share.astype(x.dtype)
     tabulated = jnp.interp(jnp.log(x), jnp.log(jnp.asarray(NODES, x.dtype)), best)
     return jnp.stack(
@@ -83,9 +80,7 @@ def maps(
 
 
 def one_step(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Counts after one population step by every filter; the filters are those of the theory, in
-    float64.
-    """
+    """Counts after one population step by every filter, with filters of the theory, in float64."""
     tables = np.stack([theory.best_filter(NODES, alpha) for alpha in config.alphas])
     shares = np.array([theory.best_share(alpha) for alpha in config.alphas])
 
@@ -105,9 +100,7 @@ def one_step(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Counts after each of several steps on the cross-entropy, of the population and of fresh
-    batches, at every rate.
-    """
+    """Counts after each of several cross-entropy steps, on population and batches, by rate."""
     methods = {"polar": spectral.SVD(), "ridge": spectral.Tikhonov(theory.best_share(FEW_ALPHA))}
 
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
@@ -153,7 +146,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def over(data: Data, name: str, other: str = "polar") -> xr.DataArray:
-    """The items of one filter over those of another after one step, in every draw."""
+    """Items of one filter over those of another after one step, by seed."""
     count = data["step"]["count"].astype(float)
     return (count.sel(filter=name, drop=True) / count.sel(filter=other, drop=True)).rename(
         f"{name} / {other}"
@@ -168,7 +161,7 @@ def predicted(config: Config) -> xr.DataArray:
 
 
 def in_place(**other: str) -> claims.Control:
-    """A control: the counts of filters in the place of others'."""
+    """A control with the counts of filters in the place of others'."""
     return lab.controls.changing(
         lambda data: lab.controls.at_labels(data, "filter", other), of="step"
     )
@@ -258,7 +251,7 @@ def ridge_has_a_best_share(config: Config, data: Data) -> lab.Relation:
 )
 def polar_is_ahead_later(config: Config, data: Data) -> lab.Relation:
     count = data["steps"]["count"].astype(float).sel(step=slice(2, None))
-    # The rate that is best in the mean over draws, of each filter at each step.
+    # For each filter and step, the rate that is best on average over seeds.
     place = count.mean("seed").argmax("rate")
     polar, ridge = (
         count.isel(rate=place).sel(filter=name, drop=True).drop_vars("rate")
@@ -269,7 +262,7 @@ def polar_is_ahead_later(config: Config, data: Data) -> lab.Relation:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """The filters; and what they gain over d, with the limit."""
+    """Plot the filters, and their gain by d, with the limit."""
     drawn = Figure(figsize=(4 * (1 + len(config.alphas)), 3.6), layout="constrained")
     shapes, *panels = drawn.subplots(1, 1 + len(config.alphas))
     x = np.geomspace(0.01, 100, 400)
@@ -319,7 +312,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    # The theory was set beside five draws with other keys, from which the thresholds are.
+    # The theory was compared with five seeds under other keys, which set the thresholds.
     scales={
         "smoke": {
             "n": 1000,
@@ -329,7 +322,7 @@ EXPERIMENT = lab.Experiment(
             "few_d": 16,
             "few_seeds": 4,
         },
-        # Twelve draws of the other seed left three statements open.
+        # Twelve seeds of the other root left three statements open.
         "paper": {"seed": 4, "n": 100_000, "dims": (128, 256, 512), "seeds": 40},
     },
     figure=figure,

@@ -1,8 +1,7 @@
-"""The constants of capacity: how many items one step of Muon and of Newton's method recovers, not
-up to a factor.
+"""Constants of capacity: the number of items that a step of Muon or Newton recovers.
 
 The associative-memory paper has d^(1 + 1/(2α)) for both, up to logarithms.
-`specjax.theory.sharp_capacity` has the constants and the power of log N, none of them fitted;
+`specjax.theory.sharp_capacity` has the constants and the power of log N, without fits;
 docs/beyond/capacity-constants.md derives them.
 """
 
@@ -24,13 +23,11 @@ from specjax.theory import sharp_capacity
 
 SPECTRAL = sharp_capacity.SPECTRAL
 EARLY, TURNING, LATE = 1.2, 1.4, 2.0
-"""Exponents at which Muon is ahead, at which that depends on d, and at which Newton's method is."""
+"""Exponents at which Muon is ahead, at which the lead depends on d, and with Newton ahead."""
 
 
 class Config(lab.Config):
-    """Items, dimensions and draws; the exponents are those at which the ratio of the two was
-    predicted.
-    """
+    """Items, dimensions and seeds; the exponents are those for which the ratio was predicted."""
 
     seed: int = lab.config.root_seed(
         2, help="root of all randomness, a fresh one for the size that was changed"
@@ -59,9 +56,7 @@ class Config(lab.Config):
 def counts(
     n: int, dims: Sequence[int], seeds: int, optimizers: tuple[str, ...], key: Key[Array, ""]
 ) -> xr.Dataset:
-    """Items recovered after one step on N items, at every dimension, exponent and for each
-    optimizer.
-    """
+    """Items recovered after one step on N items, by dimension, exponent and optimizer."""
     alphas = (EARLY, TURNING, 1.6, LATE)
 
     def of_alpha(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
@@ -98,14 +93,14 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 
 def sharp(d: xr.DataArray | int, n: xr.DataArray | int, alpha: xr.DataArray) -> xr.DataArray:
-    """Muon's count by `sharp_capacity`, at every combination of the coordinates."""
+    """Muon's count by `sharp_capacity` at every combination of the coordinates."""
     return lab.closed_form(
         np.vectorize(lambda *at: sharp_capacity.sharp_count("muon", *at)), d, n, alpha
     )
 
 
 def ratio(data: Data) -> xr.DataArray:
-    """Muon's count over that of Newton's method, in every draw."""
+    """Muon's count over Newton's, by seed."""
     count = data["dimensions"]["count"].astype(float)
     return (
         count.sel(optimizer="muon", drop=True) / count.sel(optimizer="newton", drop=True)
@@ -132,7 +127,7 @@ def of_logarithm(counts: xr.DataArray) -> xr.DataArray:
 
 
 def factor(of: str, change: claims.Change) -> claims.Control:
-    """A control: counts as they were with another constant."""
+    """A control with counts of another constant."""
     return claims.changed(lambda count: count * change(count), of)
 
 
@@ -257,9 +252,7 @@ def crossing_moves(config: Config, data: Data) -> lab.Relation:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """The ratio of the counts over α, with the formula at each d and the limit; Muon's counts over
-    N, with the sharp asymptotics.
-    """
+    """Plot the ratio of counts by α, with formula and limit, and Muon's counts by N."""
     drawn = Figure(figsize=(9, 3.8), layout="constrained")
     left, right = drawn.subplots(1, 2)
     found, formula = ratio(data), by_formula(data, config.n)
@@ -333,7 +326,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    # Exponents, sizes and thresholds were chosen by a run of six draws with another seed.
+    # Exponents, sizes and thresholds were chosen by a run of six seeds under another root.
     scales={
         "smoke": {
             "n": 1000,

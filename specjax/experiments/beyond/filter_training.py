@@ -1,10 +1,9 @@
-"""Filters of singular values inside Muon, in networks that are trained: a transformer that recalls
-in context, and a small GPT.
+"""Filters of singular values inside Muon, for recall in context and for a small GPT.
 
-The best filter of docs/beyond/best-filter.md is the best for one step from W = 0 on an associative
-memory. Here it filters the momentum of every step, in the polar factor's place. All filters of a
-draw have the same weights and batches, and each the learning rate that was best in other draws;
-embedding, positions and head have AdamW at one rate.
+The best filter of docs/beyond/best-filter.md is best for one step from W = 0 on an associative
+memory. Here it filters the momentum of every step, instead of the polar factor. For each seed all
+filters share weights and batches, and each uses the learning rate that was best for other seeds;
+embedding, positions and head use AdamW at one rate.
 """
 
 from collections.abc import Callable
@@ -31,9 +30,7 @@ from specjax.training import text
 
 
 class Filter(NamedTuple):
-    """s (s² + ℓ²)^-p of the singular values over their median, and its learning rates over those of
-    the polar factor.
-    """
+    """s (s² + ℓ²)^-p for singular values over their median, and rates over the polar factor's."""
 
     share: float
     power: float
@@ -48,22 +45,20 @@ FILTERS = {
     "small only": Filter(1.0, 0.5, 0.8),
     "gradient": Filter(0.0, 0.0, 0.5),
 }
-"""The polar factor; `spectral.Tikhonov` of three shares; s/√(s² + ℓ²), which forgets small values
-alone; and none, the limit of large ℓ.
-"""
+"""The polar factor, `spectral.Tikhonov` of three shares, s/√(s² + ℓ²), and no filter (large ℓ)."""
 RIDGES = list(FILTERS)[1:4]
 STRONG = RIDGES[
     1:
-]  # With a quarter of the median few draws tell no gain of the larger transformer.
+]  # With a quarter of the median, few seeds show no gain of the larger transformer.
 LARGEST = 2 * float(np.log(text.VOCABULARY))
-"""Losses count for no more, and those of diverged runs for as much."""
+"""Losses are capped here, including those of diverged runs."""
 LITTLE = 0.08
-"""A change of the GPT's loss, in nats a byte."""
+"""A change of the GPT's loss that counts, in nats per byte."""
 Data = dict[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """Both tasks, the rates of the polar factor, and draws."""
+    """Both tasks, the rates of the polar factor, and seeds."""
 
     seed: int = lab.config.root_seed(
         7, help="root of all randomness, a fresh one for what was changed"
@@ -99,9 +94,7 @@ class Config(lab.Config):
 
 
 class Task(NamedTuple):
-    """What a transformer is trained on, AdamW's rate for what is no matrix, and sequences that
-    judge it.
-    """
+    """Training data of a transformer, AdamW's rate for other leaves, and held-out sequences."""
 
     architecture: Architecture
     rate: float
@@ -110,9 +103,7 @@ class Task(NamedTuple):
 
 
 def recalling(config: Config, key: Key[Array, ""]) -> Task:
-    """In-context recall: outputs are skewed in training, i^-1.5, and uniform in judging, where rare
-    ones count as much as frequent ones.
-    """
+    """In-context recall: training outputs are skewed, i^-1.5, and held-out outputs uniform."""
     task = Recall(config.items, length=10)
     return Task(
         Architecture(
@@ -125,7 +116,7 @@ def recalling(config: Config, key: Key[Array, ""]) -> Task:
 
 
 def predicting(config: Config, key: Key[Array, ""]) -> Task:
-    """The next byte of Python's own help; the validation text is always the same."""
+    """The next byte of Python's own help; the validation text is fixed."""
     contents, context = text.load(), 32
     train = jnp.asarray(contents.train)
     return Task(
@@ -151,7 +142,7 @@ def filtered_by(share: Array, power: Array, x: Float[Array, "m n"]) -> Float[Arr
 def trained(
     key: Key[Array, ""], task: Task, steps: tuple[int, ...], share: Array, power: Array, rate: Array
 ) -> dict[str, Float[Array, " steps"]]:
-    """Loss and accuracy of a training with one filter at one rate, after so many steps."""
+    """Loss and accuracy of a training with one filter at one rate, after these steps."""
     muon = optim.jordan_muon(
         rate,
         beta=0.9,
@@ -179,7 +170,7 @@ def trained(
 
 
 Cell = tuple[str, int]
-"""A filter, and the place of its rate in the grid."""
+"""A filter, and the index of its rate in the grid."""
 
 
 def judged(
@@ -190,9 +181,7 @@ def judged(
     draws: int,
     key: Key[Array, ""],
 ) -> xr.Dataset:
-    """Every filter after every length at the rate of the least mean loss in other draws, and the
-    place of that rate.
-    """
+    """Every filter at the rate of least mean loss for other seeds, and the index of that rate."""
 
     def measure(
         key: Key[Array, ""], share: Array, power: Array, by: Array, rate: Array
@@ -258,22 +247,18 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def lead(quantity: xr.DataArray, *filters: str) -> xr.DataArray:
-    """By how much filters are above the polar factor, in every draw: all have the same weights and
-    batches.
-    """
+    """Lead of filters over the polar factor, by seed: all share weights and batches."""
     over = quantity.sel(filter=list(filters)) - quantity.sel(filter="polar", drop=True)
     return over.rename(f"{quantity.name} less that of the polar factor")
 
 
 def inside(relation: lab.Relation, data: xr.Dataset, count: int, *filters: str) -> lab.Relation:
-    """The relation, unless the best rate of the polar factor or of one of the filters is an end of
-    its grid.
-    """
+    """The relation, unless a best rate is an end of its grid."""
     return lab.within_grid(relation, data["place"].sel(filter=["polar", *filters]), count)
 
 
 def in_place(task: str, other: dict[str, str]) -> Callable[[Any, Any], Any]:
-    """A control: some filters in the places of others."""
+    """A control with some filters in the places of others."""
     return lab.controls.changing(
         lambda data: lab.controls.at_labels(data, "filter", other), of=task
     )
@@ -354,9 +339,7 @@ def gains_a_little(config: Config, data: Data) -> lab.Relation:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """The filters, and by how much each is ahead of the polar factor, with bars of four standard
-    errors.
-    """
+    """Plot the filters, and their lead over the polar factor, with bars of four standard errors."""
     drawn = Figure(figsize=(13, 3.8), layout="constrained")
     shapes, *panels = drawn.subplots(1, 3)
     s = np.geomspace(0.05, 20, 300)
@@ -414,7 +397,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    # Sizes, grids and what is claimed were settled in tries with other keys.
+    # Sizes, grids and claims were chosen in trial runs with other keys.
     scales={
         "smoke": (
             {

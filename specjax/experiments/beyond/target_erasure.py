@@ -1,10 +1,9 @@
-"""Muon's first steps on a matrix factorization do not know the target: until a step that is known
-beforehand, at which one direction turns.
+"""Muon's first steps on a factorization are blind to the target until a predictable step.
 
-The experiment `target` has the orders: at large widths the part of the first normalized step that
-is due to M falls as k^(-3/2) for Muon, as 1/k for gradient descent. Here is what decides, at every
-width: whether U Uᵀ - M is positive definite (`specjax.theory.target_erasure`;
-docs/beyond/target-erasure.md).
+At that step one direction turns. The experiment `target` has the orders: at large widths the part
+of the first normalized step that is due to M falls as k^(-3/2) for Muon and as 1/k for gradient
+descent. At every width the effect is decided by whether U Uᵀ - M is positive definite
+(`specjax.theory.target_erasure`; docs/beyond/target-erasure.md).
 """
 
 from typing import Any
@@ -27,13 +26,13 @@ Data = dict[str, xr.Dataset]
 SHARES = (0.5, 0.75, 1.0, 1.25)
 """The eigenvalue μ of the target over k - d + 1, its transition."""
 RATE, STEPS, MOMENTUM = 1 / 40, 70, 0.9
-"""Steps are a fortieth of √k long: without a target U is used up after 40 or fewer."""
+"""Steps are √k/40 long: without a target, U vanishes after at most 40 steps."""
 NETWORKS = {"linear": deep_linear, "ReLU": relu_network}
 OPTIMIZERS = ["gradient descent", "Muon"]
 
 
 class Config(lab.Config):
-    """Sizes of the factorization and of two-layer networks, and draws."""
+    """Sizes of the factorization and of two-layer networks, and seeds."""
 
     d: int = lab.config.integer(
         8, least=2, help="rows of U, and inputs and outputs of the networks"
@@ -49,14 +48,12 @@ class Config(lab.Config):
 
 
 def spike(mu: Array | float, d: int) -> Float[Array, "d d"]:
-    """The target μ e₁ e₁ᵀ: U has the same law in every basis."""
+    """The target μ e₁ e₁ᵀ, without loss of generality since U has the same law in every basis."""
     return jnp.zeros((d, d)).at[0, 0].set(mu)
 
 
 def first_step(key: Key[Array, ""], k: int, config: Config) -> dict[str, Array]:
-    """What a spike changes of the first step, and whether U Uᵀ - M is indefinite; for a target of
-    full rank and norm 1 the bound.
-    """
+    """The effect of a spike on the first step, definiteness of U Uᵀ - M, and a bound."""
     u = matrix_factorization.init(sizes.stream(key, "u"), config.d, k)
     without = spectral.polar(u)
 
@@ -78,9 +75,7 @@ def first_step(key: Key[Array, ""], k: int, config: Config) -> dict[str, Array]:
 
 
 def path(key: Key[Array, ""], k: int, config: Config) -> dict[str, Array]:
-    """The step at which a target of eigenvalue k/4 is seen, as known before, and as it is without
-    and with momentum.
-    """
+    """The step at which an eigenvalue k/4 is seen, predicted and measured."""
     u, mu, rate = matrix_factorization.init(key, config.d, k), k / 4, RATE * k**0.5
 
     def steps(target: Array, momentum: float) -> Array:
@@ -108,9 +103,7 @@ def path(key: Key[Array, ""], k: int, config: Config) -> dict[str, Array]:
 
 
 def layers(key: Key[Array, ""], h: int, config: Config, phi: Array) -> dict[str, Array]:
-    """What Φ changes of the first normalized step, of both optimizers, in both layers of a linear
-    and of a ReLU network.
-    """
+    """The effect of Φ on the first normalized step, by optimizer and layer, linear and ReLU."""
 
     def parts(gradient: Array, without: Array) -> Array:
         descent = gradient / jnp.linalg.norm(gradient) - without / jnp.linalg.norm(without)
@@ -127,9 +120,7 @@ def layers(key: Key[Array, ""], h: int, config: Config, phi: Array) -> dict[str,
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """One step at a fixed width, several steps, and one step of two-layer networks over their
-    width; in float64.
-    """
+    """Measure one step at a fixed width, several steps, and one step of networks, in float64."""
     with jax.enable_x64(True):
         phi = sign_target(sizes.stream(key, "target"), config.d, config.d, 3.0)
 
@@ -158,9 +149,7 @@ states = lab.Statements()
 
 
 def probability(less: int = 0, of_k: bool = False) -> Any:
-    """The share of draws that are reversed by the closed form, or by one of fewer degrees of
-    freedom, or by μ compared with k.
-    """
+    """The share of reversed seeds by the closed form, or by a wrong one."""
 
     def form(config: Config, data: Data) -> xr.DataArray:
         mu = data["step"].share * (config.k - config.d + 1)
@@ -185,7 +174,7 @@ def transition(config: Config, data: Data) -> lab.Relation:
 
 
 def rolled(name: str, of: str) -> Any:
-    """A control: the values of other draws."""
+    """A control with the values of other seeds."""
     return lab.controls.replacing(name, lambda data: data[name].roll(seed=1), of=of)
 
 
@@ -278,9 +267,7 @@ def more_in_layers(config: Config, data: Data) -> lab.Relation:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Which draws see the target in the first step; when later steps do; and what the layers of
-    networks owe to it.
-    """
+    """Plot the seeds that see the target at first, later steps, and effects in networks."""
     drawn = Figure(figsize=(13, 3.8), layout="constrained")
     first, later, widths = drawn.subplots(1, 3)
     degrees = config.k - config.d + 1

@@ -1,6 +1,4 @@
-"""Claim 9: the bias of Ortho of a sum, its decay and its coefficient, next to the other ways of
-averaging.
-"""
+"""Claim 9: the bias of Ortho of a sum, its decay and coefficient, and other ways of averaging."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -22,16 +20,16 @@ COUNTS = (4, 16, 64, 256, 1024)
 M, N, D = 4, 3, 6
 """A matrix mean of shape (M, N), and a vector mean of D entries."""
 SMALLEST = (1.0, 0.1)
-"""The smallest singular value of the mean, beside 2 and 1.5."""
+"""The smallest singular value of the mean; the others are 2 and 1.5."""
 DEVIATIONS = np.linspace(0.2, 0.8, M * N).reshape(M, N)
-"""The standard deviation of each entry of the noise: it differs from entry to entry."""
+"""Standard deviations of the noise, different from entry to entry."""
 VECTOR_NORM, VECTOR_NOISE = 2.0, 0.5
 MOST, FEWEST, GROUPS = 16, 4, 4
-"""Gradients that the estimators average, and groups or microbatches of four."""
+"""Gradients that the estimators average, in groups or microbatches of four."""
 
 
 class Config(lab.Config):
-    """How many draws make a mean."""
+    """The number of samples in a mean."""
 
     gradients: int = lab.config.seeds(
         10_000, least=500, help="draws of a mean of polar factors at each number k of gradients"
@@ -39,7 +37,7 @@ class Config(lab.Config):
 
 
 class Problem(NamedTuple):
-    """A mean, its polar factor, and what k times the bias tends to, ½ D²Ortho(μ)[Σ], in float64."""
+    """A mean, its polar factor, and the limit of k times the bias, ½ D²Ortho(μ)[Σ], in float64."""
 
     mu: Float[np.ndarray, "m n"]
     factor: Float[np.ndarray, "m n"]
@@ -48,7 +46,7 @@ class Problem(NamedTuple):
 
 @cache
 def problem(seed: int, smallest: float = SMALLEST[0]) -> Problem:
-    """A mean with singular values 2, 1.5 and `smallest`, the same in every draw of a run."""
+    """A mean with singular values 2, 1.5 and `smallest`, the same for every seed of a run."""
 
     @jax.jit
     def derived(values: Array) -> tuple[Array, Array, Array]:
@@ -63,9 +61,7 @@ def problem(seed: int, smallest: float = SMALLEST[0]) -> Problem:
 
 
 class Estimator(NamedTuple):
-    """A way to average `gradients` gradients: its name in a table, the polar factors it takes, and
-    the function.
-    """
+    """A way to average `gradients` gradients: name, number of polar factors, function."""
 
     label: str
     gradients: int
@@ -93,11 +89,10 @@ ESTIMATORS = {
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Biases of Ortho of a mean of k gradients at both means, and of five ways to average 4 or 16
-    gradients.
+    """Biases of Ortho of a mean of k gradients at both means, and of five ways of averaging.
 
-    Every draw is used with both signs of its noise: the first-order term of the expansion cancels,
-    which no k removes from the variance otherwise, and the mean stays what it is.
+    Each sample is used with both signs of its noise: this cancels the first-order term of the
+    expansion, which otherwise dominates the variance at every k, and leaves the mean unchanged.
     """
     given = [problem(config.seed, smallest) for smallest in SMALLEST]
     with jax.enable_x64(True):
@@ -156,9 +151,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 
 def coefficient(times: float = 1.0, of: str = "coefficient") -> Callable[[Any, Any], xr.DataArray]:
-    """½ D²Ortho(μ)[Σ] times a number, or in the direction of another matrix of the problem, with
-    the same norm.
-    """
+    """½ D²Ortho(μ)[Σ] times a number, or along another matrix of the problem with the same norm."""
 
     def form(config: Config, data: Any) -> xr.DataArray:
         given = problem(config.seed)
@@ -194,7 +187,7 @@ DECAY.power("k", -1, "decay-of-bias", "claim-9", "along", rivals=OTHER_POWERS, c
     "It falls as 1/k where μ has full rank and k is large."
 )
 
-# The text expands at k μ with the derivative at μ; D²Ortho(k μ) is k⁻² D²Ortho(μ).
+# The text expands at k μ with the derivative at μ, but D²Ortho(k μ) is k⁻² D²Ortho(μ).
 OTHERS = {"D²Ortho(μ)[Σ]": coefficient(2.0), "along μ's factor": coefficient(-1.0, of="factor")}
 DECAY.mean(
     coefficient(), "bias-coefficient", BOTH, "scaled", at={"k": -1}, rivals=OTHERS, corrected=True
@@ -271,7 +264,7 @@ AVERAGING.on(of_either_sign, "jackknife", "claim-9", "along.jackknife", PLAIN, c
 
 
 def estimators(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table]:
-    """Bias against both targets, spread and cost of the estimators."""
+    """Tabulate bias against both targets, spread and cost of the estimators."""
     averaging, factor = data["averaging"], problem(config.seed).factor
     target = averaging["mean.mean_of_ortho"].mean("seed").values
     rows = []

@@ -1,6 +1,4 @@
-"""Claim 10: the dispersion of positive definite matrices about their arithmetic mean, about their
-Karcher mean, and along a path.
-"""
+"""Claim 10: dispersion of positive definite matrices about both means, and along a path."""
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +15,13 @@ COUNT, SIZE = 6, 3
 TIGHTNESS = (1.0, 3.0, 6.0, 12.0, 24.0, 48.0)
 """The matrices are exp(A_i / tightness)."""
 SHUFFLED = (0, 3, 1, 4, 2, 5)
-"""An order in which no two neighbours of a path stay neighbours."""
+"""An order in which no neighbours of a path stay neighbours."""
 ROUNDING = 1e-8
 """Relative errors of dispersions are below 1e-11, in the tightest clouds too."""
 
 
 def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
-    """Both dispersions of random matrices exp(A_i / tightness), of their congruent images and of
-    their inverses; and steps of paths.
-    """
+    """Dispersions of random exp(A_i / tightness), of their images and inverses; and steps."""
 
     def measure(key: Key[Array, ""], tightness: Array) -> dict[str, Array]:
         def exponentials(x: Array) -> Array:
@@ -34,7 +30,7 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
         *clouds, a, drift = normals(key, *[(SIZE, SIZE)] * (COUNT + 2))
         exponents = jnp.stack(clouds)
         h = exponentials(exponents)
-        # Congruence with I + a/4, and inversion, all in one batch of problems.
+        # Congruence with I + a/4 and inversion, in one batch of problems.
         change = jnp.eye(SIZE) + a / 4
         families = jnp.stack(
             [h, change @ h @ change.T, jnp.linalg.inv(h), jnp.broadcast_to(h[0], h.shape)]
@@ -42,7 +38,7 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
         arithmetic = jax.vmap(_about_mean)(families)
         karcher = jax.vmap(lambda x: dispersion(x, karcher_mean(x)))(families[:3])
         centre = jnp.mean(h, axis=0)
-        # A drift with a little noise, and one that goes to and fro between two matrices.
+        # A drift with a little noise, and an alternation between two matrices.
         places = jnp.arange(COUNT, dtype=tightness.dtype)[:, None, None]
         path = exponentials(places * drift[None] / COUNT + exponents / 32)
         ordered = (h, path, exponentials((1 - 2 * (places % 2)) * drift[None]))
@@ -76,17 +72,13 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
 
 
 def one_indefinite(h: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
-    """The same symmetric matrices, the first of them moved by a multiple of I until its least
-    eigenvalue alone is negative.
-    """
+    """The same symmetric matrices, the first shifted until one of its eigenvalues is negative."""
     least, next_one = jnp.linalg.eigvalsh(h[0])[:2]
     return h.at[0].add(-(least + next_one) / 2 * jnp.eye(h.shape[-1]))
 
 
 def _downhill(h: Array, centre: Array) -> Array:
-    """The dispersion about the centre after one step down its slope, the mean of log(C^(-1/2) H_i
-    C^(-1/2)) in the frame of C.
-    """
+    """The dispersion about the centre after a step along the mean of log(C^(-1/2) H_i C^(-1/2))."""
     values, vectors = jnp.linalg.eigh(centre)
     root, inverse = (
         (vectors * v[None, :]) @ vectors.T for v in (jnp.sqrt(values), 1 / jnp.sqrt(values))

@@ -1,6 +1,4 @@
-"""Claims 1, 7 and 14: when a mean over samples is a derivative of the mean, and when Fisher
-information is a Hessian.
-"""
+"""Claims 1, 7 and 14: means of derivatives, and the Fisher information as a Hessian."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,16 +21,14 @@ BATCHES = (4, 16)
 SKEWED = np.arange(1.0, DATA_SIZE + 1) / (DATA_SIZE * (DATA_SIZE + 1) / 2)
 """Probabilities of a sampler that favours the late samples."""
 SCALE, LAPLACE_SCALE, LARGEST, DATA_VARIANCE = 1.7, 2.0, 2.0, 4.0
-"""Of the normal and the Laplace model; the end of the uniform one; the variance of the data where
-the model has 1.
-"""
+"""Scale of the normal and Laplace models, end of the uniform one, variance of misfit data."""
 THETAS = (0.0, 0.3, 1.5)
-"""Where the derivatives of Welsch's loss are taken: at the minimizer of its mean, and elsewhere."""
+"""Points for the derivatives of Welsch's loss: the minimizer of its mean, and another."""
 AT = 0.3
 
 
 class Config(lab.Config):
-    """How many samples make a mean."""
+    """The number of samples in a mean."""
 
     samples: int = lab.config.seeds(100_000, least=1000, help="samples of every mean")
 
@@ -40,9 +36,7 @@ class Config(lab.Config):
 def problem(
     seed: int,
 ) -> tuple[Float[np.ndarray, "data d"], Float[np.ndarray, " data"], Float[np.ndarray, " d"]]:
-    """Inputs and labels of a least-squares problem, and the parameters at which gradients are
-    taken: the same in every draw.
-    """
+    """Inputs, labels and parameters of a least-squares problem, the same for every seed."""
     inputs, labels, theta = jax.random.split(sizes.stream(jax.random.key(seed), "problem"), 3)
     draws = (inputs, (DATA_SIZE, DIMENSION)), (labels, (DATA_SIZE,)), (theta, (DIMENSION,))
     x, y, at = (np.asarray(jax.random.normal(key, shape)) for key, shape in draws)
@@ -50,28 +44,24 @@ def problem(
 
 
 def mean_square(theta: Any) -> Any:
-    """E[(ℓ')²] for ℓ = 1 - exp(-(θ-x)²/2): the second moment about θ of a normal law of precision
-    3, times exp(-θ²/3)/√3.
-    """
+    """E[(ℓ')²] for ℓ = 1 - exp(-(θ-x)²/2) and normal x, in closed form."""
     return (1 / 3 + theta**2 / 9) * np.exp(-(theta**2) / 3) / np.sqrt(3)
 
 
 def hessian(theta: Any) -> Any:
-    """E[ℓ''] for the same loss and normal x: the second derivative of 1 - exp(-θ²/4)/√2."""
+    """E[ℓ''] for the same loss: the second derivative of 1 - exp(-θ²/4)/√2."""
     return (1 / 2 - theta**2 / 4) * np.exp(-(theta**2) / 4) / np.sqrt(2)
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Mini-batch gradients under three ways of sampling; scores of five models; derivatives of a
-    loss that is no likelihood.
-    """
+    """Measure gradients under three samplings, scores of five models, and derivatives of a loss."""
     inputs, labels, theta = map(jnp.asarray, problem(config.seed))
     cumulative = jnp.cumsum(jnp.asarray(SKEWED, inputs.dtype))
     largest = max(BATCHES)
 
     def gradients(key: Key[Array, ""], batch_size: Array) -> dict[str, Array]:
-        # One draw of uniforms for all three: compiling a draw takes longer than running all of
-        # them.
+        # One sample of uniforms for all three, since compiling a sample takes longer than running
+        # all.
         first, second, shuffled = jnp.split(
             jax.random.uniform(key, (2 * largest + DATA_SIZE,)), [largest, 2 * largest]
         )
@@ -94,7 +84,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return jnp.log(2 / jnp.pi) - jnp.logaddexp(x - location, location - x)
 
     def gap(log_density: Callable[..., Array], x: Array, *theta: Array | float) -> Array:
-        """What has the mean E[s sᵀ] + E[∇² log p], at one x."""
+        """A sample at x whose mean is E[s sᵀ] + E[∇² log p]."""
 
         def at(theta: Array) -> Array:
             return log_density(x, *theta)
@@ -106,8 +96,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return jnp.outer(score, score) + hessian
 
     def scores(key: Key[Array, ""], location: Array) -> dict[str, Array]:
-        # By inverse distribution functions, from one draw. Each sample is one of the model's own,
-        # but for the last.
+        # By inverse distribution functions from one sample of uniforms, all from the model except
+        # the last.
         u = jax.random.uniform(key, (5,), minval=1e-6)
         signed = -LAPLACE_SCALE * jnp.sign(u[2] - 0.5) * jnp.log1p(-2 * jnp.abs(u[2] - 0.5))
         return {
@@ -226,7 +216,7 @@ def gaps(data: Mapping[str, xr.Dataset], *names: str) -> xr.DataArray:
 
 
 def by_model(**values: float) -> xr.DataArray:
-    """A number for each model."""
+    """One number for each model."""
     return xr.DataArray(list(values.values()), {"model": list(values)}, "model")
 
 
@@ -294,7 +284,7 @@ def only_likelihoods(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Rela
     return lab.ahead(losses["scaled_curvature"], losses["scaled_squared"], least=hessian(AT) / 10)
 
 
-# At the minimizer of any smooth mean the mean gradient is zero; see `no-identity` for the identity
+# The mean gradient is zero at the minimizer of any smooth mean; see `no-identity` for the identity
 # there.
 NINTH, ELSEWHERE = (
     "a ninth of the root mean square slope",

@@ -1,5 +1,4 @@
-"""Claims 4 and 13: whether Ortho is a gradient field. It is, of the nuclear norm; Newton–Schulz
-steps are not.
+"""Claims 4 and 13: Ortho is the gradient of the nuclear norm; Newton–Schulz is not a gradient.
 
 Two tests of a field F on m×n matrices that do not share a computation: the symmetry of its
 Jacobian, and the integral of ⟨F, dG⟩ around closed loops.
@@ -23,13 +22,11 @@ Field = Callable[[Array], Array]
 SHAPES = ((3, 2), (4, 4))
 LOOP_SHAPE = (3, 2)
 ROUNDING, DIFFERENCES = 1e-8, 1e-7
-"""Errors are below 1e-12 for the matrices used, below 1e-9 by central differences; a field that is
-no gradient is off by about 0.1.
-"""
+"""Errors are below 1e-12, or 1e-9 by differences; a field that is not a gradient is off by 0.1."""
 
 
 def _fixed_scale(scale: Array) -> Field:
-    """Five Newton–Schulz steps from G / scale, the scale not depending on G."""
+    """Five Newton–Schulz steps from G / scale with a scale independent of G."""
 
     def field(g: Array) -> Array:
         x = g / scale
@@ -51,9 +48,7 @@ def _reversed(g: Array) -> Array:
 
 
 def _mixed(name: str, field: Field) -> dict[str, Array]:
-    """Errors of ⟨dG_b, dF[dG_a]⟩ and ⟨dG_a, dF[dG_b]⟩ at G = I, for dG_a = E_12 and dG_b = E_21,
-    against ours and as printed.
-    """
+    """Errors of mixed products at G = I, dG_a = E_12, dG_b = E_21, against ours and as printed."""
     jacobian = jax.jacfwd(field)(jnp.eye(2))
     found = jnp.stack([jacobian[1, 0, 0, 1], jacobian[0, 1, 1, 0]])
     return {
@@ -63,7 +58,7 @@ def _mixed(name: str, field: Field) -> dict[str, Array]:
 
 
 def _jacobian(field: Field, g: Array) -> Array:
-    """A square matrix, symmetric exactly for a gradient field."""
+    """The Jacobian as a square matrix, which is symmetric exactly for a gradient field."""
     return jax.jacfwd(field)(g).reshape(g.size, g.size)
 
 
@@ -72,23 +67,19 @@ def _asymmetry(j: Array) -> Array:
 
 
 def _concavity(j: Array) -> Array:
-    """The most negative eigenvalue of the symmetric part, as a positive number; 0 where there is
-    none.
-    """
+    """The most negative eigenvalue of the symmetric part, as a positive number, or 0."""
     return jnp.maximum(-jnp.linalg.eigvalsh((j + j.T) / 2)[0], 0)
 
 
 def _swirl(g: Array) -> Array:
-    """G times a rotation by 90°: a field that is certainly no gradient."""
+    """G times a rotation by 90°, a field that is not a gradient."""
     return g @ jnp.asarray([[0.0, 1.0], [-1.0, 0.0]])
 
 
 def _circulation(
     field: Field, centre: Float[Array, "m n"], plane: Float[Array, "2 m n"]
 ) -> Float[Array, ""]:
-    """∮ ⟨F, dG⟩ around centre + ½ (cos t · plane[0] + sin t · plane[1]), by the trapezoid rule,
-    which is spectrally accurate here.
-    """
+    """∮ ⟨F, dG⟩ around centre + ½ (cos t · plane[0] + sin t · plane[1]) by the trapezoid rule."""
 
     def integrand(t: Array) -> Array:
         point = centre + 0.5 * (jnp.cos(t) * plane[0] + jnp.sin(t) * plane[1])
@@ -100,18 +91,14 @@ def _circulation(
 
 
 def _well_conditioned(x: Array, spread: Array) -> Array:
-    """For m >= n: orthonormal columns times a positive definite matrix, eigenvalues 1 to `spread`:
-    derivatives are of order 1.
-    """
+    """Orthonormal columns times a positive matrix with eigenvalues 1 to `spread` (m >= n)."""
     n = x.shape[1]
     eigenvalues = jnp.diag(jnp.linspace(1.0, 0.0, n)) * (spread - 1) + jnp.eye(n)
     return orthonormal(x) @ eigenvalues @ orthonormal(x[:n] + x[-n:]).T
 
 
 def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Jacobians of Ortho, at random matrices and at I, and of Newton–Schulz steps; circulations of
-    both; gradients of the norms.
-    """
+    """Measure Jacobians of Ortho and Newton–Schulz steps, circulations, and gradients of norms."""
 
     def jacobians(key: Key[Array, ""], spread: Array) -> dict[str, Array]:
         *starts, along = normals(key, *SHAPES, LOOP_SHAPE)

@@ -1,6 +1,4 @@
-"""Claim 8: what Ortho of a sum tends to, and when M^(-1/2) μ is the same, for every noise level,
-shape and batch size.
-"""
+"""Claim 8: the limit of Ortho of a sum, and M^(-1/2) μ by noise level, shape and batch size."""
 
 from collections.abc import Callable, Mapping
 from itertools import product
@@ -25,20 +23,18 @@ SHAPES = {"wide": (3, 8), "tall": (8, 3), "vector": (5, 1)}
 NOISES = (0.1, 0.3, 1.0, 3.0)
 BATCHES = (1, 16)
 ROUNDING = 1e-9
-"""Relative errors up to which are rounding; with noise of any kind that reaches μ they are above
-1e-4.
-"""
+"""Relative errors up to this are rounding; noise that reaches μ gives errors above 1e-4."""
 
 
 class Config(lab.Config):
-    """How many draws make a mean, and on how many matrices an identity is tried."""
+    """Samples in a mean, and matrices on which an identity is tried."""
 
     gradients: int = lab.config.seeds(10_000, least=500, help="draws of a mean of k gradients")
     matrices: int = lab.config.seeds(200, least=20, help="random means μ")
 
 
 def means(seed: int) -> dict[str, Float[np.ndarray, "m n"]]:
-    """μ of full rank and of rank 1, (4, 3), in float64, the same in every draw."""
+    """μ of full rank and of rank 1, (4, 3), in float64, the same for every seed."""
     with jax.enable_x64(True):
         spectrum = {"full_rank": jnp.asarray([2.0, 1.5, 1.0]), "rank_one": jnp.asarray([2.0])}
         found = spectra(
@@ -48,9 +44,7 @@ def means(seed: int) -> dict[str, Float[np.ndarray, "m n"]]:
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Distance of Ortho(Σ G_i) to Ortho(μ) at each number k of gradients, and M^(-1/2) μ under four
-    kinds of noise.
-    """
+    """Distances of Ortho(Σ G_i) from Ortho(μ) by k, and M^(-1/2) μ under four kinds of noise."""
     given = means(config.seed)
 
     def limit(key: Key[Array, ""], k: Array) -> dict[str, Array]:
@@ -61,7 +55,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             name: jnp.linalg.norm(spectral.polar(mu + noise) - spectral.polar(mu))
             for name, mu in mus.items()
         }
-        # Both signs of the noise, so that the cross term with μ cancels.
+        # Both signs of the noise are used, which cancels the cross term with μ.
         both = [mus["full_rank"] + sign * noise for sign in (1, -1)]
         return {**found, "outer_product": sum(g @ g.T for g in both) / 2}
 
@@ -87,8 +81,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
                     whole, second_moment.isotropic_full_direction(mu, noise, batch_size)
                 ),
             }
-        # Noise that leaves the columns of μ alone, made of the other matrix of the same shape; and
-        # noise along μ itself.
+        # Noise orthogonal to the columns of μ, made of the other matrix of its shape, and noise
+        # along μ.
         mu, z, tau = mus["tall"], mus["wide"].T, noise**2 / batch_size
         gram, factor = mu @ mu.T, spectral.polar(mu)
         beside = z - factor @ (factor.T @ z)
@@ -109,9 +103,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 
 def _against(moment: Array, mu: Array) -> dict[str, Array]:
-    """M^(-1/2) μ against Ortho(μ), and how far M is from what makes them equal, or of one
-    direction.
-    """
+    """Compare M^(-1/2) μ with Ortho(μ), and M with the conditions for equality."""
     direction, factor = second_moment.left_direction(moment, mu), spectral.polar(mu)
     return {
         "left_error": relative(direction, factor),
@@ -185,7 +177,7 @@ ALIGNED.differ(
 
 
 def each(names: tuple[str, ...], errors: tuple[str, ...], by: str) -> dict[str, str]:
-    """These errors of each noise or shape, with those of `by` that take their place."""
+    """Pair the errors of each noise or shape with those of `by` that replace them."""
     return {f"{name}.{error}": f"{by}.{error}" for name in names for error in errors}
 
 
@@ -231,7 +223,7 @@ ALIGNED.agree(
 
 
 def directions(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table]:
-    """Mean angles between the preconditioned directions and the polar factor."""
+    """Tabulate mean angles between the preconditioned directions and the polar factor."""
     rows = []
     labels = {"left": "M^(-1/2) μ", "kronecker": "L^(-1/4) μ R^(-1/4)", "full": "F^(-1/2) vec μ"}
     for (name, (m, n)), batch, (kind, label) in product(SHAPES.items(), BATCHES, labels.items()):

@@ -1,6 +1,4 @@
-"""Random matrices with a given spectrum, how many of them, and the measures of error that several
-claims share.
-"""
+"""Random matrices with a given spectrum, their number, and error measures of several claims."""
 
 from collections.abc import Mapping
 from itertools import accumulate
@@ -14,7 +12,7 @@ from specjax import lab
 
 
 class Matrices(lab.Config):
-    """On how many random matrices a claim is tried."""
+    """The number of random matrices on which a claim is tried."""
 
     matrices: int = lab.config.seeds(
         200, least=20, help="random matrices, or clouds of them, at each point"
@@ -22,18 +20,14 @@ class Matrices(lab.Config):
 
 
 def normals(key: Key[Array, ""], *shapes: tuple[int, ...]) -> list[Array]:
-    """Independent standard normal arrays, from one draw: compiling a draw takes longer than all the
-    draws of a sweep.
-    """
+    """Independent standard normal arrays from one sample, which compiles faster than several."""
     sizes = [prod(shape) for shape in shapes]
     pieces = jnp.split(jax.random.normal(key, (sum(sizes),)), list(accumulate(sizes))[:-1])
     return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def orthonormal(x: Float[Array, "m n"]) -> Float[Array, "m n"]:
-    """Orthonormal columns that span those of x, m >= n: uniformly distributed up to signs if x is
-    normal.
-    """
+    """Orthonormal columns that span those of x (m >= n), uniform up to signs for Gaussian x."""
     return jnp.linalg.qr(x)[0]
 
 
@@ -42,9 +36,7 @@ def spectra(
     shapes: Mapping[str, tuple[int, int]],
     values: Mapping[str, Float[Array, " _"]],
 ) -> dict[str, Float[Array, "_ _"]]:
-    """U diag(s) Vᵀ for each name, with random orthonormal U and V of the shape and the singular
-    values s under that name.
-    """
+    """U diag(s) Vᵀ by name, with random orthonormal U, V and the singular values of that name."""
     ranks = {name: values[name].shape[0] for name in shapes}
     sides = [(extent, ranks[name]) for name, shape in shapes.items() for extent in shape]
     bases = [orthonormal(x) for x in normals(key, *sides)]

@@ -1,12 +1,11 @@
-"""Statements on quantities that a run has measured: errors that are rounding, errors that are not,
-means, powers.
+"""Statements on measured quantities of a run: errors up to rounding, larger errors, means, powers.
 
     FORMS.agree("thin", "claim-2", "thin", {"the compact one": "compact"})(
         "U Vᵀ may be taken from the thin decomposition."
     )
 
-A statement is made in two calls: of its name, the rows it cites, the quantity and what must break
-it; and of its sentence.
+A statement is made in two calls: the first takes its name, the cited rows, the quantity and its
+controls; the second takes its sentence.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,13 +18,9 @@ from specjax import lab
 
 Names = str | tuple[str, ...]
 Source = str | Callable[[xr.Dataset], xr.DataArray]
-"""What a control puts in the place of a quantity: another one of the same data, or a function of
-them.
-"""
+"""The replacement of a quantity in a control: another quantity, or a function of the data."""
 Controls = Mapping[str, Source | Mapping[str, Source]]
-"""By name, what stands in the place of every quantity, one at a time, or, as a mapping, of which
-quantity what does.
-"""
+"""By label, the replacement of every quantity, one at a time, or a mapping of replacements."""
 Form = xr.DataArray | float | Callable[[Any, Any], xr.DataArray | float]
 """A number, or one for each point, or a function of configuration and data that returns it."""
 Sentence = Callable[[str], lab.Statement]
@@ -33,9 +28,7 @@ Sentence = Callable[[str], lab.Statement]
 
 @dataclass(frozen=True)
 class Measured:
-    """The quantities of a run, or of its dataset `of`; of errors among them `rounding` is what
-    floating-point numbers leave.
-    """
+    """Quantities of a run or of its dataset `of`; errors up to `rounding` count as zero."""
 
     states: lab.Statements
     of: str | None = None
@@ -53,14 +46,13 @@ class Measured:
         at: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Sentence:
-        """A statement on the quantity `of`, or on several as one array; `relation` takes it, then
-        configuration and data.
+        """Make a statement on the quantity `of`, or on several as one array.
 
-        `at` are the places along dimensions that it is on, by default all; `options` are those of
-        `lab.statement`.
+        `relation` takes the array, then configuration and data. `at` selects places along
+        dimensions, by default all; `options` are those of `lab.statement`.
 
         Raises:
-            ValueError: without a rival, a quantity that no control breaks.
+            ValueError: a quantity that no control breaks, in a statement without rivals.
         """
         names = (of,) if isinstance(of, str) else of
         made: dict[str, Any] = {}
@@ -91,20 +83,18 @@ class Measured:
         return lambda says: self.states(cites, says, name=name, controls=made, **options)(judged)
 
     def agree(self, *stated: Any, **options: Any) -> Sentence:
-        """The errors are rounding in every draw; arguments as for `on`."""
+        """State that the errors are rounding for every seed; arguments as for `on`."""
         return self.on(lambda x, *_: lab.zero_error(x, tolerance=self.rounding), *stated, **options)
 
     def differ(self, *stated: Any, **options: Any) -> Sentence:
-        """The medians of the errors are more than rounding (those of random problems have no mean);
-        arguments as for `on`.
-        """
+        """State that median errors exceed rounding; random problems have no mean error."""
         least = f"the least difference that counts, {self.counts:g}"
         return self.above(self.counts, least, *stated, by="median", **options)
 
     def above(
         self, level: Form, called: str, *stated: Any, by: Any = "mean", **options: Any
     ) -> Sentence:
-        """The mean, or what `by` says, lies above a level; the other arguments as for `on`."""
+        """State that the mean, or the statistic `by`, is above a level; other arguments as `on`."""
         return self.on(
             lambda x, *given: lab.above(x, _of(level, given), called, by=by), *stated, **options
         )
@@ -112,17 +102,17 @@ class Measured:
     def below(
         self, level: Form, called: str, *stated: Any, by: Any = "mean", **options: Any
     ) -> Sentence:
-        """As `above`, on the other side."""
+        """State that it is below a level; see `above`."""
         return self.on(
             lambda x, *given: lab.below(x, _of(level, given), called, by=by), *stated, **options
         )
 
     def mean(self, form: Form, *stated: Any, **options: Any) -> Sentence:
-        """The mean is `form`; the other arguments as for `on`."""
+        """State that the mean equals `form`; other arguments as for `on`."""
         return self.on(lambda x, *given: lab.equals(x, _of(form, given)), *stated, **options)
 
     def power(self, dim: str, exponent: float | int, *stated: Any, **options: Any) -> Sentence:
-        """The mean grows as a power of `dim`; the other arguments as for `on`."""
+        """State that the mean grows as a power of `dim`; other arguments as for `on`."""
         return self.on(lambda x, *_: lab.scales_as(x, dim, exponent), *stated, **options)
 
 

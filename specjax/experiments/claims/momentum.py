@@ -1,6 +1,4 @@
-"""Claims 5 and 6: the error of an exponential moving average, and the step from which on it beats
-the newest sample.
-"""
+"""Claims 5 and 6: error of an exponential moving average, and the step at which it wins."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,36 +15,35 @@ from specjax.experiments.ledgers import ledger
 from specjax.theory import momentum as theory
 
 Condition = Callable[[Any, Any, Any], Any]
-"""Of s = μ²/σ², γ and t."""
+"""A condition on s = μ²/σ², γ and t."""
 Draws = Callable[[xr.Dataset], xr.DataArray]
 MUS, SIGMA, START = (1.0, 6.0), 2.0, 3.0
-"""Means on either side of the standard deviation: with μ = σ the two could be exchanged."""
+"""Means on both sides of the standard deviation: at μ = σ the two could be exchanged."""
 GAMMAS = (0.5, 0.9, 0.97)
 TIMES = (1, 2, 3, 5, 10, 20, 40)
 SEARCHED = 600
-"""Steps of the exact search; T* stays below 500 for the γ and s that are drawn."""
+"""Steps of the exact search; T* stays below 500 for the sampled γ and s."""
 WHOLE = 0.5
-"""Errors are whole numbers of steps, or of cases."""
+"""Errors are whole numbers of steps or cases."""
 
 
 class Config(lab.Config):
-    """How many samples make a mean, and on how many (γ, s) the threshold is tried."""
+    """Samples in a mean, and pairs (γ, s) on which the threshold is tried."""
 
     samples: int = lab.config.seeds(100_000, least=1000, help="samples of a mean squared error")
     searches: int = lab.config.seeds(10_000, least=1000, help="pairs of γ and s = μ²/σ²")
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Squared errors of the average, started at 0 and elsewhere, bias-corrected, and of one with
-    the same noise in all steps.
+    """Squared errors of the average: from 0 and elsewhere, corrected, with constant noise.
 
-    For random γ and s also the first step in which the average beats the newest sample, and the
-    last in which it does not, by running bias and variance step by step.
+    For random γ and s also the first step at which the average beats the newest sample, and the
+    last at which it does not, from bias and variance step by step.
     """
     times = jnp.asarray(TIMES)
 
     def errors(key: Key[Array, ""], gamma: Array, mu: Array) -> dict[str, Array]:
-        # Laplace noise: nothing is assumed of it but its variance.
+        # The noise is Laplace, since only its variance is assumed.
         noise = SIGMA / jnp.sqrt(2.0) * jax.random.laplace(key, (max(TIMES),))
 
         def advance(m: Array, g: Array) -> tuple[Array, Array]:
@@ -103,7 +100,7 @@ def at_points(form: Callable[..., Any]) -> Callable[[Any, Mapping[str, xr.Datase
 
 
 def first_step(search: xr.Dataset, condition: Condition) -> xr.DataArray:
-    """The first step in which a condition on s, γ and t holds, at the s and γ of each draw."""
+    """The first step at which a condition on s, γ and t holds, for the s and γ of each seed."""
     steps = np.arange(1.0, SEARCHED + 1)
     with jax.enable_x64(True):
         holds = np.asarray(
@@ -115,7 +112,7 @@ def first_step(search: xr.Dataset, condition: Condition) -> xr.DataArray:
 
 
 def searched_by(condition: Condition) -> Callable[[Any, Any], Any]:
-    """A control: searches that find the steps of a wrong condition."""
+    """A control with searches for the steps of a wrong condition."""
 
     def change(search: xr.Dataset) -> xr.Dataset:
         named = first_step(search, condition)
@@ -125,7 +122,7 @@ def searched_by(condition: Condition) -> Callable[[Any, Any], Any]:
 
 
 def any_draw(search: xr.Dataset) -> xr.DataArray:
-    """Always."""
+    """Accept every seed."""
     return search.snr > 0
 
 
@@ -143,7 +140,7 @@ states = lab.Statements()
 ERRORS = Measured(states, "errors")
 mse, limit = at_points(theory.ema_mse), theory.stationary_variance
 
-# The start and the independence are used in the justification, and not printed.
+# The justification uses the start and independence, without printing them.
 WRONG = {
     "μ and σ exchanged": at_points(lambda m, s, g, t: theory.ema_mse(s, m, g, t)),
     "no bias": at_points(lambda m, s, g, t: theory.ema_mse(0 * m, s, g, t)),
@@ -174,8 +171,8 @@ ERRORS.mean(debiased, "debiased", "claim-5", "debiased", rivals=INSTEAD, correct
     "m_t / (1 - γ^t) has no bias and the variance σ² (1 - γ)(1 + γ^t) / ((1 + γ)(1 - γ^t))."
 )
 
-# On the draws: on the closed form it would be algebra, since (1 - γ)(1 + γ^t) < (1 + γ)(1 - γ^t)
-# for t > 1.
+# Judged on samples: on the closed form it is algebra, since (1 - γ)(1 + γ^t) < (1 + γ)(1 - γ^t) for
+# t > 1.
 NEWEST, LATER, PLAIN = (
     "σ², the error of the newest sample",
     {"t": slice(1, None)},

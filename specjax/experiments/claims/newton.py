@@ -1,6 +1,4 @@
-"""Claim 11: Newton's iteration for the polar factor, in the displayed form and in one that never
-squares the condition number.
-"""
+"""Claim 11: Newton's iteration for the polar factor, as displayed and in a stable form."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,25 +19,20 @@ from specjax.theory.polar_newton import newton_steps
 CONDITIONS = (1e1, 1e2, 1e4, 1e6)
 STEPS = 40
 CONVERGED = 1e-2
-"""Error at which a run is counted as converged: above the rounding of every iteration compared, and
-within the quadratic regime.
-"""
+"""Error at which a run has converged: above all rounding, within the quadratic regime."""
 WHOLE = 0.5
 LOW_PRECISIONS: dict[str, tuple[DTypeLike, float]] = {
     "float16": (jnp.float16, 1e2),
     "float32": (jnp.float32, 1e4),
 }
-"""Each with a condition number κ for which κ < 1/ε < κ²: a form that squares it loses all digits,
-and one that does not keeps some.
-"""
+"""κ with κ < 1/ε < κ² by precision: a form that squares κ loses all digits, another keeps some."""
 
 
 def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
-    """Errors of both forms of the iteration in float64 step by step, and final ones in lower
-    precision, on 5×3 matrices.
+    """Errors of both forms of the iteration, by step in float64 and final in low precision, 5×3.
 
-    Low precision rounds the result of every product, sum and inverse, and the factor is that of the
-    rounded matrix.
+    Low precision rounds every product, sum and inverse; the reference is the factor of the rounded
+    matrix.
     """
 
     def inverse_form(x: Array, rounded: Callable[[Array], Array] = lambda y: y) -> Array:
@@ -52,9 +45,7 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
         return rounded(0.5 * rounded(x + rounded(x @ inverse)))
 
     def cubic(x: Array) -> Array:
-        """Newton and Schulz's: 3/2 of the error squared is left, and far from U it grows x by
-        half.
-        """
+        """Newton–Schulz: errors become 3/2 of their square, and far from U it grows x by half."""
         return 1.5 * x - 0.5 * x @ (x.T @ x)
 
     def errors(step: Callable[[Array], Array], start: Array, factor: Array) -> Array:
@@ -70,7 +61,7 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
             stored = rounded(scaled)
             x = jax.lax.fori_loop(0, STEPS, lambda _, x, rounded=rounded: step(x, rounded), stored)
             distance = jnp.linalg.norm(x - spectral.polar(stored))
-            # Where it overflows, no digit is right.
+            # After an overflow no digit is right.
             found[name] = jnp.where(jnp.isfinite(distance), distance, 1.0)
         return found
 
@@ -104,9 +95,7 @@ def _rounded(dtype: DTypeLike, x: Array) -> Array:
 
 
 def _low(found: xr.Dataset, form: str) -> xr.DataArray:
-    """Final errors in each low precision at its condition number, over the square root of its
-    epsilon.
-    """
+    """Final errors in each low precision at its condition number, over the root of its epsilon."""
     over = [
         found[f"{form}.{name}"].sel(condition=condition, drop=True)
         / float(jnp.finfo(dtype).eps) ** 0.5
@@ -118,11 +107,10 @@ def _low(found: xr.Dataset, form: str) -> xr.DataArray:
 def worst(
     data: xr.Dataset, ratio: Callable[[xr.DataArray, xr.DataArray], xr.DataArray]
 ) -> xr.DataArray:
-    """The largest `ratio` of the errors before and after a step in each run, over the steps after
-    the first.
+    """The largest `ratio` of the errors before and after a step in each run, after the first step.
 
-    Steps in which the error is one of rounding, or so large that its square is beyond what rounding
-    leaves, are left out. The draw is the run, of which all steps follow from the first.
+    Steps are left out if the error is rounding, or so large that its square exceeds rounding
+    effects. A seed is a run, whose steps all follow from the first.
     """
     before, after = (
         data["inverse"].isel(step=slice(1, -1)),
@@ -137,7 +125,7 @@ def worst(
 
 
 def steps_off(data: xr.Dataset, form: str) -> xr.DataArray:
-    """By how many steps a run misses what the recursion of the singular values predicts."""
+    """The difference between a run's steps and the recursion's prediction."""
     taken = (data[form] <= CONVERGED).argmax("step")
     s = np.power.outer(CONDITIONS, -np.array([0.0, 0.5, 1.0]))
     scale = np.linalg.norm(s, axis=1) if form == "inverse" else np.sqrt(s[:, 0] * s[:, -1])

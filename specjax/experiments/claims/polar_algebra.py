@@ -1,6 +1,4 @@
-"""Claims 2 and 3, and the formulas of the preamble: the polar factor as a half-whitening, for
-vectors too.
-"""
+"""Claims 2 and 3 and the preamble's formulas: the polar factor as half-whitening."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,17 +14,13 @@ from specjax.experiments.ledgers import ledger
 from specjax.theory.second_moment import left_direction, symmetric_power
 
 ROUNDING = 1e-10
-"""Far above the error of float64 with the condition numbers used here (1e-13), and far below that
-of any wrong formula (1e-2).
-"""
+"""Far above the float64 error (1e-13) and far below that of a wrong formula (1e-2)."""
 SHAPES = {"wide": (3, 5), "tall": (5, 3), "square": (3, 3), "deficient": (5, 4)}
 RANKS = {"wide": 3, "tall": 3, "square": 3, "deficient": 2}
 
 
 def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Distances between U Vᵀ and the whitened forms, for four shapes; a vector's normalization
-    against M^(-1/2) μ under noise.
-    """
+    """Distances of U Vᵀ from whitened forms for four shapes, and a vector's case under noise."""
 
     def forms(key: Key[Array, ""], condition: Array) -> dict[str, Array]:
         values = {name: condition ** -jnp.linspace(0.0, 1.0, rank) for name, rank in RANKS.items()}

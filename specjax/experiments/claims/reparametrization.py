@@ -1,6 +1,4 @@
-"""Claim 12 and the natural gradient of the preamble: gradients and steps in whitened coordinates φ
-= M^p θ.
-"""
+"""Claim 12 and the preamble's natural gradient: gradients and steps in φ = M^p θ."""
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +13,11 @@ from specjax.theory.second_moment import symmetric_power
 
 SIZE, OBSERVATIONS = 4, 16
 PAST = 32
-"""Gradients that the second moment is estimated from."""
+"""Number of gradients for estimating the second moment."""
 
 
 class Config(lab.Config):
-    """On how many problems an identity is tried, and how many gradients are whitened."""
+    """Problems on which an identity is tried, and number of whitened gradients."""
 
     columns: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, 128, 256, least=SIZE, points=5, help="columns of a gradient"
@@ -31,9 +29,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Errors of the possible powers of M for gradients and steps; what Muon changes of a whitened
-    gradient; the natural gradient.
-    """
+    """Errors of powers of M for gradients and steps, of Muon, and of the natural gradient."""
 
     def steps(key: Key[Array, ""], spread: Array) -> dict[str, Array]:
         theta, target, slopes, exponent = normals(key, (SIZE,), (SIZE,), (SIZE, SIZE), (SIZE, SIZE))
@@ -86,9 +82,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         coordinates = symmetric_exponential(exponent, spread / 2)
 
         def directions(change: Array) -> dict[str, Array]:
-            """Steps of θ = change · φ in a normal regression of unit variance, for steps of φ by
-            two rules.
-            """
+            """Steps of θ = change · φ in a normal regression of unit variance, by two rules."""
             at = jnp.linalg.solve(change, theta)
 
             def divergence(moved: Array) -> Array:

@@ -21,7 +21,7 @@ from specjax.models.deep_linear import Params
 from specjax.models.factorization_spectra import orthonormal
 
 LEAST, TIME = 0.2, 0.5
-"""The smallest mode, of which the largest is 1, and the sum of all steps."""
+"""The smallest mode (the largest is 1), and the sum of all steps."""
 ROUNDING = 1e-9
 DRIFTS = [
     "√PᵀP - √QᵀQ",
@@ -33,7 +33,7 @@ DRIFTS = [
 
 
 class Config(lab.Config):
-    """Numbers of steps and draws."""
+    """Step counts and seeds."""
 
     steps: tuple[int, ...] = lab.config.sizes(
         20,
@@ -50,9 +50,7 @@ class Config(lab.Config):
 
 
 def drifts(key: Key[Array, ""], steps: int) -> dict[str, Array]:
-    """How far differences of Gram matrices come from where they start, relative to that, from a
-    common frame and from none.
-    """
+    """Relative drift of differences of Gram matrices, from a common frame and from none."""
     modes, rates = spectrum(LEAST), jnp.full(steps, TIME / steps)
     frame, rotation = (orthonormal(sizes.stream(key, name), N, N) for name in ("frame", "side"))
     # In the basis of the target P = diag(p) Fᵀ and Q = diag(q) Fᵀ; W₂ = P and W₁ = Qᵀ.
@@ -102,7 +100,7 @@ states = lab.Statements()
 
 
 def instead(place: int) -> Callable[[Any, Any], Any]:
-    """A control: another drift in the place of Muon's."""
+    """A control with another drift in the place of Muon's."""
     return lab.controls.replacing("drift", lambda data: data["drift"].roll(of=-place))
 
 
@@ -139,12 +137,10 @@ def descent_drifts(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Medians of all drifts over the number of steps with bars from one draw in ten to nine in ten,
-    and what is taken for rounding.
-    """
+    """Plot median drifts by number of steps with 10 to 90 % ranges, and the rounding level."""
     drawn = Figure(figsize=(6.4, 5), layout="constrained")
     axes = drawn.subplots()
-    # A mean would be that of the few draws in which the polar factor amplifies rounding.
+    # A mean would be dominated by the few seeds in which the polar factor amplifies rounding.
     spread = (data["drift"] + 1e-16).quantile([0.1, 0.5, 0.9], "seed")
     for name, color, marker in zip(DRIFTS, COLORS, MARKERS, strict=False):
         low, middle, high = spread.sel(of=name).values

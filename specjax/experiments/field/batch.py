@@ -1,6 +1,4 @@
-"""Paquette et al. 2026, arXiv 2605.09552 (“Phases of Muon”): which preconditioner Muon is, by the
-size of the batch.
-"""
+"""Paquette et al. 2026, arXiv 2605.09552 (“Phases of Muon”): its preconditioner by batch size."""
 
 from itertools import accumulate, pairwise
 
@@ -30,7 +28,7 @@ from specjax.sweep.axes import Over
 
 OPTIMIZERS = [SVD, MUON, SIGN, SIGN_DIAGONAL, SGD]
 SAMPLED = {"n/8": (0.125, 64), "n": (1, 8), "4n": (4, 4), "16n": (16, 2)}
-"""Batches, per n, and how many of them are averaged: the smaller the batch, the more noise."""
+"""Batches over n, and the number averaged: smaller batches have more noise."""
 SMALL, LARGE, ALL = "n/8", "4n", "all data"
 BATCHES = [*SAMPLED, ALL]
 EIGHTH, QUARTER = (
@@ -43,7 +41,7 @@ EIGHTH, QUARTER = (
 
 
 class Config(lab.Config):
-    """Sizes, exponents and draws."""
+    """Sizes, exponents and seeds."""
 
     seed: int = lab.config.root_seed(
         1, help="root of all randomness; bounds were set on other draws"
@@ -63,9 +61,7 @@ class Config(lab.Config):
 
 
 def response(key: Key[Array, ""], width: int, alpha: Array) -> dict[str, Array]:
-    """The mean of each optimizer's step along the error, per norm of the error, in each part of the
-    modes; for every batch.
-    """
+    """Mean step of each optimizer along the error, over its norm, by part of modes and batch."""
     eigenvalues, basis = (
         power_law(width, alpha),
         orthonormal(sizes.stream(key, "basis"), width, width),
@@ -106,7 +102,7 @@ states = lab.Statements()
 
 
 ROOTS = {"the inverse": 0.0, "its power 3/4": 0.25, "its power 1/4": 0.75, "none": 1.0}
-"""Other preconditioners than the square root, by their q."""
+"""Exponents q of preconditioners other than the square root."""
 SMALLER = {
     "a batch of n/8": lab.controls.changing(
         lambda data: lab.controls.at_labels(data, "batch", {LARGE: SMALL})
@@ -177,7 +173,7 @@ def inverse(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """The exponents over the batch at every width, at the largest α."""
+    """Plot the exponents by batch at every width, at the largest α."""
     drawn = Figure(figsize=(7.6, 4.6), layout="constrained")
     axes = drawn.subplots()
     for name, color in zip((SIGN, SVD), COLORS, strict=False):

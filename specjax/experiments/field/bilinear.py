@@ -30,9 +30,7 @@ def power_law(n: int, exponent: Array | float) -> Float[Array, " n"]:
 def gradient(
     key: Key[Array, ""], error: Float[Array, "n n"], eigenvalues: Float[Array, " n"], batch: int
 ) -> Float[Array, "n n"]:
-    """The gradient of ½ mean (zᵀ (W - W*) x)² over a fresh batch, with error = W - W*; its mean is
-    error · K.
-    """
+    """The gradient of ½ mean (zᵀ error x)² on a fresh batch; its mean is error · K."""
     x, z = (
         jax.random.normal(sizes.stream(key, side), (batch, error.shape[0])) for side in ("x", "z")
     )
@@ -44,9 +42,7 @@ def gradient(
 def direction(
     g: Float[Array, "n n"], optimizer: str, basis: Float[Array, "n n"]
 ) -> Float[Array, "n n"]:
-    """The step of an optimizer along a gradient; `basis` is the orthogonal matrix of the basis in
-    which SignSGD sees entries.
-    """
+    """An optimizer's step along a gradient; SignSGD takes signs in the orthogonal `basis`."""
     if optimizer in (SVD, MUON):
         return spectral.polar(g) if optimizer == SVD else spectral.polar(g, MUONS)
     if optimizer == SIGN:

@@ -1,4 +1,4 @@
-"""Controls that experiments of this folder share."""
+"""Controls of several experiments of this folder."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,14 +9,12 @@ from specjax import lab
 def exchanged(
     dim: str, first: Any, second: Any, *, of: str | None = None
 ) -> dict[str, Callable[[Any, Any], Any]]:
-    """A control: what is at two coordinates of `dim` exchanged, everywhere in the data, or in the
-    dataset `of`.
-    """
+    """A control that exchanges two coordinates of `dim`, in all data or the dataset `of`."""
     other = {first: second, second: first}
     control = lab.controls.changing(lambda data: lab.controls.at_labels(data, dim, other), of=of)
     return {f"{first} and {second} exchanged": control}
 
 
 def everywhere(dim: str, place: int) -> Callable[[Any, Any], Any]:
-    """A control: what is at one place of `dim` at every place of it."""
+    """A control with the values at one place of `dim` at every place."""
     return lab.controls.changing(lambda data: lab.controls.at_places(data, dim, place))

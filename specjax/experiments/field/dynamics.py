@@ -1,6 +1,4 @@
-"""Linear networks that learn a diagonal matrix, in plain steps along gradients or their polar
-factors.
-"""
+"""Linear networks that learn a diagonal matrix, by plain steps along gradients or polar factors."""
 
 from collections.abc import Callable
 
@@ -18,7 +16,7 @@ OPTIMIZERS: dict[str, Callable[[Array], Array]] = {
     "Muon": spectral.polar,
     "gradient descent": lambda x: x,
 }
-"""The step along a gradient; "Muon" is without momentum, as in both papers."""
+"""The step along a gradient; "Muon" has no momentum, as in both papers."""
 
 
 def spectrum(least: Array | float) -> Float[Array, " n"]:
@@ -60,8 +58,6 @@ def values(path: Path) -> Float[Array, "steps n"]:
 
 
 def first_above(path: Float[Array, "steps n"], levels: Float[Array, " n"]) -> Array:
-    """The step after which each value first is above its level; the number of steps where it never
-    is.
-    """
+    """The first step after which each value is above its level, or the number of steps."""
     above = path > levels[None]
     return jnp.where(jnp.any(above, axis=0), jnp.argmax(above, axis=0) + 1, path.shape[0])

@@ -1,6 +1,4 @@
-"""Islamov, Crawshaw, Cohen and Gower 2026, arXiv 2603.05002: the sharpness of descent in three
-norms, in its own norm, against 2/η.
-"""
+"""Islamov et al. 2026, arXiv 2603.05002: the sharpness of descent in its own norm against 2/η."""
 
 from typing import Any
 
@@ -21,17 +19,13 @@ METHODS = {
     "spectral descent": (steepest.spectral_norm, 0.03, 6),
     "sign descent": (steepest.largest_entry, 0.0013, 24),
 }
-"""The norm, the η that is the unit of step sizes, and starts of the search for S, of which signs
-need more.
-"""
+"""Norm, unit η of step sizes, and starts of the search for S; signs need more starts."""
 SHORT, DOUBT = 0.25, 0.05
-"""A step size, in those units, at which S stays below 2/η; what halves of the starts may differ by
-in S, over it.
-"""
+"""A step size in those units with S below 2/η, and the largest difference of S by starts."""
 
 
 class Config(lab.Config):
-    """Step sizes, steps and draws."""
+    """Step sizes, step counts and seeds."""
 
     seed: int = lab.config.root_seed(
         4, help="root of all randomness, a fresh one for what was changed"
@@ -46,9 +40,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """η S/2, and η λ/2 with the largest eigenvalue λ, along every training, how sure S is, and how
-    often the loss rises.
-    """
+    """η S/2 and η λ/2 (largest eigenvalue) along trainings, accuracy of S, loss increases."""
 
     def measure(key: Key[Array, ""], rate: Array) -> dict[str, Array]:
         trained = []
@@ -99,7 +91,7 @@ MISSED = lab.controls.replacing("doubt", lambda data: 1 - data["eigenvalue"] / d
 
 
 def settles(method: str, cites: str, controls: dict[str, Any]) -> None:
-    """States that S of a method is near 2/η from the second quarter on, and falls as 1/η."""
+    """State that S of a method is near 2/η from the second quarter on, and falls as 1/η."""
     name = method.replace(" ", "-")
 
     def near(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -187,7 +179,7 @@ def found_by_either_half(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """η S/2 along the training, a panel for each method, and η λ/2 with the largest eigenvalue."""
+    """Plot η S/2 along the training, by method, and η λ/2 with the largest eigenvalue."""
     drawn = Figure(figsize=(11, 4.5), layout="constrained")
     panels = drawn.subplots(1, len(METHODS), sharey=True)
     for axes, (method, (_, unit, _)) in zip(panels, METHODS.items(), strict=True):

@@ -1,6 +1,4 @@
-"""Islamov, Crawshaw, Cohen and Gower 2026, arXiv 2603.05002: fixed steps along polar factors, Muon
-without momentum, at the same edge.
-"""
+"""Islamov et al. 2026, arXiv 2603.05002: fixed steps along polar factors at the same edge."""
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +15,11 @@ from specjax.experiments.ledgers import ledger
 
 MODELS = ["network", "linear model"]
 LINEAR_MODELS = 8
-"""Linear models that are averaged in a draw, since they cost little and spread more."""
+"""Linear models averaged per seed, since they are cheap and vary more."""
 
 
 class Config(lab.Config):
-    """Step sizes, steps and draws."""
+    """Step sizes, step counts and seeds."""
 
     seed: int = lab.config.root_seed(
         1, help="root of all randomness; step sizes were chosen on other draws"
@@ -36,7 +34,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """η S/2 over ‖∇L‖_* and by itself along the training of a network and of a linear model."""
+    """η S/2, with and without ‖∇L‖_*, along the training of a network and of a linear model."""
 
     def ratios(key: Key[Array, ""], dims: tuple[int, ...], rate: Array) -> dict[str, Array]:
         found = steepest.train(
@@ -114,7 +112,7 @@ def of_a_constant_hessian(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """η S/2 over ‖∇L‖_*, and by itself, along the training of both models."""
+    """Plot η S/2, with and without ‖∇L‖_*, along the training of both models."""
     drawn = Figure(figsize=(9, 4.5), layout="constrained")
     panels = drawn.subplots(1, 2, sharey=True)
     for axes, model in zip(panels, MODELS, strict=True):

@@ -1,6 +1,4 @@
-"""Ramani and Jain 2026, arXiv 2605.29387, with Muon's exact polar factor: the exponent of the loss
-in the number of features.
-"""
+"""Ramani and Jain 2026, arXiv 2605.29387: the exponent of the loss in the width for exact Muon."""
 
 import jax
 import jax.numpy as jnp
@@ -27,17 +25,13 @@ from specjax.sweep.axes import Over
 STEPS, SPECTRA = 10, (1.5, 2.0)
 MUON, ONE = "Muon", "Muon, one output"
 SHARES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.5, 7.0, 10.0)
-"""Lengths of all of Muon's steps together, over the spectral norm of the solution; they fall
-linearly to zero.
-"""
+"""Total lengths of Muon's steps over the solution's spectral norm; they fall linearly to zero."""
 COUNTS, MOST = 0.05, 0.75
-"""The smallest lead in the exponent that counts, and what most of the natural gradient's lead
-is.
-"""
+"""The smallest lead in the exponent that counts, and most of the natural gradient's lead."""
 
 
 class Config(lab.Config):
-    """Sizes and draws."""
+    """Sizes and seeds."""
 
     seed: int = lab.config.root_seed(
         2, help="root of all randomness; bounds and lengths were set on other draws"
@@ -51,9 +45,7 @@ class Config(lab.Config):
 def descend(
     solution: Float[Array, "m n"], curvatures: Float[Array, " n"], share: Array
 ) -> Float[Array, "m n"]:
-    """The error of Muon from W = 0, along the eigenvectors of H, where the gradient is the error
-    times the curvatures.
-    """
+    """The error of Muon from W = 0 along eigenvectors of H, with gradients error · curvature."""
     length = share * spectral.spectral_norm(solution)
 
     def step(error: Array, k: Array) -> tuple[Array, None]:
@@ -64,9 +56,7 @@ def descend(
 
 
 def losses(key: Key[Array, ""], n: int, outputs: int, s: Array) -> tuple[Array, Array]:
-    """Losses over that of W = 0 of gradient descent and of the natural gradient, and of Muon at
-    every length.
-    """
+    """Losses over that of W = 0: gradient descent, natural gradient, and Muon at every length."""
     spread = variances(s, INPUTS, INPUTS)
     features = sizes.normal(sizes.stream(key, "features"), (n, INPUTS))
     target = sizes.normal(sizes.stream(key, "target"), (outputs, INPUTS))
@@ -113,7 +103,7 @@ states = lab.Statements()
 
 
 def tuned(relation: lab.Relation, data: xr.Dataset, optimizer: str) -> lab.Relation:
-    """The relation, if no best length is an end of its grid."""
+    """The relation, unless a best length is an end of its grid."""
     return lab.within_grid(relation, data["place"].sel(tuned=optimizer, drop=True), len(SHARES))
 
 
@@ -131,7 +121,7 @@ def muon_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def share_of_lead(data: xr.Dataset, optimizer: str, share: float) -> xr.DataArray:
-    """The lead on gradient descent less a share of the natural gradient's."""
+    """The lead over gradient descent less a share of the natural gradient's."""
     exponents = exponent(data["loss"])
     return (lead(exponents, optimizer) - share * lead(exponents)).rename(
         f"lead less {share:g} of the natural gradient's"
@@ -154,7 +144,7 @@ def with_one_output(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """The losses over the features, for every s."""
+    """Plot the losses by number of features, for every s."""
     drawn = Figure(figsize=(9.5, 4.2), layout="constrained")
     drawn.suptitle(
         "with N outputs Muon goes with the natural gradient, with one output as gradient descent"

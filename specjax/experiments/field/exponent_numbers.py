@@ -1,6 +1,4 @@
-"""Ramani and Jain 2026, arXiv 2605.29387: the exponents 0.31 and 0.12, and where the lead of the
-natural gradient is largest.
-"""
+"""Ramani and Jain 2026, arXiv 2605.29387: exponents 0.31 and 0.12, and the largest lead."""
 
 from functools import partial
 
@@ -25,7 +23,7 @@ from specjax.lab.drawing import COLORS, draw_curves
 
 STEPS = (5, 100)
 SPECTRA, MANY = (1.0, 1.25, 1.5, 2.0), (1024, 2048)
-"""Exponents s of the variances, with the first of these numbers of inputs; s = 1 with both."""
+"""Exponents s of the variances with the first number of inputs; s = 1 with both."""
 TOLD = {NATURAL: 0.31, DESCENT: 0.12}
 """The paper's exponents at s = 1."""
 MARGIN = 0.03
@@ -112,9 +110,7 @@ def both_numbers(config: Config, data: Data) -> lab.Relation:
 
 
 def peak(data: Data, optimizer: str) -> lab.Relation:
-    """Whether one optimizer's lead on gradient descent after 5 steps is larger at s = 3/2 than at
-    5/4 and at 2.
-    """
+    """Judge that a lead on descent after 5 steps is larger at s = 3/2 than at 5/4 and 2."""
     leads = lead(after(STEPS[0], data["s"]["loss"]), optimizer)
     return lab.above(
         (leads.sel(s=1.5, drop=True) - leads.sel(s=[1.25, 2.0])).rename(
@@ -146,7 +142,7 @@ def peak_if_damped(config: Config, data: Data) -> lab.Relation:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Exponents after 5 steps over s, and at s = 1 over the inputs, with the paper's two."""
+    """Plot exponents after 5 steps by s, and at s = 1 by inputs, with the paper's two."""
     drawn = Figure(figsize=(10.5, 4.2), layout="constrained")
     for axes, (dim, found) in zip(drawn.subplots(1, 2, sharey=True), data.items(), strict=True):
         alpha = after(STEPS[0], found["loss"].sel(optimizer=[DESCENT, NATURAL, DAMPED]))

@@ -1,6 +1,4 @@
-"""Ramani and Jain 2026, arXiv 2605.29387: whether the exponent of the loss in the number of
-features depends on the optimizer.
-"""
+"""Ramani and Jain 2026, arXiv 2605.29387: dependence of the loss exponent on the optimizer."""
 
 import xarray as xr
 from jaxtyping import Array, Key
@@ -25,11 +23,9 @@ SPECTRA = (0.75, 1.0, 1.25, 1.5, 2.0)
 """Exponents s of the variances."""
 STEPS = (10, 100, 1000, 10_000, 100_000)
 FEWER, MORE = slice(None, 3), slice(-3, None)
-"""Of the widths the smallest three, and the largest."""
+"""The three smallest widths, and the largest ones."""
 COUNTS, SAME, STOPPED = 0.05, 0.02, 0.15
-"""The smallest difference of exponents that counts, the largest of equal ones, and an exponent of
-what has stopped to fall.
-"""
+"""Smallest exponent difference that counts, largest of equal ones, and a stalled loss's."""
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -51,7 +47,7 @@ def few(data: xr.Dataset) -> xr.DataArray:
 
 
 def in_halves(loss: xr.DataArray) -> xr.DataArray:
-    """The exponents over the smaller widths, and over the larger ones."""
+    """Exponents over the smaller and over the larger widths."""
     return xr.concat(
         [exponent(loss, FEWER), exponent(loss, MORE)], xr.Variable("half", ["smaller", "larger"])
     )
@@ -144,7 +140,7 @@ def it_has_a_limit(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """The loss over the features at s = 3/2, and the lead in the exponent over the steps."""
+    """Plot the loss by number of features at s = 3/2, and the lead in the exponent by steps."""
     drawn = Figure(figsize=(10.5, 4.2), layout="constrained")
     loss, leads = drawn.subplots(1, 2)
     fixed = data["fixed"].sel(s=1.5, drop=True)

@@ -1,6 +1,4 @@
-"""Descent on random features, along steps with other singular values than the gradient's, and the
-best length of each step.
-"""
+"""Descent on random features with changed singular values, and the best length of each step."""
 
 import jax
 import jax.numpy as jnp
@@ -11,18 +9,18 @@ from specjax.experiments.field.spectrum import replaced
 from specjax.models import random_features as features
 
 SAMPLES, PER_FEATURE = 512, 4
-"""Samples, and those of a batch for every feature."""
+"""Samples, and batch samples, per feature."""
 SEARCH = 0.0
-"""In the place of a fixed length: the best one of every step."""
+"""Marks the best length of every step, in the place of a fixed length."""
 
 
 def descend(
     key: Key[Array, ""], width: int, kind: Array, rate: Array, steps: int
 ) -> tuple[Array, ...]:
-    """One training with steps as long as the projection of the batch's gradient on them, times
-    `rate` over the mean eigenvalue of B.
+    """Train with steps as long as the batch gradient's projection times `rate` over the mean λ.
 
-    So the gradient is its own step, and Muon's the polar factor times nuclear norm over width.
+    The mean eigenvalue is that of B. So the gradient is its own step, and Muon's step is the polar
+    factor times nuclear norm over width.
 
     Returns:
         After every step the loss over that before the first one; the best length for the loss of
@@ -41,7 +39,7 @@ def descend(
     def step(
         error: Float[Array, "w w"], each: tuple[Array, Array]
     ) -> tuple[Array, tuple[Array, ...]]:
-        # The error is W - W*, the gradient that of W - W* with the target 0.
+        # The error is W - W*, and so is the gradient's weight with target 0.
         sample, noise = each
         batch = a[:, sample]
         direction, dual = replaced(

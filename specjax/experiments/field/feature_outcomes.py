@@ -1,6 +1,4 @@
-"""What came of trainings on random features: losses with searched lengths and with the best fixed
-ones, and how lengths varied.
-"""
+"""Outcomes of trainings on random features: losses with searched and with fixed lengths."""
 
 from typing import Any
 
@@ -14,7 +12,7 @@ from specjax.experiments.field.split_half_tuning import draw_at, tuned
 from specjax.lab.drawing import COLORS, MARKERS
 
 RATES = 2.0 ** np.arange(-5.0, 3.0)
-"""Fixed lengths of steps, in units of the inverse of the mean eigenvalue of B."""
+"""Fixed lengths of steps, in units of the inverse mean eigenvalue of B."""
 
 
 def searched(data: xr.Dataset, kind: str) -> xr.DataArray:
@@ -23,7 +21,7 @@ def searched(data: xr.Dataset, kind: str) -> xr.DataArray:
 
 
 def fixed(data: xr.Dataset, kind: str) -> tuple[xr.DataArray, xr.DataArray]:
-    """Log losses with the best fixed length, and its places in the grid."""
+    """Log losses with the best fixed length, and its index in the grid."""
     loss, places = tuned(data["loss"].sel(kind=kind, drop=True).isel(rate=slice(1, None)))
     return loss.rename(f"{kind}, fixed"), places
 
@@ -34,21 +32,19 @@ def spread(data: xr.Dataset, kind: str) -> xr.DataArray:
 
 
 def in_place(of: str, *kinds: str) -> Any:
-    """A control: what is measured of one kind under the names of others."""
+    """A control with the values of one kind under the names of others."""
     return lab.controls.changing(
         lambda data: lab.controls.at_labels(data, "kind", dict.fromkeys(kinds, of))
     )
 
 
 def shortened(data: xr.Dataset) -> xr.DataArray:
-    """The log losses with those of fixed lengths a tenth as far down."""
+    """Log losses in which those of fixed lengths fall a tenth as far."""
     return data["loss"].where(data["rate"] == SEARCH, data["loss"] / 10)
 
 
 def figure(_: Any, data: xr.Dataset) -> Figure:
-    """How much the best length of a step varies, and the losses with it and with the best fixed
-    one, at the largest width.
-    """
+    """Plot variation of the best length and the losses, at the largest width."""
     kinds = data["kind"].values.tolist()
     drawn = Figure(figsize=(9.5, 3.8), layout="constrained")
     panels = drawn.subplots(1, 2)

@@ -1,6 +1,4 @@
-"""Gonon, Muşat and Boumal 2026, arXiv 2602.11948: fixed steps along exact polar factors, on ½‖W‖²,
-and along inexact ones.
-"""
+"""Gonon, Muşat and Boumal 2026, arXiv 2602.11948: fixed exact and inexact polar steps on ½‖W‖²."""
 
 import jax
 import jax.numpy as jnp
@@ -19,17 +17,15 @@ METHODS = {
     "5 cubic steps": spectral.NewtonSchulz(coefficients=spectral.CUBIC, gram=False),
 }
 STEPS, LAST, CURVED, CURVATURES = 64, 16, 8, (1.0, 4.0)
-"""Steps in all, those at the end that are averaged, and those on another quadratic, ½ tr(Wᵀ H W)
-with such eigenvalues of H.
-"""
+"""Step counts: all, averaged at the end, and on ½ tr(Wᵀ H W), with the eigenvalues of H."""
 ARRIVED = 0.08
-"""Steps of at least this length have reached the minimum before the last ones are averaged."""
+"""Steps of at least this length reach the minimum before the averaged ones."""
 ROUNDING = 1e-9
-"""Steps are exact to some 1e-13 of their length."""
+"""Steps are exact to about 1e-13 of their length."""
 
 
 class Config(lab.Config):
-    """Sizes, step lengths and draws."""
+    """Sizes, step lengths and seeds."""
 
     seed: int = lab.config.root_seed(
         1, help="root of all randomness; bounds were set on other draws"
@@ -50,15 +46,13 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Distances from the grid of W₀, losses at the end, and their mean over the last steps per η²
-    n, at every step length.
-    """
+    """Distances from the grid of W₀, final losses, and their mean over η² n, by step length."""
     n = config.n
 
     def measure(key: Key[Array, ""], rate: Array) -> dict[str, Array]:
         u, s, vt = jnp.linalg.svd(sizes.normal(sizes.stream(key, "start"), (n, n)))
-        # Of norm 1.8 to 2, so that one length brings all of them to zero in time, at any phase of
-        # the grid.
+        # Norms are 1.8 to 2, so that one length brings all to zero in time, at any phase of the
+        # grid.
         s = s / s[0] * (1.8 + 0.2 * jax.random.uniform(sizes.stream(key, "norm"), dtype=s.dtype))
         start = (u * s[None, :]) @ vt
 
@@ -71,7 +65,8 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
             path = jax.lax.scan(step, start, None, length=length)[1]
             moved = (u.T @ path @ vt.T - jnp.diag(s)[None]) / rate
-            # On the grid every diagonal entry has moved by whole steps, and the others not at all.
+            # On the grid every diagonal entry has moved by whole steps, and the others have not
+            # moved.
             nearest = jnp.eye(n)[None] * jnp.round(moved)
             loss = jnp.sum(path**2, axis=(1, 2)) / 2
             return (
@@ -152,9 +147,7 @@ def inexact_ends_lower(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def gain(config: Config, data: xr.Dataset, of_method: str, share: float) -> lab.Relation:
-    """A method gains more than a share of what 5 cubic steps do, after the last step, each at the
-    length that is best in the mean.
-    """
+    """Judge that a method gains more than a share of 5 cubic steps' gain, at mean-best lengths."""
     place = data["last"].mean("seed").argmin("rate")
     best = data["last"].isel(rate=place).drop_vars("rate")
     exact, other, cubic = (
@@ -183,7 +176,7 @@ def muon_gains(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """The loss after the last step over its length, and its level per n η²."""
+    """Plot the final loss by step length, and its level over n η²."""
     drawn = Figure(figsize=(9.5, 3.8), layout="constrained")
     loss, level = drawn.subplots(1, 2)
     draw_curves(loss, data["last"], "rate", "factor", str)

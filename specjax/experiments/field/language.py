@@ -1,6 +1,4 @@
-"""Small transformers that learn a text with Muon, from one start on the same batches with several
-polar methods, and their momenta.
-"""
+"""Small transformers that learn a text by Muon with several polar methods, and their momenta."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,9 +16,7 @@ from specjax.optim.orthogonal import Method
 from specjax.training import text
 
 KINDS = ("query", "key", "value", "output", "up", "down")
-"""The matrices of a block, which Muon moves; embedding, positions and head have Adam at its own
-rate.
-"""
+"""The matrices of a block, moved by Muon; embedding, positions and head use Adam."""
 BLOCKS, CONTEXT, BATCH, DECAY, TABLE_RATE = 4, 32, 8, 0.95, 0.01
 _ADAM = optax.scale_by_adam(b2=0.95)
 _MOMENTUM = optim.momentum(DECAY)
@@ -28,17 +24,17 @@ Matrices = dict[str, Float[Array, "..."]]
 
 
 def architecture(width: int) -> Architecture:
-    """Four blocks of one head and a perceptron four times as wide."""
+    """An architecture of four blocks with one head and a perceptron four times as wide."""
     return Architecture(text.VOCABULARY, width, CONTEXT, BLOCKS, activation="gelu")
 
 
 def weights(width: int) -> int:
-    """Those of all blocks: what is called the model size here."""
+    """The number of weights of all blocks, called the model size here."""
     return 12 * BLOCKS * width**2
 
 
 def matrices(model: Transformer) -> dict[str, Any]:
-    """What Muon moves, by kind, of a model or of a tree like it."""
+    """The matrices that Muon moves, by kind, of a model or a tree like it."""
     return {kind: getattr(model.blocks, kind) for kind in KINDS}
 
 
@@ -51,20 +47,20 @@ def train(
     lengths: Sequence[int],
     look: Callable[[Transformer, Matrices], PyTree],
 ) -> PyTree:
-    """Trains a model with each method and lets `look` see models and momenta along the way.
+    """Train a model with each method; `look` records models and momenta along the way.
 
     Args:
-        key: Of weights and batches; those of step t do not depend on the number of steps.
+        key: Key of weights and batches; step t does not depend on the number of steps.
         width: d.
         data: Bytes of a text.
-        methods: Of the polar factor of the momentum M ← 0.95 M + 0.05 G, without Nesterov's step.
+        methods: Methods for the polar factor of the momentum M ← 0.95 M + 0.05 G, without Nesterov.
         rate: The constant learning rate of the matrices, whose steps have the scale √max(1,
             outputs/inputs).
-        lengths: After how many steps to look, ascending.
-        look: Of the models and the momenta by kind, (methods, blocks, outputs, inputs).
+        lengths: Numbers of steps after which to record, ascending.
+        look: A function of the models and the momenta by kind, (methods, blocks, outputs, inputs).
 
     Returns:
-        What `look` has returned, stacked along a first axis of `lengths`.
+        The results of `look`, stacked along a first axis of `lengths`.
     """
     batches = sizes.stream(key, "batches")
     turns = [

@@ -1,6 +1,4 @@
-"""Fan, Schmidt and Thrampoulidis 2025, arXiv 2502.04664: spectral descent and Muon on separable
-data of several classes.
-"""
+"""Fan, Schmidt and Thrampoulidis 2025, arXiv 2502.04664: margins of spectral descent and Muon."""
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +33,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """By how much each method's margin is below the least of all bounds from above, relative to it,
-    along the steps.
-    """
+    """Relative gap of each method's margin below the least upper bound, along the steps."""
     records = config.steps // EVERY
 
     def measure(key: Key[Array, ""], per_class: int) -> dict[str, Array]:
@@ -58,9 +54,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 states = lab.Statements()
 WORSE, GAP, LATE = "gradient descent", 0.05, 4
-"""A gap that counts, and the part of all steps that is left out where a rate is measured: the first
-quarter.
-"""
+"""A gap that counts, and the part of the steps left out of a rate: the first quarter."""
 
 
 def late(data: xr.Dataset, by: str) -> xr.DataArray:
@@ -71,7 +65,7 @@ def late(data: xr.Dataset, by: str) -> xr.DataArray:
 
 
 def converges(name: str, cites: str | tuple[str, ...], by: str) -> None:
-    """States that a method ends near the largest margin."""
+    """State that a method ends near the largest margin."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return lab.below(
@@ -90,7 +84,7 @@ def converges(name: str, cites: str | tuple[str, ...], by: str) -> None:
 def falls(
     name: str, cites: str, by: str, exponent: float, rivals: dict[str, float], steps: str
 ) -> None:
-    """States the exponent of a method's gap, to 0.15."""
+    """State the exponent of a method's gap, to 0.15."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return lab.near(late(data, by), exponent, 0.15, "0.15")
@@ -131,7 +125,7 @@ def gradient_descent_does_not(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """The gaps along the steps."""
+    """Plot the gaps along the steps."""
     drawn = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = drawn.subplots()
     draw_curves(axes, data["gap"].isel(step=slice(1, None, 3)), "step", "by", str)

@@ -1,4 +1,4 @@
-"""Which power of the variance of the data a mean step is, from its size in parts of the modes.
+"""The power of the data's variance in a mean step, from its size in parts of the modes.
 
 Mode j of the data has the variance K_j = j^-α. A step whose mean is the error times K^q is that of
 gradient descent with the preconditioner K^(q-1): none at q = 1, the square root at q = 1/2, the
@@ -32,15 +32,12 @@ def log_modes(data: xr.Dataset) -> xr.DataArray:
 def exponents(
     data: xr.Dataset, optimizer: str, batch: str | list[str], parts: slice = slice(None)
 ) -> xr.DataArray:
-    """The exponent q of the mean step, from its slope over the logarithms of the modes in these
-    parts.
-    """
+    """The exponent q of the mean step, from its slope over log modes in these parts."""
     x = log_modes(data).isel(part=parts)
     x = x - x.mean("part")
 
     def of(mean: xr.DataArray) -> xr.DataArray:
-        # A mean that is not positive has no logarithm; 1e-9 is below all that can be told from
-        # noise.
+        # A mean that is not positive has no logarithm; 1e-9 is below the noise.
         slope = (x * xr.ufuncs.log(mean.clip(min=1e-9))).sum("part") / (x**2).sum("part")
         return -slope / data["alpha"]
 

@@ -1,17 +1,15 @@
-"""In which order modes are learned."""
+"""The order in which modes are learned."""
 
 import xarray as xr
 
 from specjax import lab
 
 LARGER, SMALLER = slice(None, -1), slice(1, None)
-"""Of every two modes in a row the larger one, and the smaller one."""
+"""The larger and the smaller of every two successive modes."""
 
 
 def in_order(time: xr.DataArray, first: slice, last: slice) -> lab.Relation:
-    """Of every two modes in a row one is half learned before the other; in logarithms, since times
-    are spread by factors.
-    """
+    """Judge that of two successive modes one is half learned before the other, in log time."""
     log_time = xr.ufuncs.log(time)
     earlier = log_time.isel(mode=first)
     later = log_time.isel(mode=last).assign_coords(mode=earlier.mode)

@@ -1,6 +1,4 @@
-"""Dragutinović, Zhang and Ranganath 2026, arXiv 2603.00742: in which order deep linear networks
-learn modes, by Muon and by descent.
-"""
+"""Dragutinović et al. 2026, arXiv 2603.00742: the order of modes in deep linear networks."""
 
 import jax.numpy as jnp
 import xarray as xr
@@ -28,14 +26,14 @@ LEAST, RATES, STEPS = (
     {"Muon": 0.005, "gradient descent": 0.05},
     {"Muon": 300, "gradient descent": 6000},
 )
-"""The smallest of the modes, of which the largest is 1; step lengths; numbers of steps."""
+"""The smallest mode (the largest is 1), step lengths, and step counts."""
 START, DEPTH, DRAWN = 0.1, 3, 60
-"""The start where the depth is swept, the depth where the start is, and points of a drawn curve."""
+"""The start of the depth sweep, the depth of the start sweep, and the points of a plotted curve."""
 Data = dict[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """Depths, starts and draws."""
+    """Depths, starts and seeds."""
 
     seed: int = lab.config.root_seed(
         1, help="root of all randomness; bounds were set on other draws"
@@ -53,9 +51,7 @@ class Config(lab.Config):
 
 
 def learning(key: Key[Array, ""], depth: int, start: Array) -> dict[str, Array]:
-    """When modes are half learned, the smallest one's share when the largest is, when half of the
-    loss is gone, and curves.
-    """
+    """Times of half learning, the smallest mode's share then, time of half loss, and curves."""
     modes, found = spectrum(LEAST), []
     weights = gaussian(key, depth, 1.0)
     for name in OPTIMIZERS:
@@ -148,9 +144,7 @@ def descent_waits(config: Config, data: Data) -> lab.Relation:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """What is learned of every mode along the steps, in the deepest network, and the time to half
-    of the loss over the start.
-    """
+    """Plot the learning of modes in the deepest network, and the time to half loss by start."""
     drawn = Figure(figsize=(13, 3.8), layout="constrained")
     *panels, escape = drawn.subplots(1, 3)
     curve = data["depth"]["curve"].isel(depth=-1).mean("seed")

@@ -1,6 +1,4 @@
-"""Li, Zhang, Liu and Bao 2026, arXiv 2606.03899: momentum before the polar factor against momentum
-after it, on spiked gradients.
-"""
+"""Li et al. 2026, arXiv 2606.03899: momentum before against after the polar factor."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +19,7 @@ ORDERS = ["before", "after", "none", "after and again"]
 
 
 class Config(lab.Config):
-    """Sizes, strengths of the signal, and draws."""
+    """Sizes, signal strengths and seeds."""
 
     widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, least=4, points=2, help="rows and columns of the gradients"
@@ -33,9 +31,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """The inner product and the cosine of the step with the signal's polar factor, for every order,
-    width and strength.
-    """
+    """Inner product and cosine of the step with the signal's factor, by order and strength."""
 
     def measure(key: Key[Array, ""], width: int, strength: Array) -> dict[str, Array]:
         u, v = (
@@ -90,7 +86,7 @@ def momentum_helps(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def lead(config: Config, data: xr.Dataset) -> xr.DataArray:
-    """What momentum before the polar factor gains."""
+    """The gain of momentum before the polar factor."""
     return (of("before", data) - of("none", data)).mean("seed")
 
 
@@ -133,7 +129,7 @@ def again_is_nearly_as_good(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Both measures over the strength, at the largest width."""
+    """Plot both measures by strength, at the largest width."""
     drawn = Figure(figsize=(9.5, 3.8), layout="constrained")
     panels = drawn.subplots(1, 2)
     for axes, quantity, label in zip(

@@ -1,4 +1,4 @@
-"""Pictures and tables of the singular values of momenta."""
+"""Figures and tables of the singular values of momenta."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,11 @@ from specjax.experiments.field.momentum_spectra import MEDIAN
 from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
 
 PAPER = {"query": -0.46, "key": -0.38, "value": -0.58, "output": -0.66, "up": -0.96, "down": -0.52}
-"""Exponents of the last block, by published summaries of the full text."""
+"""Exponents of the last block, from published summaries of the full text."""
 
 
 def figure(widths: Sequence[int], data: xr.Dataset) -> Figure:
-    """Medians over M with the slopes of the claim, and the exponent of every kind in every block
-    beside the paper's.
-    """
+    """Plot medians by M with claimed slopes, and exponents by kind and block."""
     drawn = Figure(figsize=(10.5, 4.2), layout="constrained")
     over, by_kind = drawn.subplots(1, 2)
     last = data.isel(step=-1)
@@ -70,9 +68,7 @@ def figure(widths: Sequence[int], data: xr.Dataset) -> Figure:
 
 
 def tables(data: xr.Dataset) -> list[lab.Table]:
-    """Exponents of the median by kind and block, and errors of the methods by block at the largest
-    width, after the last step.
-    """
+    """Tabulate exponents of the median, and errors at the largest width, by block."""
     last = data.isel(step=-1)
     slope = fits.log_slopes(xr.ufuncs.log(last["quantile"].sel(q=MEDIAN)), "width") / 2
     error, rows = last["error"].isel(width=-1).mean("kind"), []

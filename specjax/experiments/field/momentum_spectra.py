@@ -1,6 +1,4 @@
-"""Singular values of the momenta that Muon leaves in small transformers, what polar methods make of
-them, and losses with three of them.
-"""
+"""Singular values of Muon's momenta in small transformers, and polar methods on them."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -22,22 +20,20 @@ from specjax.training.text import Text
 
 Methods = dict[str, NewtonSchulz | PolarExpress]
 TEXTBOOK = Quintic(2.0, -1.5, 0.5)
-"""Five steps of it grow small singular values 32-fold, five of Muon's 485-fold."""
+"""Five of these steps grow small singular values 32-fold; five of Muon's grow them 485-fold."""
 TRAINED: Methods = {
     "exact": PolarExpress(12, 5e-7),
     "5 steps": NewtonSchulz(),
     "1 step": NewtonSchulz(1, TEXTBOOK),
 }
-"""The last, which doubles what is small, stands for five steps in a model so large that they miss
-the median.
-"""
+"""The last, which doubles small values, stands for five steps in a model too large for them."""
 METHODS: Methods = {
     "Muon, 5 steps": NewtonSchulz(),
     "textbook, 5 steps": NewtonSchulz(5, TEXTBOOK),
     "1 step": TRAINED["1 step"],
 }
 METHODS |= {"Polar Express, 5 steps": PolarExpress(5), "Polar Express, 8 steps": PolarExpress(8)}
-"""Whose results follow from the singular values of the momenta that Muon's five steps leave."""
+"""Methods whose results follow from singular values of the momenta of Muon's five steps."""
 QUANTILES, STRETCHES = (0.1, 0.25, 0.5, 0.75), 64
 MEDIAN = 0.5
 
@@ -51,21 +47,21 @@ def spectra(momenta: language.Matrices) -> Float[Array, "kinds blocks d"]:
 
 
 def ends_of(method: NewtonSchulz | PolarExpress, s: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Where the steps of a method take singular values that are divided by the Frobenius norm."""
+    """The images of a method's steps for singular values divided by the Frobenius norm."""
     for p in method.polynomials():
         s = s * (p.a + s**2 * (p.b + s**2 * p.c))
     return s
 
 
 def place(q: float, width: int) -> int:
-    """Of the quantile q, which is the ⌈q d⌉-th singular value in descending order."""
+    """Index of the quantile q: the ⌈q d⌉-th singular value in descending order."""
     return ceil(q * width) - 1
 
 
 def measured(
     key: Key[Array, ""], width: int, contents: Text, rate: float, lengths: Sequence[int]
 ) -> dict[str, Float[Array, "lengths ..."]]:
-    """Trains one draw with every method of `TRAINED`.
+    """Train one seed with every method of `TRAINED`.
 
     Returns:
         After each of the lengths: `quantile` of the momenta under five steps and of Gaussian
@@ -101,7 +97,7 @@ def measured(
 
 
 def logs(data: xr.Dataset, quantity: str = "quantile") -> xr.DataArray:
-    """The logarithms of the median, on average over the kinds of matrices."""
+    """Logs of the median, averaged over kinds of matrices."""
     return (
         xr.ufuncs.log(data[quantity].sel(q=MEDIAN, drop=True))
         .mean("kind")
@@ -110,7 +106,7 @@ def logs(data: xr.Dataset, quantity: str = "quantile") -> xr.DataArray:
 
 
 def exponent(values: xr.DataArray) -> xr.DataArray:
-    """The power of M = 48 d² by which something goes whose logarithms are given."""
+    """The power of M = 48 d² in a quantity with these logarithms."""
     return (fits.log_slopes(values, "width") / 2).rename("exponent in M")
 
 
@@ -129,7 +125,7 @@ def last(values: xr.DataArray) -> xr.DataArray:
 
 
 def lost(data: xr.Dataset, trained: str) -> xr.DataArray:
-    """The loss with a method over that with exact polar factors."""
+    """The loss with a method less that with exact polar factors."""
     loss = data["loss"]
     return (loss.sel(trained=trained, drop=True) - loss.sel(trained="exact", drop=True)).rename(
         "nats lost"

@@ -1,5 +1,4 @@
-"""Paquette et al. 2026, arXiv 2605.09552 (“Phases of Muon”): where SignSVD, and where SignSGD,
-trains faster.
+"""Paquette et al. 2026, arXiv 2605.09552 (“Phases of Muon”): SignSVD against SignSGD.
 
 The model of `bilinear`, with a target whose column of mode j has entries N(0, j^-β).
 """
@@ -27,29 +26,27 @@ POINTS = {
     "trade-off": (1.25, 1.5),
     "SignSVD": (2.0, 0.0),
 }
-"""Exponents (α, β), by who is expected to be ahead there."""
+"""Exponents (α, β), by the expected leader there."""
 BUDGETS = ["early", "middle", "late"]
 LENGTHS = tuple(2.0**-k for k in range(8, -2, -1))
-"""Fixed Frobenius norms of the steps, per that of the target; the best for each budget is found on
-draws of its own.
-"""
+"""Fixed Frobenius norms of steps over the target's; the best is found on separate seeds."""
 TUNED, PER_WIDTH = 6, 4
-"""Draws that lengths are chosen on, and the size of a batch per width."""
+"""Seeds for choosing lengths, and the batch size per width."""
 CONSTANT = 1.5
 """A factor between two losses that counts."""
 
 
 def budgets(width: int) -> tuple[int, ...]:
-    """Steps at which losses are compared, early, in the middle and late.
+    """Early, middle and late steps at which losses are compared.
 
-    Between the phases the two cross, on other draws, after some 60 steps at width 48 and later than
-    128 at 96: the last is far behind that.
+    Between the phases the two cross (on other seeds) after about 60 steps at width 48 and after
+    more than 128 at 96; the last budget is far beyond.
     """
     return 8, 32, width**2 // 18
 
 
 class Config(lab.Config):
-    """Sizes and draws."""
+    """Sizes and seeds."""
 
     seed: int = lab.config.root_seed(
         4, help="root of all randomness; points, lengths and budgets were set on other draws"
@@ -63,9 +60,7 @@ class Config(lab.Config):
 
 
 def train(key: Key[Array, ""], width: int, point: Array) -> dict[str, Array]:
-    """The logarithm of the loss over that of the start, for every optimizer, length of the steps
-    and budget.
-    """
+    """The log of the loss over the first, for every optimizer, step length and budget."""
     alpha, beta = (
         jnp.array(exponents)[point.astype(int)] for exponents in zip(*POINTS.values(), strict=True)
     )
@@ -123,18 +118,14 @@ EXCHANGED = exchanged("optimizer", *OPTIMIZERS)
 
 
 def best(data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
-    """The losses of the last draws at the lengths that are best in the mean over the first, and the
-    places of these.
-    """
+    """Losses of the last seeds at the lengths that are best for the first, and the indices."""
     log_loss = data["log_loss"]
     places = log_loss.isel(seed=slice(TUNED)).mean("seed").argmin("length")
     return log_loss.isel(seed=slice(TUNED, None)).isel(length=places).drop_vars("length"), places
 
 
 def leads(data: xr.Dataset, first: str, second: str, **where: str) -> lab.Relation:
-    """One optimizer has a lower loss than another, each at its best length, at every remaining
-    width and budget of a point.
-    """
+    """Judge that one optimizer has a lower loss than another, at best lengths, width by width."""
     losses, places = (part.sel(where, drop=True) for part in best(data))
     lower, higher = (
         losses.sel(optimizer=name, drop=True).rename(f"log loss of {name}")
@@ -198,7 +189,7 @@ def within_a_constant(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """The ratio of the two losses over the budget, at every point and the largest width."""
+    """Plot the ratio of the two losses by budget, at every point and the largest width."""
     drawn = Figure(figsize=(7.2, 4.6), layout="constrained")
     axes = drawn.subplots()
     steps = budgets(config.widths[-1])

@@ -1,5 +1,4 @@
-"""Regression on random features of inputs with power-law variances, and what preconditioned descent
-leaves of its loss, solved.
+"""Regression on random features of power-law inputs, with preconditioned descent solved exactly.
 
 Inputs x have independent coordinates of variance i^-s; the student learns W on the N features F x,
 F Gaussian, for a target W̄ x whose coefficients are isotropic, from unlimited data. Its loss E‖W F
@@ -24,23 +23,23 @@ from specjax.sweep.axes import Axis, Over
 
 DESCENT, ROOT, NATURAL, DAMPED = "gradient descent", "H^-1/2", "natural gradient", "damped"
 DAMPING = 0.03
-"""Of the damped natural gradient, over the largest curvature."""
+"""Damping of the natural gradient, over the largest curvature."""
 FACTORS: dict[str, Callable[[Array], Array]] = {
     DESCENT: lambda curvatures: 1 - curvatures,
     ROOT: lambda curvatures: 1 - jnp.sqrt(curvatures),
     NATURAL: jnp.zeros_like,
     DAMPED: lambda curvatures: DAMPING / (curvatures + DAMPING),
 }
-"""What a step leaves of the error along an eigenvector of H, by its curvature over the largest.
-Steps of gradient descent and of H^-1/2 have the length 1 over the largest eigenvalue that they see;
-the natural gradient, H^-1, arrives in one.
+"""Error factor of a step along an eigenvector of H, by relative curvature. Steps of gradient
+descent and of H^-1/2 have the length 1 over the largest eigenvalue that they see; the natural
+gradient, H^-1, arrives in one step.
 """
 INPUTS = 1024
-"""The number of inputs, where it is not swept."""
+"""The number of inputs, unless swept."""
 
 
 class Config(lab.Config):
-    """Sizes and draws, of the experiments that solve the descent."""
+    """Sizes and seeds of the experiments that solve the descent."""
 
     seed: int = lab.config.root_seed(
         2, help="root of all randomness; bounds were set, and statements added, on other draws"
@@ -59,8 +58,7 @@ class Config(lab.Config):
 
 
 class Student(NamedTuple):
-    """Eigenvalues of H over the largest one, ascending; the loss along each eigenvector at W = 0,
-    and what no W removes.
+    """Eigenvalues of H over the largest, the loss along each at W = 0, and the irreducible loss.
 
     Losses are means over isotropic targets, with sum 1.
     """
@@ -78,9 +76,9 @@ def variances(s: Array | float, inputs: Array | float | int, most: int) -> Float
 
 
 def student(key: Key[Array, ""], n: AnySize, variances: Float[Array, " inputs"]) -> Student:
-    """Draws `n` features; for one key those of a smaller `n` are the first of a larger one's.
+    """Sample `n` features, nested in `n` for one key, with padding first.
 
-    What is padded comes first, with nothing to learn.
+    Padded features have nothing to learn.
     """
     features = sizes.normal(key, (n, variances.size))
     weighted = features * variances[None]
@@ -94,7 +92,7 @@ def student(key: Key[Array, ""], n: AnySize, variances: Float[Array, " inputs"])
 
 def left(student: Student, steps: Array | float | int) -> Float[Array, " optimizer"]:
     """The loss after a number of steps, by all of `FACTORS`."""
-    # The largest curvature is 1 up to rounding, and a power of what is negative is not a number.
+    # The largest curvature is 1 up to rounding, and a power of a negative number is not a number.
     curvatures = jnp.clip(student.curvatures, 0, 1)
     factors = jnp.stack([factor(curvatures) for factor in FACTORS.values()])
     return student.floor + factors ** (2 * steps) @ student.learnable
@@ -108,7 +106,7 @@ def losses(
     inputs: Array | float | int = INPUTS,
     most: int = INPUTS,
 ) -> Float[Array, "optimizer steps"]:
-    """The losses of one draw of `n` features after each of these numbers of steps."""
+    """Losses for one sample of `n` features after each of these numbers of steps."""
     drawn = student(key, n, variances(s, inputs, most))
     return jnp.stack([left(drawn, number) for number in steps], axis=1)
 
@@ -120,9 +118,7 @@ def swept(
     steps: Sequence[int],
     **axes: Axis,
 ) -> xr.Dataset:
-    """A measurement over the widths and other axes, in float64, with the optimizers of `FACTORS`
-    and numbers of steps labelled.
-    """
+    """Sweep a measurement over widths and more axes, in float64, with named optimizers."""
     over: Over = {"width": sweep.widths(*config.widths), **axes}
     with jax.enable_x64(True):
         found = lab.seeded_sweep(key, "features", measure, config.seeds, **over)
@@ -130,18 +126,16 @@ def swept(
 
 
 def exponent(loss: xr.DataArray, part: slice = slice(None)) -> xr.DataArray:
-    """α in every draw: minus the slope of the logarithm of the loss over that of the number of
-    features.
-    """
+    """α by seed: minus the slope of the log loss over the log number of features."""
     return (-fits.log_slopes(xr.ufuncs.log(loss.isel(width=part)), "width")).rename("exponent α")
 
 
 def lead(exponents: xr.DataArray, optimizer: str = NATURAL) -> xr.DataArray:
-    """By how much the exponent of one optimizer exceeds that of gradient descent."""
+    """The exponent of one optimizer less that of gradient descent."""
     of, than = (exponents.sel(optimizer=name, drop=True) for name in (optimizer, DESCENT))
     return (of - than).rename("lead in the exponent")
 
 
 def swapped(optimizer: str) -> dict[str, Callable[[Any, Any], Any]]:
-    """A control: this optimizer and gradient descent exchanged."""
+    """A control that exchanges this optimizer and gradient descent."""
     return exchanged("optimizer", DESCENT, optimizer)

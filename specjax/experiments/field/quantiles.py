@@ -1,5 +1,4 @@
-"""Magakyan, Parrilo and Ozdaglar 2026, arXiv 2606.04058: singular values of Muon's momentum as
-models grow, and what five steps miss.
+"""Magakyan et al. 2026, arXiv 2606.04058: singular values of Muon's momentum as models grow.
 
 The paper divides the momentum by its Frobenius norm and follows quantiles, the median among them,
 in six kinds of matrices at four depths of GPTs from 77M to 2.8B weights. Here a text is learned by
@@ -18,11 +17,11 @@ from specjax.experiments.ledgers import ledger
 from specjax.training import text
 
 NATS, LEAST = 0.05, 0.02
-"""Losses that differ by less than the first are alike; more than the second is a loss."""
+"""Losses closer than the first are alike; a difference above the second is a loss."""
 
 
 class Config(lab.Config):
-    """Sizes, lengths and draws."""
+    """Sizes, lengths and seeds."""
 
     seed: int = lab.config.root_seed(
         1, help="root of all randomness; the rate and bounds were set on other draws"
@@ -39,7 +38,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """What `momentum_spectra.measured` has, at every width."""
+    """Run `momentum_spectra.measured` at every width."""
     contents = text.load(config.text or None)
 
     def measure(key: Key[Array, ""], width: int) -> dict[str, Array]:
@@ -202,8 +201,8 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     scales={
         "smoke": {"widths": (4, 8), "lengths": (2, 4), "seeds": 3},
-        # Four times the steps of a first run and more draws, which are its own: that run left four
-        # statements undecided.
+        # Four times the steps and more seeds than a first run, which left four statements
+        # undecided.
         "paper": {"seed": 2, "widths": (8, 16, 32, 64), "lengths": (100, 400, 1600), "seeds": 24},
     },
     figure=lambda config, data: momentum_drawing.figure(config.widths, data),

@@ -1,6 +1,4 @@
-"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: at which rate Muon learns the modes of a matrix
-factorization, and in which order.
-"""
+"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: rates and order of Muon's learning of modes."""
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +22,13 @@ from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS
 
 LEAST = 0.2
-"""The smallest mode, of which the largest is 1."""
+"""The smallest mode; the largest is 1."""
 RATES, TIMES = {"Muon": 0.003, "gradient descent": 0.05}, {"Muon": 1.2, "gradient descent": 80.0}
-"""Lengths of steps, and the sum of all."""
+"""Lengths of steps, and their sum."""
 
 
 class Config(lab.Config):
-    """Starts and draws."""
+    """Starts and seeds."""
 
     seed: int = lab.config.root_seed(
         1, help="root of all randomness, a fresh one for what was changed"
@@ -42,9 +40,7 @@ class Config(lab.Config):
 
 
 def learning(key: Key[Array, ""], start: Array) -> dict[str, Array]:
-    """For every mode the time at which it is half learned, and the growth of the root of its value
-    from a quarter to there.
-    """
+    """Time of half learning of every mode, and growth of its root from a quarter to a half."""
     modes, weights, found = spectrum(LEAST), gaussian(key, 2, 1.0), []
     for name, rate in RATES.items():
         path = descend(
@@ -58,7 +54,7 @@ def learning(key: Key[Array, ""], start: Array) -> dict[str, Array]:
         rise = jnp.sqrt(value[half - 1, jnp.arange(N)]) - jnp.sqrt(
             value[quarter - 1, jnp.arange(N)]
         )
-        # Of a mode that never is half learned both are the last step.
+        # For a mode that is never half learned both are the last step.
         half, between = (
             count.astype(modes.dtype) for count in (half, jnp.maximum(half - quarter, 1))
         )
@@ -114,7 +110,7 @@ def larger_first(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Rates of growth, and times to half of every mode."""
+    """Plot rates of growth, and times to half of every mode."""
     drawn = Figure(figsize=(9.5, 3.8), layout="constrained")
     speed, time = drawn.subplots(1, 2)
     for name, color, marker in zip(OPTIMIZERS, COLORS, MARKERS, strict=False):

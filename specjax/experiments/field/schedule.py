@@ -1,6 +1,4 @@
-"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: Muon's weights aligned with the target in two
-steps.
-"""
+"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: alignment with the target in two Muon steps."""
 
 from typing import Any
 
@@ -19,11 +17,11 @@ from specjax.models.factorization_spectra import orthonormal
 
 TINY, HALVINGS = 1e-4, 24
 STARTS = ["equal determinants", "opposite determinants", "Gaussian", "first step × 3"]
-"""Of P and Q, which are orthogonal but for the Gaussian ones."""
+"""Kinds of starts P and Q, which are orthogonal except the Gaussian ones."""
 
 
 class Config(lab.Config):
-    """Conditions and draws."""
+    """Condition numbers and seeds."""
 
     seed: int = lab.config.root_seed(
         1, help="root of all randomness; bounds were set on other draws"
@@ -35,12 +33,10 @@ class Config(lab.Config):
 
 
 def two_steps(key: Key[Array, ""], condition: Array) -> dict[str, Array]:
-    """The part of ‖P Qᵀ‖² off the modes of the target after every step: one as long as the start,
-    one of length 1, and halvings.
-    """
+    """The part of ‖P Qᵀ‖² off the target's modes after every step of the schedule."""
     modes = spectrum(1 / condition)
     p, q = (orthonormal(sizes.stream(key, name), N, N) for name in ("p", "q"))
-    # One row of Q changes its sign, or does not.
+    # One row of Q changes its sign or not.
     equal = jnp.ones((N, 1)).at[0, 0].set(jnp.round(jnp.linalg.det(p) * jnp.linalg.det(q))) * q
     opposite = jnp.ones((N, 1)).at[0, 0].set(-1) * equal
     pairs = [(equal, p), (opposite, p), gaussian(sizes.stream(key, "Gaussian"), 2, 1.0), (equal, p)]
@@ -59,7 +55,7 @@ def two_steps(key: Key[Array, ""], condition: Array) -> dict[str, Array]:
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """The schedule at all conditions, in float64."""
+    """Run the schedule at all conditions, in float64."""
     with jax.enable_x64(True):
         over = {"condition": sweep.values(*config.conditions)}
         found = lab.seeded_sweep(key, "starts", two_steps, config.seeds, **over)
@@ -78,7 +74,7 @@ def after_two(data: xr.Dataset, start: str) -> lab.Relation:
 
 
 def in_place(other: str) -> Any:
-    """A control: another start in the place of the one of equal determinants."""
+    """A control with another start in the place of equal determinants."""
     return exchanged("start", STARTS[0], other)
 
 
@@ -105,7 +101,7 @@ def halvings_converge(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def fails(start: str, name: str, says: str) -> None:
-    """States that the two steps align from another start too, which they do not."""
+    """State that two steps also align from another start, which is false."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return after_two(data, start)
@@ -122,7 +118,7 @@ fails("Gaussian", "gaussian-start", "They do so from Gaussian starts of the same
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """What is off the modes, and the loss, after every step."""
+    """Plot the part off the modes, and the loss, after every step."""
     drawn = Figure(figsize=(9.5, 3.8), layout="constrained")
     panels = drawn.subplots(1, 2)
     last = data.isel(condition=-1)

@@ -1,9 +1,7 @@
-"""Linear classification of separable data, and how far a margin at fixed spectral norm is from the
-largest one.
+"""Linear classification of separable data, and the gap to the largest spectral-norm margin.
 
-That needs no solver: any weights a ≥ 0 of the pairs (sample, wrong class) bound the largest margin
-at ‖W‖_op = 1 from above by ‖Σ a (e_y - e_c) hᵀ‖_* / Σ a, and those of the gradient come as near as
-one likes.
+No solver is needed: any weights a ≥ 0 of pairs (sample, wrong class) bound the largest margin at
+‖W‖_op = 1 from above by ‖Σ a (e_y - e_c) hᵀ‖_* / Σ a, and the gradient's weights approach it.
 """
 
 from typing import NamedTuple
@@ -15,13 +13,11 @@ from jaxtyping import Array, Float, Int
 from specjax import spectral
 
 EVERY = 100
-"""Steps from one record to the next."""
+"""Steps between records."""
 
 
 class Method(NamedTuple):
-    """Steps of length rate · t^-power, along the polar factor or along the gradient itself, with
-    momentum.
-    """
+    """Steps of length rate · t^-power along the polar factor or the gradient, with momentum."""
 
     rate: float
     power: float
@@ -32,13 +28,11 @@ class Method(NamedTuple):
 def weights(
     w: Float[Array, "k d"], h: Float[Array, "n d"], labels: Int[Array, " n"]
 ) -> tuple[Array, Array, Array]:
-    """-∇L over its largest probability of a wrong class, the logarithm of that, and the sum of
-    those probabilities over it.
-    """
+    """-∇L over its largest wrong probability, that one's log, and scaled probability sums."""
     wrong = jax.nn.one_hot(labels, w.shape[0], dtype=w.dtype) == 0
     logs = jnp.where(wrong, jax.nn.log_softmax(h @ w.T), -jnp.inf)
     a = jnp.exp(logs - jnp.max(logs))
-    # A sum of wrong ones in the place of 1 - p: far out all digits of p cancel.
+    # The sum of wrong probabilities replaces 1 - p, whose digits all cancel far out.
     pulls = jnp.where(wrong, -a, jnp.sum(a, axis=1, keepdims=True))
     return pulls.T @ h, jnp.max(logs), jnp.sum(a)
 

@@ -1,4 +1,4 @@
-"""A sharpness over 2/η along a training: its averages, and how it is drawn."""
+"""A sharpness over 2/η along a training: averages and plots."""
 
 from collections.abc import Mapping
 
@@ -9,21 +9,17 @@ from specjax.experiments.field.steepest import RECORDS
 from specjax.lab.drawing import COLORS, draw_band
 
 QUARTERS, NEAR = 4, 0.2
-"""Parts of a training in which records are averaged, and what is near to 1."""
+"""Parts of a training over which records are averaged, and the tolerance around 1."""
 
 
 def quarters(values: xr.DataArray) -> xr.DataArray:
-    """The mean over each quarter of the training but the first, at the step of the last record in
-    it.
-    """
+    """Means over each quarter of the training except the first, at its last recorded step."""
     means = values.coarsen(step=RECORDS // QUARTERS, coord_func={"step": "max"}).mean()
     return means.isel(step=slice(1, None))
 
 
 def draw_ratios(axes: Axes, values: xr.Dataset, other: str, etas: Mapping[float, float]) -> None:
-    """η S/2 with a band from the least to the largest draw, and the median of another quantity
-    dotted; `etas` has η by rate.
-    """
+    """Plot η S/2 with its range over seeds, and another median dotted; `etas` has η by rate."""
     for (rate, eta), color in zip(etas.items(), COLORS, strict=False):
         at = values.sel(rate=rate)
         draw_band(axes, at["ratio"], "step", label=f"η = {eta:.3g}", color=color)

@@ -1,6 +1,4 @@
-"""Shumaylov et al. 2026, arXiv 2605.11181: random and inverted singular values in the place of
-Muon's, in trained networks.
-"""
+"""Shumaylov et al. 2026, arXiv 2605.11181: random and inverted singular values inside Muon."""
 
 from typing import Any
 
@@ -20,20 +18,16 @@ from specjax.lab.drawing import COLORS, MARKERS
 from specjax.models import mlp
 
 CLASSES, LAYERS, BATCH, HELD_OUT, BETA, NOISE = 12, 4, 32, 1024, 0.9, 0.7
-"""Classes and inputs, layers, samples of a batch and of the last one, decay of the momentum, and
-noise of an input.
-"""
+"""Classes, inputs, layers, samples of batch and final loss, momentum decay, and input noise."""
 RATES = 1.5 ** np.arange(-2.5, 5.0)
 SCALES = {"gradient": 1.0, "Muon": 1.1, "-1/3": 1.5, "inverse": 6.0, "Kaon": 1.2, "uniform": 1.1}
-"""Rates, in units of about the best ones after 100 steps: a number of each spectrum, times `UNIT` /
-(steps √width).
-"""
+"""Rates near the best after 100 steps: a number for each spectrum times `UNIT` / (steps √width)."""
 UNIT = 24.0
 LARGEST = 1e3
 
 
 class Config(lab.Config):
-    """Sizes, lengths and draws."""
+    """Sizes, lengths and seeds."""
 
     seed: int = lab.config.root_seed(
         2, help="root of all randomness; bounds and rates were set on other draws"
@@ -50,7 +44,7 @@ class Config(lab.Config):
 
 
 def batch(key: Key[Array, ""], classes: Float[Array, "c c"], count: int) -> tuple[Array, Array]:
-    """Samples: a class, the i-th as frequent as 1/i, and its mean with noise."""
+    """Samples: a class, the i-th with frequency ∝ 1/i, and its mean with noise."""
     frequency = -jnp.log(jnp.arange(1.0, CLASSES + 1))
     labels = jax.random.categorical(sizes.stream(key, "labels"), frequency, shape=(count,))
     noise = NOISE * jax.random.normal(sizes.stream(key, "noise"), (count, CLASSES))
@@ -58,15 +52,13 @@ def batch(key: Key[Array, ""], classes: Float[Array, "c c"], count: int) -> tupl
 
 
 def cross_entropy(params: Float[Array, "layers c w"], x: Array, y: Array) -> Array:
-    """Of a ReLU network whose layers lead to `w` units and back to `c` in turn, so that all
-    matrices have one shape.
-    """
+    """Cross-entropy of a ReLU network with layers to `w` units and back to `c`."""
     weights = tuple(w if place % 2 else w.T for place, w in enumerate(params))
     return -jnp.mean(jnp.sum(y * jax.nn.log_softmax(mlp.forward(weights, x)), axis=1))
 
 
 def final(key: Key[Array, ""], width: int, kind: Array, rate: Array, steps: int) -> Array:
-    """The logarithm of the loss after a training with rates that fall to zero, on fresh samples."""
+    """The log of the final loss, on fresh samples, with rates that fall to zero."""
     classes = sizes.normal(sizes.stream(key, "classes"), (CLASSES, CLASSES))
     drawn = mlp.init(sizes.stream(key, "weights"), (CLASSES, *(width, CLASSES) * (LAYERS // 2)))
     params = jnp.stack([w if place % 2 else w.T for place, w in enumerate(drawn)])
@@ -90,7 +82,7 @@ def final(key: Key[Array, ""], width: int, kind: Array, rate: Array, steps: int)
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Losses of every spectrum at every rate, width and length."""
+    """Losses of every spectrum by rate, width and length."""
     scales = jnp.asarray([SCALES[name] for name in SPECTRA])
 
     def measure(key: Key[Array, ""], width: int, kind: Array, rate: Array) -> dict[str, Array]:
@@ -115,9 +107,7 @@ states = lab.Statements()
 def keeps(
     name: str, cites: str, says: str, kind: str, share: float, instead: str, **options: Any
 ) -> None:
-    """States that a spectrum has more than a share of what Muon gains over the gradient's own, each
-    at its best rate.
-    """
+    """State that a spectrum has more than a share of Muon's gain, each at its best rate."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         kinds = [kind, "gradient", "Muon"]
@@ -174,7 +164,7 @@ keeps("third-is-ahead", "quasi-norm", BELOW, "-1/3", 1.0, "gradient", holds=None
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """The losses of all spectra with their best steps, for every length, a panel for each width."""
+    """Plot the losses of all spectra at their best rates by length, for each width."""
     down = -(-len(config.widths) // 2)
     drawn = Figure(figsize=(9.5, 3.8 * down), layout="constrained")
     panels = drawn.subplots(down, 2, squeeze=False, sharey=True)

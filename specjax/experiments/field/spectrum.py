@@ -1,9 +1,8 @@
-"""Steps with the singular vectors of a gradient and other singular values: powers of its own,
-Kaon's, and random ones.
+"""Steps with a gradient's singular vectors and other singular values: powers, Kaon's, random.
 
 Freon steps along (G Gᵀ)^-c G, whose singular values are s^(1-2c): the gradient at c = 0, Muon at c
-= 1/2, and quasi-norms beyond, where small values become large ones. Kaon runs a chaotic map in the
-place of Muon's five Newton–Schulz steps (Shumaylov et al. 2026, arXiv 2605.11181).
+= 1/2, and quasi-norms beyond, where small values become large. Kaon replaces Muon's five
+Newton–Schulz steps by a chaotic map (Shumaylov et al. 2026, arXiv 2605.11181).
 """
 
 from collections.abc import Callable
@@ -17,9 +16,7 @@ from specjax.spectral.polynomial_design import Quintic
 
 FACTOR = 4.1
 KAON = spectral.NewtonSchulz(coefficients=Quintic(FACTOR, -2 * FACTOR, FACTOR))
-"""s ← 4.1 s (1 - s²)², five times from x / ‖x‖_F: as a method it makes `optim.muon` Kaon, up to a
-factor of its step.
-"""
+"""s ← 4.1 s (1 - s²)², five times from x / ‖x‖_F: gives `optim.muon` Kaon's direction."""
 
 Values = Float[Array, "*batch k"]
 
@@ -43,18 +40,16 @@ SPECTRA: dict[str, Callable[[Values, Values], Values]] = {
     "Kaon": _kaon,
     "uniform": lambda _, random: random,
 }
-"""New singular values, from those of x / ‖x‖_F and from random numbers in (0, 1) that are fresh at
-every step.
-"""
+"""New singular values from those of x / ‖x‖_F and random numbers, fresh at every step."""
 
 
 def replaced(
     x: Float[Array, "*batch m n"], kind: Int[Array, ""], random: Values
 ) -> tuple[Float[Array, "*batch m n"], Float[Array, "*batch"]]:
-    """U diag(v) Vᵀ with ‖v‖² the number of singular values of x = U S Vᵀ, and ⟨x, U diag(v) Vᵀ⟩;
-    `kind` is a place in `SPECTRA`.
+    """U diag(v) Vᵀ, ‖v‖² the number of singular values of x = U S Vᵀ, and ⟨x, U diag(v) Vᵀ⟩.
 
-    Singular values up to 64 roundings of the largest stay zero, as in `spectral.spectral_power`.
+    `kind` is an index of `SPECTRA`. Singular values up to 64 roundings of the largest stay zero, as
+    in `spectral.spectral_power`.
     """
     u, s, vt = svd(x)
     kept = s > 64 * jnp.finfo(s.dtype).eps * s[..., :1]

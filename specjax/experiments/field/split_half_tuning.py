@@ -1,6 +1,4 @@
-"""Steps that were tuned on other draws than those that are judged: each half of the draws chooses
-for the other.
-"""
+"""Tuning on one half of the seeds for judging the other half."""
 
 from collections.abc import Sequence
 
@@ -10,12 +8,11 @@ from matplotlib.axes import Axes
 
 
 def tuned(loss: xr.DataArray, over: Sequence[str] = ("rate",)) -> tuple[xr.DataArray, xr.DataArray]:
-    """Each draw's loss where the mean of the other half of the draws is least, and the places of
-    the rate that were chosen.
+    """Each seed's loss at the rate of least mean loss in the other half, and the chosen indices.
 
     Args:
         loss: Dimensions of the points, "seed", and those of `over`.
-        over: What is chosen, "rate" and perhaps others.
+        over: The tuned dimensions, "rate" and perhaps others.
 
     Returns:
         The losses without the dimensions of `over`; and places along "rate", with "half" in the
@@ -38,9 +35,7 @@ def draw_at(
     color: str,
     marker: str,
 ) -> None:
-    """Geometric means of losses, from the logarithms of draws, with bars of two standard errors,
-    over their names.
-    """
+    """Plot geometric means of losses by name, with bars of two standard errors."""
     means = np.asarray([float(each.mean()) for each in logs])
     bars = 2 * np.asarray([float(each.std(ddof=1)) / each.size**0.5 for each in logs])
     ends = np.exp(means) - np.exp(means - bars), np.exp(means + bars) - np.exp(means)

@@ -1,6 +1,4 @@
-"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: Muon in a matrix factorization with steps above
-the sharpness threshold.
-"""
+"""Rhee et al. 2026, arXiv 2606.30509: Muon's factorization above the sharpness threshold."""
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +13,11 @@ from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
 
 LARGEST, LEAST, STEPS, DECAY, DIVERGED = 16.0, 0.2, 600, 0.98, 1e6
-"""Modes from 16 to 3.2; steps, annealed by 2 % each; the loss at which a training has diverged,
-over that of zero.
-"""
+"""Modes from 16 to 3.2; steps, annealed by 2 % each; the relative loss that counts as diverged."""
 
 
 class Config(lab.Config):
-    """Step lengths and draws."""
+    """Step lengths and seeds."""
 
     over: tuple[float, ...] = lab.config.numbers(
         2, 4, 8, above=1, help="step lengths over the largest stable one"
@@ -33,16 +29,14 @@ class Config(lab.Config):
 
 
 def stability(key: Key[Array, ""], over: Array) -> dict[str, Array]:
-    """Losses over that of zero at the end of steps longer than 2/sharpness at the balanced
-    solution, 1/(largest mode).
-    """
+    """Final losses over that of zero with steps above 2/sharpness, 1/(largest mode), at balance."""
     modes, start = LARGEST * spectrum(LEAST), gaussian(key, 2, 0.1)
     rates = jnp.full(STEPS, over / LARGEST)
 
     def last(rates: Array, optimizer: str) -> Array:
         end = product(descend(start, modes, rates, optimizer))[-1]
         loss = jnp.sum((jnp.diag(modes) - end) ** 2) / jnp.sum(modes**2)
-        # Also of what is not finite any more.
+        # also true of values that are not finite
         return jnp.where(loss < DIVERGED, loss, DIVERGED)
 
     annealed = rates * DECAY ** jnp.arange(float(STEPS))
@@ -90,7 +84,7 @@ def annealed(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Losses at the end over the length of steps; what has diverged is at the top."""
+    """Plot final losses by step length; diverged ones are at the top."""
     drawn = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = drawn.subplots()
     curves = [(name, kind) for name in OPTIMIZERS for kind in ("fixed", "annealed")]
@@ -111,7 +105,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
         ylabel="last loss / loss of zero",
         title="10⁶: diverged",
     )
-    # Between what stays and what is annealed away.
+    # Between lasting and annealed losses.
     axes.legend(fontsize="small", loc="center", bbox_to_anchor=(0.5, 0.33))
     return drawn
 

@@ -23,36 +23,32 @@ NETWORK, LINEAR = (INPUTS, HIDDEN, HIDDEN, CLASSES), (INPUTS, CLASSES)
 """A network whose sharpness grows as it learns, and a model with a constant Hessian."""
 
 RECORDS, STARTS, EIGEN_ITERATIONS = 12, 6, 60
-"""Records of a training; starts of the search for a sharpness, and its steps where it is the power
-method for the largest eigenvalue.
-"""
+"""Records of a training, starts of the search for a sharpness, and steps of the power method."""
 
 Ball = Callable[[Params], Params]
 """The maximizer of ⟨g, d⟩ over the unit ball of a norm."""
 
 
 def euclidean(g: Params) -> Params:
-    """G/‖G‖, the norm taken over all layers; zero for zero."""
+    """G/‖G‖ with the norm over all layers; zero for zero."""
     norm = jnp.sqrt(inner(g, g))
     return jax.tree.map(lambda x: x / jnp.where(norm > 0, norm, 1), g)
 
 
 def spectral_norm(g: Params) -> Params:
-    """The polar factor of every layer: the norm is the largest ‖·‖_op of all layers, its dual the
-    sum of their nuclear norms.
-    """
+    """Polar factors by layer: the norm is the largest ‖·‖_op, its dual the sum of nuclear norms."""
     return jax.tree.map(spectral.polar, g)
 
 
 def largest_entry(g: Params) -> Params:
-    """The signs: the norm is the largest absolute entry, its dual the sum of all."""
+    """Signs: the norm is the largest absolute entry, its dual the sum of all absolute entries."""
     return jax.tree.map(jnp.sign, g)
 
 
 class Found(NamedTuple):
-    """A training at its records: S and the largest eigenvalue of ∇²L, how far two halves of the
-    starts differ in S, relative to it, ‖∇L‖_*, the loss, and the share of steps up to the next
-    record that raise it.
+    """Records of a training: S, the largest eigenvalue of ∇²L, the relative difference in S of two
+    halves of the starts, ‖∇L‖_*, the loss, and the share of steps up to the next record that raise
+    it.
     """
 
     sharpness: Array
@@ -74,17 +70,15 @@ def ascend(
     starts: Float[Array, "s p"],
     iterations: int,
 ) -> Float[Array, " s"]:
-    """⟨d, H d⟩ at the end of Frank–Wolfe steps from every start, each as long as is best on its
-    line: it never falls.
-    """
+    """⟨d, H d⟩ after Frank–Wolfe steps from every start, each with an exact line search."""
 
     def climb(start: Array) -> Array:
         def step(d: Array, _: None) -> tuple[Array, None]:
             slope = hessian @ d
             line = ball(slope) - d
             bend = line @ (hessian @ line)
-            # Along a line that bends upwards the end is best. At a maximum the line is rounding,
-            # and its slope may be negative.
+            # If the line is convex, its end is best. At a maximum the line is rounding, and its
+            # slope may be negative.
             best = jnp.clip(line @ slope / jnp.where(bend < 0, -bend, 1), 0, 1)
             return d + jnp.where(bend < 0, best, 1) * line, None
 
@@ -109,8 +103,8 @@ def train(
     """Full-batch descent on random classes ±1 of Gaussian inputs, with a record before every
     `every` steps.
 
-    S is the largest value of ascents from the gradient and from random starts, in two halves; the
-    largest eigenvalue is found so too.
+    S is the largest value of ascents from the gradient and from random starts, in two halves, and
+    the largest eigenvalue is found in the same way.
     """
     x = jax.random.normal(sizes.stream(key, "inputs"), (SAMPLES, INPUTS))
     y = 2 * jax.nn.one_hot(jnp.arange(SAMPLES) % CLASSES, CLASSES, dtype=x.dtype) - 1

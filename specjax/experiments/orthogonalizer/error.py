@@ -1,11 +1,9 @@
-"""A fixed number of polynomial steps bends width exponents; with the exact factor on the same draws
-the bend can be taken out.
+"""A fixed number of polynomial steps bends width exponents; the exact factor corrects for it.
 
 The gradient is U diag(s) Vᵀ with Haar factors: s_k = 1/k², 1/k or 1, or a Gaussian matrix. A
-polynomial method takes s_k to p(s_k / ‖s‖), so that all it does can be computed from numbers alone,
-without a matrix: by that the sweep is judged. Measured is what the step O does to random feature
-vectors x, against the exact step: ⟨O x, U Vᵀ x⟩, of mean Σ p(s_k / ‖s‖), which for the exact factor
-is the width.
+polynomial method maps s_k to p(s_k / ‖s‖), so its effect follows from numbers alone, without a
+matrix, and the sweep is judged by that. Measured is the step O on random feature vectors x against
+the exact step: ⟨O x, U Vᵀ x⟩, of mean Σ p(s_k / ‖s‖), which for the exact factor is the width.
 """
 
 from collections.abc import Callable
@@ -30,9 +28,7 @@ METHODS: dict[str, NewtonSchulz | PolarExpress] = {
     "polar-express-12": PolarExpress(12, 5e-7),
 }
 TOLD = "polar-express-12"
-"""The method that is told how small the singular values are: as far as rounding lets it tell, it
-has no error.
-"""
+"""The method that knows how small the singular values are, exact up to rounding."""
 BENDING = [name for name in METHODS if name != TOLD]
 POWERS = {"k^-2": 2, "k^-1": 1, "flat": 0}
 AXES = {"orthogonalizer": [*METHODS, "exact"], "spectrum": [*POWERS, "gaussian"]}
@@ -40,7 +36,7 @@ states = lab.Statements()
 
 
 class Config(lab.Config):
-    """Widths of the square gradients, and draws of their factors and of x."""
+    """Widths of the square gradients, and samples of their factors and of x."""
 
     widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, 128, least=2, points=4, help="rows and columns W"
@@ -49,11 +45,10 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Every method and the exact factor, at every width, on every spectrum; in float64, where s_k =
-    1/k² has full rank.
+    """Run every method and the exact factor, by width and spectrum, in float64.
 
-    float32 would not do: the exact factor too takes singular values below 64 roundings for zero,
-    from W = 362 on.
+    float64 keeps full rank for s_k = 1/k²; in float32 the exact factor also treats singular values
+    below 64 roundings as zero, from W = 362 on.
     """
     with jax.enable_x64(True):
         over, draws = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "gradients")
@@ -62,15 +57,11 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 INPUTS = 256
-"""Feature vectors x in each draw: so many that the mean of a logarithm is that of the mean to far
-less than a standard error.
-"""
+"""Feature vectors x per seed, enough that the mean of the log is nearly the log of the mean."""
 
 
 def measure(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
-    """⟨O x, U Vᵀ x⟩, averaged over the feature vectors, and ⟨O, U Vᵀ⟩/W, of every method on every
-    spectrum.
-    """
+    """⟨O x, U Vᵀ x⟩, averaged over feature vectors, and ⟨O, U Vᵀ⟩/W, by method and spectrum."""
     z = sizes.normal(sizes.stream(key, "factors"), (3, width, width))
     u, v = _haar(z[:2], width)
     k = jnp.arange(1.0, sizes.padded(width) + 1)
@@ -90,16 +81,14 @@ def measure(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
 
 
 def _haar(z: Float[Array, "*batch n n"], width: AnySize) -> Float[Array, "*batch n n"]:
-    """Haar-distributed orthogonal matrices, zero beyond the width, from Gaussian ones."""
+    """Haar orthogonal matrices from Gaussian ones, zero beyond the width."""
     q, r = jnp.linalg.qr(z)
     signs = jnp.where(jnp.diagonal(r, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
     return jnp.where(sizes.block_mask((width, width)), q * signs[..., None, :], 0)
 
 
 def predicted_alignment(name: str, power: int, width: int, fewer: int = 0) -> float:
-    """The mean of p(s_k / ‖s‖) with s_k = k^-power, from numbers alone; `fewer` steps make it
-    another one.
-    """
+    """The mean of p(s_k / ‖s‖) for s_k = k^-power; `fewer` steps give a wrong one."""
     s = np.arange(1.0, width + 1) ** -power
     polynomials = METHODS[name].polynomials()
     steps = polynomials[: len(polynomials) - fewer]
@@ -116,14 +105,12 @@ def predicted(config: Config, power: int, fewer: int = 0) -> xr.DataArray:
 
 
 def slope(values: xr.DataArray) -> xr.DataArray:
-    """The exponent of a straight line through the logarithms, in every draw."""
+    """The exponent of a straight line through the logarithms, by seed."""
     return fits.log_slopes(xr.ufuncs.log(values), "width")
 
 
 def shift(data: xr.Dataset, **at: Any) -> xr.DataArray:
-    """What a method adds to the exponent of ⟨O x, U Vᵀ x⟩ that the exact factor gives on the same
-    draws.
-    """
+    """The change that a method makes to the exact factor's exponent of ⟨O x, U Vᵀ x⟩, by seed."""
     exponent = slope(data["advance"])
     added = exponent.sel(orthogonalizer=list(METHODS)) - exponent.sel(
         orthogonalizer="exact", drop=True
@@ -137,7 +124,7 @@ def predicted_shift(power: int, fewer: int = 0) -> Callable[[Config, xr.Dataset]
 
 
 def instead(**of: str) -> Callable[[Any, Any], Any]:
-    """A control: what one method, or spectrum, moves in the place of all."""
+    """A control with the move of one method, or spectrum, in the place of all."""
     return lab.controls.replacing(
         "advance", lambda data: data["advance"].sel(of, drop=True) + 0 * data["advance"]
     )
@@ -226,7 +213,7 @@ def told_how_small(config: Config, data: xr.Dataset) -> lab.Relation:
     """A method that is told how small the singular values are shifts no exponent, on any of the
     spectra.
     """
-    # What is left of a shift by a method that reaches every singular value.
+    # The remaining shift of a method that reaches every singular value.
     return lab.below(abs(shift(data, orthogonalizer=TOLD)), 1e-3, "0.001")
 
 

@@ -1,3 +1,1 @@
-"""The outer-product paper: E[G Gᵀ] at Gaussian initialization, its orders in the width, and what
-follows for Muon.
-"""
+"""Experiments of the outer-product paper: E[G Gᵀ] at initialization, its orders, and Muon."""

@@ -1,16 +1,14 @@
-"""ReLU networks after initialization: how far V Vᵀ is from diagonal, and normalized rows from the
-polar factor of V.
+"""ReLU networks after initialization: V Vᵀ against diagonal, normalized rows against polar factor.
 
 The paper proves its statements at initialization and leaves training and depth open; Deng et al.
-(2026, RMNP) report of language models that orthogonalization and row normalization stay equivalent
+(2026, RMNP) report for language models that orthogonalization and row normalization stay equivalent
 throughout training, that the diagonal of V Vᵀ outgrows its other entries with the size of the
 model, and that momentum with normalized rows matches Muon. Here four optimizers train networks of
 three layers, all of whose sizes grow in proportion, on the same batches. A matrix of Gaussian noise
 of the same sizes stands beside V, since two independent rows of n entries have a cosine of the
-order 1/√n whatever they are. Step sizes are chosen in other draws than those that judge.
+order 1/√n whatever they are. Step sizes are chosen on other seeds than those that judge.
 
-Statements, thresholds, the grid and the number of draws were settled in trial runs of other draws
-than those judged here.
+Statements, thresholds, the grid and the number of seeds were chosen in trial runs on other seeds.
 """
 
 from collections.abc import Callable
@@ -30,23 +28,17 @@ from specjax.experiments.outer_product.after_initialization_training import (
 from specjax.sizes import AnySize
 
 RATES = {"gd": 40.0, "adam": 0.3, "muon": 0.2, "rows": 0.12}
-"""Step sizes near the best ones at the widths of `quick`, to be multiplied by the factors of the
-grid.
-"""
+"""Step sizes near the best at the widths of `quick`, which the factors of the grid multiply."""
 SAME = 1.2
-"""Losses no further apart than this factor count as the same: neighbours on the grid of step sizes
-differ by about as much.
-"""
+"""Losses within this factor count as equal: neighbours on the grid differ by about as much."""
 LEARNED = 0.25
-"""A network has learned something where less than this share of its first loss is left; a network
-that is zero keeps about one half.
-"""
+"""A network has learned below this share of its first loss; a zero network keeps about half."""
 
 QUANTITIES = ("ratio", "distance")
 
 
 class Config(lab.Config):
-    """Widths, draws, and the trainings."""
+    """Widths, seeds, and the trainings."""
 
     widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, least=4, points=3, help="hidden units, even: half are inputs"
@@ -82,9 +74,7 @@ states = lab.Statements()
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Log 10 of the share of the loss that is left, ratios and distances, at the chosen step sizes
-    in the draws that judge.
-    """
+    """log10 of the remaining loss, ratios and distances at the chosen step sizes."""
 
     def measure(
         key: Key[Array, ""], width: AnySize, ends: AnySize, factor: Array
@@ -102,7 +92,8 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         },
         num_seeds=config.choosing + config.seeds,
         key=sizes.stream(key, "networks"),
-        # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
+        # Hundreds of steps magnify rounding; a test checks on a few steps that padding changes
+        # nothing.
         check_padding=False,
     )
     lengths = [config.steps * (place + 1) for place in range(config.stretches)]
@@ -117,9 +108,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 def judged(config: Config, data: xr.Dataset) -> xr.Dataset:
-    """Runs at the step size that is best in the first draws at each width and length, in the other
-    draws, with the ends of the grid.
-    """
+    """Results of later seeds at the first seeds' best step size by width and length; grid ends."""
     left = xr.ufuncs.log10(data["loss"] / data["start"])
     best = left.isel(seed=slice(config.choosing)).mean("seed").argmin("factor")
     left, rest = (each.isel(seed=slice(config.choosing, None)) for each in (left, data))
@@ -131,7 +120,7 @@ def judged(config: Config, data: xr.Dataset) -> xr.Dataset:
     }
     for quantity in QUANTITIES:
         chosen[quantity] = xr.ufuncs.log2(rest[quantity].isel(factor=of_watched))
-        # What no step size changes is the same at all of them.
+        # Quantities that no step size changes are equal at all of them.
         chosen |= {
             name: xr.ufuncs.log2(rest[name].isel(factor=0))
             for name in (f"first_{quantity}", f"noise_{quantity}")
@@ -142,12 +131,12 @@ def judged(config: Config, data: xr.Dataset) -> xr.Dataset:
 
 
 def loss(data: xr.Dataset, rule: str) -> xr.DataArray:
-    """Log 10 of the share of the first loss that a rule leaves at the largest width."""
+    """log10 of the share of the first loss that a rule leaves at the largest width."""
     return data["left"].sel(rule=rule, drop=True).isel(width=-1).rename(f"log₁₀ loss, {rule}")
 
 
 def gap(data: xr.Dataset) -> xr.DataArray:
-    """Log 10 of the loss of normalized rows over that of Muon, at every width."""
+    """log10 of the loss of normalized rows over that of Muon, at every width."""
     left = data["left"]
     return (left.sel(rule="rows", drop=True) - left.sel(rule="muon", drop=True)).rename(
         "gap to Muon"
@@ -155,9 +144,7 @@ def gap(data: xr.Dataset) -> xr.DataArray:
 
 
 def per_doubling(data: xr.Dataset, name: str) -> xr.DataArray:
-    """The exponent of a quantity in the width, between the smallest and the largest; widths of one
-    draw are nested.
-    """
+    """The exponent of a quantity between the smallest and the largest width, by seed."""
     values = data[name]
     doublings = np.log2(data["width"].values[-1] / data["width"].values[0])
     return ((values.isel(width=-1) - values.isel(width=0)) / doublings).rename(
@@ -166,7 +153,7 @@ def per_doubling(data: xr.Dataset, name: str) -> xr.DataArray:
 
 
 def with_rule(rule: str, other: str) -> Callable[[Config, xr.Dataset], xr.Dataset]:
-    """A control: the losses of another rule in the place of those of a rule."""
+    """A control with the losses of another rule in the place of a rule's."""
 
     def control(config: Config, data: xr.Dataset) -> xr.Dataset:
         changed = data["left"].where(data["rule"] != rule, data["left"].sel(rule=other, drop=True))
@@ -176,9 +163,7 @@ def with_rule(rule: str, other: str) -> Callable[[Config, xr.Dataset], xr.Datase
 
 
 def at_widths(name: str, places: int | slice) -> Callable[[Config, xr.Dataset], xr.Dataset]:
-    """A control: a quantity at other widths, or at one of them, in the place of the widths in their
-    order.
-    """
+    """A control with a quantity at other widths."""
     return lab.controls.replacing(
         name, lambda data: lab.controls.at_places(data[name], "width", places)
     )
@@ -214,9 +199,7 @@ def step_sizes_inside(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def muon_of_other_draws(config: Config, data: xr.Dataset) -> xr.Dataset:
-    """A control: Muon in other draws in the place of normalized rows, with a gap of zero and noise
-    that no pairing takes away.
-    """
+    """A control with Muon on other seeds as normalized rows: no gap, but unpaired noise."""
     changed = with_rule("rows", "muon")(config, data)["left"]
     return data.assign(left=changed.where(data["rule"] != "rows", changed.roll(seed=1)))
 
@@ -346,7 +329,7 @@ def nearer_than_noise(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
-    """Losses with the chosen step sizes at each width and length."""
+    """Tabulate losses with the chosen step sizes by width and length."""
     body = []
     for width in data["width"].values:
         for length in data["length"].values:

@@ -1,5 +1,4 @@
-"""Four optimizers train a ReLU network on the same batches, and what V Vᵀ of their momentum V is
-along the way.
+"""Training of a ReLU network by four optimizers on the same batches, and V Vᵀ of their momentum.
 
 All four average the gradients, V ← β V + (1 - β) G, and move W (out × in) in step t = 1, 2, … by
 -rate/√t times
@@ -29,17 +28,15 @@ from specjax.sizes import AnySize
 
 RULES = ("gd", "adam", "muon", "rows")
 WATCHED = ("muon", "rows")
-"""The rules whose V is measured: those that take it for a matrix."""
+"""The rules that treat V as a matrix, and whose V is measured."""
 WATCHED_AT = slice(RULES.index(WATCHED[0]), RULES.index(WATCHED[-1]) + 1)
 MATRICES = ("input", "hidden", "output")
 HELD_OUT = 256
 """Inputs on which losses are measured."""
 SECOND_DECAY = 0.99
-"""Of Adam's second moment."""
+"""The decay of Adam's second moment."""
 LIMIT = 10.0
-"""A network is not moved by a batch on which its loss is above this, some twenty times that of a
-network that is zero.
-"""
+"""Loss of a batch above which a network does not move, about twenty times a zero network's."""
 
 Weights = tuple[Float[Array, "..."], ...]
 State = tuple[Weights, Weights, Weights]
@@ -57,17 +54,17 @@ def train(
     batch: int,
     decay: float,
 ) -> dict[str, Array]:
-    """Three layers, two hidden of `width` units, learn y = Φ x with `ends` inputs and outputs;
-    weights and Φ are N(0, 1/fan_in).
+    """Train three layers with two hidden ones of `width` units on y = Φ x, from N(0, 1/fan_in).
 
-    The loss is half the mean squared error of an output, 1/2 at f = 0; every step has new inputs.
+    There are `ends` inputs and outputs. The loss is half the mean squared error of an output, 1/2
+    at f = 0; every step has new inputs.
 
     Args:
-        key: Of all draws; the same at every step size.
+        key: Key of all samples, the same at every step size.
         width: Hidden units.
         ends: Inputs, and outputs, at most `width`.
         rates: The step size of each of `RULES` in the first step.
-        stretches: How often losses and V are measured.
+        stretches: The number of measurements of losses and V.
         steps: Steps between two measurements.
         batch: Inputs of a step.
         decay: β, in [0, 1).
@@ -130,7 +127,7 @@ def train(
     first = jax.grad(loss)(tuple(weights), batch_of(0))
     found = {"loss": losses, "start": loss(tuple(weights), held_out)}
     count = stretches * len(WATCHED)
-    # All at once, since decompositions take long to compile.
+    # All at once, since decompositions compile slowly.
     stacks = [
         jnp.concatenate([v.reshape(count, *g.shape), g[None], z[None]])
         for v, g, z in zip(watched, first, noise, strict=True)
@@ -143,8 +140,8 @@ def train(
 
 def _matrices(key: Key[Array, ""], dims: Sequence[AnySize]) -> Weights:
     """N(0, 1/fan_in) matrices from each size to the next, all at most the second."""
-    # One generator for all shapes: generators are most of what compiling a network of several
-    # shapes takes.
+    # One generator for all shapes, since generators dominate the compile time of a network of
+    # several shapes.
     shapes = [(rows, columns) for columns, rows in pairwise(dims)]
     largest = sizes.padded(dims[1])
     draws = jax.vmap(lambda one: sizes.normal(one, (largest, largest)))(
@@ -162,7 +159,7 @@ def _matrices(key: Key[Array, ""], dims: Sequence[AnySize]) -> Weights:
 
 
 def _directions(v: Array, square: Array, correction: Array, fan_in: Array, fan_out: Array) -> Array:
-    """What the rates multiply, of all four rules along the first axis."""
+    """The directions of all four rules, which the rates multiply, along the first axis."""
     muon = jnp.sqrt(fan_out / fan_in)
     entry = muon / jnp.sqrt(jnp.maximum(fan_out, fan_in))
     adaptive = jnp.where(square > 0, v[1] / jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
@@ -176,9 +173,7 @@ def _directions(v: Array, square: Array, correction: Array, fan_in: Array, fan_o
 def _measured(
     stacks: Sequence[Float[Array, "n _ _"]], rows: Sequence[AnySize]
 ) -> dict[str, Float[Array, "n matrices"]]:
-    """Of each: mean |off-diagonal| over mean diagonal of V Vᵀ, and √(1 - cos²) of its normalized
-    rows and its polar factor.
-    """
+    """Mean |off-diagonal| over mean diagonal of V Vᵀ, and √(1 - cos²) of rows and polar factor."""
     ratio = [
         jax.vmap(lambda one, m=m: spectral.dominance_ratio(gram(one), m))(v)
         for v, m in zip(stacks, rows, strict=True)

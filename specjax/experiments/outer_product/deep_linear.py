@@ -1,10 +1,9 @@
-"""Theorem 2 and Corollary 2: E[G_i G_iᵀ] = V_i s_i I + T_i in every layer of deep linear networks,
-and the orders of V_i s_i.
+"""Theorem 2 and Corollary 2: E[G_i G_iᵀ] = V_i s_i I + T_i in deep linear networks, and orders.
 
 The closed form is judged at inner widths w, 2w, 3w that no two layers share, and with a target that
 grows with the depth, so that V_i s_i and T_i are of one size in every layer. Orders are those of
-V_i s_i alone, that is of Φ = 0, in a common inner width: with input and output sizes fixed, as the
-paper has it, and with all sizes in proportion, where its printed orders are right.
+V_i s_i alone (Φ = 0) in a common inner width: with fixed input and output sizes, as in the paper,
+and with all sizes in proportion, where its printed orders are right.
 """
 
 import math
@@ -60,12 +59,12 @@ class Config(lab.Config):
     )
 
     def inner(self, depth: int, width: sizes.AnySize) -> tuple[sizes.AnySize, ...]:
-        """(d_0, …, d_L) of the closed forms."""
+        """The sizes (d_0, …, d_L) of the closed forms."""
         return (self.d_in, *(sizes.times(width, factor) for factor in range(1, depth)), self.d_out)
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Averages of every G_i G_iᵀ per width and seed, for the closed forms and for the orders."""
+    """Averages of every G_i G_iᵀ by width and seed, for the closed forms and for the orders."""
     signs = sign_target(sizes.stream(key, "target"), config.d_out, config.d_in)
     check_off_diagonal(gram(signs), "ΦΦᵀ of the drawn target", "choose another seed or an odd d_in")
 
@@ -73,7 +72,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         target, dims = config.target_scale ** (depth - 1) * signs, config.inner(depth, width)
         params = deep_linear.init(key, dims)
         p = [gram(g) for g in deep_linear.gradient(params, target)]
-        # Weights without the symmetry under W_i → D W_i, W_{i+1} → W_{i+1} D that makes the
+        # Weights without the symmetry W_i → D W_i, W_{i+1} → W_{i+1} D, which makes the
         # off-diagonal zero.
         positive = [
             gram(g) for g in deep_linear.gradient(tuple(jnp.abs(w) for w in params), target)
@@ -131,7 +130,7 @@ def _each(
 
 
 def _mean_squared_row(g: Array, rows: sizes.AnySize) -> Array:
-    """The mean diagonal of G Gᵀ, without that product."""
+    """The mean diagonal of G Gᵀ without forming the product."""
     return jnp.sum(g * g) / jnp.asarray(sizes.active(rows), g.dtype)
 
 
@@ -166,7 +165,7 @@ def closed_form(config: Config, data: Data, form: Callable[..., Array]) -> xr.Da
 def noise(
     config: Config, data: Data, number: Callable[[int, int], int] = lambda i, depth: i
 ) -> xr.DataArray:
-    """V_i s_i of the closed forms, or that of the layer with another number."""
+    """V_i s_i of the closed forms, or of the layer with another number."""
     return closed_form(
         config, data, lambda dims, i: theory.noise_coefficient(dims, number(i, len(dims) - 1))
     )
@@ -175,23 +174,19 @@ def noise(
 def signal(
     config: Config, data: Data, form: Callable[..., Array] = theory.target_coefficient
 ) -> xr.DataArray:
-    """The diagonal of T_i: a multiple of ‖Φ‖² before the last layer and of the mean of (ΦΦᵀ)_aa in
-    it.
-    """
+    """The diagonal of T_i, a multiple of ‖Φ‖², or in the last layer of the mean of (ΦΦᵀ)_aa."""
     rows = at(LAYERS, lambda i, depth: 1 if i == depth else config.d_out)
     squares = at(LAYERS, lambda i, depth: config.d_in * config.target_scale ** (2 * (depth - 1)))
     return rows * squares * closed_form(config, data, form)
 
 
 TERMS = ("the leading order of V_i s_i", "the next order of V_i s_i", "T_i")
-"""What rivals leave out at one depth. The orders of V_i s_i below these are lost in the noise."""
+"""Terms that rivals omit at one depth; orders of V_i s_i below these are lost in the noise."""
 
 
 @cache
 def terms(layer: int, depth: int) -> dict[str, moments.Polynomial]:
-    """What the mean diagonal of E[G_i G_iᵀ] is the sum of, by the engine: in w of the inner widths
-    w, 2w, 3w, the ends d, and ‖Φ‖².
-    """
+    """Terms of the mean diagonal of E[G_i G_iᵀ] from `moments`, in w (inner 2w, 3w), d and ‖Φ‖²."""
     weights = [moments.gaussian(f"W{i}", f"d{i}", f"d{i - 1}") for i in range(1, depth + 1)]
     before = reduce(lambda product, w: w @ product, weights[: layer - 1], moments.identity("d0"))
     after = reduce(lambda product, w: w @ product, weights[layer:], moments.identity(f"d{layer}"))
@@ -210,7 +205,7 @@ def terms(layer: int, depth: int) -> dict[str, moments.Polynomial]:
 
 
 def exact(config: Config, data: Data, *, dropped: tuple[int, str] | None = None) -> xr.DataArray:
-    """The diagonals by the engine, Theorem 2, or without one of the terms at one depth."""
+    """Diagonals by `moments` (Theorem 2), or without one of the terms at one depth."""
 
     def diagonal(i: int, depth: int) -> xr.DataArray:
         kept = [term for name, term in terms(i, depth).items() if dropped != (depth, name)]

@@ -1,9 +1,8 @@
-"""Is G Gᵀ diagonal at large width? In expectation and in one draw, for the five weight matrices of
-the paper's summary.
+"""Diagonality of G Gᵀ at large width, in expectation and in one sample, for five matrices.
 
 The paper shows that off the diagonal E[G Gᵀ] is small against the diagonal, and concludes that P =
-G Gᵀ "becomes diagonal". The preconditioner of a step is made of one draw, though, and there the
-off-diagonal entries need not be small: their signs average out.
+G Gᵀ "becomes diagonal". But a step's preconditioner comes from one sample, whose off-diagonal
+entries need not be small: only their signs average out.
 """
 
 import jax
@@ -53,9 +52,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Dominance of one draw's P = G Gᵀ, per layer, width and seed, with the bound that the rank
-    sets; more draws of linear networks.
-    """
+    """Dominance of one sample's P = G Gᵀ by layer, width and seed, and the bound from its rank."""
     target_key = sizes.stream(key, "target")
 
     def measure(key: Key[Array, ""], width: AnySize) -> dict[str, dict[str, Array]]:
@@ -89,9 +86,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def expected_ratios(config: Config) -> dict[str, Array | float]:
-    """Mean |off-diagonal| over mean diagonal of E[G Gᵀ], by the closed forms, per layer and
-    width.
-    """
+    """Mean |off-diagonal| over mean diagonal of E[G Gᵀ] by the closed forms, by layer and width."""
     targets = layers.targets(sizes.stream(jax.random.key(config.seed), "target"))
     symmetric, linear = (np.asarray(target, float) for target in targets)
     with jax.enable_x64(True):
@@ -118,9 +113,7 @@ def expected_ratios(config: Config) -> dict[str, Array | float]:
 
 
 def of_layer(layer: str) -> None:
-    """That one draw becomes diagonal; and of hidden layers, whose gradient has a bounded rank, that
-    the rank bounds the diagonal.
-    """
+    """State that one sample becomes diagonal; for hidden layers of bounded rank, that it cannot."""
     other = "relu_hidden" if layer == "factorization" else "factorization"
     cites = ("section-4-draw", *(["section-4-w1-ratio"] if layer == "relu_hidden" else []))
     ratio, energy, bound = (f"{layer}.{quantity}" for quantity in ("ratio", "energy", "bound"))
@@ -168,7 +161,7 @@ def factorization_draw_rate(config: Config, data: Data) -> lab.Relation:
     """Matrix factorization: the ratio of one draw falls as k^(-1/2), the fluctuation of a Wishart
     matrix, not as the expectation's 1/k.
     """
-    # At large k, G Gᵀ is k³ (I + 3 X/√k) with X the fluctuation of U Uᵀ.
+    # At large k, G Gᵀ is k³ (I + 3 X/√k), where X is the fluctuation of U Uᵀ.
     return lab.scales_as(data["layers"]["factorization.ratio"], "width", -0.5)
 
 
@@ -218,7 +211,7 @@ def _limit(data: Data, layer: str, form: float) -> lab.Relation:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Left: the expectation, by closed form. Right: one draw."""
+    """Plot the expectation by closed form (left) and one sample (right)."""
     drawn = Figure(figsize=(11, 4.5), layout="constrained")
     left, right = drawn.subplots(1, 2, sharey=True)
     expected = expected_ratios(config)

@@ -1,9 +1,9 @@
-"""Figure 1: the row blocks of a layer's Hessian beside those of Muon's metric H_Muon = (G Gᵀ)^{1/2}
-⊗ I, which the paper draws alike.
+"""Figure 1: row blocks of a layer's Hessian beside Muon's metric H_Muon = (G Gᵀ)^{1/2} ⊗ I.
 
-Both are computed at Gaussian initialization for the five weight matrices of the paper's summary.
-Measured is the *share outside*, of ‖H‖_F² outside of the diagonal row blocks; of a Hessian, in the
-blocks of the first rows of the weight, which are like all others.
+The paper draws both alike. They are computed at Gaussian initialization for the five weight
+matrices of the paper's summary. Measured is the *share outside*, the part of ‖H‖_F² outside of the
+diagonal row blocks; for a Hessian, in the blocks of the weight's first rows, which are like all
+others.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,7 @@ from specjax.sizes import AnySize
 
 HIDDEN, OUTPUT = ["linear_hidden", "relu_hidden"], ["linear_output", "relu_output"]
 ROWS = 4
-"""Rows of blocks of a Hessian that are differentiated: all of a wide hidden layer would cost the
-width times as much.
-"""
+"""Differentiated rows of blocks of a Hessian, since all would cost the width times as much."""
 BOTH_LAYERS = (
     "One statement gave 1/width to both hidden layers; in ReLU networks the curvature of a unit's"
     " own gate grows with the width."
@@ -39,7 +37,7 @@ states = lab.Statements()
 
 
 class Config(lab.Config):
-    """Widths, seeds, and the width of the drawn blocks."""
+    """Widths, seeds, and the width of the plotted blocks."""
 
     widths: tuple[int, ...] = lab.config.sizes(
         8, 16, 32, 64, 128, least=ROWS, points=5, help="k, or hidden units d_1"
@@ -50,16 +48,14 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """The share outside per layer, width and seed, of the Hessian and of H_Muon; and the block
-    norms of one draw.
-    """
+    """The share outside by layer, width and seed, of Hessian and H_Muon, and block norms."""
     target_key = sizes.stream(key, "target")
 
     def hessian(key: Key[Array, ""], width: AnySize, rows: int | None = ROWS) -> dict[str, Array]:
         params, gradient = problem(key, width, target_key)
 
         def norms(layer: str) -> Array:
-            # The loss also curves along padded columns, which are no directions of a model of this
+            # The loss also curves along padded columns, which are not parameters of a model of this
             # width.
             active = mask(layer, width)
 
@@ -73,8 +69,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     def metric(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
         params, gradient = problem(key, width, target_key)
-        # H_Muon has the blocks (P^{1/2})_ab I_n: its block norms are |(P^{1/2})_ab| up to one
-        # factor.
+        # H_Muon has the blocks (P^{1/2})_ab I_n, whose norms are |(P^{1/2})_ab| up to one factor.
         return jax.tree.map(lambda g: jnp.abs(spectral.row_metric(g)), gradient(params))
 
     def share(blocks: Blocks) -> Blocks:
@@ -106,7 +101,7 @@ def of_layers(data: Data, layers: list[str]) -> xr.DataArray:
 
 
 def exchanged(config: Config, data: Data) -> Data:
-    """The Hessians of hidden and of output layers in each other's place."""
+    """Exchange the Hessians of hidden and of output layers."""
     hessian, pairs = data["hessian"], zip(HIDDEN + OUTPUT, OUTPUT + HIDDEN, strict=True)
     return {**data, "hessian": hessian.assign({to: hessian[of] for to, of in pairs})}
 
@@ -177,7 +172,7 @@ def hessian_linear_hidden_rate(config: Config, data: Data) -> lab.Relation:
 
 
 def metric(layer: str) -> None:
-    """That H_Muon becomes block-diagonal; and where it does not, that what is outside stays."""
+    """State that H_Muon becomes block-diagonal, or where it does not, that the rest stays."""
     other = "linear_hidden" if layer == "factorization" else "factorization"
     controls = {LAYERS[other]: lab.controls.replacing(layer, other, of="metric")}
     name, holds = f"metric-{layer.replace('_', '-')}", layer == "factorization"
@@ -205,9 +200,7 @@ for each in LAYERS:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Block norms of one draw, Hessian above H_Muon, and the share outside against the width
-    below.
-    """
+    """Plot block norms of one sample, Hessian above H_Muon, and the share outside by width."""
     drawn = Figure(figsize=(13, 8.5), layout="constrained")
     parts: Any = drawn.subfigures(2, 1, height_ratios=(2, 1.1))
     above, below = parts
@@ -245,7 +238,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        # Another seed than the one whose data made a rule change.
+        # A root seed other than that whose data changed a rule.
         "quick": {"seed": 1},
         "smoke": {"widths": (4, 8, 16, 32, 64), "seeds": 40, "metric_seeds": 100, "drawn_width": 8},
         "paper": {"widths": (8, 16, 32, 64, 128, 256), "seeds": 200, "metric_seeds": 4000},

@@ -1,9 +1,8 @@
-"""Figure 2: E[G Gᵀ] of the two-layer ReLU network against each of its three sizes, by the exact
-gradient and by autodiff.
+"""Figure 2: E[G Gᵀ] of the two-layer ReLU network by each of its sizes, exactly and by autodiff.
 
-The target has entries ±3 where the paper draws N(0, 9): the same orders, but ‖Φ‖_F² = 9 d₀ d₂ at
+The target has entries ±3 instead of the paper's N(0, 9): the same orders, but ‖Φ‖_F² = 9 d₀ d₂ at
 every size, so that the slopes in d₀ and d₂ are not bent by the noise of one target. Fixed sizes are
-the paper's; d₀ = 25 is odd, so that no two rows of Φ are orthogonal where d₂ is swept, and ĉ is
+the paper's; d₀ = 25 is odd, so that no two rows of Φ are orthogonal when d₂ is swept, and ĉ is
 defined.
 """
 
@@ -69,15 +68,13 @@ class Config(statistics.InHalves):
 
 
 def point(dim: str, size: int) -> tuple[int, int, int, float]:
-    """d₀, d₁, d₂ and ‖Φ‖_F² where all but one size are the paper's."""
+    """d₀, d₁, d₂ and ‖Φ‖_F² if all sizes but one are the paper's."""
     d0, d1, d2 = (BASE | {dim: size}).values()
     return d0, d1, d2, SCALE**2 * d0 * d2
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Three sweeps of the four numbers and tr(H²), and three of autodiff; Φ at a smaller size is
-    the leading block of that at a larger.
-    """
+    """Three exact sweeps of the four numbers and tr(H²), and three by autodiff, with nested Φ."""
     target_key = sizes.stream(key, "target")
 
     def exact(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
@@ -108,9 +105,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def measured(config: Config, data: Data, name: str, rows: list[str] = ROWS) -> xr.DataArray:
-    """The four numbers, or others, at every point of the three sweeps, which are the dimension
-    "at".
-    """
+    """The four numbers, or others, at every point of the three sweeps, along the dimension "at"."""
     parts = [
         data[f"{name}-{dim}"][rows].rename({dim: "at"}).to_dataarray("row", name) for dim in BASE
     ]
@@ -166,7 +161,7 @@ def of_alpha(change: Callable[[int, int], float]) -> Rival:
 
 
 def of_pair(d0: int) -> float:
-    """What two different units add to α."""
+    """The part of α from two different units."""
     return (float(theory.alpha(d0, 2)) - d0 * (d0 + 2) / 2) / 2
 
 
@@ -204,7 +199,7 @@ def bias_in(row: str) -> Rival:
     },
 )
 def autodiff(config: Config, data: Data) -> lab.Relation:
-    # On the same weights; the paper's own average of batches has a bias, which `table-c7` measures.
+    # On the same weights; the paper's average of batches has a bias, which `table-c7` measures.
     return lab.equals(measured(config, data, "sampled").rename("half × half less exact"), 0.0)
 
 
@@ -225,15 +220,13 @@ def sublinear(config: Config, data: Data) -> lab.Relation:
 def order(
     quantity: str, label: str, dim: str, exponent: int, cites: tuple[str, ...], pure: bool = False
 ) -> None:
-    """`pure`: the closed form is a power of the size, so that a subleading term would only cost
-    precision.
-    """
+    """State an order; with `pure` the closed form is a power of the size, without further terms."""
 
     @states(
         cites,
         f"The {label} grows as {NAMES[dim]} to the power {exponent}.",
         name=f"{quantity.replace('_', '-')}-{dim}",
-        # The least that could be taken for another order.
+        # The least difference that another order makes.
         rivals={"half a power more": exponent + 0.5, "half a power less": exponent - 0.5},
     )
     def grows(config: Config, data: Data) -> lab.Relation:
@@ -256,7 +249,7 @@ for quantity, exponents, pure, cites in (
     ),
 ):
     for dim, exponent in zip(BASE, exponents, strict=True):
-        # It is d₁ that the paper means by the width.
+        # The paper's width is d₁.
         rows = ("figure-2-slopes", *cites, *(["section-4-expectation"] if dim == "d1" else []))
         order(quantity, QUANTITIES[quantity], dim, exponent, rows, dim in pure)
 for dim in ("d0", "d1"):
@@ -266,9 +259,7 @@ for dim in ("d0", "d1"):
 
 
 def tables(config: Config, data: Data) -> list[lab.Table]:
-    """Local exponents: how each quantity approaches its order, and where the closed form takes it
-    far out.
-    """
+    """Tabulate local exponents, which approach their orders, and the closed form's far out."""
     results = []
     for dim, points in config.axes().items():
         header = ("", *(f"{low}→{high}" for low, high in pairwise(points)), "closed form, 2¹²→2¹³")
@@ -293,9 +284,7 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """The paper's six panels: rows vary d₀, d₁, d₂; left G₂, right G₁; by the exact gradient, by
-    autodiff, and the closed form.
-    """
+    """Plot the paper's six panels: rows vary d₀, d₁, d₂; left G₂, right G₁, by each method."""
     drawn = Figure(figsize=(10, 11), layout="constrained")
     panels = drawn.subplots(3, 2)
     for row, (dim, points) in zip(panels, config.axes().items(), strict=True):

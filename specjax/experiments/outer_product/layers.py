@@ -1,5 +1,4 @@
-"""The five weight matrices of the paper's summary table at one common width, with their losses:
-what later experiments compare.
+"""The five weight matrices of the paper's summary table at a common width, with their losses.
 
 The width is k for matrix factorization, d_1 for the linear and the ReLU network (both two layers
 deep); the other sizes stay fixed.
@@ -26,30 +25,26 @@ LAYERS = {
     "relu_output": "ReLU network, W₂",
 }
 GROWING_ROWS = ("linear_hidden", "relu_hidden")
-"""The layers whose number of rows is the width; the others have D_OUT rows and the width as
-columns.
-"""
+"""The layers whose row count is the width; the others have D_OUT rows and the width as columns."""
 
 Params = dict[str, Float[Array, "_ _"]]
 
 
 class Problem(NamedTuple):
-    """The three models side by side: their weights by layer, and the population gradient of each
-    model's loss by layer.
-    """
+    """The three models together: their weights and population gradients by layer."""
 
     params: Params
     gradient: Callable[[Params], Params]
 
 
 def targets(key: Key[Array, ""]) -> tuple[Float[Array, "d2 d2"], Float[Array, "d2 d0"]]:
-    """M of the factorization, and Φ of both networks; they do not depend on the width."""
+    """M of the factorization and Φ of both networks, which do not depend on the width."""
     first, second = (jax.random.fold_in(key, place) for place in (0, 1))
     return low_rank_target(first, D_OUT, D_OUT // 2), sign_target(second, D_OUT, D_IN)
 
 
 def problem(key: Key[Array, ""], width: AnySize, target_key: Key[Array, ""]) -> Problem:
-    """All five weights at Gaussian initialization, each model with its own draw."""
+    """All five weights at Gaussian initialization, with a separate sample for each model."""
     keys, (symmetric, linear) = jax.random.split(key, 3), targets(target_key)
     weights = (
         matrix_factorization.init(keys[0], D_OUT, width),

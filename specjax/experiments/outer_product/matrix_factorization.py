@@ -1,9 +1,8 @@
-"""Theorem 1 and Corollary 1: E[G Gᵀ] of symmetric matrix factorization is α₃ I - 2 α₂ M + k M², of
-order k³ on and k² off the diagonal.
+"""Theorem 1 and Corollary 1: E[G Gᵀ] of symmetric factorization is α₃ I - 2 α₂ M + k M².
 
-Entries are judged at small widths and a large target, where every term stands out of the noise;
-orders at large widths. Corollary 1 reads the entries of the last term off as k (M_ij)², the square
-of an entry; it is k (M²)_ij, the entry of the square.
+Its order is k³ on the diagonal and k² off it. Entries are judged at small widths and a large
+target, where every term exceeds the noise, and orders at large widths. Corollary 1 has k (M_ij)²,
+the square of an entry, in the last term; it is k (M²)_ij, the entry of the square.
 """
 
 from collections.abc import Callable
@@ -28,9 +27,7 @@ states = lab.Statements()
 
 
 class Config(lab.Config):
-    """Target and widths; at `small_ks` the target is `target_factor` times larger, so that M²
-    matters.
-    """
+    """Target and widths; at `small_ks` the target is `target_factor` times larger."""
 
     d: int = lab.config.integer(6, least=2, help="rows of U")
     rank: int = lab.config.integer(3, least=1, help="rank of the drawn target")
@@ -54,7 +51,7 @@ class Config(lab.Config):
 
 
 def target(config: Config, key: Key[Array, ""]) -> Float[Array, "d d"]:
-    """M from the configured file, or a drawn one, positive semidefinite of the configured rank."""
+    """M from the configured file, or a random positive semidefinite one of the configured rank."""
     if not config.target:
         return low_rank_target(key, config.d, config.rank)
     m = load_target(config.target, (config.d, config.d))
@@ -64,9 +61,7 @@ def target(config: Config, key: Key[Array, ""]) -> Float[Array, "d d"]:
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """G Gᵀ per width and seed: two averages of it at large widths, every entry at small ones, each
-    with its target.
-    """
+    """G Gᵀ by width and seed: two averages at large widths, and every entry at small ones."""
     m = target(config, sizes.stream(key, "target"))
 
     def orders(key: Key[Array, ""], k: sizes.AnySize) -> dict[str, Array]:
@@ -109,7 +104,7 @@ def _entries(formula: Callable[..., Array], data: xr.Dataset) -> xr.DataArray:
 
 
 def expectation() -> moments.Expression:
-    """E[G Gᵀ] by the engine: Theorem 1, with d, k and M."""
+    """E[G Gᵀ] by `moments` with d, k and M: Theorem 1."""
     u, m = moments.gaussian("U", "d", "k"), moments.constant("M", "d", "d", symmetric=True)
     gradient = (u @ u.T - m) @ u
     return moments.expectation(gradient @ gradient.T)
@@ -119,7 +114,7 @@ THEOREM = expectation()
 
 
 def exact(data: xr.Dataset, form: moments.Expression = THEOREM) -> xr.DataArray:
-    """E[G Gᵀ] by Theorem 1, or by another formula in d, k and M, at every width."""
+    """E[G Gᵀ] by Theorem 1, or another formula in d, k and M, at every width."""
     return _entries(lambda m, k: form(d=len(m), k=k, M=m), data)
 
 
@@ -161,9 +156,7 @@ def corollary_1_printed(config: Config, data: Data) -> lab.Relation:
 
 
 def averages(orders: xr.Dataset, entries: xr.DataArray) -> xr.DataArray:
-    """Of matrices with the dimensions row and column, what is measured at large widths: the mean
-    diagonal, and minus ĉ.
-    """
+    """The quantities measured at large widths from matrices: the mean diagonal, and minus ĉ."""
     with jax.enable_x64(True):
         p = jnp.asarray(entries.transpose("k", "row", "column").values)
         reference = jnp.broadcast_to(jnp.asarray(orders.target.values), p.shape)
@@ -177,7 +170,7 @@ DROPPED = {
     "-2 α₂ M": ON_TARGET,
     "the orders of α₃ below k³": ON_IDENTITY - moments.symbol("k") ** 3 * moments.identity("d"),
 }
-"""What stands out of the noise at large widths, as k M² does not."""
+"""Terms that exceed the noise at large widths, unlike k M²."""
 
 
 @states(

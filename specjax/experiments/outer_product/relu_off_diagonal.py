@@ -23,9 +23,7 @@ from specjax.theory import relu_network as theory
 
 
 class Config(lab.Config):
-    """Input dimensions and seeds; the expectation depends on d₁ and Φ in no way, so both are
-    small.
-    """
+    """Input dimensions and seeds; d₁ and Φ are small, since the expectation ignores them."""
 
     d0s: tuple[int, ...] = lab.config.sizes(2, 3, 4, 6, 9, least=2, help="input dimensions")
     d1: int = lab.config.integer(6, least=2, help="hidden units")
@@ -49,16 +47,13 @@ states = lab.Statements()
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """The off-diagonal mean of G₁G₁ᵀ per input dimension and seed, at d₂ = 1 and Φ = 0; κ₁ and κ₂;
-    and other activations.
-    """
+    """The off-diagonal mean of G₁G₁ᵀ at d₂ = 1, Φ = 0; κ₁ and κ₂; and other activations."""
 
     def angles(key: Key[Array, ""], d0: sizes.AnySize) -> dict[str, Array]:
         u, v = sizes.normal(key, (2, d0))
         cosine = jnp.sum(u * v) / (jnp.linalg.norm(u) * jnp.linalg.norm(v))
         sine = jnp.sqrt(1 - cosine**2)
-        # Averaged over the sign of v, which takes θ to π - θ and leaves the law of the weights
-        # alone.
+        # Averaged over the sign of v, which maps θ to π - θ and preserves the law of the weights.
         both = jnp.stack([jnp.arccos(cosine), np.pi - jnp.arccos(cosine)])
         mixed = sine * jnp.stack([cosine, -cosine]) * (np.pi - both) / (2 * np.pi**2)
         return {
@@ -161,7 +156,7 @@ def kappa_limits(config: Config, data: Data) -> lab.Relation:
     """As d₀ → ∞ the constants κ₁ and κ₂ tend to 1/4π² + 1/16 and to 1/4π: what is left of either
     falls as 1/d₀.
     """
-    # From above, and from below.
+    # κ₁ tends to its limit from above, κ₂ from below.
     found = data["angles"].astype(float)
     left = xr.Dataset({"κ₁": found["κ₁"] - LIMITS["κ₁"], "κ₂": LIMITS["κ₂"] - found["κ₂"]})
     return lab.scales_as(left.to_dataarray("constant", "distance from the limit"), "d0", -1)

@@ -1,10 +1,9 @@
-"""Appendix D: is orthogonalization asymptotically a row normalization? At initialization and along
-training under momentum.
+"""Appendix D: orthogonalization against row normalization, at initialization and in training.
 
 If V Vᵀ is diagonal, the polar factor of V is V with its rows normalized. The *distance* of the two
-steps in one draw, up to a common step size, is measured against the width for the five weight
+steps in one sample, up to a common step size, is measured against the width for the five weight
 matrices of the paper's summary: for V = G, and along Muon's own path V ← β V + (1 - β) G, W ← W -
-rate √max(m, n) polar(V). Square matrices of Gaussian noise stand beside.
+rate √max(m, n) polar(V). Square matrices of Gaussian noise are compared.
 """
 
 import jax
@@ -51,9 +50,7 @@ def distance(v: Float[Array, "m n"], polar: Float[Array, "m n"]) -> Float[Array,
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """The distance per layer, width, seed and training step; and of noise, with the dominance of
-    its V Vᵀ.
-    """
+    """The distance by layer, width, seed and step; that of noise, and dominance of V Vᵀ."""
     target_key = sizes.stream(key, "target")
 
     def training(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
@@ -71,8 +68,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             )
             return (params, following), jax.tree.map(distance, average, orthogonal)
 
-        # V starts at the first gradient: from zero it would be the same matrix up to a factor,
-        # which no step here sees.
+        # V starts at the first gradient: starting from zero would only change it by a factor, which
+        # these steps ignore.
         return jax.lax.scan(step, (params, gradient(params)), length=config.steps + 1)[1]
 
     def noise(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
@@ -93,9 +90,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def beyond_decay(draws: xr.DataArray) -> xr.DataArray:
-    """What is left at the largest width, less what the slowest decay that counts leaves of that at
-    the smallest.
-    """
+    """The largest width's distance less what the slowest decay leaves of the smallest's."""
     first, last = (draws.isel(width=place) for place in (0, -1))
     left = float(last["width"] / first["width"]) ** DECAY
     return (last.drop_vars("width") - left * first.drop_vars("width")).rename(
@@ -104,12 +99,12 @@ def beyond_decay(draws: xr.DataArray) -> xr.DataArray:
 
 
 def of_layer(layer: str, when: str, at: str, step: int) -> None:
-    """That the distance of a layer vanishes at a step; and where it does not, that it lasts."""
+    """State that a layer's distance vanishes at a step, or where it does not, that it lasts."""
     other = "linear_hidden" if layer == "factorization" else "factorization"
     controls = {LAYERS[other]: lab.controls.replacing(layer, other, of="training")}
     name, vanishes = f"{layer.replace('_', '-')}-{when}", layer == "factorization"
-    # After training the distances of the factorization fall so slowly at widths up to 1024 that
-    # they do not tell the networks' from theirs.
+    # After training the distances of the factorization fall so slowly up to width 1024 that they
+    # resemble the networks'.
     known = step == 0
 
     def distances(data: Data) -> xr.DataArray:

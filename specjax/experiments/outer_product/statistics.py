@@ -1,4 +1,4 @@
-"""What the experiments on E[G Gᵀ] measure in one draw."""
+"""Quantities of one sample in the experiments on E[G Gᵀ]."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -23,7 +23,7 @@ QUANTITIES = {
     "g1_diagonal": "G₁ diagonal",
     "g1_off_diagonal": "G₁ off-diagonal",
 }
-"""The four rows of the paper's Table C.7, as they are drawn in its Figure 2."""
+"""The four rows of the paper's Table C.7, as plotted in its Figure 2."""
 
 
 ROWS = list(QUANTITIES)
@@ -35,14 +35,14 @@ def gram(g: Float[Array, "m n"]) -> Float[Array, "m m"]:
 
 
 def at_infinity(draws: xr.DataArray, dim: str) -> xr.DataArray:
-    """The two largest sizes combined so that what falls as 1/size cancels, in pairs of draws."""
+    """The two largest sizes combined so that a term in 1/size cancels, by pairs of seeds."""
     low, high = draws[dim].values[-2:].astype(float)
     smaller, larger = (draws.isel({dim: place}, drop=True) for place in (-2, -1))
     return (high * larger - low * smaller) / (high - low)
 
 
 def neighbours(draws: xr.DataArray, dim: str) -> tuple[xr.DataArray, xr.DataArray]:
-    """The draws at every size but the last, and those at the next size beside them."""
+    """Values at every size but the last, and those at the next size."""
     labels = {dim: [f"{low} to {high}" for low, high in pairwise(draws[dim].values)]}
     first, second = (
         draws.isel({dim: part}).assign_coords(labels) for part in (slice(None, -1), slice(1, None))
@@ -60,9 +60,7 @@ def relu_statistics(
 def rows_of(
     products: relu_network.OuterProducts, target: Float[Array, "d2 d0"], d1: AnySize, d2: AnySize
 ) -> dict[str, Float[Array, ""]]:
-    """The same four numbers from G Gᵀ of both layers, or from a mean of it, in which they are
-    linear.
-    """
+    """The same four numbers from G Gᵀ of both layers, or a mean of it; they are linear in it."""
     return {
         "g2_diagonal": spectral.diagonal_mean(products.p2, d2),
         "g2_coefficient": spectral.off_diagonal_coefficient(products.p2, gram(target)),
@@ -79,8 +77,7 @@ def autodiff_deviations(
     d1: AnySize,
     d2: AnySize,
 ) -> dict[str, dict[str, Float[Array, ""]]]:
-    """How far the four numbers by autodiff of the loss on an even number of inputs are from those
-    of the exact gradient.
+    """Deviations of the four numbers by autodiff, on an even number of inputs, from the exact ones.
 
     "batch" is Ĝ Ĝᵀ less G Gᵀ, for the gradient Ĝ of the batch; "halves" the product of the
     gradients of two half batches less G Gᵀ; and "noise" is D Dᵀ, for half the difference D of the
@@ -103,7 +100,7 @@ def autodiff_deviations(
 
 
 class InHalves(lab.Config):
-    """A configuration of gradients by autodiff, of two half batches."""
+    """A configuration of gradients by autodiff from two half batches."""
 
     samples: int = lab.config.integer(
         200,
@@ -119,15 +116,13 @@ class InHalves(lab.Config):
 
 
 def closed_forms(d0: int, d1: int, d2: int, norm_squared: float) -> xr.DataArray:
-    """E[G Gᵀ] by Theorem 3 for a target of that ‖Φ‖_F², with d₀ d₂/4π off the diagonal of G₁."""
+    """E[G Gᵀ] by Theorem 3 for a target of given ‖Φ‖_F², with d₀ d₂/4π off the diagonal of G₁."""
     return by_row(*_expectations(d0, d1, d2, norm_squared))
 
 
 @cache
 def at_one_input() -> Mapping[str, moments.Expression]:
-    """The four numbers of the gradient at one input, by the engine: in d0, d1, d2, pi and
-    norm_squared.
-    """
+    """The four numbers at one input by `moments`, in d0, d1, d2, pi and norm_squared."""
     parts = [
         form().parts(along=())
         for form in (relu_one_input.outer_product_2, relu_one_input.diagonal_1)
@@ -153,9 +148,9 @@ def batch_bias(
     samples: int,
     instead: Mapping[str, moments.Expression] = MappingProxyType({}),
 ) -> xr.DataArray:
-    """What a batch of so many inputs adds to the closed forms: the covariance of its gradient.
+    """The addition of a batch of given size to the closed forms: the covariance of its gradient.
 
-    `instead` has other forms of rows at one input.
+    `instead` replaces forms of rows at one input.
     """
     sizes_and_scales = {"d0": d0, "d1": d1, "d2": d2, "norm_squared": norm_squared, "pi": np.pi}
     forms = {**at_one_input(), **instead}
@@ -183,15 +178,14 @@ PARTS: dict[str, Callable[[int, int, int, float], xr.DataArray]] = {
         0, 0, -d0 * d2 * float(theory.kappa_1(d0)), 0
     ),
 }
-"""What rivals of Theorem 3 leave out of the closed forms, by the rival's name."""
+"""Terms that rivals of Theorem 3 omit from the closed forms, by the rival's name."""
 
 
 @cache
 def _expectations(d0: int, d1: int, d2: int, norm_squared: float) -> tuple[float, ...]:
     """The four numbers of the exact gradient."""
     with jax.enable_x64(True):
-        # Any target of that norm, of which two outputs tell those of all: they depend on nothing
-        # else of it.
+        # Any target of that norm; two outputs suffice, since the numbers depend on nothing else.
         target = jnp.full((2, d0), np.sqrt(norm_squared / (d0 * d2)))
         output = theory.expected_outer_product_2(target, d1)
         of_g2 = (

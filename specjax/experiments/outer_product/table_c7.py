@@ -1,5 +1,4 @@
-"""Table C.7: E[G Gᵀ] of the two-layer ReLU network by the gradient that is exact in x, by autodiff
-of a sampled loss, and by the paper.
+"""Table C.7: E[G Gᵀ] of the two-layer ReLU network, exact in x, by autodiff, and as printed.
 
 The paper averages Ĝ Ĝᵀ of batch gradients Ĝ. That adds the covariance of Ĝ to the expectation, in
 all four rows of its table, by an amount that has a closed form; the product of the gradients of two
@@ -23,9 +22,7 @@ from specjax.theory import relu_network as theory
 
 D0, D1, D2 = 25, 20, 12
 NORM_SQUARED = 3211.10
-"""‖Φ‖_F² of the paper's target, all of it that the expectations depend on; its entries are not
-printed.
-"""
+"""‖Φ‖_F² of the paper's target, which determines the expectations; its entries are not printed."""
 PAPER_INITS, PAPER_SAMPLES = 4000, 8000
 PAPER_SIMULATION = by_row(11541.18, 4.50, 2372.19, 24.64)
 PAPER_THEORY = by_row(11549.25, 5.00, 2364.78, 23.38)
@@ -43,9 +40,7 @@ class Config(statistics.InHalves):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """The four rows by three estimators exact in the inputs, and how far autodiff of a batch is
-    from the first on the same weights.
-    """
+    """The four rows by three exact estimators, and deviations of autodiff on the same weights."""
     phi = linear_target(sizes.stream(key, "target"), D2, D0)
     phi = phi * jnp.sqrt(NORM_SQUARED / jnp.sum(phi**2))
 
@@ -71,7 +66,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def rows(data: xr.Dataset, kind: str) -> xr.DataArray:
-    """The four rows of one kind, per seed."""
+    """The four rows of one kind, by seed."""
     return (
         data[[f"{kind}.{q}" for q in ROWS]]
         .isel(d0=0, drop=True)
@@ -81,9 +76,7 @@ def rows(data: xr.Dataset, kind: str) -> xr.DataArray:
 
 
 def averaged(data: Data) -> xr.DataArray:
-    """The four rows by the mean over signs, which knows only that these leave the law of the
-    weights alone, and by that over W₂.
-    """
+    """The four rows by the mean over signs, which assumes only their symmetry, and over W₂."""
     kinds = ["signs", "given_w1"]
     draws = xr.concat([rows(data["exact"], kind) for kind in kinds], xr.DataArray(kinds, dims="by"))
     return draws.transpose("row", "by", "seed").rename("mean of GGᵀ")
@@ -94,17 +87,14 @@ def closed() -> xr.DataArray:
 
 
 def bias(samples: int, **instead: moments.Expression) -> xr.DataArray:
-    """What a batch of so many inputs adds to the closed forms; `instead` has other forms of rows at
-    one input.
-    """
+    """The addition of a batch of given size; `instead` replaces forms of rows at one input."""
     return statistics.batch_bias(D0, D1, D2, NORM_SQUARED, samples, instead)
 
 
 def reported(data: Data) -> xr.DataArray:
-    """The paper's simulation as draws: their mean is what it printed, and their standard error that
-    of its 4000 initializations.
+    """Values with the paper's printed mean, and the standard error of its 4000 initializations.
 
-    It printed no spread; here it is that of the exact gradient.
+    The paper prints no spread; here it is that of the exact gradient.
     """
     draws = rows(data["exact"], "plain")
     spread = (draws - draws.mean("seed")) * np.sqrt(draws.sizes["seed"] / PAPER_INITS)
@@ -129,13 +119,11 @@ ALONG = {
     "g1_diagonal": ("d1", "norm_squared"),
     "g1_off_diagonal": ("d2",),
 }
-"""By the powers of what the terms of a row at one input are told apart: every one stands out of the
-noise.
-"""
+"""Powers that tell apart the terms of a row at one input, which all exceed the noise."""
 
 
 def without_terms() -> dict[str, Rival]:
-    """The bias without one of the terms that a row has at one input, for each of them."""
+    """The bias without one of the terms of a row at one input, for each term."""
 
     def rival(row: str, wrong: moments.Expression) -> Rival:
         return lambda config, data: bias(config.samples, **{row: wrong})
@@ -202,8 +190,7 @@ def no_batch_bias(config: Config, data: Data) -> lab.Relation:
     | without_terms(),
 )
 def batch_bias(config: Config, data: Data) -> lab.Relation:
-    # The prediction has no part in the data: it is an average over inputs and weights in closed
-    # form.
+    # The prediction is independent of the data: a closed-form average over inputs and weights.
     told = {
         "batch less exact": rows(data["sampled"], "batch"),
         "half difference": rows(data["sampled"], "noise"),
@@ -263,7 +250,7 @@ def paper_simulation_with_bias(config: Config, data: Data) -> lab.Relation:
 
 
 def tables(config: Config, data: Data) -> list[lab.Table]:
-    """The paper's table, with standard errors."""
+    """Tabulate the paper's table, with standard errors."""
     forms = {
         "closed form": closed(),
         "paper's theory": PAPER_THEORY,

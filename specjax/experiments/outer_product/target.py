@@ -1,11 +1,10 @@
-"""Section 4, Remark 1 and Appendix C.8: what a first step owes to the target, by gradient descent
-and by Muon.
+"""Section 4, Remark 1, Appendix C.8: the effect of the target on a first step, by descent and Muon.
 
 The paper says of matrix factorization that orthogonalization strips away the isotropic part of G Gᵀ
-and leaves what is aligned with the target M. Here the same draw of U is stepped from twice, with M
-and with M = 0. The *part* of a step that is due to M is the distance of the two normalized steps,
-G/‖G‖ of gradient descent and polar(G)/√d of Muon. It is judged at a fixed d and M as the width
-grows, which is the paper's regime, and at widths near d, where U Uᵀ - M is not positive definite.
+and leaves what is aligned with the target M. Here two steps are taken from the same U, with M and
+with M = 0. The *part* of a step that is due to M is the distance of the two normalized steps, G/‖G‖
+of gradient descent and polar(G)/√d of Muon. It is judged at a fixed d and M as the width grows,
+which is the paper's regime, and at widths near d, where U Uᵀ - M is not positive definite.
 """
 
 from collections.abc import Callable
@@ -27,9 +26,7 @@ D, RANK = 6, 3
 D0, D2 = 25, 12
 """Input and output size of the ReLU network, those of Table C.7."""
 GROWTH = 2.0
-"""The largest eigenvalue of a target that grows with the width, over k: it makes U Uᵀ - M
-indefinite at every width.
-"""
+"""Largest eigenvalue over k of a growing target, which makes U Uᵀ - M indefinite at every width."""
 STEPS = {"gradient_descent": "gradient descent", "muon": "Muon"}
 PARTS = {"trace": "tr(H²)", "added": "what Φ adds"}
 
@@ -57,15 +54,13 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """The part of both steps that is due to M, with its cosine with M U; and both parts of the
-    diagonal of G₂ G₂ᵀ in the ReLU network.
-    """
+    """The part of both steps due to M, its cosine with M U, and both parts of G₂'s diagonal."""
 
     def relu(key: Key[Array, ""], d1: sizes.AnySize) -> dict[str, Array]:
-        # The entries of Φ are those of Table C.7 but for their signs.
+        # The entries of Φ are those of Table C.7 up to their signs.
         phi = sign_target(sizes.stream(target_key, "ReLU network"), D2, D0, 3.0)
         params = relu_network.init(key, D0, d1, D2)
-        # G₂ is odd in W₂ without Φ, and what Φ adds is even.
+        # G₂ is odd in W₂ without Φ, and the part from Φ is even.
         opposite = relu_network.Params(params.w1, -params.w2)
         first, second = (relu_network.gradient(signed, phi).w2 for signed in (params, opposite))
         return {
@@ -175,7 +170,7 @@ def narrow(config: Config, data: Data) -> lab.Relation:
     """At widths near d, where U Uᵀ - M is indefinite and no gap is, M has a larger part in Muon's
     first step than in gradient descent's.
     """
-    # By a tenth of a step: less would hardly be another one.
+    # By a tenth of a step: less hardly changes it.
     return lab.ahead(data["narrow"]["muon"], data["narrow"]["gradient_descent"], least=0.1)
 
 
@@ -210,7 +205,7 @@ def constants_times(*factors: float | int) -> Rival:
 
 
 def all_of_it(config: Config, data: Data) -> xr.DataArray:
-    """Those of M in the place of M₀."""
+    """The constants of M in the place of M₀."""
     m = data["wide"]["target"].values
     factor = float(np.sum(m**2) / (np.sum(m**2) - np.trace(m) ** 2 / D))
     return constants_times(factor, factor)(config, data)

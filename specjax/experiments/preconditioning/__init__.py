@@ -1,3 +1,1 @@
-"""Experiments on the preconditioning paper: convergence of Muon without a condition number, and of
-its rivals with one.
-"""
+"""Experiments on the preconditioning paper: convergence of Muon and of its rivals."""

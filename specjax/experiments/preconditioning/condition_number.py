@@ -1,10 +1,8 @@
-"""Iterations to an accuracy against the condition number: Muon and its variants, gradient descent,
-SignGD, Adam and ScaledGD.
+"""Iterations to an accuracy by condition number: Muon, descent, SignGD, Adam and ScaledGD.
 
-A run that has not arrived within the limit counts with the limit, fewer steps than it needs. So a
-ratio of steps, of which only the numerator can be such a run, is at least what is measured: enough
-to say that it is large, and never used to say that it is small. Where both are, it is 1, and shows
-nothing.
+A run that has not arrived counts with the limit, fewer steps than it needs. So a ratio of steps
+whose numerator is such a run is at least the measured one, which can show that it is large, and is
+never used to show that it is small. If both are such runs, the ratio is 1 and shows nothing.
 """
 
 from functools import partial
@@ -25,18 +23,17 @@ from specjax.models import conditioned, in_context_regression
 from specjax.theory.preconditioning import iterations, spectral_domain
 from specjax.theory.preconditioning.conditions import check_decay, check_ranks
 
-# The step sizes that every optimizer tries: fractions of the distance to cover, of 1/curvature, or
-# of 1 for ScaledGD.
+# Step sizes of every optimizer: fractions of the distance, of 1/curvature, or of 1 for ScaledGD.
 RATES = (1 / 4, 1 / 2, 1.0)
-# The scale of the factor's start: below √ε, since with more columns than r null directions of
-# gradient descent fall as 1/√t.
+# Scale of the factor's start, below √ε: with more columns than r, null directions of gradient
+# descent fall as 1/√t.
 START = 1e-5
 MORE = 2  # Columns beyond the rank in the over-parameterized factorization.
 # Where steps are less than 1.25 times those at the smallest κ there is no dependence on κ; where
 # they are more than twice those, there is.
 FLAT, GROWS = 1.25, 2.0
-# A run counts with at most so many times the steps: with the limit of paper scale a single one that
-# was given up would rule the mean.
+# A run counts with at most this multiple of the steps: at the limit of paper scale a single
+# unfinished run would dominate the mean.
 MOST = 10.0
 _kappas = partial(lab.config.ascending, least=1)
 
@@ -52,13 +49,11 @@ GROUPS = {
     ),
     "regression": ("regression", "regression_kappas", ("muon-plateau", "gradient-descent")),
 }
-"""What is run: the problem, the field of the configuration with its condition numbers, and the
-optimizers.
-"""
+"""The problem, the configuration's field of condition numbers, and the optimizers."""
 
 
 class Config(lab.Config):
-    """Sizes and condition numbers; the same step sizes, accuracy and limit for all."""
+    """Sizes and condition numbers; step sizes, accuracy and limit are the same for all."""
 
     d: int = lab.config.integer(8, least=2, help="rows of the factor X")
     r: int = lab.config.integer(3, least=1, help="rank of the target M and columns of X")
@@ -109,9 +104,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Steps with the best step size of each run, by group; gradient descent in context to the end,
-    and on M in the spectral domain.
-    """
+    """Steps at the best step size by group; descent in context to the end, and on M spectrally."""
     with jax.enable_x64(True):
         data = {}
         for group, (_, field, _) in GROUPS.items():
@@ -147,8 +140,7 @@ def _steps(
     config: Config, key: Array, kappa: Array, rate: Array, *, group: str
 ) -> dict[str, Array]:
     problem, _, names = GROUPS[group]
-    # So many steps of a geometric schedule bring them far below the accuracy, and a run that has
-    # not arrived then never does.
+    # This many steps of a geometric schedule end far below the accuracy; a later run never arrives.
     over, found = int(np.log(config.accuracy / 100) / np.log(config.rho)), {}
     for name in names:
         optimizer, columns = name.removesuffix("-over"), config.r + MORE * name.endswith("-over")
@@ -163,16 +155,13 @@ def _steps(
 
 
 def _cubic(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
-    """Gradient descent on the matrices of in-context regression to the end, from a step size that
-    is drawn anew at every κ.
-    """
+    """Gradient descent on matrices in context to the end, with a random step size at every κ."""
     key = jax.random.fold_in(
         key, jax.lax.bitcast_convert_type(kappa.astype(jnp.float32), jnp.uint32)
     )
     rate = 2 ** (-jax.random.uniform(sizes.stream(key, "rate")) / 2)
     posed = conditioned.in_context(sizes.stream(key, "problem"), kappa, 3)
-    # A million steps of small matrices to ε are half a million to its root, with the same power of
-    # κ.
+    # A million steps of small matrices to ε are half a million to √ε, with the same power of κ.
     accuracy = config.accuracy**0.5
     longest = int(2 * max(config.cubic_kappas) ** 3 * abs(np.log(accuracy / 100)))
     transform = runs.transformation("gradient-descent", key, rate, posed)
@@ -187,13 +176,11 @@ def _cubic(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
 
 
 def _risk(config: Config, key: Array) -> xr.Dataset:
-    """The squared error of linear attention on drawn prompts, for multiples of one Q, with the
-    closed form and what it is not.
-    """
+    """Squared error of linear attention on sampled prompts, and closed forms."""
     d, n = config.context_d, 2 * config.context_d
     inputs = jax.random.normal(sizes.stream(key, "inputs"), (d, n))
     s = in_context_regression.covariance(inputs)
-    # A Q whose transpose has another risk; that of a normal one is often nearly the same.
+    # A Q whose transpose has another risk; for a normal one they are often nearly equal.
     q = s @ s @ jax.random.normal(sizes.stream(key, "q"), (d, d))
     q = q / jnp.linalg.norm(q, 2)
 
@@ -214,9 +201,7 @@ def _risk(config: Config, key: Array) -> xr.Dataset:
 
 
 def _aligned(config: Config, key: Array, rate: Array) -> dict[str, Array]:
-    """Gradient descent on M from aligned starts of scales near 1e-6: the steps of its scalar
-    recursions beside those of the flow.
-    """
+    """Steps of gradient descent on M from aligned starts, by recursions and by the flow."""
     scale, accuracy = 10 ** (2 * jax.random.uniform(key) - 7), config.accuracy / 100
     limit = int(max(config.aligned_kappas) * abs(np.log(config.accuracy * 1e-14)) / 0.5)
 
@@ -235,8 +220,7 @@ def _aligned(config: Config, key: Array, rate: Array) -> dict[str, Array]:
             "root_gap": jnp.abs(steps / root - 1),
         }
 
-    # One κ after the other: in one loop all would wait for the largest, whose steps are most of the
-    # work.
+    # κ by κ: in one loop all would wait for the largest, whose steps are most of the work.
     return jax.lax.map(at, jnp.asarray(config.aligned_kappas, rate.dtype))
 
 
@@ -301,7 +285,7 @@ def _flat(
 
     @states(cites, says, name=name, controls=other, post_hoc=post_hoc)
     def flat(config: Config, data: Any) -> lab.Relation:
-        # One that was given up must not pass for flat.
+        # An unfinished run must not count as flat.
         arrived = data[group][who].max("kappa") < config.limit
         ratios = _ratios(data, group, who).where(arrived, float(config.limit))
         return lab.below(ratios, most, f"{most:g} times the steps at the smallest κ", by="median")
@@ -330,7 +314,7 @@ def _grows(
         ratios = _ratios(data, group, who).isel(kappa=-1).clip(max=MOST)
         return lab.above(
             ratios.where(arrived, least), least, times
-        )  # One that did not arrive speaks for neither side.
+        )  # An unfinished run counts for neither side.
 
 
 def _wins(
@@ -442,16 +426,14 @@ _grows("regression-grows", EXTENDS, "regression", "muon-plateau", least=FLAT, co
 
 
 def figure(config: Config, data: Any) -> Figure:
-    """Medians of the steps against κ with ranges over the seeds, a panel for each problem; what was
-    given up is hollow.
-    """
+    """Plot median steps by κ with ranges over seeds, by problem; unfinished runs are hollow."""
     drawn = Figure(figsize=(13, 5.4), layout="constrained")
     curves = [
         (kind, _who(name), data[group][name])
         for group, (kind, _, of) in GROUPS.items()
         for name in of
     ]
-    # To the end: the limit is not for these.
+    # The limit does not apply to runs to the end.
     curves.append(("context", _who("gradient-descent"), data["cubic"]["steps"]))
     # There are more optimizers than colours.
     styles = product((("-", "o"), ("--", "s")), COLORS)

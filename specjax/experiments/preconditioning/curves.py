@@ -1,6 +1,4 @@
-"""Figures 1 and 2: error curves of Muon, gradient descent and SignGD over condition numbers and
-numbers of columns.
-"""
+"""Figures 1 and 2: error curves of Muon, descent and SignGD by condition number and columns."""
 
 from functools import partial
 from typing import Any
@@ -20,9 +18,9 @@ from specjax.models import conditioned
 from specjax.sizes import AnySize
 from specjax.theory.preconditioning.conditions import check_ranks
 
-# Step sizes in the units of `runs`, of the distance to cover or of the inverse curvature. None is a
-# fraction of the distance like 1/4, with which a sequence would land on its root: a gradient there
-# is rounding, and its direction means nothing.
+# Step sizes in the units of `runs`, of the distance or of the inverse curvature. None is a fraction
+# such as 1/4 of the distance, with which a sequence lands on its root, where the gradient is
+# rounding.
 RATES = {
     "muon-plateau": 0.23,
     "gradient-descent": 1.0,
@@ -30,14 +28,13 @@ RATES = {
     "muon": 0.5,
     "muon-momentum": 0.23,
 }
-# A run whose error is below the first has arrived; above the second it is far away. The third is
-# the share of runs that is most.
+# A run has arrived below the first error and is far away above the second; the third is the share
+# of runs that counts as most.
 ARRIVED, FAR, MOST = 1e-8, 1e-5, 0.5
-# The settings of the map: the paper's are unknown. All curves have the factor 0.5 and the patience
-# 10.
+# Settings of the map; the paper's are unknown. All curves have the factor 0.5 and the patience 10.
 FACTORS, PATIENCES = (0.5, 0.8, 0.9), (1, 2, 5, 10)
-# At the first factor what the patience does is judged: in runs of other draws arrival came and went
-# with it.
+# The effect of patience is judged at the first factor: in other runs arrival depended on it
+# irregularly.
 OPEN, STRANDED = {"factor": 0.8, "patience": 1}, {"factor": 0.5, "patience": 1}
 FACTORIZATION = ("muon-plateau", "gradient-descent", "sign")
 CONTEXT, DIAGONAL = (
@@ -53,7 +50,7 @@ CONTEXT, DIAGONAL = (
 
 
 class Config(lab.Config):
-    """Sizes of the panels; the paper's own are lost."""
+    """Sizes of the panels; the paper's own are unknown."""
 
     d: int = lab.config.integer(8, least=2, help="rows of the factor")
     r: int = lab.config.integer(2, least=1, help="rank of the target")
@@ -79,9 +76,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """log10 of the relative error after every step, over κ, over k and in context; and the smallest
-    over settings of the plateau.
-    """
+    """log10 of the relative error by step, over κ, over k and in context, and of plateaus."""
 
     def factorization(key: Array, kappa: Array, k: AnySize) -> dict[str, Array]:
         posed = conditioned.wide_factorization(
@@ -133,7 +128,7 @@ def _curve(
     transform = runs.transformation(
         name, sizes.stream(key, "schedule"), rate, posed, 0.9, config.steps, plateau
     )
-    # An error of exactly 0 is drawn, and averaged, as the rounding of float64.
+    # An error of exactly 0 is plotted and averaged as float64 rounding.
     return jnp.log10(
         jnp.maximum(conditioned.along(posed, transform, config.steps, posed.error), 1e-17)
     )
@@ -155,7 +150,7 @@ EXCHANGED = lab.controls.changing(
 
 
 def _smallest(data: Any, group: str, name: str) -> xr.DataArray:
-    """log10 of the smallest error on the way: the floor, whatever oscillates above it."""
+    """log10 of the smallest error along the run, its floor despite oscillations."""
     return data[group][name].min("step")
 
 
@@ -188,7 +183,7 @@ def _slow(statement: str, cites: str, group: str, name: str, who: str) -> None:
         cites, f"Of {who} {larger}, in the median.", name=statement, controls=muon, post_hoc=FLOOR
     )
     def slow(config: Config, data: Any) -> lab.Relation:
-        # Below that, what differs is rounding.
+        # Differences below that are rounding.
         smallest = _smallest(data, group, name).clip(min=float(np.log10(ARRIVED)))
         first, last = (smallest.isel({dim: place}, drop=True) for place in (0, -1))
         return lab.ahead(last, first, least=1.0, by="median")
@@ -216,7 +211,7 @@ def _map(data: Any) -> xr.DataArray:
 
 
 def stand_in(config: Config, data: Any) -> Any:
-    """A control: gradient descent in the place of Muon, at every setting."""
+    """A control with gradient descent in the place of Muon, at every setting."""
     smallest = data["map"]["smallest"]
     other = _smallest(data, "context", "gradient-descent").sel(kappa=smallest.kappa)
     return {
@@ -272,9 +267,7 @@ for statement, name, says in (
 
 
 def figure(config: Config, data: Any) -> Figure:
-    """Rows: Figure 1 over κ, over k, Figure 2 in two rows, with medians and ranges of the seeds,
-    and the map of plateau settings.
-    """
+    """Plot Figure 1 over κ and over k, Figure 2, and the map of plateau settings, with medians."""
     drawn = Figure(figsize=(11.5, 14), layout="constrained")
     above, below = drawn.subfigures(2, 1, squeeze=False, height_ratios=(6, 1)).ravel()
     held = {

@@ -1,4 +1,4 @@
-"""Lemmas 3 and 8: the matrix iterates of Muon are scalar sequences, and rounding can undo it."""
+"""Lemmas 3 and 8: Muon's matrix iterates are scalar sequences until rounding intervenes."""
 
 from functools import partial
 from itertools import product
@@ -29,14 +29,14 @@ CALM, UNSTABLE = (
 DISPLACEMENTS = (
     1e-13,
     1e-9,
-)  # Sizes of a displacement from the aligned start, far above the rounding of float64.
+)  # Displacements from the aligned start, far above float64 rounding.
 MODERATE, EARLY = (
     0.5,
     20,
-)  # The scale of starts that are not small, and the steps in which little is lost.
-DIGITS = (16, 100)  # About as many as float64 has, and far more than the runs lose.
-# Distances below the first are rounding in float64; above the second ten digits are gone. The third
-# is the share of runs that is most.
+)  # Scale of starts that are not small, and steps in which little is lost.
+DIGITS = (16, 100)  # About as many digits as float64 has, and far more than the runs lose.
+# Distances below the first are float64 rounding; above the second ten digits are lost. The third is
+# the share of runs that counts as most.
 ROUNDED, LOST, MOST = 1e-10, 1e-6, 0.5
 
 
@@ -59,9 +59,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Distances of matrix iterates from their scalar predictions: in float64, displaced, in
-    context, and with many digits.
-    """
+    """Distances of matrix iterates from scalar predictions, in float64 and with many digits."""
     parts = {
         "factorization": _factorization,
         "alignment": _alignment,
@@ -93,7 +91,7 @@ def _factorization(config: Config, key: Array, rho: Array) -> dict[str, Array]:
     displacement, lengths = sizes.stream(key, "displacement"), jnp.asarray(DISPLACEMENTS)
     noise = jax.random.normal(displacement, start.shape)
     displaced = start[None] + lengths[:, None, None] * (noise / jnp.linalg.norm(noise))[None]
-    # Orthonormal rows but for one, which is 0: this start is not aligned.
+    # Orthonormal rows except one zero row: this start is not aligned.
     generic = (
         matrix_factorization.orthonormal_init(displacement, config.d, config.k, MODERATE)
         .at[0]
@@ -129,9 +127,7 @@ def _factorization(config: Config, key: Array, rho: Array) -> dict[str, Array]:
 
 
 def _alignment(config: Config, key: Array, rho: Array) -> dict[str, Array]:
-    """The largest share of ‖X_t X_tᵀ‖_F off the diagonal in the basis of M, with k = r columns,
-    from a small and a moderate start.
-    """
+    """The largest off-diagonal share of ‖X_t X_tᵀ‖_F in the basis of M, from two starts, k = r."""
     r = config.d // 2
     at = _target(config, sizes.stream(key, "basis"), r)
     start = matrix_factorization.orthonormal_init(sizes.stream(key, "start"), config.d, r, 1.0)
@@ -165,9 +161,7 @@ def _context(config: Config, key: Array, rho: Array) -> dict[str, Array]:
 
 
 def _descent(config: Config, key: Array, rho: Array) -> dict[str, Array]:
-    """Gradient descent from an aligned and from a generic start: how far it ever is from its scalar
-    sequences.
-    """
+    """Largest distance of gradient descent from its scalar sequences, from two starts."""
     at = _target(config, sizes.stream(key, "basis"), config.d)
     start, values, frame = factorization_spectra.aligned_start(
         sizes.stream(key, "frame"), at, config.k, MODERATE
@@ -192,9 +186,7 @@ def _descent(config: Config, key: Array, rho: Array) -> dict[str, Array]:
 
 
 def _digits(config: Config, key: Array) -> xr.Dataset:
-    """The largest distance from the scalar prediction with one prefactor, by problem, decay and
-    digits.
-    """
+    """Largest distance from the scalar prediction with one prefactor, by digits."""
     keys, spectrum = (
         jax.random.split(key, config.exact_seeds),
         logarithmic_spectrum(config.exact_d, config.kappa),
@@ -362,8 +354,8 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     scales={
         "quick": {"seed": 1},
-        # What rounding does to a run differs from processor to processor: with so many runs the
-        # verdicts are the same on each.
+        # Rounding differs between processors: with this many runs the verdicts are the same on
+        # each.
         "smoke": {"d": 5, "k": 6, "steps": 60, "seeds": 150, "exact_d": 3, "exact_seeds": 3},
         "paper": {"seed": 1, "d": 20, "k": 20, "seeds": 100, "steps": 160, "exact_seeds": 24},
     },

@@ -1,6 +1,4 @@
-"""Figure 3 and Appendix A: Muon's preconditioner (GᵀG)^(-1/2) beside ScaledGD's (XᵀX)⁻¹ along a run
-of Muon.
-"""
+"""Figure 3 and Appendix A: Muon's (GᵀG)^(-1/2) beside ScaledGD's (XᵀX)⁻¹ along a run of Muon."""
 
 from typing import Any
 
@@ -17,7 +15,7 @@ from specjax.linalg import svd
 from specjax.models import conditioned, factorization_spectra, matrix_factorization
 from specjax.theory.preconditioning import scalar
 
-# A smaller share of ‖P‖² outside of blocks, or off the diagonal, cannot be seen in a heat map.
+# A smaller share of ‖P‖² outside of blocks, or off the diagonal, is invisible in a heat map.
 SHARE, VISIBLE = 0.01, "1 % of ‖P‖²"
 
 
@@ -43,9 +41,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Both preconditioners at each time with what is judged of them; the steps of Appendix A; and
-    late distances of scalar sequences.
-    """
+    """Both preconditioners at each time, the steps of Appendix A, and late scalar distances."""
 
     def path(key: Array, kappa: Array) -> dict[str, Array]:
         return {**_path(config, key, kappa), **_appendix(config, key, kappa)}
@@ -74,8 +70,8 @@ def _path(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     g = jax.vmap(posed.gradient)(x)
     muon, scaled = _inverse_power(g, 1 / 2), _inverse_power(x, 1.0)
     p = jnp.stack([muon, scaled], axis=1)
-    # Controls: what joins the first column to the others is left out, and all that is not on the
-    # diagonal.
+    # Controls without the entries that join the first column to the others, and without
+    # off-diagonal entries.
     blocks, diagonal = p.at[..., 0, 1:].set(0).at[..., 1:, 0].set(0), p * jnp.eye(r)[None, None]
     outside = spectral.off_block_energy
     found = {"p": p, "outside": outside(p), "outside_of_blocks": outside(blocks)}
@@ -94,9 +90,7 @@ def _path(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
 
 
 def _appendix(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
-    """Muon's and ScaledGD's directions where σ solves σ² - λ = c σ for every eigenvalue, and at σ
-    twice as large.
-    """
+    """Directions of Muon and ScaledGD where σ² - λ = c σ for every eigenvalue, and at doubled σ."""
     spectrum = factorization_spectra.logarithmic_spectrum(config.r, kappa)
     at = factorization_spectra.target(sizes.stream(key, "basis"), config.d, spectrum)
     frame = factorization_spectra.aligned_start(sizes.stream(key, "frame"), at, config.r, 1.0).frame
@@ -206,9 +200,7 @@ def not_diagonal(config: Config, data: Any) -> lab.Relation:
 
 
 def figure(config: Config, data: Any) -> Figure:
-    """Heat maps of both preconditioners, each divided by its largest entry, for the first seed;
-    below that of four rows of G, stacked.
-    """
+    """Plot heat maps of both preconditioners for the first seed, and of stacked rows of G."""
     drawn = Figure(figsize=(2.6 * len(config.times) + 0.8, 8), layout="constrained")
     panels = drawn.subplots(
         3, len(config.times), squeeze=False, subplot_kw={"xticks": [], "yticks": []}

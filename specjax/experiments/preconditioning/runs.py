@@ -1,6 +1,4 @@
-"""The optimizers that are compared on the problems of `specjax.models.conditioned`, and runs of
-simplified Muon.
-"""
+"""The optimizers compared on problems of `specjax.models.conditioned`, and runs of Muon."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,9 +22,7 @@ LEDGER = ledger("preconditioning")
 
 
 class Optimizer(NamedTuple):
-    """A direction, the unit of its step size, and whether the step size is "constant", follows a
-    "plateau", or has "random" prefactors.
-    """
+    """A direction, its unit of step size, and a "constant", "plateau" or "random" schedule."""
 
     label: str
     direction: Callable[[], optax.GradientTransformation]
@@ -61,8 +57,8 @@ def transformation(
     """An optimizer with a step size in its unit; `plateau` is the factor and the patience of that
     schedule.
 
-    `key`, `rho` and `length` are for random prefactors alone, which are uniform in [rate, 2 rate]
-    and drawn for `length` steps.
+    `key`, `rho` and `length` are for random prefactors, which are uniform in [rate, 2 rate] and
+    sampled for `length` steps.
     """
     _, direction, unit, kind = OPTIMIZERS[name]
     size = (
@@ -75,8 +71,8 @@ def transformation(
     )
     if kind == "random":
         schedule = random_geometric(key, size, 2 * size, rho, each_step=True)
-        # All prefactors are drawn in one call before the loop: within it the draws would be most of
-        # what is compiled.
+        # All prefactors are sampled in one call before the loop: inside it they would dominate
+        # compilation.
         rates = jax.vmap(schedule)(jnp.arange(length))
         steps = optax.scale_by_schedule(lambda count: rates[count])
     else:

@@ -1,6 +1,4 @@
-"""Lemmas 1, 2, 9 and 11: the scalar sequences of Muon, their bounds, and how large the decay of the
-steps must be.
-"""
+"""Lemmas 1, 2, 9 and 11: Muon's scalar sequences, their bounds, and the least decay."""
 
 from typing import Any
 
@@ -16,17 +14,17 @@ from specjax.theory.preconditioning import scalar
 # Lemmas 2 and 9 are about decays from 1/2 on, Lemma 11 about those from 2/3 on; the smaller ones
 # are controls.
 DECAYS = (0.3, 0.4, 0.45, 0.49, 0.5, 0.55, 0.6, 2 / 3, 0.7, 0.8, 0.9, 0.95)
-SPREADS = (1.0, 1.5, 2.0, 3.0)  # C_max/C_min, which is 1 in Lemma 2 and 2 in Lemma 11.
+SPREADS = (1.0, 1.5, 2.0, 3.0)  # C_max/C_min, 1 in Lemma 2 and 2 in Lemma 11.
 BESIDE = (
     -0.1,
     -0.01,
     -0.001,
     0.001,
     0.01,
-)  # How far from the least decay a sequence that oversteps is followed.
-# Bounds are compared while they are above it; x of order 1 is rounded to 1e-16 in each step.
+)  # The number of steps for which an overstepping sequence is followed from the least decay.
+# Bounds are compared while they exceed this; x of order 1 is rounded to 1e-16 in each step.
 FLOOR = 1e-10
-ROUNDING = 1e-6  # One part in a million, of what is compared above the floor.
+ROUNDING = 1e-6  # One part in a million of the quantities compared above the floor.
 
 
 class Config(lab.Config):
@@ -39,16 +37,15 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """The largest ratio of each quantity to its bound along a sequence; whether 0 was hit; where
-    sequences that overstep end.
-    """
+    """Largest ratios of quantities to their bounds, hits of 0, and ends of overstepping."""
 
     def bounds(key: Key[Array, ""], rho: Array) -> dict[str, Array]:
         draws = jax.random.uniform(sizes.stream(key, "numbers"), (5,))
         lam, c = 10 ** (4 * draws[0] - 3), 10 ** (2 * draws[1] - 1)
         root, times = jnp.sqrt(lam), jnp.arange(config.steps).astype(rho.dtype)
         rates = c * rho**times
-        # Lemma 11: any prefactors from [C_0, 2 C_0]; half of the sequences take its two ends alone.
+        # Lemma 11 holds for any prefactors in [C_0, 2 C_0]; half of the sequences use only the two
+        # ends.
         u = jax.random.uniform(sizes.stream(key, "prefactors"), (config.steps,))
         new = (1 + jnp.where(draws[4] < 0.5, u, jnp.round(u))) * rates
         starts = (
@@ -86,9 +83,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         }
 
     def least(key: Key[Array, ""], spread: Array, beside: Array) -> dict[str, Array]:
-        """From just beside the root, with one prefactor of C_max first: the distance at the end in
-        units of C_min.
-        """
+        """The final distance in units of C_min, from beside the root, after one step of C_max."""
         c = 10 ** (jax.random.uniform(key) - 0.5)
         rho, lam = scalar.least_decay(1.0, spread) + beside, (4 * spread * c) ** 2
         times = jnp.arange(config.steps).astype(rho.dtype)
@@ -122,9 +117,7 @@ def _ratio(quantity: Array, bound: Array) -> Array:
 
 
 def _step(before: Array, after: Array, rates: Array) -> Array:
-    """The largest Δ_{t+1} in units of |Δ_t - η_t|, η_t being added to both, since they may
-    vanish.
-    """
+    """The largest Δ_{t+1} over |Δ_t - η_t|, with η_t added to both, since they may vanish."""
     ratio = (after + rates) / (jnp.abs(before - rates) + rates)
     return jnp.max(jnp.where(rates > 1e3 * FLOOR, ratio, 0))
 
@@ -133,7 +126,7 @@ states = lab.Statements()
 CONSTANT = {
     "C_max = C_min in the formula": lab.controls.replacing("gap", "gap_from_one", of="least")
 }
-# A control: what is measured at the fastest decay, below 1/2, at every decay.
+# A control with the values of the fastest decay, below 1/2, at every decay.
 FASTEST = lab.controls.changing(lambda found: lab.controls.at_places(found, "rho", 0), of="bounds")
 HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9
 
@@ -148,9 +141,7 @@ def _bounded(
     factor: float = 1.0,
     corrected: bool = False,
 ) -> None:
-    """The quantity is at most `factor` times its bound for decays from `least` on, and comes as
-    near to it as `slack` says.
-    """
+    """Judge that a quantity is at most `factor` times its bound, and near it up to `slack`."""
     called = name.replace("_", "-") + ("-sharper" if factor != 1 else "")
 
     @states(
@@ -172,7 +163,7 @@ _bounded("travel", "lemma-2", FARTHER, HALF, corrected=True)
 _bounded(
     "context", "lemma-9", "|q_t - c| ≤ 2 C ρ^t for q_0 = 0, 0 ≤ c ≤ 2 C and ρ in [1/2, 1).", HALF
 )
-# These bounds are about twice what is attained: hence their slack.
+# These bounds are about twice the attained values, hence their slack.
 RANDOM = "Δ_t ≤ 2 C_0 ρ^t/(1 - ρ) for prefactors in [C_0, 2 C_0], ρ ≥ 2/3 and Δ_0 ≤ C_0/(1 - ρ)."
 _bounded("random", "lemma-11", RANDOM, TWO_THIRDS, slack=0.55)
 SHARPER = "Half of that will do: Δ_t ≤ C_0 ρ^t/(1 - ρ)."

@@ -1,6 +1,4 @@
-"""Theorems 2 and 4: instances on which SignGD needs iterations of order κ and κ³, whatever its
-non-increasing schedule.
-"""
+"""Theorems 2 and 4: instances on which SignGD needs iterations of order κ and κ³."""
 
 from collections.abc import Callable
 from functools import partial
@@ -43,7 +41,7 @@ BOUNDS = {
 NEAR, ROUNDING = (
     2,
     1e-12,
-)  # The multiple of its bound that a schedule needs at most; and what float64 leaves of 0.
+)  # The multiple of its bound that a schedule needs at most, and the float64 rounding of 0.
 
 
 class Config(lab.Config):
@@ -67,10 +65,8 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Steps beyond the barrier until the instance is solved, under drawn schedules and one made for
-    the bound; signs at random points.
-    """
-    # The quadratic costs little, and its bound shows from larger κ on.
+    """Steps beyond the barrier under random schedules and one made for the bound; signs."""
+    # The quadratic is cheap, and its bound shows from larger κ on.
     large = tuple(10 * kappa for kappa in config.kappas)
     kappas = {
         "quadratic": large,
@@ -93,9 +89,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 
 def drawn_schedule(key: Array, length: int) -> Array:
-    """A non-increasing schedule whose kind and numbers know nothing of the problem: a power, one
-    after a plateau, or a staircase.
-    """
+    """A random non-increasing schedule, independent of the problem: power, plateau or staircase."""
     kind, *u = jax.random.uniform(key, (4,))
     times = jnp.arange(length).astype(kind.dtype)
     power = 0.75 + 0.75 * u[0]
@@ -108,22 +102,19 @@ def drawn_schedule(key: Array, length: int) -> Array:
 
 
 def _solved(name: str, largest: float, key: Array, kappa: Array) -> dict[str, dict[str, Array]]:
-    """Steps beyond the barrier over the bound, whether the run arrived, and how far the coordinate
-    of 1/κ moved within the barrier.
-    """
+    """Steps beyond the barrier over the bound, arrival, and the move of b within the barrier."""
     posed, _, power, constant, longest = BOUNDS[name]
-    # Enough for steps η_0/(t + 1): after half of them they are below the threshold, and the other
-    # half brings the run to its end.
+    # Enough for steps η_0/(t + 1): after half of them they are below the threshold, and the rest
+    # finishes the run.
     length = int(8 * largest**longest)
     rates = drawn_schedule(sizes.stream(key, "schedule"), length)
     accuracy = 10 ** (-2 + 1.5 * jax.random.uniform(sizes.stream(key, "accuracy")))
     times = jnp.arange(length).astype(kappa.dtype)
     drawn = posed(kappa, rates, accuracy)
-    # The schedule that is made for the bound comes below the threshold at once, and then falls as
-    # fast as b does.
+    # The schedule made for the bound is below the threshold at once, and then falls as fast as b.
     below = jnp.minimum(0.95 * drawn.least_rate, rates[0])
     made = jnp.maximum(rates[0] * 2.0**-times, below * jnp.exp(-1.9 * times / kappa**power))
-    # What holds a start at the barrier is its first coordinate; this one is at the root there.
+    # The first coordinate holds a start at the barrier; here it is at the root.
     start, root = drawn.start, 0.0 if name == "quadratic" else 1.0
     first = jnp.ones_like(start) / jnp.sqrt(jnp.asarray(float(start.size)))
     unaware = start - (jnp.sum(first * start) - root) * first
@@ -139,9 +130,7 @@ def _solved(name: str, largest: float, key: Array, kappa: Array) -> dict[str, di
 
 
 def _signs(trials: int, key: Array, kappa: Array) -> dict[str, Array]:
-    """Lemma 14 at random points, and Lemma 16: how far a step leaves the matrices [[p, q], [q,
-    p]].
-    """
+    """Lemma 14 at random points, and Lemma 16: the deviation of a step from [[p, q], [q, p]]."""
     rotation = adversarial.rotation()
     z = jax.random.normal(sizes.stream(key, "points"), (2, trials))
     z = z * jnp.stack([1 / kappa, jnp.ones_like(kappa)])[:, None]
@@ -170,7 +159,7 @@ def _signs(trials: int, key: Array, kappa: Array) -> dict[str, Array]:
 
 
 def unaware(config: Config, data: Any) -> Any:
-    """A control: starts that do not know the schedule."""
+    """A control with starts that do not depend on the schedule."""
     names = {f"drawn.{what}": f"unaware.{what}" for what in ("beyond", "arrived", "moved")}
     changed = {
         name: data[name].assign({drawn: data[name][other] for drawn, other in names.items()})
@@ -210,7 +199,7 @@ def barrier(config: Config, data: Any) -> lab.Relation:
     """From a start built backwards the second coordinate does not move while the steps are at least
     twice the threshold.
     """
-    # The instances have different condition numbers, so they are put side by side in their order.
+    # The instances have different condition numbers, so they are paired by their order.
     moved = [data[name]["drawn.moved"].drop_vars("kappa") for name in BOUNDS]
     return lab.zero_error(
         xr.concat(moved, xr.Variable("instance", list(BOUNDS))).rename("moved"), tolerance=ROUNDING
@@ -226,9 +215,9 @@ def _bound(name: str, cites: str | tuple[str, ...], what: str) -> None:
     @states(cites, says, name=f"{name}-bound", controls=UNAWARE)
     def bound(config: Config, data: Any) -> lab.Relation:
         found = data[name]
-        # A run that was given up has not arrived early: it counts as twice the bound.
+        # An unfinished run has not arrived early: it counts as twice the bound.
         beyond = found["drawn.beyond"].where(found["drawn.arrived"], 2.0).rename("steps / bound")
-        # The constants are ours, and the bounds need only have the right order: hence the slack.
+        # The constants are ours, and the bounds need only the right order, hence the slack.
         return lab.inequality(xr.ones_like(beyond), beyond, slack=0.8, rounding=1e-9)
 
 
@@ -256,11 +245,10 @@ _attained("regression", "theorem-4")
 
 
 def figure(config: Config, data: Any) -> Figure:
-    """Steps beyond the barrier in units of the bound against κ; runs that were given up are
-    triangles, where they were.
+    """Plot steps beyond the barrier over the bound by κ; triangles are unfinished runs.
 
-    Such a triangle may lie below the bound: there the schedule, whose length is fixed, left few
-    steps beyond the barrier.
+    A triangle may lie below the bound, if the schedule of fixed length left few steps beyond the
+    barrier.
     """
     drawn = Figure(figsize=(12, 4), layout="constrained")
     named = dict[str, Artist]()

@@ -1,6 +1,4 @@
-"""Theorems 1 and 3: iterations without a condition number, how small a start they need, and Lemmas
-4 to 7, which carry the proof.
-"""
+"""Theorems 1 and 3: iterations without a condition number, starts, and Lemmas 4 to 7."""
 
 from functools import partial
 from typing import Any
@@ -23,9 +21,9 @@ from specjax.theory.preconditioning.conditions import check_ranks
 FAST, SLOW = (
     0.7,
     0.9,
-)  # Decays; with one prefactor rounding takes over from 0.8 on, see `decoupling`.
+)  # Decays; with one prefactor rounding dominates from 0.8 on, see `decoupling`.
 START = 0.5  # The scale of the start of Theorem 1(a), any up to √λ_1.
-SCALES = (1e-12, 1e-11, 1e-3, 1e-1)  # Those of the start of Theorem 1(b).
+SCALES = (1e-12, 1e-11, 1e-3, 1e-1)  # Scales of the start of Theorem 1(b).
 # Steps over which magnifications are multiplied: float64 has 16 digits, and 0.7^48 = 4e-8 is the
 # smallest step.
 LENGTHS = (4, 8, 16, 32, 48)
@@ -33,7 +31,7 @@ DELTAS = (1e-4, 3e-4)  # Values of g of which Lemma 6 bounds the probability, wi
 
 
 class Config(lab.Config):
-    """Sizes, condition numbers, and draws."""
+    """Sizes, condition numbers and seeds."""
 
     d: int = lab.config.integer(8, least=3, help="rows of the factor, dimension of S")
     r: int = lab.config.integer(3, least=2, help="rank of M where it is below d")
@@ -67,9 +65,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Scalar sequences; matrix runs at the steps of the theorems; the auxiliary trajectory; and
-    runs with many digits.
-    """
+    """Scalar sequences, matrix runs, the auxiliary trajectory, and runs with many digits."""
     many, few, kappas = config.seeds, config.map_seeds, sweep.values(*config.kappas)
     with jax.enable_x64(True):
         scalars = lab.seeded_sweep(key, "scalars", partial(_scalars, config), many, kappa=kappas)
@@ -97,22 +93,18 @@ THEOREMS = {
     # New prefactors in [1/2, 1] need Lemma 11 in place of Lemma 9, 1/(1 - ρ) in place of 2 C.
     "3_new": (iterations.theorem_3, 0.5 / (1 - SLOW), SLOW),
 }
-"""The bound on the iterations of each theorem, its λ_1 or C for targets of norm 1 (‖S⁻¹‖ in
-context), and the decay of the steps.
-"""
+"""Iteration bound of each theorem, its λ_1 or C for targets of norm 1, and the steps' decay."""
 
 
 def steps(config: Config, theorem: str) -> int:
-    """The iterations by which a theorem promises arrival, the same at every κ; a number also while
-    a measurement is traced.
-    """
+    """The iterations after which a theorem promises arrival at every κ, also while tracing."""
     bound, largest, rho = THEOREMS[theorem]
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         return int(np.ceil(float(bound(largest, config.accuracy, rho))))
 
 
 def _rates(config: Config, key: Array, theorem: str, times: int = 1) -> tuple[Array, Array]:
-    """One prefactor, and new ones, for so many times the steps of a theorem."""
+    """One prefactor and new ones, for a multiple of a theorem's steps."""
     return runs.prefactors(
         sizes.stream(key, "rates"), THEOREMS[theorem][2], times * steps(config, theorem)
     )
@@ -123,16 +115,14 @@ def _spectrum(size: int, rank: int, kappa: Array | float) -> Array:
 
 
 def _scalars(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
-    """Steps at which sequences are not at their roots yet, with r = d, with r < d, and in
-    context.
-    """
+    """Steps at which sequences have not reached their roots: r = d, r < d, and in context."""
     full, null = logarithmic_spectrum(config.d, kappa), _spectrum(config.d, config.r, kappa)
 
     def late(errors: Array) -> Array:
         return jnp.sum(jnp.max(jnp.abs(errors), 1) > config.accuracy).astype(float)
 
     found = {}
-    # Steps with the small prefactors are too short to reach the roots: a control.
+    # A control: steps with the small prefactors are too short to reach the roots.
     for name, size in (("one", 1.0), ("one_small", 1 / 64)):
         for rank, lam in (("full", full), ("null", null)):
             rates = size * _rates(config, key, "1a_slow", times=2)[0]
@@ -172,9 +162,7 @@ def _gradients(config: Config, key: Array) -> dict[str, Array]:
 
 
 def _products(config: Config, key: Array) -> dict[str, Array]:
-    """Lemma 7: the logarithm of the product of the magnifications over T steps, with k = r, and
-    with three null columns.
-    """
+    """Lemma 7: log product of magnifications over T steps, for k = r and three null columns."""
     rates, found = runs.prefactors(sizes.stream(key, "products"), FAST, max(LENGTHS))[1], {}
     for name, columns in (("exact", config.r), ("over", config.r + 3)):
         lam = _spectrum(columns, config.r, jnp.asarray(10.0))
@@ -197,9 +185,7 @@ def _arrives(config: Config, posed: conditioned.Problem, rates: Array) -> Array:
 
 
 def _wide(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
-    """Theorem 1(a) in float64 with r = d and r < d, and Theorem 3 with new prefactors and with
-    one.
-    """
+    """Theorem 1(a) in float64 with r = d and r < d; Theorem 3 with new prefactors and with one."""
     problem, found = sizes.stream(key, "problem"), {}
     for name, rank in (("d", config.d), ("r", config.r)):
         posed = conditioned.factorization(problem, kappa, config.d, rank, config.wide, START)
@@ -214,7 +200,7 @@ def _wide(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
 def _small(
     config: Config, key: Array, kappa: Array, scale: Array | float = SCALES[0]
 ) -> dict[str, Array]:
-    """Theorem 1(b): who arrives, by default from the smallest start."""
+    """Arrivals of Theorem 1(b), by default from the smallest start."""
     problem, rates = sizes.stream(key, "problem"), _rates(config, key, "1b")[1]
     posed = [
         conditioned.factorization(problem, kappa, config.d, config.r, k, scale) for k in config.ks
@@ -223,9 +209,7 @@ def _small(
 
 
 def _starts(config: Config, key: Array, kappa: Array, scale: Array) -> dict[str, Array]:
-    """Theorem 1(b) from starts of a scale: who arrives, and with k = r how near the run is to the
-    auxiliary trajectory.
-    """
+    """Theorem 1(b) from scaled starts: arrivals, and distances to the auxiliary path."""
     rates, r = _rates(config, key, "1b")[1], config.r
     posed = conditioned.factorization(sizes.stream(key, "problem"), kappa, config.d, r, r, scale)
     m, v = -posed.residual(jnp.zeros_like(posed.start)), posed.start / scale
@@ -234,7 +218,7 @@ def _starts(config: Config, key: Array, kappa: Array, scale: Array) -> dict[str,
     auxiliary = jnp.concatenate([first[None], _muon(posed, rates[1:], first)])
     apart, *norms = singular_values(jnp.stack([path - auxiliary, path, auxiliary]))[..., 0]
     size, values = jnp.maximum(*norms)[:-1], singular_values(jax.vmap(posed.gradient)(auxiliary))
-    # Distances below 1e-13 are rounding, whose growth is no magnification.
+    # Distances below 1e-13 are rounding, whose growth is not a magnification.
     seen, grown = apart[:-1] > 1e-13, apart[1:] / jnp.maximum(apart[:-1], 1e-13)
 
     def against(g: Array) -> Array:
@@ -255,9 +239,7 @@ def _starts(config: Config, key: Array, kappa: Array, scale: Array) -> dict[str,
 
 
 def _digits(config: Config, key: Array) -> xr.Dataset:
-    """Theorem 1(a) with a slow decay and one prefactor: the error at its number of steps and at
-    half of it, by rank.
-    """
+    """Theorem 1(a) with slow decay and one prefactor: errors at all and half of its steps."""
     keys, ranks = (
         jax.random.split(key, config.exact_seeds),
         {
@@ -395,7 +377,7 @@ def _bound(
 
     @states(cites, f"With our constant: {says}", name=name, controls=controls)
     def bound(config: Config, data: Any) -> lab.Relation:
-        # At the larger scales alone what is bounded is above rounding.
+        # Only at the larger scales the bounded quantity exceeds rounding.
         found = data["starts"][quantity].sel(scale=list(SCALES[2:]))
         return lab.inequality(found, xr.DataArray(1.0), slack=slack, rounding=1e-6)
 
@@ -440,8 +422,8 @@ def product(config: Config, data: Any) -> lab.Relation:
 )
 def product_over(config: Config, data: Any) -> lab.Relation:
     """With k > r it grows faster than T: each step has a factor of the type ρ^(-2t) more."""
-    # Over T it has to grow by more than T^(1/4), the slowest growth that counts; if it grows as T²,
-    # it does by T.
+    # Over T it must grow by more than T^(1/4), the slowest growth that counts; growth as T² gives
+    # T.
     found = data["scalars"]["over"].isel(kappa=0)
     first, last = (found.isel(T=place, drop=True) / LENGTHS[place] for place in (0, -1))
     return lab.ahead(last, (LENGTHS[-1] / LENGTHS[0]) ** -DECAY * first, least=0)

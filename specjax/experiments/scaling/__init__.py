@@ -1,1 +1,1 @@
-"""Widths and rates of models of specjax: what `specjax scaling` runs."""
+"""Widths and learning rates of specjax's models, as run by `specjax scaling`."""

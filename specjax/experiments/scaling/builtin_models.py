@@ -1,6 +1,4 @@
-"""specjax's own models with the optimizers that people compare, in both parametrizations: what
-`specjax scaling` trains.
-"""
+"""specjax's models with common optimizers in both parametrizations, for `specjax scaling`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -18,22 +16,16 @@ from specjax.scaling.sweep_setup import Problem
 INPUTS, SAMPLES = 8, 64
 VOCABULARY, CONTEXT, SEQUENCES = 32, 32, 16
 HEAD = 16
-"""Of the attention: wider transformers have more heads, not larger ones, so that logits need no
-other scale.
-"""
+"""Size of an attention head: wider transformers have more heads, so logits need no other scale."""
 PARAMETRIZATIONS = ("standard", "mup")
 
 Powers = tuple[float, float, float]
-"""Of the width, for what reads the data (first layer, embeddings), for the matrices between, and
-for what makes the output.
-"""
+"""Powers of the width for input layers and embeddings, matrices in between, and outputs."""
 KINDS = ("input", "hidden", "output")
 
 
 class Model(NamedTuple):
-    """A model of one width: its weights, its loss, batches, which kind each leaf is, and which
-    widths it can have.
-    """
+    """A model of one width: weights, loss, batches, the kind of each leaf, and possible widths."""
 
     build: Callable[[Key[Array, ""], int], PyTree]
     loss: Callable[[Any, Any], Array]
@@ -43,9 +35,7 @@ class Model(NamedTuple):
 
 
 class Optimizer(NamedTuple):
-    """An optimizer: of a rate, the transformations of hidden matrices and of the other leaves; μP's
-    powers; rates to begin with.
-    """
+    """An optimizer's transformations of hidden and other leaves by rate, μP's powers, and rates."""
 
     hidden: Callable[..., optax.GradientTransformation]
     other: Callable[[ArrayLike], optax.GradientTransformation]
@@ -126,9 +116,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 def problem(
     model: str, optimizer: str, parametrization: str, base: int, **settings: Any
 ) -> Problem:
-    """A model to be trained by an optimizer; at the width `base` both parametrizations are the
-    same.
-    """
+    """A model to be trained by an optimizer; parametrizations are equal at the width `base`."""
     built, steps = MODELS[model], OPTIMIZERS[optimizer]
     mup = parametrization == "mup"
 

@@ -1,13 +1,12 @@
-"""Whether the best rate drifts with the width although rates follow μP, and what stops it (Qiu et
-al. 2025, arXiv 2512.05620v2).
+"""Drift of the best rate with width under μP, and remedies (Qiu et al. 2025, arXiv 2512.05620v2).
 
 The hidden layer is trained by a preconditioned direction U, the first and the last by Adam in μP.
 Where U has the size of an elementwise optimizer's step, RMS 1, its rate in μP is 1/width, which
 makes ΔW x of order 1 if the stable rank of U does not depend on the width. A preconditioner
 inflates small singular values, so that with batches larger than the width the stable rank grows
 with it: the spectral norm of the step falls, and the best rate rises (Section 3.2 and Appendix
-E.1). A spectral norm that is fixed in the place of the Frobenius norm, or blocks of a fixed size,
-are what the paper mends it with.
+E.1). The paper's remedies are a fixed spectral norm instead of the Frobenius norm, and blocks of a
+fixed size.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,13 +34,11 @@ from specjax.spectral.gram_power_norm import stable_rank_above
 
 BLOCK = 8
 DECAYS = (0.9, 0.95)
-"""Of first and second moments: the paper's, Appendix D.1."""
+"""Decays of momentum and second moment, from the paper's Appendix D.1."""
 OTHERS = 0.02
 """The rate of the first and the last layer at `BASE` hidden units."""
 DRIFT = 0.125
-"""An exponent of the step's size, or of the best rate, that counts: a quarter of what a stable rank
-that follows the width makes of it.
-"""
+"""Smallest exponent of step size or best rate that counts: a quarter of a growing rank's."""
 HALFWAY = 0.5
 """Between a stable rank that does not depend on the width and one that follows it."""
 
@@ -53,9 +50,9 @@ class Setting(NamedTuple):
     """How the hidden layer is trained.
 
     Attributes:
-        direction: What is multiplied by the rate.
-        rate: About the best one at `BASE` hidden units.
-        power: Of the width by which μP has the rate fall.
+        direction: The direction, which the rate multiplies.
+        rate: A rate near the best at `BASE` hidden units.
+        power: Power of the width with which the rate falls in μP.
     """
 
     direction: optax.GradientTransformation
@@ -64,13 +61,13 @@ class Setting(NamedTuple):
 
 
 def _shampoo() -> optax.GradientTransformation:
-    """With the exponents -1/4 and momentum."""
+    """Shampoo with exponents -1/4 and momentum."""
     scaled = optim.scale_by_shampoo(DECAYS[1], dimension_numbers=optim.OUT_IN)
     return optax.chain(scaled, optim.momentum(DECAYS[0], bias_correction=True))
 
 
 def _adamuon() -> optax.GradientTransformation:
-    """Each entry of a polar factor over the root mean square of its past."""
+    """The entries of a polar factor over the root mean square of their past."""
     orthogonal = optim.orthogonalize(dimension_numbers=optim.OUT_IN)
     return optax.chain(
         optim.momentum(DECAYS[0], bias_correction=True),
@@ -86,7 +83,7 @@ GRAFTED, BLOCKS, SPECTRAL = (
 )
 ADAMUON, ADAMUON_SPECTRAL = "AdaMuon", "AdaMuon, spectral norm"
 TUNED = (ADAMUON, ADAMUON_SPECTRAL)
-"""Those whose best rates are sought; the others decompose matrices in every step."""
+"""Settings whose best rates are sought; the others decompose matrices in every step."""
 _ADAM = optax.scale_by_adam(*DECAYS)
 # A matrix of RMS 1 and stable rank 16 has the spectral norm 8 at `BASE`.
 SETTINGS: Mapping[str, Setting] = {
@@ -99,9 +96,7 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def problem(setting: Setting, width: int) -> Problem:
-    """The trainings of a setting, of a factor of all rates: these follow μP, as does the start of
-    the last layer.
-    """
+    """Trainings of a setting for a factor of all rates, with rates and last layer following μP."""
     wider = width / BASE
 
     def hidden(factor: ArrayLike) -> optax.GradientTransformation:
@@ -147,9 +142,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """The last step of the hidden layer at the settings' own rates, and losses over the rate of
-    those of `TUNED`.
-    """
+    """The last step of the hidden layer at the settings' own rates, and losses by rate."""
 
     def steps_of(key: Array, width: int) -> dict[str, Array]:
         found = [
@@ -181,9 +174,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 def trained(
     of: Problem, key: Key[Array, ""], width: int, factor: float, steps: int
 ) -> dict[str, Float[Array, ""]]:
-    """Of the last of so many steps of the hidden layer the stable rank, and the RMS of ΔW x on a
-    batch that no step has seen.
-    """
+    """Stable rank of the hidden layer's last step, and the RMS of ΔW x on a fresh batch."""
     params, transformation = of.model(key, width), of.transformation(factor, width)
 
     def advance(carry: tuple[Any, Any, Array], step: Array) -> tuple[tuple[Any, Any, Array], None]:
@@ -203,9 +194,7 @@ def trained(
 
 
 def exponents(data: Data, part: str, setting: str) -> xr.DataArray:
-    """The exponent in the width of a setting in every seed, or group of them: "stable_rank" or
-    "size" of the step, or best "rate".
-    """
+    """The exponent in the width of a setting's "stable_rank" or "size", or best "rate", by seed."""
     if part == "rate":
         return rates.exponents(data["losses"], setting)
     return slopes(data["steps"][part].sel(setting=setting, drop=True)).rename(
@@ -218,7 +207,7 @@ states = lab.Statements()
 
 
 def _instead(setting: str, other: str) -> Control:
-    """The steps of another setting in the place of one's."""
+    """A control with the steps of another setting in the place of one's."""
     return lab.controls.changing(
         lambda steps: steps.where(steps["setting"] != setting, steps.sel(setting=other, drop=True)),
         of="steps",
@@ -237,7 +226,7 @@ def beyond(
     holds: bool | None = True,
     post_hoc: str = "",
 ) -> None:
-    """States that an exponent is above a number, or below it: `lab.above` or `lab.below`."""
+    """State that an exponent is above or below a number, by `lab.above` or `lab.below`."""
 
     def of_exponent(config: Config, data: Data) -> lab.Relation:
         return relation(exponents(data, part, setting), limit, f"{limit:g}")
@@ -247,9 +236,7 @@ def beyond(
 
 
 def stays(name: str, says: str, setting: str, instead: str) -> None:
-    """States that the exponent of the step's size is smaller than what counts, in both
-    directions.
-    """
+    """State that the exponent of the step's size is smaller in size than what counts."""
 
     def relation(config: Config, data: Data) -> lab.Relation:
         found = exponents(data, "size", setting)
@@ -365,7 +352,7 @@ def rate_moves_less(config: Config, data: Data) -> lab.Relation:
 
 
 def table(config: Config, data: Data) -> list[lab.Table]:
-    """Exponents of every setting, with two standard errors."""
+    """Tabulate exponents of every setting, with two standard errors."""
     rows = []
     for name in SETTINGS:
         parts = ["stable_rank", "size", *(["rate"] if name in TUNED else [])]
@@ -381,9 +368,7 @@ def table(config: Config, data: Data) -> list[lab.Table]:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Stable ranks and sizes of the last step against the width, and the losses of what was tuned
-    against the rate.
-    """
+    """Plot stable ranks and sizes of the last step by width, and tuned losses by rate."""
     drawn = Figure(figsize=(13.0, 4.4), layout="constrained")
     ranks, size, losses = drawn.subplots(1, 3)
     for place, name in enumerate(SETTINGS):
@@ -427,8 +412,8 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     scales={
         "smoke": {"widths": (16, 32), "below": 3, "above": 3, "steps": 2, "seeds": 16},
-        # A run at widths up to 256, the batch itself, was seen before these were set: they are
-        # judged on another seed.
+        # A run at widths up to 256, the batch itself, preceded these: they are judged on another
+        # seed.
         "paper": {"widths": (16, 32, 64, 128), "steps": 16, "seed": 1},
     },
     figure=figure,

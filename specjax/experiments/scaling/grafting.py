@@ -1,6 +1,4 @@
-"""Directions of a matrix optimizer with the size of another, with a spectral norm of 1, or block by
-block.
-"""
+"""Directions of a matrix optimizer with another's size, with spectral norm 1, or by block."""
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +12,7 @@ from specjax.spectral.gram_power_norm import squared_norm
 def with_norm_of(
     direction: optax.GradientTransformation, other: optax.GradientTransformation
 ) -> optax.GradientTransformation:
-    """A direction with the Frobenius norm of another optimizer's update: grafting (Anil et al.
-    2020, arXiv 2002.09018).
-    """
+    """A direction with another update's Frobenius norm: grafting (Anil et al. 2020)."""
 
     def init(params: PyTree) -> tuple[optax.OptState, optax.OptState]:
         return direction.init(params), other.init(params)
@@ -36,9 +32,7 @@ def _with_norm(x: Float[Array, "m n"], like: Float[Array, "m n"]) -> Float[Array
 
 
 def with_spectral_norm(direction: optax.GradientTransformation) -> optax.GradientTransformation:
-    """A direction of square matrices divided by its spectral norm, which is found to a hundredth by
-    squaring.
-    """
+    """A direction of square matrices over its spectral norm, found to a hundredth by squaring."""
     divided = optax.stateless(
         lambda updates, _: jax.tree.map(lambda x: ratio(x, jnp.sqrt(squared_norm(x))), updates)
     )
@@ -46,9 +40,7 @@ def with_spectral_norm(direction: optax.GradientTransformation) -> optax.Gradien
 
 
 def in_blocks(direction: optax.GradientTransformation, size: int) -> optax.GradientTransformation:
-    """A direction of every block (size, size) of a matrix by itself; the extents of the matrix are
-    multiples of it.
-    """
+    """A direction of every block (size, size) of a matrix with extents multiples of `size`."""
 
     def cut(x: Float[Array, "m n"]) -> Float[Array, "i j b b"]:
         m, n = x.shape

@@ -1,12 +1,10 @@
-"""A perceptron of three layers, y = W₃ σ(W₂ σ(W₁ x)), in the parametrizations and with the
-optimizers whose exponents are known.
+"""Three-layer perceptrons y = W₃ σ(W₂ σ(W₁ x)), with parametrizations of known exponents.
 
-A parametrization says how the last layer starts and by what factor the rate of each layer is
-multiplied, as functions of the width: standard, with weights N(0, 1/fan_in) and one rate, or μP
-without multipliers (Yang et al. 2022, arXiv 2203.03466, table 3), with a last layer smaller by
-1/√width and rates of its own for each layer. At `BASE` hidden units both are the same network. The
-scales of Muon are such factors too, so that all settings of one optimizer are one program with
-other numbers.
+A parametrization gives the start of the last layer and the rate factor of each layer as functions
+of the width: standard, with weights N(0, 1/fan_in) and one rate, or μP without multipliers (Yang et
+al. 2022, arXiv 2203.03466, table 3), with a last layer smaller by 1/√width and rates of its own for
+each layer. At `BASE` hidden units both are the same network. The scales of Muon are such factors
+too, so that all settings of one optimizer are one program with other numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,14 +30,14 @@ Step = Callable[[ArrayLike], optax.GradientTransformation]
 
 
 class Setting(NamedTuple):
-    """An optimizer in a parametrization, and what theory says of it.
+    """An optimizer in a parametrization, and its theoretical exponents.
 
     Attributes:
         optimizer: Its name in `OPTIMIZERS`.
-        rate: About the best one at `BASE` hidden units.
+        rate: A rate near the best at `BASE` hidden units.
         last: The power of the width by which the last layer starts smaller than in standard
             parametrization.
-        factors: What the rates of the layers are multiplied with at a width.
+        factors: The factors of the layers' rates at a width.
         updates: The exponents in the width of ΔW x of the layers after a step, x the layer's input.
         best: The exponent of the best rate: the largest of those of the updates, negative.
     """
@@ -120,9 +118,7 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def problem(optimizer: str, last: ArrayLike, factors: Float[Array, "3"]) -> Problem:
-    """The trainings by an optimizer: the last layer starts as (width / BASE)^last of the standard
-    one, rates are multiplied by layer.
-    """
+    """Trainings by an optimizer, with last layer (width / BASE)^last and rates by layer."""
 
     def step(factor: Array) -> Step:
         return lambda rate: OPTIMIZERS[optimizer](rate, factor)
@@ -133,9 +129,7 @@ def problem(optimizer: str, last: ArrayLike, factors: Float[Array, "3"]) -> Prob
 
 
 def trained_by(steps: Mapping[str, Step], last: ArrayLike) -> Problem:
-    """The trainings by an optimizer for each layer, of one rate; the last layer starts as (width /
-    BASE)^last of the standard one.
-    """
+    """Trainings by an optimizer for each layer, with last layer (width / BASE)^last of standard."""
 
     def build(key: Key[Array, ""], width: int) -> Params:
         starts = (1.0, 1.0, (width / BASE) ** last)
@@ -158,9 +152,7 @@ def trained_by(steps: Mapping[str, Step], last: ArrayLike) -> Problem:
 
 
 def of_all(measure: Callable[[Problem, Array], Array], width: int) -> Float[Array, "settings ..."]:
-    """`measure(problem, rate)` of every setting at its rate in their order; those of one optimizer
-    are one program.
-    """
+    """Apply `measure(problem, rate)` to every setting; those of one optimizer are one program."""
     found: dict[str, Array] = {}
     for optimizer in OPTIMIZERS:
         those = {
@@ -185,17 +177,17 @@ def loss(params: Params, batch: Batch) -> Float[Array, ""]:
 
 
 def layer_inputs(params: Params, x: Float[Array, "n d"]) -> dict[str, Float[Array, "n _"]]:
-    """What each layer acts on, samples in rows."""
+    """The inputs of each layer, samples in rows."""
     first = jax.nn.relu(x @ params["first"].T)
     return {"first": x, "hidden": first, "last": jax.nn.relu(first @ params["hidden"].T)}
 
 
 def draw(key: Key[Array, ""]) -> Batch:
-    """Gaussian inputs, and a target that no linear function comes near.
+    """Gaussian inputs, and a target far from every linear function.
 
-    Its mean is larger than the outputs at the start, which have one too and fall with the width in
-    μP: the gradient's size would else do so as well, and no exponent were that of theory before the
-    width is very large.
+    Its mean exceeds the initial outputs, which also have a mean and fall with the width in μP.
+    Otherwise the gradient's size would fall too, and exponents would reach theory only at very
+    large widths.
     """
     x = jax.random.normal(key, (SAMPLES, INPUTS))
     return x, 2 + 2 * jnp.sin(x + jnp.roll(x, 1, axis=1) * jnp.roll(x, 2, axis=1))

@@ -1,10 +1,9 @@
-"""Trainings over width × rate: by which power of the width the best rate moves, and what the
-narrowest's costs at wider widths.
+"""Trainings over width × rate: the power of the best rate, and the cost of the narrowest's.
 
-The trainings are short, so that the first steps decide which rate is best, as they do what a step
-does to each layer (`updates.py`): where some ΔW x grows as a power of the width, the best rate
-falls as that power. An exponent has an interval over groups of seeds: the best rate is that of the
-mean over a group, as one would tune it with so many seeds.
+The trainings are short, so that the first steps decide the best rate, and also the effect of a step
+on each layer (`updates.py`): where some ΔW x grows as a power of the width, the best rate falls as
+that power. An exponent has an interval over groups of seeds: the best rate is that of the mean over
+a group, as in tuning.
 """
 
 from typing import Any
@@ -27,9 +26,7 @@ from specjax.lab.statement import Control
 GROUP = 4
 """Seeds of a group."""
 LARGEST = 1e6
-"""A loss counts as this where it is larger or not finite: a training that diverges is no seed that
-failed.
-"""
+"""Cap on losses, also for those that are not finite: a diverging training is not a failed seed."""
 
 
 class Config(lab.Config):
@@ -52,9 +49,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """The loss of every setting on a fresh batch after the last step; one program for each
-    width.
-    """
+    """The loss of every setting on a fresh batch after the last step; one program per width."""
 
     def measure(key: Array, width: int, factor: Array) -> dict[str, Array]:
         final = perceptron.of_all(
@@ -73,8 +68,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 def best(data: xr.Dataset) -> xr.DataArray:
-    """The best rate of every setting at every width, over the setting's own, in every group of
-    seeds.
+    """The best rate of every setting over its own rate, by width and group of seeds.
 
     It is the vertex of the parabola in logarithms through the least mean of the group and its
     neighbours.
@@ -87,7 +81,7 @@ def best(data: xr.Dataset) -> xr.DataArray:
         logs.isel(factor=place + side).drop_vars("factor") for side in (-1, 0, 1)
     )
     bend = below - 2 * least + above
-    # An end of the grid that is the least point is told by `within_grid`.
+    # `within_grid` reports a least point at an end of the grid.
     beside = xr.where(bend > 0, (below - above) / (2 * bend.where(bend > 0, 1.0)), 0.0).clip(-1, 1)
     return (2.0 ** (place + beside - int(np.argmin(np.abs(np.log(data["factor"].values)))))).rename(
         "best rate"
@@ -95,13 +89,13 @@ def best(data: xr.Dataset) -> xr.DataArray:
 
 
 def inside(relation: lab.Relation, data: xr.Dataset, setting: str) -> lab.Relation:
-    """Nothing is decided where a best rate, of the mean over all seeds, is an end of the grid."""
+    """Decide nothing where a best rate, of the mean over all seeds, is an end of the grid."""
     means = data["loss"].sel(setting=setting, drop=True).mean("seed")
     return lab.within_grid(relation, means.argmin("factor"), data.sizes["factor"])
 
 
 def moved(power: float, *, of: str | None = None) -> Control:
-    """The data with best rates that move by another power of the width."""
+    """A control with best rates that follow another power of the width."""
 
     def change(data: xr.Dataset) -> xr.Dataset:
         ratio = data["width"].values / data["width"].values[0]
@@ -115,7 +109,7 @@ def moved(power: float, *, of: str | None = None) -> Control:
 
 
 def exponents(data: xr.Dataset, setting: str) -> xr.DataArray:
-    """The exponent of the best rate of a setting in every group of seeds."""
+    """The exponent of the best rate of a setting, by group of seeds."""
     return slopes(best(data).sel(setting=setting, drop=True)).rename("exponent of the best rate")
 
 
@@ -123,9 +117,7 @@ states = lab.Statements()
 
 
 def follows(name: str, cites: str, says: str, setting: str, power: float, **options: Any) -> None:
-    """States that the best rate of a setting follows a power of the width, and not one that is 1/2
-    more or less.
-    """
+    """State that the best rate of a setting follows a power of the width, not one 1/2 away."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         off = exponents(data, setting) - power
@@ -146,9 +138,7 @@ def follows(name: str, cites: str, says: str, setting: str, power: float, **opti
 def falls(
     name: str, cites: str, says: str, setting: str, at_most: float, instead: str, **options: Any
 ) -> None:
-    """States that the exponent of a setting's best rate is below a number, to be told from that of
-    another setting in its place.
-    """
+    """State that the exponent of a setting's best rate is below a number, unlike another's."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return inside(lab.below(exponents(data, setting), at_most, f"{at_most:g}"), data, setting)
@@ -161,9 +151,7 @@ def falls(
 def moves_less(
     name: str, cites: str, says: str, setting: str, than: str, least: float, **options: Any
 ) -> None:
-    """States that the exponent of a setting's best rate is smaller in size than another's, by more
-    than `least`.
-    """
+    """State that the exponent of a setting's best rate is smaller in size than another's."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         more, less = (abs(exponents(data, each)) for each in (than, setting))
@@ -176,9 +164,7 @@ def moves_less(
 def costs_little(
     name: str, cites: str, says: str, setting: str, instead: str, **options: Any
 ) -> None:
-    """States that the rate tuned at the narrowest width costs less than a quarter of the loss at
-    the widest.
-    """
+    """State that the narrowest width's rate costs less than a quarter of the loss at the widest."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return inside(lab.below(cost(data, setting), 0.25, "a quarter of the loss"), data, setting)
@@ -189,9 +175,7 @@ def costs_little(
 
 
 def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
-    """The loss at the widest width at the rate that is best at the narrowest, less that at the own
-    best, over the mean of the latter.
-    """
+    """Relative loss at the widest width at the narrowest's best rate, less that at its own best."""
     loss = data["loss"].sel(setting=setting, drop=True)
     chosen = loss.mean("seed").argmin("factor")
     kept, own = (loss.isel(width=-1, factor=int(chosen[place]), drop=True) for place in (0, -1))
@@ -208,7 +192,7 @@ def in_place_of(setting: str, other: str) -> Control:
 
 
 def exchanged(data: xr.Dataset, one: str, other: str) -> xr.Dataset:
-    """The data with two settings in each other's place."""
+    """Exchange two settings of the data."""
     return lab.controls.at_labels(data, "setting", {one: other, other: one})
 
 
@@ -327,9 +311,7 @@ moves_less(
 
 
 def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
-    """Best rates, their exponents beside theory's, and what the narrowest's costs at the widest
-    width.
-    """
+    """Tabulate best rates, exponents beside theory's, and costs at the widest width."""
     rates = np.exp(xr.ufuncs.log(best(data)).mean("seed"))
     rows = []
     for name, setting in SETTINGS.items():
@@ -358,9 +340,7 @@ def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """The mean loss against the rate, a panel for each setting and a curve for each width, with the
-    best point of the grid.
-    """
+    """Plot the mean loss by rate, for each setting and width, with the best point of the grid."""
     drawn = Figure(figsize=(12.0, 9.0), layout="constrained")
     shades = colormaps["viridis"](np.linspace(0, 0.88, len(config.widths)))
     means = data["loss"].mean("seed")
@@ -376,7 +356,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
             )
             axes.plot(rates[least], curve[least], "o", color=color, markersize=7)
         axes.set(xscale="log", yscale="log", title=name)
-        # Beyond is divergence.
+        # Larger losses are divergence.
         axes.set_ylim(float(means.min()) / 1.2, 4 * float(means.isel(factor=0).max()))
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

@@ -1,6 +1,4 @@
-"""Does a rate transfer between widths of one of our models, and which of its updates grow? The
-experiment behind `specjax scaling`.
-"""
+"""The experiment of `specjax scaling`: transfer of rates, and growth of updates, by width."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,11 +20,9 @@ LEDGER = lab.Ledger.of(
 )
 CHECKED_STEPS = 3
 HALFWAY = 0.25
-"""Exponents are halves, and one that is off by less is no other."""
+"""Exponents are halves; a smaller deviation does not change one."""
 LARGEST = 1e30
-"""A size counts as this where it is larger or not finite, and as 1 over it where it is smaller or
-zero.
-"""
+"""Cap on sizes, also for those that are not finite; its inverse replaces smaller ones and zero."""
 
 
 class Config(lab.Config):
@@ -67,7 +63,7 @@ class Config(lab.Config):
 
 
 class MuonConfig(Config):
-    """With the scale of Muon's steps."""
+    """Configuration with the scale of Muon's steps."""
 
     muon_scale: str = lab.config.text(
         "sqrt_out_over_in", help=f"of Muon's steps, one of {', '.join(SCALES)}"
@@ -80,7 +76,7 @@ class MuonConfig(Config):
 
 
 def slopes(values: xr.DataArray) -> xr.DataArray:
-    """The slope of a line through the logarithms over the widths, in every seed."""
+    """The slope over widths in logarithms, by seed."""
     return fits.log_slopes(xr.ufuncs.log(values), "width").rename("exponent")
 
 
@@ -108,9 +104,7 @@ def rate_transfers(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relati
 
 
 def _moved(loss: xr.DataArray) -> xr.DataArray:
-    """The losses of the wider networks with those of a third of the grid further in the place of
-    each.
-    """
+    """A control in which wider networks have losses from a third of the grid further."""
     places = max(loss.sizes["rate"] // 3, 1)
     return loss.where(loss["width"] == loss["width"][0], loss.roll(rate=places))
 
@@ -138,7 +132,7 @@ def updates_are_stable(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Re
 
 
 def _exponent(row: scaling.Row) -> tuple[str, str]:
-    """What is zero or infinite in a seed, as in a dead network, has none."""
+    """The exponent, undefined for seeds with zero or infinite values, as in dead networks."""
     low, high = row.interval
     return (
         (f"{row.exponent:.2f}", f"{low:.2f} to {high:.2f}")
@@ -186,9 +180,7 @@ def _figure(config: Config, data: Mapping[str, xr.Dataset]) -> Figure:
 
 
 def experiment(model: str, optimizer: str) -> lab.Experiment[Any]:
-    """The experiment of a model and an optimizer; raises ValueError for names that there are
-    not.
-    """
+    """The experiment of a model and an optimizer; ValueError for unknown names."""
     for what, name, known in (
         ("model", model, builtin_models.MODELS),
         ("optimizer", optimizer, builtin_models.OPTIMIZERS),

@@ -1,6 +1,4 @@
-"""What one step does to the inputs of each layer, ΔW x, as the width grows: the textbook's
-exponents, and those of Muon's scales.
-"""
+"""Effect of one step on each layer, ΔW x, by width: textbook exponents, and Muon's scales."""
 
 from collections.abc import Sequence
 
@@ -20,9 +18,7 @@ from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
 from specjax.scaling.sweep_setup import Problem
 
 SMALL = 0.01
-"""Of the best rate: a step is then to first order what it is at the start, from which the exponents
-follow.
-"""
+"""Rate over the best one: the step is then of first order, where the exponents hold."""
 
 
 class Config(lab.Config):
@@ -35,9 +31,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """The RMS of ΔW x of every layer after a step of every setting, x the layer's input after it;
-    one program for each width.
-    """
+    """The RMS of ΔW x of every layer after a step, by setting; one program for each width."""
 
     def measure(key: Array, width: int) -> dict[str, Array]:
         return {
@@ -62,9 +56,7 @@ def _rms(problem: Problem, key: Key[Array, ""], width: int, rate: Array) -> Floa
 
 
 def off(data: xr.Dataset, settings: Sequence[str]) -> xr.DataArray:
-    """By how much the exponents of some settings are above and below those of theory, in every
-    seed.
-    """
+    """Excess of the exponents of some settings above and below theory's, by seed."""
     found = slopes(data["update"]).sel(setting=list(settings))
     expected = [SETTINGS[setting].updates for setting in settings]
     difference = found - xr.DataArray(expected, {"setting": list(settings), "layer": list(LAYERS)})
@@ -77,9 +69,7 @@ states = lab.Statements()
 
 
 def exponents(name: str, cites: str, says: str, *settings: str) -> None:
-    """States that the exponents of some settings are theory's, not those of the setting before, or
-    of a rate that grows as √width.
-    """
+    """State that exponents are theory's, not the previous setting's or those of a √width rate."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return lab.below(off(data, settings), HALFWAY, "half of the distance to the next exponent")
@@ -144,7 +134,7 @@ exponents(
 
 
 def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
-    """The exponents of all layers beside theory's."""
+    """Tabulate the exponents of all layers beside theory's."""
     found = slopes(data["update"]).mean("seed")
     rows = tuple(
         (
@@ -166,18 +156,16 @@ def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Means of the RMS over that at the narrowest width, a panel for each layer and a curve for
-    each setting.
-    """
+    """Plot mean RMS over that at the narrowest width, for each layer and setting."""
     drawn = Figure(figsize=(12.0, 4.8), layout="constrained")
     panels = drawn.subplots(1, len(LAYERS), sharey=True)
     relative = data["update"] / data["update"].isel(width=0).mean("seed")
     for axes, layer in zip(panels, LAYERS, strict=True):
         for place, name in enumerate(SETTINGS):
-            # In the second round of colours each goes with another marker.
+            # In the second round of colours, each has another marker.
             round_, color = divmod(place, len(COLORS))
             style = {"color": COLORS[color], "marker": MARKERS[(color + round_) % len(MARKERS)]}
-            # Many exponents are the same: the curves are moved apart a little.
+            # Many exponents are equal, so the curves are shifted slightly.
             curve = relative.sel(setting=name, layer=layer, drop=True) * 1.03 ** (
                 place - len(SETTINGS) // 2
             )

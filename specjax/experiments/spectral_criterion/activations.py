@@ -1,8 +1,7 @@
-"""Figure 12, Lemma 2.1, Theorems 2.3, 2.6 and 2.7 and Section 1.3: stable ranks of random features,
-by activation, samples and width.
+"""Figure 12, Lemma 2.1, Theorems 2.3, 2.6, 2.7 and Section 1.3: stable ranks of random features.
 
-Theorem 2.7 prints the number n of columns in its exponent where the rows m of W_ℓ are meant:
-orthogonal columns, copied, tell them apart.
+Theorem 2.7 prints the number n of columns in its exponent instead of the rows m of W_ℓ; copied
+orthogonal columns distinguish them.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,16 +26,16 @@ VARIANCES = (0.25, 1.0, 4.0)
 BATCH = 4096
 ROWS, INPUTS, SAMPLES = 32, 16, 2048
 HOMOGENEOUS = ("relu", "abs", "leaky_relu")
-"""Activations of degree 1, of which Theorem 2.6 speaks."""
+"""Activations of degree 1, to which Theorem 2.6 applies."""
 FEW_ROWS, COLUMNS, MORE = 4, 2, 4
-"""Rows of W_ℓ and columns of A_(ℓ-1) of Theorem 2.7, and how many times as many there are."""
+"""Rows of W_ℓ and columns of A_(ℓ-1) of Theorem 2.7, and their multiples."""
 WIDE, LAYERS = ("relu", "square", "tanh", "swiglu"), 3
 
 Data = Mapping[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """Samples, widths and draws."""
+    """Samples, widths and seeds."""
 
     samples: tuple[int, ...] = lab.config.sizes(
         32,
@@ -62,7 +61,7 @@ class Config(lab.Config):
 
 
 def weights_of(key: Key[Array, ""]) -> Float[Array, "kinds k d"]:
-    """Weights (32, 16) of unit rows on average, of four kinds."""
+    """Weights (32, 16) of four kinds, with rows of length 1 on average."""
     g = jax.random.normal(key, (ROWS, INPUTS)) / np.sqrt(INPUTS)
     q = jnp.linalg.qr(g)[0] * np.sqrt(ROWS / INPUTS)
     scales = jnp.exp(-jnp.arange(INPUTS) / 2)
@@ -71,8 +70,8 @@ def weights_of(key: Key[Array, ""]) -> Float[Array, "kinds k d"]:
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
     def moments(key: Key[Array, ""], variance: Array) -> dict[str, Array]:
-        # Not in pairs t and -t: the mean of an odd activation would be rounding, and so would its
-        # standard error.
+        # Not in pairs t and -t, where the mean of an odd activation and its standard error would be
+        # rounding.
         t = jnp.sqrt(variance) * jax.random.normal(key, (BATCH,))
         values = jnp.stack([activation.function(t) for activation in ACTIVATIONS.values()])
         return {"moment": jnp.mean(jnp.stack([values, values**2]), axis=2)}
@@ -86,7 +85,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     def samples(key: Key[Array, ""], n: sizes.AnySize) -> dict[str, Array]:
         w, other = (weights_of(sizes.stream(key, name))[0] for name in ("weights", "other"))
-        # Of rows, since draws with more of these begin with those of fewer.
+        # By rows, since larger samples begin with smaller ones.
         a = jax.nn.relu(sizes.normal(sizes.stream(key, "inputs"), (n, INPUTS)) @ w.T).T
         seconds = [
             feature_covariance(v, v) + jnp.outer(feature_mean(v), feature_mean(v))
@@ -154,7 +153,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def _exact(a: Float[Array, "*batch k n"]) -> Float[Array, "*batch"]:
-    """Stable ranks by the eigenvalues of A Aᵀ."""
+    """Stable ranks from the eigenvalues of A Aᵀ."""
     gram = a @ a.mT
     return jnp.trace(gram, axis1=-2, axis2=-1) / jnp.linalg.eigvalsh(gram)[..., -1]
 
@@ -180,7 +179,7 @@ def _closed(
 
 
 def _gelu(alpha: Callable[[Array], Array]) -> Form:
-    """√(α v) for rows of variance v only."""
+    """√(α v), only for rows of variance v."""
     return lambda _, data: np.sqrt(
         lab.closed_form(alpha, data["moments"].variance) * data["moments"].variance
     )

@@ -1,6 +1,4 @@
-"""Section 3.1.1 and Theorem 3.7: mean and covariance of ReLU features, their expansions in the
-dimension, spike and bulk.
-"""
+"""Section 3.1.1 and Theorem 3.7: mean and covariance of ReLU features, spike and bulk."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,25 +20,21 @@ from specjax.theory import random_features as theory
 from specjax.theory.angles import angle_mean
 
 GAMMA, SAMPLES = 2, 8
-"""Features and samples per dimension: k = 2d, as in Corollary 3.8 and in the figures, and n =
-8d.
-"""
+"""Features and samples over the dimension: k = 2d, as in Corollary 3.8 and figures, and n = 8d."""
 ACTIVATIONS = {
     "absolute": jnp.abs,
     "squared_relu": lambda z: jax.nn.relu(z) ** 2,
     "gelu": jax.nn.gelu,
     "tanh": jnp.tanh,
 }
-"""The last one is odd, and has no mean."""
+"""Activations; the last one is odd, with mean zero."""
 PAIRS, ROW_COUNT, RARE = 10_000, 100, 4 / 100
-"""Draws of a pair of features, rows, and the share of draws in which these may fail to be
-incoherent: 4 over their number.
-"""
+"""Sampled pairs of features, rows, and the share that may be incoherent: 4 over their number."""
 Data = Mapping[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """Dimensions and draws."""
+    """Dimensions and seeds."""
 
     ds: tuple[int, ...] = lab.config.sizes(
         16, 24, 40, 72, 128, least=8, points=5, help="input dimensions"
@@ -73,17 +67,17 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return {
             "features": swept(features, config.ds, config.seeds, k=GAMMA, n=SAMPLES),
             "edges": swept(edges, config.edge_ds, config.edge_seeds, k=GAMMA),
-            # As few as Lemma 3.3 takes, and enough rows for the bounds of Theorem 3.2 to be near.
+            # As few as Lemma 3.3 requires, and enough rows to bring the bounds of Theorem 3.2 near.
             "rows": swept(rows, (20,), config.row_seeds, k=ROW_COUNT // 20),
             "pairs": lab.seeded_sweep(key, "pairs", pairs, config.pairs, **cosines),
         }
 
 
 def features(key: Key[Array, ""], d: int, k: int, n: int) -> dict[str, Array]:
-    # Weights and samples in one draw: a generator takes long to compile.
+    # Weights and samples are one sample, since a generator compiles slowly.
     v, v_bar, x = jnp.split(model.weights(key, 2 * k + n, d), [k, 2 * k])
     a, a_bar = (model.relu_features(w, jnp.sqrt(float(d)) * x.T) for w in (v, v_bar))
-    # The halves are independent, so their product has no share of the covariance.
+    # The halves are independent, so their product contains no covariance.
     halves = [jnp.mean(half, axis=1) for half in jnp.split(a, 2, axis=1)]
     centred, centred_bar = (one - jnp.mean(one, axis=1, keepdims=True) for one in (a, a_bar))
     sigma, cross, bulk = (
@@ -92,7 +86,7 @@ def features(key: Key[Array, ""], d: int, k: int, n: int) -> dict[str, Array]:
         v_bar @ v.T / 4,
     )
     nu, mu = map(theory.feature_mean, (v_bar, v))
-    # What is alike is one program, since decompositions take long to compile.
+    # Equal shapes share a program, since decompositions compile slowly.
     others = {
         name: function(jnp.sqrt(float(d)) * (v @ x.T)) for name, function in ACTIVATIONS.items()
     }
@@ -132,9 +126,7 @@ def features(key: Key[Array, ""], d: int, k: int, n: int) -> dict[str, Array]:
 
 
 def edges(key: Key[Array, ""], d: int, k: int) -> dict[str, Array]:
-    """The ends of the spectrum of Σ over those of the bulk at finite d, and the lower one over its
-    limit.
-    """
+    """Edges of the spectrum of Σ over the bulk's at finite d, and the lower over its limit."""
     v = model.weights(key, k, d)
     found, (low, high) = (
         jnp.linalg.eigvalsh(theory.feature_covariance(v, v)),
@@ -148,9 +140,7 @@ def edges(key: Key[Array, ""], d: int, k: int) -> dict[str, Array]:
 
 
 def rows(key: Key[Array, ""], d: int, k: int) -> dict[str, Array]:
-    """The two sides of Lemma 3.3 for Gaussian rows, and of Theorem 3.2 for the same at unit length,
-    where its ε is 0, over each other.
-    """
+    """Ratios of both sides of Lemma 3.3 for Gaussian rows, and of Theorem 3.2 for unit rows."""
     v = model.weights(key, k, d)
     lengths = jnp.linalg.norm(v, axis=1, keepdims=True)
     u = v / lengths

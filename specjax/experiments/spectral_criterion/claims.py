@@ -1,6 +1,4 @@
-"""Statements on single quantities of a run, mostly as a size grows: the controls are other
-quantities in their place.
-"""
+"""Statements on quantities of a run, mostly as a size grows, with other quantities as controls."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,11 +11,9 @@ from specjax import lab
 from specjax.lab.controls import Source
 
 SLOWEST = 0.25
-"""The slowest growth of a quantity that counts; those that grow do so as the square root of the
-size or faster.
-"""
+"""The slowest growth that counts; growing quantities grow at least as the root of the size."""
 Judge = Callable[[xr.DataArray, str], lab.Relation]
-"""What is said of a quantity and its size, such as `lab.grows`."""
+"""A relation of a quantity and its size, such as `lab.grows`."""
 
 
 def bounded(found: xr.DataArray, dim: str) -> lab.Relation:
@@ -30,9 +26,7 @@ def power(exponent: float | int) -> Judge:
 
 @dataclass(frozen=True)
 class Quantities:
-    """Makes statements on the quantities of the dataset `of` of a run, over the size `dim` where
-    there is one.
-    """
+    """Make statements on quantities of the dataset `of` of a run, over the size `dim` if any."""
 
     states: lab.Statements
     of: str
@@ -47,9 +41,7 @@ class Quantities:
         controls: Mapping[str, Source | tuple[Source, ...]] | None = None,
         **options: Any,
     ) -> Callable[[str], lab.Statement]:
-        """A statement on one quantity, or on several as its points; a control stands in the place
-        of the first, or of several.
-        """
+        """Make a statement on quantities, as points; controls replace the first, or several."""
         names = (quantities,) if isinstance(quantities, str) else quantities
 
         def control(source: Source | tuple[Source, ...]) -> Callable[[Any, Any], Any]:

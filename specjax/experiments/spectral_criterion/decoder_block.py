@@ -1,8 +1,7 @@
-"""Section 2.2, Appendix F and Figure 17: stable ranks through decoder blocks at initialization, and
-of SwiGLU networks by batch.
+"""Section 2.2, Appendix F, Figure 17: stable ranks in decoder blocks and SwiGLU networks.
 
-Texts are of Zipf's tokens or of distinct ones, embedded at three scales: each bound comes near what
-it bounds for some of them.
+Texts have Zipf tokens or distinct ones, embedded at three scales: each bound is nearly attained by
+some of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from specjax.spectral.gram_power_norm import stable_rank_above
 from specjax.theory import stable_rank as theory
 
 DELTA = 0.2
-"""δ of Proposition 2.14, which takes d ≥ C δ^(-2) log n with an open C."""
+"""δ of Proposition 2.14, which requires d ≥ C δ^(-2) log n with an open C."""
 TEXTS = {
     "Zipf": (1.0, 0.0, 0.0),
     "Zipf, causal": (1.0, 0.0, 1.0),
@@ -29,9 +28,7 @@ TEXTS = {
     "distinct, small": (0.1, 1.0, 0.0),
     "Zipf, large": (100.0, 0.0, 0.0),
 }
-"""The mean square of the entries of embeddings, whether tokens are distinct, and whether there is a
-mask.
-"""
+"""Mean square of embedding entries, whether tokens are distinct, and whether there is a mask."""
 OF_SIZE_ONE = ["Zipf", "Zipf, causal", "distinct, causal"]
 NAMES = ["attention_input", "after_attention", "mlp_input", "output"]
 ACTIVATIONS = ("swiglu", "relu", "relu_squared")
@@ -44,7 +41,7 @@ Data = Mapping[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """Sizes of blocks and networks, and draws."""
+    """Sizes of blocks and networks, and seeds."""
 
     d: int = lab.config.integer(64, least=8, help="model dimension; MLPs are four times as wide")
     vocabulary: int = lab.config.integer(1000, least=2, help="tokens")
@@ -93,7 +90,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             norms = theory.ColumnNorms(jnp.min(squares), jnp.max(squares))
             ranks = stable_rank_above(jnp.stack([x, *(getattr(found, name) for name in NAMES)]))
             bounds, grown = theory.block_bounds(ranks[0], norms, DELTA), (1 + DELTA) / (1 - DELTA)
-            # As printed, with π for 2π and E ReLU(G)² = 1/2 for c_σ.
+            # As printed, with π instead of 2π and E ReLU(G)² = 1/2 for c_σ.
             bounds = bounds._replace(output=np.pi * grown * (1 + 2 * grown * (norms.high + 1)))
             hidden, before = stable_rank_above(
                 jnp.stack([found.mlp_hidden, found.mlp_preactivation])
@@ -274,7 +271,7 @@ def before_and_after_activation(config: Config, data: Data) -> lab.Relation:
 
 
 def _between(found: xr.DataArray, allowed: xr.DataArray, slack: float) -> lab.Relation:
-    """The smallest above the lower end, and the largest below the upper one."""
+    """The smallest value above the lower end, and the largest below the upper one."""
     low = found.end == "smallest"
     return lab.inequality(xr.where(low, allowed, found), xr.where(low, found, allowed), slack=slack)
 
@@ -362,7 +359,7 @@ def relu_flat(config: Config, data: Data) -> lab.Relation:
 
 
 def tables(config: Config, data: Data) -> list[lab.Table]:
-    """Figure 17 again, what can be read off it beside ours."""
+    """Tabulate values read off Figure 17 beside ours."""
     ranks = data["networks"]["swiglu"].mean("seed").transpose("layer", "n").values
     rows = [
         (f"A_{i + 1}", *(f"{rank:.3g}" for rank in ranks[i]), *printed)

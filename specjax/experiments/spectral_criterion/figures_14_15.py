@@ -1,6 +1,4 @@
-"""Figures 14 and 15 and (3.20): nuclear rank of the gradient of ReLU random-feature regression
-along gradient descent, models I and II.
-"""
+"""Figures 14 and 15, (3.20): gradient rank of ReLU random-feature regression by GD, both models."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +21,7 @@ PEAKS = dict(
         strict=True,
     )
 )
-"""Of the paper's curves by k, read off Figure 14 (±10 %)."""
+"""Values of the paper's curves by k, read off Figure 14 (±10 %)."""
 Data = dict[str, xr.Dataset]
 
 
@@ -65,10 +63,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def ranks(key: Key[Array, ""], k: int, d: int, points: tuple[tuple[int, float], ...]) -> Array:
-    """nr(∇L(W_t)) of both models, (2, points), at steps t with the step size 1/(c + λ_1(B)), for
-    points (t, c).
-    """
-    # Weights and samples in one draw: a generator takes long to compile.
+    """nr(∇L(W_t)) of both models, (2, points), with step 1/(c + λ_1(B)), for points (t, c)."""
+    # Weights and samples are one sample, since a generator compiles slowly.
     v, v_bar, x = jnp.split(model.weights(sizes.stream(key, "rows"), 4 * k, d), [k, 2 * k])
     a, a_bar = (model.relu_features(w, jnp.sqrt(float(d)) * x.T) for w in (v, v_bar))
     teacher, b = model.weights(sizes.stream(key, "teacher"), k, k), model.second_moment(a, a)
@@ -80,8 +76,7 @@ def ranks(key: Key[Array, ""], k: int, d: int, points: tuple[tuple[int, float], 
         for t, c in points
     ]
     gradients = jnp.stack([model.rotated_gradient_at(*descent) for descent in descents])
-    # A sum of singular values does not need the digits of those in float64, which take twice the
-    # time.
+    # A sum of singular values does not need float64, which takes twice the time.
     scaled = gradients / jnp.max(jnp.abs(gradients), axis=(-2, -1), keepdims=True)
     return jnp.reshape(spectral.nuclear_rank(scaled.astype(jnp.float32)), (2, len(points)))
 
@@ -106,9 +101,7 @@ for stage, row, says in (
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Left and middle: nr against the step (Figure 14). Right: at W_0 and W_1, against k (Figure
-    15). Dashed: the paper's values.
-    """
+    """Plot nr by step (Figure 14), and at W_0 and W_1 by k (Figure 15); paper's values dashed."""
     drawn = Figure(figsize=(13, 4), layout="constrained")
     axes = drawn.subplots(1, 3)
     for place, (name, label) in enumerate(MODELS.items()):

@@ -1,7 +1,6 @@
-"""Figures 3 and 11: GD against SpecGD on random-feature regression with ReLU and with SwiGLU
-features, and st(A) in the width.
+"""Figures 3 and 11: GD against SpecGD on ReLU and SwiGLU features, and st(A) by width.
 
-W is k×k, of 4k inputs in k/2 dimensions. Who is ahead is judged at a quarter, at half and at the
+W is k×k, with 4k inputs in k/2 dimensions. The leader is judged at a quarter, at half and at the
 end; that (1.5) holds all along can only become false, and is judged at the end.
 """
 
@@ -20,12 +19,12 @@ from specjax.models import random_features as model
 
 FEATURES = ("relu", "swiglu")
 LENGTHS = (0.25, 0.5, 1.0)
-"""Of a figure's iterations: where the gaps are compared."""
+"""Shares of a figure's iterations at which the gaps are compared."""
 Data = dict[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """Sizes, iterations and draws; the paper has k = 100."""
+    """Sizes, iterations and seeds; the paper has k = 100."""
 
     k: int = lab.config.integer(64, least=4, help="features and outputs")
     relu_steps: int = lab.config.integer(
@@ -48,9 +47,7 @@ class Config(lab.Config):
 
 
 def rank_times(steps: int) -> np.ndarray:
-    """Iterations at which the rank along gradient descent is computed: dense at first, where it
-    peaks.
-    """
+    """Iterations at which ranks along GD are computed, dense at first, near their peak."""
     return np.unique(np.round(np.append(0, np.geomspace(1, steps, 40))).astype(int))
 
 
@@ -61,11 +58,9 @@ def restart_times(steps: int) -> np.ndarray:
 def draw(
     key: Array, features: str, k: int, d: int, n: int
 ) -> tuple[Float[Array, "k n"], Float[Array, "k k"]]:
-    """Features A of standard normal inputs, with weights N(0, 1/d), and a teacher with entries N(0,
-    1/k).
-    """
+    """Features A of normal inputs, weights N(0, 1/d), and a teacher with N(0, 1/k) entries."""
     key_rows, key_teacher = jax.random.split(key)
-    # Weights and samples in one draw: a generator takes long to compile.
+    # Weights and samples are one sample, since a generator compiles slowly.
     v, gate, x = jnp.split(model.weights(key_rows, 2 * k + n, d), [k, 2 * k])
     x = jnp.sqrt(float(d)) * x.T
     a = model.relu_features(v, x) if features == "relu" else model.swiglu_features(gate, v, x)
@@ -73,9 +68,7 @@ def draw(
 
 
 def trajectories(key: Array, features: str, k: int, config: Config) -> dict[str, Array]:
-    """Gaps and ranks along GD, by its closed form, and along SpecGD from 0 and from points of GD;
-    and what is judged.
-    """
+    """Gaps and ranks along GD in closed form, and along SpecGD from 0 and from GD's path."""
     a, teacher = draw(key, features, k, k // 2, 4 * k)
     b = model.second_moment(a, a)
     path, steps = model.trajectory(b, b, teacher), getattr(config, f"{features}_steps")
@@ -140,9 +133,7 @@ def _exchanged(config: Config, data: Data) -> Data:
 
 
 LEAD = 1.0
-"""Powers of ten in the gap that are much: a gap of a tenth would look the same in a figure of ten
-powers or more.
-"""
+"""Powers of ten in the gap that count; a tenth would be invisible in a figure of ten powers."""
 SWIGLU, RELU = {"SwiGLU features": _exchanged}, {"ReLU features": _exchanged}
 GD = {"GD": lab.controls.replacing("spectral_holds", "gd_holds", of="relu")}
 SPECTRAL = {"SpecGD": lab.controls.replacing("gd_holds", "spectral_holds", of="relu")}
@@ -158,9 +149,7 @@ states = lab.Statements()
 
 
 def _mostly(holds: xr.DataArray) -> lab.Relation:
-    """A trajectory has a property, as the figure of one draw says, if three draws in four have
-    it.
-    """
+    """Judge that a property, seen in the figure of one seed, holds in three seeds of four."""
     return lab.fraction(holds.astype(bool), more_than=0.75)
 
 
@@ -217,7 +206,7 @@ PAPER: dict[str, tuple[dict[int, float], dict[int, float]]] = {
     "swiglu gap": ({400: 3e-15}, {400: 2e-5}),
     "swiglu rank": ({0: 52, 400: 1}, {}),
 }
-"""By iteration what can be read off the figures, of k = 100, of GD and of SpecGD."""
+"""Values read off the figures for k = 100, by iteration, for GD and SpecGD."""
 WIDTHS = Quantities(states, "widths", "k")
 OTHER = {"√k": 0.5, "k^(3/2)": 1.5}
 WIDTHS(
@@ -231,9 +220,7 @@ WIDTHS(
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """The paper's panels, of the first draw: rows ReLU (Figure 3) and SwiGLU (Figure 11), columns
-    gap and nuclear rank; ×: the paper.
-    """
+    """Plot the first seed: ReLU (Figure 3) and SwiGLU (Figure 11); gap and rank; × paper."""
     drawn = Figure(figsize=(10, 7), layout="constrained")
     for row, name in zip(drawn.subplots(2, 2), FEATURES, strict=True):
         first = data[name].isel(seed=0)

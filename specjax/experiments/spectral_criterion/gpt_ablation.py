@@ -1,9 +1,8 @@
-"""Table 2 in a small GPT: what Muon on W_out alone brings of what Muon on all matrices gains over
-AdamW, with and without a gate.
+"""Table 2 in a small GPT: the share of Muon's gain over AdamW that Muon on W_out brings.
 
-All arms of a draw have the same weights and batches. Each is judged at one learning rate, which was
-fixed before; some draws have others too, and show whether it is inside of its grid. The fractions
-are ratios of mean gains, of which none is capped.
+It is measured with and without a gate. All arms of a seed have the same weights and batches. Each
+is judged at one learning rate, fixed before; some seeds have others too, and show whether it is
+inside its grid. The fractions are ratios of mean gains without a cap.
 """
 
 from collections.abc import Callable
@@ -18,17 +17,17 @@ from specjax.experiments.spectral_criterion import gpt_runs
 from specjax.experiments.spectral_criterion.gpt_runs import Cell
 
 KINDS = {"non-gated": ("relu_squared", 3), "gated": ("swiglu", 2)}
-"""Activations, and hidden units over d: 2·3 = 3·2 times d² weights for both."""
+"""Activations, and hidden units over d: both have 2·3 = 3·2 times d² weights."""
 TABLE_2 = {"non-gated": (3.9242, 3.7023, 3.5654), "gated": (3.8837, 3.7843, 3.5125)}
 """Validation losses of Adam, Muon on W_out and Muon on all, as quoted in the paper."""
 TUNED = ("adamw", "muon")
-"""Muon has the same rate in all of its arms, and AdamW beside it that of its own arm."""
+"""Muon has the same rate in all of its arms; AdamW beside it has that of its own arm."""
 ARMS = ("adamw", "out", "muon")
 Data = dict[str, xr.Dataset]
 
 
 class Config(gpt_runs.Training):
-    """Sizes, and a grid of rates for each arm, which is judged at the one in the middle."""
+    """Sizes, and a grid of rates for each arm, judged at the middle one."""
 
     width: int = lab.config.integer(48, help="residual stream d")
     steps: int = lab.config.integer(200, most=lab.config.MOST_COUNT, help="steps")
@@ -64,14 +63,14 @@ class Config(gpt_runs.Training):
     )
 
     def cell(self, arm: str, place: int, part: int) -> Cell:
-        """A training with the rate of AdamW or of Muon at a place of its grid."""
+        """A training with the rate of AdamW or of Muon at an index of its grid."""
         if arm == "adamw":
             return Cell(arm, self.adamw_rates[place], 0.0, part)
         return Cell(arm, self.adamw_rates[1], self.muon_rates[place], part)
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """For each kind of perceptron the judged losses, and the grids of rates as "…, grid"."""
+    """By kind of perceptron, the judged losses, and the grids of rates as "…, grid"."""
     found = {}
     for kind, architecture in KINDS.items():
         arms = ARMS if kind == "gated" else (*ARMS, "embedded")
@@ -105,9 +104,7 @@ def losses(data: Data, arm: str) -> xr.DataArray:
 
 
 def inside(relation: lab.Relation, data: Data, *kinds: str) -> lab.Relation:
-    """The relation, unless the best rate of AdamW or Muon is an end of its grid, for some kinds of
-    perceptrons or both.
-    """
+    """The relation, unless a best rate is an end of its grid, for some or all kinds."""
     kinds = kinds or tuple(KINDS)
     grids = [data[f"{kind}, grid"]["loss"].mean("seed").argmin("place") for kind in kinds]
     return lab.within_grid(relation, by_kind(grids, kinds), 3)
@@ -180,9 +177,7 @@ def out_gains(config: Config, data: Data) -> lab.Relation:
 
 
 def fraction(data: Data, kind: str) -> xr.DataArray:
-    """What W_out alone brings of Muon's gain, at the end: draws whose mean is the ratio of means,
-    with its error to first order.
-    """
+    """The share of Muon's final gain that W_out alone brings, linearized by seed."""
     last = data[kind]["loss"].isel(step=-1, drop=True)
     adamw, out, muon = (last.sel(arm=arm, drop=True) for arm in ARMS)
     whole = (adamw - muon).mean("seed")
@@ -243,7 +238,7 @@ def embedding_changes_little(config: Config, data: Data) -> lab.Relation:
 
 
 def tables(config: Config, data: Data) -> list[lab.Table]:
-    """Table 2 again, the paper's columns beside ours."""
+    """Tabulate the paper's columns of Table 2 beside ours."""
     rows = []
     for kind, quoted in TABLE_2.items():
         ours = (
@@ -282,8 +277,8 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     tables=tables,
     scales={
-        # Sizes, rates and draws were chosen by runs with smaller seeds; 12 draws left open what
-        # Muon on the embedding changes.
+        # Sizes, rates and seeds were chosen by runs with smaller seeds; 12 seeds left the effect of
+        # Muon on the embedding open.
         "quick": {"seed": 10, "parts": 9},
         "smoke": {
             "width": 16,

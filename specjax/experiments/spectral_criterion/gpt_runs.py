@@ -1,9 +1,8 @@
-"""Byte-level GPTs on a real text, trained by AdamW and Muon from the same weights with the same
-batches, vmapped over draws and rates.
+"""Byte-level GPTs on a real text, trained by AdamW and Muon, vmapped over seeds and rates.
 
-Which of the two moves a matrix is a mask, so that all rules are one program. Muon's steps have the
-root mean square of AdamW's, and no weight decays. Rates are constant: what a training has after t
-steps is what one of that length has.
+All start from the same weights with the same batches. A mask chooses the optimizer of a matrix, so
+that all rules are one program. Muon's steps have the root mean square of AdamW's, and no weight
+decays. Rates are constant, so after t steps a training equals one of that length.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,17 +28,13 @@ ARMS = {
     "muon": tuple(Blocks.__dataclass_fields__),
     "embedded": ("embedding", *Blocks.__dataclass_fields__),
 }
-"""The matrices that Muon moves; the rest of the blocks has AdamW at the swept rate, and embedding,
-positions and head at their own.
-"""
+"""The matrices that Muon moves; the other block matrices have AdamW at the swept rate."""
 LARGEST = 2 * float(np.log(text.VOCABULARY))
-"""Losses count for no more, and those of diverged runs for as much: twice that of a uniform
-guess.
-"""
+"""Cap on losses, also for diverged runs: twice that of a uniform guess."""
 
 
 class Training(lab.Config):
-    """A text, a model, a training, and how often it is looked at."""
+    """A text, a model, a training, and the number of records."""
 
     text: str = lab.config.text("", help="a text file; Python's own help if empty")
     width: int = lab.config.integer(64, help="residual stream d")
@@ -72,7 +67,7 @@ class Training(lab.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.architecture("relu_squared")  # refuses what is no transformer
+        self.architecture("relu_squared")  # raises for an invalid transformer
         if self.steps % self.records:
             raise ValueError(f"records must divide the steps, got {self.records} and {self.steps}.")
 
@@ -90,9 +85,7 @@ class Training(lab.Config):
 
 
 class Cell(NamedTuple):
-    """One training of every seed: its arm, AdamW's and Muon's rates for the matrices of the blocks,
-    and which part of the draws it has.
-    """
+    """One training of every seed: its arm, rates of AdamW and Muon, and its part of the seeds."""
 
     arm: str
     adamw: float
@@ -103,11 +96,9 @@ class Cell(NamedTuple):
 State = tuple[Transformer, Any, Any]
 """The model, and the states of AdamW and of Muon."""
 Stretch = tuple[Array, Array, Array]
-"""First and last step, and whether the rates fall: then a copy is trained."""
+"""First and last step, and whether the rates fall, in which case a copy is trained."""
 Observe = Callable[[Transformer, Sequences], dict[str, Array]]
-"""What is kept of a model, on sequences of the training text that are as many as those of
-validation.
-"""
+"""Observed quantities of a model, on as many training sequences as validation sequences."""
 
 
 def run(
@@ -120,8 +111,7 @@ def run(
     dims: tuple[str, ...] = (),
     start: bool = False,
 ) -> xr.Dataset:
-    """Validation losses, and what is observed along the axes `dims`, of every draw at every record,
-    or also before the first step.
+    """Validation losses and observations along the axes `dims`, by seed and record.
 
     All cells of a part have the same weights, batches and sequences to be observed on.
     """
@@ -133,7 +123,7 @@ def run(
     masks = jnp.asarray([[float(name in moved) for name in _MOVED] for moved in ARMS.values()])
     every = config.steps // config.records
     steps = [every * record for record in range(0 if start else 1, config.records + 1)]
-    # One loop for both kinds of stretches, which compiles once.
+    # One loop serves both kinds of stretches, which compiles once.
     stretches = [(max(end - every, 0), end, False) for end in steps]
     if config.cooldown:
         cooling = [(end, end + config.cooldown, True) for end in steps]
@@ -210,6 +200,6 @@ _MUON = optax.chain(
 
 
 def _matrices(model: PyTree) -> dict[str, Any]:
-    """The embedding and the matrices of the blocks, or a tree like them, by name."""
+    """The embedding and the block matrices of a model, or of a tree like it, by name."""
     found = {"embedding": model.embedding, **vars(model.blocks)}
     return {name: leaf for name, leaf in found.items() if leaf is not None}

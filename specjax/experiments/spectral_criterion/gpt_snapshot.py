@@ -1,8 +1,7 @@
-"""Figure 19 on a small GPT: the ranks of Figures 2, 5, 6, 8 and 9 in the architecture of the
-snapshot that these figures are of.
+"""Figure 19 on a small GPT: the ranks of Figures 2, 5, 6, 8 and 9 in that architecture.
 
-At initialization its outputs and so the gradients of its blocks are zero: what is said holds from
-the first record on.
+At initialization its outputs and the gradients of its blocks are zero, so statements hold from the
+first record on.
 """
 
 from dataclasses import replace
@@ -18,7 +17,7 @@ from specjax.training import text
 
 
 class Config(gpt_telemetry.Config):
-    """The training of one GPT of that architecture by Muon."""
+    """The training by Muon of a GPT of that architecture."""
 
     blocks: int = lab.config.integer(4, help="blocks, an even number")
     steps: int = lab.config.integer(250, most=lab.config.MOST_COUNT, help="steps")
@@ -30,7 +29,7 @@ class Config(gpt_telemetry.Config):
     )
 
     def architecture(self, *_: object) -> transformer.Architecture:
-        """Figure 19's, at these sizes."""
+        """The architecture of Figure 19 at these sizes."""
         return transformer.figure_19(
             text.VOCABULARY, self.width, self.context, self.blocks, self.heads
         )
@@ -74,7 +73,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     figure=gpt_telemetry.figure,
     scales={
-        # Sizes, rates and draws were chosen by runs with smaller seeds.
+        # Sizes, rates and seeds were chosen by runs with smaller seeds.
         "quick": {"seed": 8},
         "smoke": {"width": 48, "context": 16, "steps": 120, "stretches": 32, "seeds": 4},
         "paper": {

@@ -1,9 +1,8 @@
-"""Figures 2 and 5 to 10 on a small GPT: the ranks of Table 1 while Muon teaches it a real text, in
-several draws.
+"""Figures 2 and 5 to 10 on a small GPT: the ranks of Table 1 while Muon trains it on a text.
 
-The paper shows one run of a model of 768 features on parts of words; this one has 64 features and
-bytes for tokens, and cannot refute it. Where they differ the statement is ours, about this size,
-and the figure's numbers are a control.
+The paper shows one run of a model with 768 features on subwords; this one has 64 features and bytes
+as tokens, and cannot refute it. Where they differ, the statement is ours, about this size, and the
+figure's numbers are a control.
 """
 
 from collections.abc import Callable
@@ -23,13 +22,9 @@ from specjax.models.transformer import Sequences, Transformer
 from specjax.spectral.gram_power_norm import stable_rank_above
 
 LARGE = 2.0
-"""A nuclear rank is large from this multiple of st(A) on: it then orders the losses of a quadratic
-model, not its guarantees alone.
-"""
+"""Multiple of st(A) from which nr is large: it then orders losses, not only guarantees."""
 HALF = 0.5
-"""What the figures show falls, or differs, by more than a factor of two; what does so by less does
-not do as they do.
-"""
+"""Smallest factor of a fall or difference that counts as in the figures."""
 PEAK, END = 9.0, 2.2
 """Read off Figure 2: stable ranks after 100 steps, and at the end."""
 BLOCK = ("query", "key", "value", "output", "up", "down")
@@ -45,9 +40,7 @@ class Config(gpt_runs.Training):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Both ranks of every matrix, with those of embedding and head repeated for each block, and the
-    loss, at every record.
-    """
+    """Ranks of every matrix, embedding and head repeated by block, and the loss, by record."""
 
     def observe(model: Transformer, seen: Sequences) -> dict[str, Array]:
         ranks = training.measure_ranks(transformer.loss, model, seen)
@@ -83,7 +76,7 @@ def trained(data: xr.Dataset, *matrices: str) -> xr.Dataset:
 
 
 def geometric(ranks: xr.DataArray) -> xr.DataArray:
-    """The mean over blocks: what is typical of them."""
+    """The geometric mean over blocks, as their typical value."""
     return xr.ufuncs.exp(xr.ufuncs.log(ranks).mean("block"))
 
 
@@ -99,9 +92,7 @@ def _largest(config: Config) -> xr.DataArray:
 
 
 def _noise(config: Config, data: xr.Dataset) -> xr.Dataset:
-    """Independent Gaussian features in the place of the activations: n d/(√n + √d)² for n tokens,
-    in the limit of both.
-    """
+    """Independent Gaussian features in place of activations: n d/(√n + √d)² for n tokens."""
     tokens = config.stretches * config.context
     return data.assign(
         stable_rank=data["stable_rank"] * 0 + 1 / (_largest(config) ** -0.5 + tokens**-0.5) ** 2
@@ -109,7 +100,7 @@ def _noise(config: Config, data: xr.Dataset) -> xr.Dataset:
 
 
 def _value_at_start(config: Config, data: xr.Dataset) -> xr.Dataset:
-    """Ranks of W_V at initialization in the place of all others."""
+    """The ranks of W_V at initialization in the place of all others."""
     start = (
         data[["stable_rank", "nuclear_rank"]].isel(step=0, drop=True).sel(matrix="value", drop=True)
     )
@@ -122,7 +113,7 @@ def _figure_falls(config: Config, data: xr.Dataset) -> xr.Dataset:
 
 
 def times(ranks: str, factor: float, *matrices: str) -> Callable[[Config, xr.Dataset], xr.Dataset]:
-    """A control: some ranks less by as much as in the paper's figures."""
+    """A control with some ranks lower by as much as in the paper's figures."""
     return lambda config, data: data.assign(
         {ranks: data[ranks] * xr.where(data["matrix"].isin(matrices), factor, 1)}
     )
@@ -253,9 +244,7 @@ def embedded_near_indicators(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Both ranks and their ratio along the training: medians over draws of the means over blocks;
-    values of the paper's figures dashed.
-    """
+    """Plot both ranks and their ratio along the training, with the paper's values dashed."""
     margins = {
         "(1.8)": 1.0,
         "up, paper": 110.0,
@@ -302,7 +291,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     figure=figure,
     scales={
-        # Sizes, rates and draws were chosen by runs with smaller seeds.
+        # Sizes, rates and seeds were chosen by runs with smaller seeds.
         "quick": {"seed": 8},
         "smoke": {
             "width": 32,

@@ -1,8 +1,7 @@
-"""Section 4: derivatives and Hessians of layered models over their bounds, how the constants grow,
-and mixed steps.
+"""Section 4: derivatives and Hessians of layered models over their bounds, and mixed steps.
 
-The bounds are asked of networks of one unit and one sample, where all is aligned and they can be
-tight, and of wider ones.
+The bounds are tested on networks of one unit and one sample, where everything is aligned and they
+can be tight, and on wider ones.
 """
 
 from typing import Any
@@ -32,7 +31,7 @@ NETWORKS = {
     "ReLU, depth 2": ("relu", 2, 6),
     "decoder block": ("block", 6, 6),
 }
-"""Kind, depth and width; there are as many samples or tokens as units."""
+"""Kind, depth and width; the number of samples or tokens is that of units."""
 CONSTANTS = ["C_F", "C_F Σ‖A_ℓ‖_F²", "C_F by samples"]
 
 Data = dict[str, xr.Dataset]
@@ -40,7 +39,7 @@ Params = tuple[Float[Array, "d d"], ...]
 
 
 class Config(lab.Config):
-    """Draws; and sizes of the networks whose constants are followed as samples or widths grow."""
+    """Seeds, and sizes of the networks whose constants are followed as samples or widths grow."""
 
     seeds: int = lab.config.seeds(1000, help="networks of each kind")
     width: int = lab.config.integer(24, least=2, help="hidden units where samples grow")
@@ -56,9 +55,7 @@ class Config(lab.Config):
 
 
 def network(key: Array, name: str) -> dict[str, Array]:
-    """Along six directions, what is bounded over its bounds, as they are and with W_* = 0; the last
-    three are mixed steps.
-    """
+    """Quantities over bounds along six directions (three mixed), as printed and with W_* = 0."""
     kind, depth, width = NETWORKS[name]
     key_normals, key_scales, key_power = jax.random.split(key, 3)
     count = 2 * depth + 2
@@ -104,8 +101,8 @@ def network(key: Array, name: str) -> dict[str, Array]:
     if kind == "block":
         normalization = _root(width) / jnp.min(jnp.linalg.norm(x + at[3], axis=-1))
         attention = decoder_block.attention_derivative(key_power, at[:3], width)
-        # Without the term of H_Φ, whose supremum is not computed, the bound is smaller than the
-        # paper's; samples interact.
+        # Without the term of H_Φ, whose supremum is not computed, the bound is smaller; samples
+        # interact.
         derivatives = (
             jnp.max(jnp.stack([jnp.ones(()), normalization, attention])),
             0.0,
@@ -122,14 +119,14 @@ def network(key: Array, name: str) -> dict[str, Array]:
     feature, weight = theory.feature_constant(constants), theory.weight_constant(constants)
     steps, promises = [], []
     for a, g, p in zip(fed, gradient, polar, strict=True):
-        # Where a block has neither features nor a gradient nothing is divided by zero, moved or
+        # Where a block has neither features nor a gradient, nothing is divided by zero, moved or
         # promised.
         squares, nuclear, tiny = jnp.sum(g**2), jnp.sum(g * p), jnp.finfo(g.dtype).tiny
         euclidean = feature * _norm(a) ** 2 + weight * _norm(g) ** 2 / jnp.maximum(squares, tiny)
         euclidean, by_spectral = jnp.maximum(euclidean, tiny), feature * jnp.sum(a**2) + weight
         steps.append(jnp.stack([-g / euclidean, -nuclear / by_spectral * p]))
         promises.append(jnp.stack([squares / euclidean, nuclear**2 / by_spectral]) / 2)
-    # No block, all of them, or every other one with a spectral step.
+    # Spectral steps on no block, on all, or on every other one.
     sets = np.array([[0] * depth, [1] * depth, [layer % 2 for layer in range(depth)]])
     promised = jnp.stack(
         [sum(promises[layer][one] for layer, one in enumerate(chosen)) for chosen in sets]
@@ -176,15 +173,13 @@ def network(key: Array, name: str) -> dict[str, Array]:
     found = over_bounds(constants, "") | over_bounds(
         constants._replace(largest_weight=0.0), "_bare"
     )
-    # Of all directions, so that they are of one shape; only those of mixed steps promise something.
+    # All directions have one shape; only those of mixed steps have a promise.
     promised = jnp.concatenate([jnp.ones(3), promised])
     return found | {"linear": linear / promised, "quadratic": curvature / 2 / promised}
 
 
 def jacobians(key: Array, d: AnySize) -> dict[str, Array]:
-    """At initialization, of tokens of two kinds: the derivative of attention, and that of the
-    normalization after it.
-    """
+    """Derivatives of attention and its normalization at initialization, for two token kinds."""
     x = jnp.tile(sizes.normal(sizes.stream(key, "embedding"), (2, d)), (8, 1))
     drawn = [weights(sizes.stream(key, f"W_{name}"), d, d) for name in "QKVO"]
     at = jnp.stack([rms_norm(x, d) @ w.T for w in drawn[:3]])
@@ -209,11 +204,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return {name: jnp.stack([each[name] for each in found]) for name in found[0]}
 
     def samples(key: Array, n: AnySize) -> dict[str, Array]:
-        """C_F of a tanh network of depth 3, as printed and by samples, and its share of the
-        curvature.
-        """
+        """C_F of a tanh network of depth 3, as printed and by samples, and its curvature share."""
         params = mlp.init(sizes.stream(key, "weights"), (8, config.width, config.width, 4))
-        # A padded sample is zero, its target too, and tanh is odd. Targets are signs, so that the
+        # A padded sample and its target are zero, and tanh is odd. Targets are signs, so the
         # largest residual does not grow with n.
         x, y = (
             sizes.normal(sizes.stream(key, "x"), (n, 8)),
@@ -284,9 +277,7 @@ def _exponents(*powers: float | int) -> xr.DataArray:
 
 
 def _by_samples(data: Data, *powers: float) -> lab.Relation:
-    """The powers of n of the first of these constants, fitted in √n: their terms differ by a factor
-    √n, not n.
-    """
+    """Powers of n of the first constants, fitted in √n, as their terms differ by √n."""
     draws = data["samples"]["constants"].isel(constant=slice(len(powers)))
     of_root = draws.assign_coords(n=np.sqrt(draws["n"].astype(float))).rename(n="root of n")
     return lab.scales_as(of_root, "root of n", _exponents(*powers))

@@ -1,5 +1,4 @@
-"""Section 1.2.2: the mean of the features is a spike of A Aᵀ, which bounds st(A); and who gains
-from a mean.
+"""Section 1.2.2: the mean of features as a spike of A Aᵀ that bounds st(A), and who gains.
 
 Features in the width, d = k/2 and n = 4k: ReLU, the same less their mean, gated (SwiGLU), and the
 same with ReLU's mean put in. And regression on A = I + λ 1 1ᵀ, without a mean and with a strong
@@ -36,9 +35,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Stable ranks of features, and the gap of SpecGD less that of GD after a quarter, half and all
-    of the iterations.
-    """
+    """Stable ranks of features, and SpecGD's gap less GD's at a quarter, half and the end."""
 
     def features(key: Key[Array, ""], k: int, d: int, n: int) -> dict[str, Array]:
         gate, value, x = jnp.split(model.weights(key, 2 * k + n, d), [k, 2 * k])

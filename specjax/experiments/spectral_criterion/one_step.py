@@ -1,8 +1,7 @@
-"""Sections 1.2 and 4.5: one spectral step against one gradient step on random problems of many
-shapes, on gains, and on smooth losses.
+"""Sections 1.2 and 4.5: one spectral against one gradient step on random problems and losses.
 
-Decreases are measured on the losses, in units of what the gradient step guarantees, a scale that no
-cancellation reaches.
+Decreases are measured on the losses, in units of the gradient step's guarantee, which avoids
+cancellation.
 """
 
 from collections.abc import Callable
@@ -29,18 +28,16 @@ SHAPES, GAINS = (
         (24, 48),
     ),
 )
-"""(m, k, n): fewer outputs than features, more, fewer samples than features, square and wide; and
-(d, n) of gains of a normalization.
-"""
+"""(m, k, n): fewer outputs than features, more, fewer samples, square, wide; (d, n) of gains."""
 ROUNDING = 1e-9
-"""What float64 leaves of the difference of two losses, relative to either decrease."""
+"""Float64 error of the difference of two losses, relative to either decrease."""
 
 Data = dict[str, xr.Dataset]
 Function = Callable[..., Any]
 
 
 class Config(lab.Config):
-    """How many problems; every inequality is asked of each of them."""
+    """The number of problems, on all of which every inequality is tested."""
 
     seeds: int = lab.config.seeds(15_000, least=500, help="problems of each shape")
     smooth_seeds: int = lab.config.seeds(
@@ -49,13 +46,10 @@ class Config(lab.Config):
 
 
 def draw(key: Array, m: int, k: int, n: int) -> tuple[Array, Array, Array]:
-    """W, A and Y of a problem, with a random mean of the features, decay of their scales, direction
-    of the error and noise.
-    """
+    """W, A and Y of a problem with random feature mean, scales, error direction and noise."""
     key_scales, key_normals = jax.random.split(key)
     mean, decay, q, noise = jax.random.uniform(key_scales, (4,)) * jnp.asarray([2.0, 1.5, 1.5, 0.5])
-    # One call for all of them: a normal generator takes longer to compile than everything else
-    # here.
+    # One call for all, since a normal generator takes longer to compile than everything else here.
     counts = np.asarray([k * n, m * k, m * k, m * n])
     normals = jnp.split(jax.random.normal(key_normals, (counts.sum(),)), np.cumsum(counts)[:-1])
     shapes = ((k, n), (m, k), (m, k), (m, n))
@@ -84,9 +78,7 @@ def measure_problem(key: Array, m: int, k: int, n: int) -> dict[str, Array]:
 
 
 def measure_gain(key: Array, d: int, n: int) -> dict[str, Array]:
-    """Those of a gain γ, L = ‖Diag(γ - γ_#) A‖_F²/2n: by the sign step, and by gradient steps of
-    the paper's length and of an exact one.
-    """
+    """Decreases for a gain γ, L = ‖Diag(γ - γ_#) A‖_F²/2n, by sign and gradient steps."""
     _, a, _ = draw(key, 1, d, n)
     key_power, key_error = jax.random.split(sizes.stream(key, "gain"))
     b = random_features.second_moment(a, a)
@@ -111,15 +103,13 @@ LOSSES: dict[str, tuple[Callable[[Array, Array], Array], float]] = {
     "huber": (lambda z, y: jnp.sum(optax.huber_loss(z, y)) / z.shape[1], 1.0),
     "squared": (lambda z, y: jnp.sum((z - y) ** 2) / (2 * z.shape[1]), 1.0),
 }
-"""Losses f(Z, Y), means over samples in columns, and n times the Lipschitz constant of their
-gradient in the Frobenius norm.
-"""
+"""Losses f(Z, Y), means over columns, and n times the Lipschitz constants of their gradients."""
 STEPS = ("gradient", "spectral")
 SMOOTH = ("corrected_promised", "corrected_decrease", "printed_promised", "printed_decrease")
 
 
 def measure_smooth(key: Array, n: int) -> dict[str, Array]:
-    """Decreases, and what (1.6) promises, over the loss before: by loss and step."""
+    """Decreases, and the promise of (1.6), over the loss before, by loss and step."""
     w, a, y = draw(key, 5, 8, n)
     losses = [jax.value_and_grad(lambda w, f=f: f(w @ a, y))(w) for f, _ in LOSSES.values()]
     before, gradients = zip(*losses, strict=True)
@@ -175,9 +165,7 @@ def _always(smaller: xr.DataArray, larger: xr.DataArray) -> lab.Relation:
 
 
 def _exchanged(of: str, names: tuple[str, ...] = STEPS) -> Function:
-    """A control: the decreases of the two steps exchanged, or those by the two lengths for smooth
-    losses.
-    """
+    """A control that exchanges the decreases of two steps, or of two lengths for smooth losses."""
     half = len(names) // 2
     other = dict(zip(names, names[half:] + names[:half], strict=True))
     return lambda config, data: {**data, of: data[of].rename(other)}
@@ -192,9 +180,7 @@ def _guaranteed(of: str, name: str, row: str, says: str) -> None:
 
 
 def _at_least(found: xr.Dataset, more: str, less: str, where: xr.DataArray) -> lab.Relation:
-    """One step decreases the loss at least as much as another does in all problems `where` it is
-    said; 0 stands for the others.
-    """
+    """Judge that one step decreases the loss at least as much as another, `where` given."""
     return _always(found[less].where(where, 0.0), found[more])
 
 

@@ -1,9 +1,8 @@
-"""Section 3: nuclear rank of the gradient before, in and after the window of spectral advantage, in
-spiked models of both kinds.
+"""Section 3: gradient rank before, in and after the window of spectral advantage.
 
-"drawn" has Gaussian teachers, and takes singular values; "spectra" has an orthogonal teacher, for
-which rank and gap are closed forms in the eigenvalues, so that late times can be followed to large
-dimensions.
+Models are spiked, of both kinds. "drawn" has Gaussian teachers and uses singular values; "spectra"
+has an orthogonal teacher, for which rank and gap are closed forms in the eigenvalues, so that late
+times can be followed to large dimensions.
 """
 
 import math
@@ -33,20 +32,18 @@ AT_LEAST = (
     " remark says no more than this."
 )
 BULK = (0.1, 1.5)
-"""Of the drawn models: wide, so that two of its directions are far from alike."""
+"""Bulk of the sampled models, wide, so that two of its directions differ strongly."""
 MULTI, MULTI_LOW, WEAK = 0.9, 0.75, 0.6
-"""Powers u and ℓ of the larger and the smaller one of two spikes, and that of a single one that is
-smaller than its u = 1 allows.
-"""
+"""Powers u and ℓ of two spikes, and the power of a weak one, smaller than its u = 1 allows."""
 THETA = 20.0
 """ηt at which the rank is compared with its late law."""
 ACCURACY = 1e-3
-"""Relative and absolute gap to which the steps of gradient descent are counted."""
+"""Relative and absolute gap up to which the steps of gradient descent are counted."""
 Data = Mapping[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """Dimensions; there are as many features and outputs."""
+    """Dimensions; features and outputs are equally many."""
 
     ds: tuple[int, ...] = lab.config.sizes(
         12, 24, 48, 96, 160, least=10, points=5, help="dimensions of the drawn models"
@@ -59,12 +56,10 @@ class Config(lab.Config):
 
 
 def measure_drawn(key: Key[Array, ""], d: int) -> dict[str, Array]:
-    """Of models I and II with one spike of d, two, or a weak one: nuclear ranks by time, and what
-    the statements put beside them.
-    """
+    """Ranks by time of models I and II with one spike of d, two, or a weak one, and predictions."""
     teacher, rank, size = model.weights(sizes.stream(key, "teacher"), d, d), d // 2, float(d)
-    # A spike of 0 is none. What is alike is one program, since decompositions and generators take
-    # long to compile.
+    # A spike of 0 is no spike. Equal shapes share a program, since decompositions and generators
+    # compile slowly.
     spikes = jnp.asarray([[size, 0.0], [size**MULTI, size**MULTI_LOW], [size**WEAK, 0.0]])
     b, b_bar = jax.vmap(lambda one, s: spiked.teacher_student(one, d, s, s, rank, BULK))(
         jax.random.split(sizes.stream(key, "spikes"), 3), spikes
@@ -152,8 +147,7 @@ def measure_drawn(key: Key[Array, ""], d: int) -> dict[str, Array]:
 
 
 def measure_spectra(key: Key[Array, ""], d: AnySize) -> dict[str, Array]:
-    """One spike of d above a uniform bulk, η = 1/d: steps to both accuracies, and the rank late,
-    all over d.
+    """A spike of d above a uniform bulk, η = 1/d: steps to both accuracies and late rank, over d.
 
     Padded eigenvalues are zero, and add nothing to any sum.
     """
@@ -175,9 +169,7 @@ def measure_spectra(key: Key[Array, ""], d: AnySize) -> dict[str, Array]:
 
 
 def last_time(steps: Array, values: Array, level: Array) -> Array:
-    """The last t at which a value is at least `level`, on the logarithmic line between the grid's
-    points.
-    """
+    """The last t at which a value is at least `level`, by logarithmic interpolation."""
     last = jnp.max(jnp.where(values >= level, jnp.arange(values.shape[0]), 0))
     following = jnp.minimum(last + 1, values.shape[0] - 1)
     x, y = jnp.log(steps.astype(values.dtype)), jnp.log(values / level)

@@ -1,11 +1,9 @@
-"""The rule (1.5) followed: in every iteration each block takes a spectral step where nr(G) ≥ st(A),
-else a Euclidean one.
+"""Rule (1.5) in every iteration: each block steps spectrally where nr(G) ≥ st(A).
 
-Euclidean steps, spectral ones on the internal blocks and on all, and the rule: on two linear maps
-with the step size of the guarantees, where nr(G) crosses st(A) on the way or is below from the
-start; and in a small SwiGLU network, each kind with the best step size of a grid, chosen in draws
-that do not judge. All was settled in runs of other draws; a run that diverged has the loss at which
-it was stopped.
+Compared are Euclidean steps, spectral ones on the internal blocks and on all, and the rule. On two
+linear maps with the guaranteed step size nr(G) crosses st(A) on the way, or is below from the
+start. In a small SwiGLU network each kind has the best step size of a grid, chosen on separate
+seeds. Everything was chosen on other seeds; a diverged run has the loss at which it was stopped.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,15 +24,15 @@ from specjax.models.layerwise_descent import CRITERION, SPECTRAL
 
 STEPS = {"Euclidean": OPTIMIZERS["gd"], "internal": OPTIMIZERS["spectral"]}
 STEPS |= {"spectral": (SPECTRAL,) * 4, "rule": (CRITERION,) * 4}
-"""Thresholds of the four blocks of a network; a linear map has one block, and no internal ones."""
+"""Thresholds of the four blocks of a network; a linear map has one block, which is not internal."""
 AHEAD = np.log10(1.2)
-"""Losses nearer than this factor are not told apart."""
+"""Losses within this factor count as equal."""
 
 Data = dict[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """Sizes, lengths, and the grid of step sizes of the network in ascending order."""
+    """Sizes, lengths, and the network's grid of step sizes in ascending order."""
 
     inputs: int = lab.config.integer(12, least=3, help="inputs d of the network")
     width: int = lab.config.integer(24, least=8, help="its hidden units h")
@@ -70,7 +68,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     def linear(key: Array, problem: Array) -> dict[str, Array]:
         drawn = linear_problem(key, config.features, problem)
-        # The step size of the guarantees, since the loss is without the ½ of the paper.
+        # The guaranteed step size; the loss has no ½, unlike the paper's.
         return {"left": descend(drawn, "relu", jnp.asarray(0.5), config.linear_lengths, 1e9)}
 
     runs = lab.seeded_sweep(
@@ -96,9 +94,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 def descend(
     problem: Problem, activation: str, rate: Array, lengths: Sequence[int], limit: float
 ) -> Float[Array, "steps lengths"]:
-    """log10 of the loss over the first one with every kind of steps that differs from the
-    others.
-    """
+    """log10 of the loss over the first one with every distinct kind of steps."""
     params, batch = problem
 
     def one(thresholds: Array) -> Array:
@@ -119,16 +115,15 @@ def descend(
 
 
 def linear_problem(key: Key[Array, ""], k: int, control: Array) -> Problem:
-    """W_0 = 0, inputs and targets, samples in rows; the two problems differ by a traced number, so
-    that they share a program.
+    """W_0 = 0, inputs and targets, samples in rows; a traced number selects the problem.
 
-    Features (0): SwiGLU of inputs in k/2 dimensions, and a Gaussian W_# (Figure 11). Control (1):
-    Gaussian inputs, and a W_# whose i-th column is a Gaussian one over i, so that the gradient has
-    a low nuclear rank.
+    Both problems share a program. Features (0): SwiGLU of inputs in k/2 dimensions, and a Gaussian
+    W_# (Figure 11). Control (1): Gaussian inputs, and a W_# whose i-th column is a Gaussian one
+    over i, so that the gradient has a low nuclear rank.
     """
     n, d = 4 * k, k // 2
     shapes = ((n, d), (2 * k, d), (n, k), (k, k))
-    # One draw cut to pieces: a generator for each would take longer to compile than the training.
+    # One sample is split: a generator for each part would compile longer than the training.
     values = jax.random.normal(key, (sum(map(prod, shapes)),))
     pieces = jnp.split(values, np.cumsum([prod(shape) for shape in shapes])[:-1])
     inputs, weights, gaussian, target = (
@@ -145,7 +140,7 @@ def best(config: Config, data: Data) -> xr.DataArray:
 
 
 def tuned(config: Config, data: Data) -> xr.DataArray:
-    """The network in the draws that judge, each kind of steps with its own step size."""
+    """The network on the judging seeds, each kind of steps with its own step size."""
     left = data["network"]["left"].isel(seed=slice(config.choosing, None))
     return left.isel(rate=best(config, data)).drop_vars("rate")
 
@@ -156,9 +151,7 @@ def lead(left: xr.DataArray, first: str, second: str) -> xr.DataArray:
 
 
 def leads(data: Data, problem: str, *pairs: tuple[str, str]) -> lab.Relation:
-    """In pairs of steps on a linear map the first is ahead of the second, by the factor that
-    counts.
-    """
+    """Judge that in pairs of steps on a linear map the first leads by the factor that counts."""
     left = data["linear"]["left"].sel(problem=problem, drop=True)
     names = xr.DataArray(
         [f"{first} over {second}" for first, second in pairs], dims="lead", name="lead"
@@ -258,8 +251,8 @@ EXPERIMENT = lab.Experiment(
             "linear_lengths": (30, 40),
             "linear_seeds": 16,
         },
-        # With 100 features Euclidean steps are ahead on them, too, from 40 iterations on: the
-        # control is one before that only.
+        # With 100 features Euclidean steps also lead from 40 iterations on, so the control holds
+        # only before.
         "paper": {
             "seed": 4,
             "width": 48,

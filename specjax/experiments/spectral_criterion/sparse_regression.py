@@ -1,11 +1,9 @@
-"""Figures 1, 4 and 18: networks that learn x_1 x_2 x_3 by GD and by SpecGD, judged at several
-lengths of their trainings.
+"""Figures 1, 4 and 18: networks that learn x_1 x_2 x_3 by GD and SpecGD, at several lengths.
 
-Medians over draws are judged, and a run that has diverged counts as the worst that there is. With
-the figures' step sizes so many diverge that the curves are those of smaller ones in the same
-proportion; the larger batch of SwiGLU networks has its figure's own. All was settled in runs of
-other draws; what quick runs leave undecided is held open: leads and ranks have wide laws at small
-sizes.
+Medians over seeds are judged, and a diverged run counts as worst. With the figures' step sizes many
+runs diverge, so the curves have smaller ones in the same proportion; the larger batch of SwiGLU
+networks has its figure's own. Everything was chosen on other seeds. Statements that quick runs
+leave undecided are open: leads and ranks vary widely at small sizes.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,13 +26,11 @@ from specjax.experiments.spectral_criterion.sparse_training import (
 from specjax.lab.drawing import COLORS
 
 AHEAD = np.log10(1.2)
-"""Curves nearer than this factor are not told apart."""
+"""Curves within this factor count as equal."""
 WORST = 10.0
-"""Where a diverged run counts among the logarithms of ratios: beyond all that last."""
+"""Value of a diverged run among logarithms of ratios, beyond all finite ones."""
 CURVES, FIGURES, LARGE = 0, 1, 2
-"""Points of the sweeps: step sizes of the curves, those of the figures, and the larger batch with
-its figure's.
-"""
+"""Points of the sweeps: step sizes of the curves, of the figures, and of the larger batch."""
 
 
 def at(data: Data, network: str, place: int, lengths: Sequence[int] | None = None) -> xr.Dataset:
@@ -45,7 +41,7 @@ def at(data: Data, network: str, place: int, lengths: Sequence[int] | None = Non
 
 
 def lead(found: xr.Dataset) -> xr.DataArray:
-    """log10 of GD's loss over SpecGD's; what has diverged has the loss `LIMIT`."""
+    """log10 of GD's loss over SpecGD's; a diverged run has the loss `LIMIT`."""
     gd, spectral = (found["loss"].sel(optimizer=optimizer, drop=True) for optimizer in OPTIMIZERS)
     return (gd - spectral).rename("log₁₀ of GD's loss over SpecGD's")
 
@@ -61,7 +57,7 @@ def rule(found: xr.Dataset, blocks: list[int]) -> xr.DataArray:
 
 
 def change(config: Config, data: Data, blocks: list[int]) -> xr.DataArray:
-    """log2 of st(A_(ℓ-1)) over what it is at the start, at both batch sizes of SwiGLU."""
+    """log2 of st(A_(ℓ-1)) over its initial value, at both batch sizes of SwiGLU."""
     found = []
     for every in (at(data, "gated", place) for place in (CURVES, LARGE)):
         with np.errstate(divide="ignore"):
@@ -76,9 +72,7 @@ def change(config: Config, data: Data, blocks: list[int]) -> xr.DataArray:
 
 
 def in_place(name: str, dim: str, *places: int) -> Callable[[Config, Data], Data]:
-    """A control: other points along a dimension in the place of the first, second and so on; of
-    runs with their step sizes.
-    """
+    """A control with other points of a dimension; runs keep their step sizes."""
 
     def changed(config: Config, data: Data) -> Data:
         found = data[name].isel({dim: list(places)})
@@ -183,7 +177,7 @@ def _of_network(network: str, prefix: str, rows: tuple[str, ...]) -> None:
     @states(rows, name=f"{prefix}large-step-diverges", corrected=True, controls=smaller)
     def fragile(config: Config, data: Data) -> lab.Relation:
         """With the step size of the figure SpecGD diverges in more than one draw in twenty."""
-        # A picture of one seed then shows one outcome of several.
+        # A figure of one seed then shows one outcome of several.
         found = at(data, network, FIGURES).sel(optimizer="spectral").isel(length=-1)
         return lab.fraction(~found["lasts"].rename("diverged"), more_than=0.05)
 
@@ -202,7 +196,7 @@ def _of_network(network: str, prefix: str, rows: tuple[str, ...]) -> None:
 
 
 def _along(optimizer: str, label: str, third_falls: bool | None) -> None:
-    """The rule all along a training of squared ReLU networks, and st(A_3) of SwiGLU networks."""
+    """The rule along a training of squared ReLU networks, and st(A_3) of SwiGLU networks."""
     says = (
         f"Under {label} nr(G_ℓ) is above st(A_(ℓ-1)) on both internal blocks all along the"
         " training."
@@ -356,9 +350,7 @@ PANELS: tuple[tuple[str, int, str, str, dict[str, dict[int, Any]]], ...] = (
     ),
     ("gated", LARGE, "stable_rank", "SwiGLU, larger batch", {}),
 )
-"""Network, point of its sweep, quantity and title, and what can be read off the paper's figures at
-the last iterations.
-"""
+"""Network, point of its sweep, quantity, title, and the paper's values at the last iterations."""
 SHOWN = {
     "loss": {"loss": 1},
     "stable_rank": {f"st(A_{i})": i + 1 for i in (1, 2, 3)},
@@ -367,9 +359,7 @@ SHOWN = {
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Medians over the draws that last, with crosses for the paper's values where a training has
-    its length.
-    """
+    """Plot medians over lasting seeds, with crosses for the paper's values at equal lengths."""
     drawn = Figure(figsize=(13, 7), layout="constrained")
     for axes, (network, place, quantity, title, paper) in zip(
         drawn.subplots(2, 3).flat, PANELS, strict=True

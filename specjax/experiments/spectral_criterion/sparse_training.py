@@ -1,7 +1,6 @@
-"""Networks that learn x_1 x_2 x_3, by gradient descent and with spectral steps on the internal
-blocks: the runs of Figures 1, 4 and 18.
+"""Networks that learn x_1 x_2 x_3 by GD and SpecGD: the runs of Figures 1, 4 and 18.
 
-Four layers without biases, all samples in every iteration. A run that diverges stops alone.
+Four layers without biases, all samples in every iteration. A diverging run stops no other.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +21,11 @@ from specjax.sizes import AnySize
 from specjax.spectral.gram_power_norm import stable_rank_above
 
 OPTIMIZERS = {"gd": (EUCLIDEAN,) * 4, "spectral": (EUCLIDEAN, SPECTRAL, SPECTRAL, EUCLIDEAN)}
-"""GD, and SpecGD, which takes spectral steps of the blocks between the first and the last."""
+"""GD, and SpecGD with spectral steps on the blocks between the first and the last."""
 BLOCKS = [1, 2, 3, 4]
 INTERNAL = [2, 3]
 LIMIT = 1e3
-"""A run has diverged where its loss is above this; the targets have variance 1."""
+"""A run has diverged if its loss is above this; the targets have variance 1."""
 
 Problem = tuple[mlp.Params, tuple[Float[Array, "n d"], Float[Array, "n m"]]]
 """Weights, inputs and targets, samples in rows."""
@@ -34,9 +33,7 @@ Data = dict[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """The second step sizes, and the third of SwiGLU, are the figures'; with the first, those times
-    one factor, few draws diverge.
-    """
+    """The second step sizes, and SwiGLU's third, are the figures'; few diverge with the first."""
 
     inputs: int = lab.config.integer(16, least=3, help="inputs d")
     samples: int = lab.config.integer(
@@ -110,9 +107,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         spectral: Array,
         n: AnySize,
     ) -> dict[str, Array]:
-        """log10 of losses and ranks of both methods at the iterations of `records`; after a
-        divergence those of `LIMIT`, and 0.
-        """
+        """log10 of losses, and ranks, of both methods at `records`; LIMIT and 0 once diverged."""
         params, batch = draw(key, activation, n, config.inputs, config.width)
         at, methods = records(lengths), zip((gd, spectral), OPTIMIZERS.values(), strict=True)
         descend = partial(
@@ -132,7 +127,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         seeds: int | Mapping[str, Sequence[int]],
         **over: sweep.axes.Axis,
     ) -> xr.Dataset:
-        # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
+        # Hundreds of steps magnify rounding; a test checks on a few steps that padding changes
+        # nothing.
         return sweep.run(
             measure, over, num_seeds=seeds, key=sizes.stream(key, name), check_padding=False
         )
@@ -180,9 +176,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def draw(key: Key[Array, ""], activation: str, n: AnySize, d: AnySize, h: AnySize) -> Problem:
-    """Weights of torch's default distribution, Gaussian inputs and their targets x_1 x_2 x_3; zero
-    on padding.
-    """
+    """Torch's default weights, Gaussian inputs and targets x_1 x_2 x_3, zero on padding."""
     x = sizes.normal(sizes.stream(key, "inputs"), (n, d))
     params = mlp.init(
         sizes.stream(key, "weights"), (d, h, h, h, 1), activation, distribution="uniform"
@@ -202,22 +196,18 @@ def ranks(problem: Problem, activation: str) -> dict[str, Float[Array, "4"]]:
 
 
 def records(lengths: Sequence[int]) -> range:
-    """The iterations at which a training that is judged at `lengths` is looked at, from 0 to the
-    last.
-    """
+    """Recorded iterations of a training judged at `lengths`, from 0 to the last."""
     # At least every tenth, so that figures have curves.
     return range(0, lengths[-1] + 1, gcd(10, *lengths))
 
 
 def labelled(found: xr.Dataset, lengths: Sequence[int]) -> xr.Dataset:
-    """What a sweep of `train` has found, with names for its axes, and with `lasts`: which runs have
-    not diverged.
-    """
+    """Name the axes of a sweep of `train`, and add `lasts`: whether each run has not diverged."""
     dims: dict[str, Any] = {
         "optimizer": list(OPTIMIZERS),
         "length": list(records(lengths)),
         "block": BLOCKS,
     }
     named = sweep.labelled(found, *dims, **dims)
-    # A little below the limit, for the logarithm's rounding.
+    # Slightly below the limit, for the logarithm's rounding.
     return named.assign(lasts=named["loss"] < np.log10(LIMIT) - 1e-3)

@@ -1,9 +1,8 @@
-"""Theorems 2.2, 2.3, B.1 and B.2, (C.1), and depth: how near samples come to the stable rank of
-their population.
+"""Theorems 2.2, 2.3, B.1, B.2 and (C.1): stable ranks of samples and population, and depth.
 
-Theorem 2.2 is put to columns that are rarely long; the others, whose constants are open, to normal
-ones, of one large and many small eigenvalues too. No data come near the bound of Theorem 2.8; what
-is judged is whether ranks grow with the depth.
+Theorem 2.2 is tested on columns that are rarely long; the others, whose constants are open, on
+normal ones, also with one large and many small eigenvalues. No data come near the bound of Theorem
+2.8; judged is whether ranks grow with the depth.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +22,7 @@ from specjax.theory import stable_rank as theory
 
 SPIKE = theory.RareSpike(p0=1e-3, rows=513, ratio=512.0)
 CHANCE = 0.25
-"""c of Theorem 2.2, which then promises a failure in at most half of the draws."""
+"""c of Theorem 2.2, which then allows failure for at most half of the seeds."""
 D = 64
 LARGE, ISOTROPIC = "one large of er 4", "isotropic of er 64"
 SPECTRA = {
@@ -32,16 +31,16 @@ SPECTRA = {
     "one large of er 1.05": (1, 0.05 / 63),
     ISOTROPIC: (D, 0.0),
 }
-"""How many of the D eigenvalues of M are 1, and what the others are."""
+"""Number of eigenvalues of M that are 1 (of D), and the value of the others."""
 U = 5.0
-"""The u at which theorems on normal columns are judged, which allows failures in 3 draws of 100."""
+"""The u at which theorems on normal columns are judged, allowing failures for 3 % of seeds."""
 DEPTH = 4
 
 Data = Mapping[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """Samples and draws."""
+    """Samples and seeds."""
 
     ns: tuple[int, ...] = lab.config.sizes(128, 512, 2048, least=D, help="columns n of normal data")
     seeds: int = lab.config.seeds(1200, help="draws of normal data")
@@ -56,14 +55,12 @@ COLUMNS = {
     "needed": np.log(1 / (2 * CHANCE)) / SPIKE.p0,
     "corrected": theory.small_ball_samples(SPIKE.p0, CHANCE),
 }
-"""Columns of Theorem 2.2 as printed and as corrected, those that rare spikes need, and half as
-many.
-"""
+"""Columns of Theorem 2.2 as printed and corrected, those that rare spikes need, and half."""
 FEW = ("printed", "half", "needed")
 
 
 def eigenvalues() -> xr.DataArray:
-    """Those of M for every spectrum; the largest is 1."""
+    """Eigenvalues of M for every spectrum; the largest is 1."""
     rows = [[1.0 if i < large else rest for i in range(D)] for large, rest in SPECTRA.values()]
     return xr.DataArray(rows, {"spectrum": list(SPECTRA)}, ("spectrum", "eigenvalue"))
 
@@ -137,9 +134,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def _tails(key: Key[Array, ""], count: int) -> xr.Dataset:
-    """Logarithms of the exact probability in (C.1), of its bound, and of Cramér's, at drawn ε and
-    d.
-    """
+    """Logarithms of (C.1)'s exact probability, its bound, and Cramér's, at random ε and d."""
     eps, exponents = np.asarray(jax.random.uniform(key, (2, count)), float)
     eps, exponents = 0.1 + 0.4 * eps, 1 + 299 * exponents
     d = np.ceil(64 * exponents / eps**2)
@@ -237,9 +232,7 @@ def _within(
 
 
 def _isotropic(of: str) -> dict[str, Callable[[xr.Dataset], xr.DataArray]]:
-    """Isotropic data of the same dimension in the place of one large eigenvalue and many small
-    ones.
-    """
+    """A control with isotropic data instead of one large and many small eigenvalues."""
     return {
         "isotropic data": (
             lambda d: d[of].where(d.spectrum != LARGE, d[of].sel(spectrum=ISOTROPIC, drop=True))
