@@ -1,8 +1,7 @@
-"""Checks of arguments that all rooms share: what must be an array, what must be a number in an
-interval, and what annotations say.
+"""Checks of arguments that all rooms share: arrays, numbers in an interval, and annotations.
 
-jaxtyping and beartype check annotations in the tests; users do not have them. `checked` asks less,
-and answers in one sentence.
+jaxtyping and beartype check annotations in the tests only, since users may not have them. `checked`
+checks less, and raises errors of one sentence.
 """
 
 import math
@@ -31,9 +30,9 @@ def as_array(x: Any, name: str, by: str) -> Array:
     """`x` as a JAX array: JAX and NumPy arrays, numbers, and lists of numbers, in JAX's dtypes.
 
     Args:
-        x: What a user passed.
-        name: Of the argument, for the error.
-        by: The function that was called, for the error.
+        x: The argument.
+        name: Its name, for the error.
+        by: The name of the called function, for the error.
 
     Raises:
         ValueError: for anything else, such as None, text or a list of lists of different lengths.
@@ -49,14 +48,14 @@ def as_array(x: Any, name: str, by: str) -> Array:
 
 
 def check_number(value: Any, name: str, interval: str, by: str) -> None:
-    """Checks that `value` is one real number inside an interval, a scalar array included; of a
-    traced one only shape and dtype are known.
+    """Raise ValueError unless `value` is one real number, or a scalar array of one, inside an
+    interval; of a traced one only shape and dtype are known.
 
     Args:
-        value: What a user passed.
-        name: Of the argument, for the error.
-        interval: As mathematics writes it: "[0, 1)", "(0, inf]", or `REAL`. NaN is in none.
-        by: The function that was called, for the error.
+        value: The argument.
+        name: Its name, for the error.
+        interval: In mathematical notation: "[0, 1)", "(0, inf]", or `REAL`. NaN is in none.
+        by: The name of the called function, for the error.
 
     Raises:
         ValueError: for another value, such as None, text, a boolean or a complex number.
@@ -91,9 +90,7 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
 
 
 def scheduled(value: Any, name: str, interval: str, by: str) -> Any:
-    """A number that `check_number` lets pass, or a schedule whose numbers are refused where they
-    are none.
-    """
+    """A number that passes `check_number`, or a schedule that must return arrays or numbers."""
     if not callable(value):
         check_number(value, name, interval, by)
         return value
@@ -103,8 +100,8 @@ def scheduled(value: Any, name: str, interval: str, by: str) -> Any:
 
 
 def check_count(value: Any, name: str, least: int, by: str) -> None:
-    """Checks that `value` is a whole number of at least `least`; raises ValueError for another
-    value, such as 2.5 or True.
+    """Raise ValueError unless `value` is a whole number of at least `least`; 2.5 and True are
+    refused.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(
@@ -113,19 +110,17 @@ def check_count(value: Any, name: str, least: int, by: str) -> None:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose arguments are what its annotations say: arrays by `as_array`, with their
-    axes, or refused in one sentence.
+    """The function with its arguments checked by their annotations: arrays are converted by
+    `as_array`, wrong values refused in one sentence.
 
-    Of what an annotation may say this knows arrays of jaxtyping, classes, functions, literals,
-    collections and unions of these; all else passes.
+    It checks arrays of jaxtyping, classes, functions, literals, collections and unions of these;
+    all other annotations pass.
     """
     return checked_but()(function)
 
 
 def checked_but(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """As `checked`, but arguments with these names are left to the function, which has sentences of
-    its own for them.
-    """
+    """As `checked`, except for the arguments with these names, which the function checks itself."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         rules = _Rules(function, names)
@@ -134,7 +129,7 @@ def checked_but(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
             return function(
                 *rules.positional(args),
-                **{name: rules.of(name, value) for name, value in kwargs.items()},
+                **{name: rules.conform(name, value) for name, value in kwargs.items()},
             )
 
         return called
@@ -143,15 +138,13 @@ def checked_but(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def check_fields(made: object) -> None:
-    """Raises ValueError, in one sentence, for a field of a dataclass that is not what its
-    annotation says.
-    """
+    """Raise ValueError for a field of a dataclass that does not match its annotation."""
     for name, hint in get_type_hints(type(made)).items():
         _conformed(getattr(made, name), hint, name, type(made).__name__)
 
 
 class _Rules:
-    """The annotations of a function, read at its first call, when all names in them are known."""
+    """The annotations of a function, read at its first call, when all their names are known."""
 
     def __init__(self, function: Callable[..., Any], left: Collection[str]) -> None:
         self.function, self.left = function, {*left, "return"}
@@ -170,7 +163,7 @@ class _Rules:
 
     @cached_property
     def places(self) -> tuple[list[str], str]:
-        """The names of positional arguments, and that of all further ones; "" if there are none."""
+        """The names of positional arguments, and of `*args`, or ""."""
         parameters = [*signature(self.function).parameters.values()]
         named = [
             each.name
@@ -184,10 +177,11 @@ class _Rules:
     def positional(self, values: Sequence[Any]) -> list[Any]:
         names, rest = self.places
         return [
-            self.of(names[i] if i < len(names) else rest, value) for i, value in enumerate(values)
+            self.conform(names[i] if i < len(names) else rest, value)
+            for i, value in enumerate(values)
         ]
 
-    def of(self, name: str, value: Any) -> Any:
+    def conform(self, name: str, value: Any) -> Any:
         return (
             _conformed(value, self.hints[name], name, self.function.__name__)
             if name in self.hints
@@ -196,8 +190,8 @@ class _Rules:
 
 
 def _conformed(value: Any, hint: Any, name: str, by: str) -> Any:
-    """The value, as an array where the annotation is one; raises ValueError if it is not what the
-    annotation says.
+    """The value, converted if the annotation is an array; raises ValueError if it does not match
+    the annotation.
     """
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     members = getattr(hint, "__constraints__", ()) or members
@@ -223,7 +217,7 @@ def _conformed(value: Any, hint: Any, name: str, by: str) -> Any:
 
 
 def host_array(value: Any, name: str, by: str) -> np.ndarray:
-    """As `as_array`, but an array of NumPy, in its own dtype."""
+    """As `as_array`, but a NumPy array in its own dtype."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
@@ -246,13 +240,13 @@ def _check_axes(array: Array | np.ndarray, hint: Any, name: str, by: str) -> Non
 
 
 def _dtypes(hint: Any) -> Sequence[Any]:
-    """The dtypes that an annotation of an array allows; none where it allows all."""
+    """The dtypes that an annotation of an array allows; empty if it allows all."""
     found = getattr(hint, "dtypes", ())
     return found if isinstance(found, list | tuple) else ()
 
 
 def _holds(value: Any, hint: Any) -> bool:
-    """Whether a value is what an annotation without arrays says, as far as that is known here."""
+    """Whether a value matches an annotation without arrays, as far as that can be checked here."""
     origin = get_origin(hint)
     if origin is Literal:
         return isinstance(value, str | int | NoneType) and value in get_args(hint)
@@ -301,7 +295,7 @@ def _noun(hint: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it, on one line: short ones as they are, others by their type."""
+    """A value on one line of an error: short ones as they are, others by their type."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     try:

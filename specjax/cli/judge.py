@@ -57,7 +57,7 @@ def judge_stored(arguments: list[str]) -> int:
 
 def _judge_again(names: Sequence[str], out: Path) -> "tuple[list[Result], list[str]]":
     """The results that could be judged, and the reasons for the others; raises ValueError if there
-    are no results.
+    are none.
     """
     from specjax import report
 

@@ -15,11 +15,13 @@ from specjax.jaxlib import cpu_options
 
 @checked
 def first_not_finite(model: Model, params: PyTree, batch: PyTree) -> str | None:
-    """What is NaN or infinite first, or None: a parameter, then the inputs of a linear map in the
-    order of use, the loss, a gradient.
+    """The name of the first value that is NaN or infinite, or None if all are finite.
+
+    Parameters are looked at first, then the inputs of linear maps in the order of use, the loss and
+    the gradients.
 
     Arguments are those of `layer_report`: the loss, its parameters and a batch. The parameters of
-    stacked layers are told apart by their first index, as in "the inputs of blocks.down[3]".
+    stacked layers are named with their first index, as in "the inputs of blocks.down[3]".
     """
     probe = Probe(model, params, batch)
     labels: list[str] = []

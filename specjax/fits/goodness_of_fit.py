@@ -17,7 +17,7 @@ from jaxtyping import Float
 from scipy import linalg, optimize, stats
 
 from specjax.arguments import check_number
-from specjax.fits.float_range import unit_of
+from specjax.fits.float_units import unit_of
 from specjax.fits.regression import exponent_bounds, rise, s_bounds
 from specjax.fits.resampling import Sample
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from specjax.fits.float_range import unit_of
+from specjax.fits.float_units import unit_of
 
 # c = x_min (eˢ - 1), so that every finite s keeps 1 + c/x > 0 on all x ≥ x_min. At s = -8 the model
 # has a zero at x_min.

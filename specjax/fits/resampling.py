@@ -16,7 +16,7 @@ from scipy import stats
 
 from specjax.arguments import checked, checked_but
 from specjax.fits.center import By, centered
-from specjax.fits.float_range import unit_of
+from specjax.fits.float_units import unit_of
 from specjax.fits.tails import warn_of_heavy_tails
 from specjax.sweep.seed_dim import BATCH, SEED, present, replicate_dim
 

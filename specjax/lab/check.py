@@ -1,6 +1,4 @@
-"""Checks: judgements as they are stored, so that they can be read, compared and reported without
-running anything.
-"""
+"""Checks: judgements as they are stored, to be read and compared without running anything."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +12,7 @@ from specjax.lab.statement import Attack, Judgement
 
 @dataclass(frozen=True)
 class Check:
-    """A judgement in plain numbers: what `checks.json` and the records hold of it.
+    """A judgement in plain numbers, as `checks.json` and the records store it.
 
     Numbers that are not finite, such as the ends of an interval of too few draws, are None.
 
@@ -22,23 +20,20 @@ class Check:
         name: The name of the statement.
         cites: The rows that the statement decides.
         says: Its sentence.
-        verdict: What it came out as, after the attacks; `reason` says why where the numbers alone
-            do not.
-        expected: What `specjax reproduce` expects of it; None where it is held open.
-        rule: How the verdict follows from the numbers.
-        estimate: The estimate at the point that decides.
+        verdict: The verdict after the attacks; `reason` explains it if the numbers alone do not.
+        expected: The verdict that `specjax reproduce` expects; None if it is held open.
+        rule: The rule by which the verdict follows from the numbers.
+        estimate: The estimate at the deciding point.
         interval: Its interval.
         compared: The prediction or threshold that it was compared with.
-        draws: Independent draws at that point.
-        depends: Whether the verdict turns along the length of a training.
-        away: Standard errors between estimate and prediction; None where `compared` is a threshold,
-            which predicts nothing.
+        draws: Independent samples at that point.
+        depends: Whether the verdict changes along the length of a training.
+        away: Standard errors between estimate and prediction; None if `compared` is a threshold.
         power: The nearest rival and its distance.
-        points: Label, estimate, ends of the interval and what it was compared with, at each point.
+        points: Label, estimate, ends of the interval and compared number of each point.
         rivals: Name, distance in standard errors and whether it is excluded, of each rival.
-        attacks: Kind, name, verdict and whether the statement survives what should have broken it,
-            of each attack.
-        corrected: Whether the statement is ours, in the place of what the cited rows say.
+        attacks: Kind, name, verdict of each attack, and whether the statement wrongly survived it.
+        corrected: Whether the statement is ours, in place of the cited rows.
         post_hoc: Why its rule was changed after data were seen.
     """
 
@@ -112,7 +107,7 @@ class Check:
 
     @classmethod
     def parsed(cls, content: Mapping[str, Any]) -> "Check":
-        """The check that JSON holds.
+        """The check in parsed JSON.
 
         Raises:
             TypeError: a key too many or too few, as in a check of another version.
@@ -125,19 +120,17 @@ class Check:
 
     @property
     def surprising(self) -> bool:
-        """Whether the verdict is not the expected one."""
+        """Whether the verdict differs from the expected one."""
         return self.expected is not None and self.verdict != self.expected
 
     @property
     def predicted(self) -> float | None:
-        """What the statement predicts of the estimate; None where it is compared with a
-        threshold.
-        """
+        """The predicted value; None if the estimate is compared with a threshold."""
         return None if self.away is None else self.compared
 
 
 class AttackRow(NamedTuple):
-    """One line of what `specjax attack` prints."""
+    """One line of the table of `specjax attack`."""
 
     experiment: str
     statement: str
@@ -149,7 +142,7 @@ class AttackRow(NamedTuple):
 
 @checked
 def attack_rows(experiment: str, judgements: Sequence[Judgement]) -> list[AttackRow]:
-    """Every statement under every attack, with those that it should not have survived marked."""
+    """One row for each attack on each statement; `survived` marks those that should have failed."""
     rows = []
     for judgement in judgements:
         name, verdict = judgement.statement.name, judgement.finding.verdict

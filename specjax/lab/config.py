@@ -1,5 +1,5 @@
-"""Configurations: frozen dataclasses whose fields are flags of the command line and refuse, in one
-sentence, what cannot be judged.
+"""Configurations: frozen dataclasses whose fields are flags of the command line, each with its own
+check.
 
     class Config(lab.Config): widths: tuple[int, ...] = lab.config.sizes(16, 32, 64, 128, 256,
         points=5, help="hidden units") seeds: int = lab.config.seeds(4000)
@@ -7,7 +7,7 @@ sentence, what cannot be judged.
 Every configuration has the field `seed`, from which all randomness comes: `sizes.stream(key, name)`
 makes one key for each use.
 
-A default passes the same check as a value that is typed, when its field is made.
+The default of a field passes the same check as a typed value.
 """
 
 import dataclasses
@@ -20,13 +20,13 @@ from typing import Any, dataclass_transform
 from specjax.arguments import checked_but
 
 MOST_SIZE = 2**20
-"""The largest size of a field: a square matrix of float32 numbers with so many rows takes 4 TiB,
-more than any device has.
+"""Largest size of a field: a square float32 matrix with that side takes 4 TiB, more than any device
+has.
 """
 MOST_COUNT = 2**31 - 1
-"""The largest number of steps, samples or draws: int32 counts no further."""
+"""Largest number of steps or samples, which are counted in int32."""
 _FLOAT32 = float.fromhex("0x1.fffffep+127")
-"""The largest number of float32, in which experiments compute."""
+"""Largest float32 number, the dtype of experiments."""
 
 
 @checked_but("default")
@@ -38,10 +38,10 @@ def sizes(
     count: int | None = None,
     help: str,
 ) -> Any:
-    """A field of sizes in ascending order, at least `points` of them, or `count` if given, each
-    from `least` to `most`.
+    """A field of sizes in ascending order from `least` to `most`: at least `points`, or exactly
+    `count`.
 
-    For numbers of steps or samples, which no square matrix has as its side, take
+    For numbers of steps or samples, which are not sides of matrices, take
     `most=lab.config.MOST_COUNT`.
     """
     return _field(default, _ascending("sizes", least, points, count, most), help)
@@ -55,8 +55,8 @@ def ascending(
     first: float | int | None = None,
     help: str,
 ) -> Any:
-    """A field of finite numbers in ascending order, at least `points` of them, each at least
-    `least`; `first` is the first, if given.
+    """A field of at least `points` finite numbers in ascending order from `least` on; `first`, if
+    given, must be the first.
     """
     in_order = _ascending("numbers", least, points)
 
@@ -70,8 +70,7 @@ def ascending(
 
 @checked_but("default")
 def integer(default: int, *, least: int = 1, most: int = MOST_SIZE, help: str) -> Any:
-    """A field of one integer from `least` to `most`, which is a flag of the command line with the
-    text `help`; others are refused.
+    """A field of one integer from `least` to `most`, with the text `help` for its flag.
 
     For a number of steps or samples take `most=lab.config.MOST_COUNT`.
     """
@@ -112,8 +111,8 @@ def numbers(
     count: int | None = None,
     help: str,
 ) -> Any:
-    """A field of one or more different finite numbers strictly between `above` and `below`; `count`
-    of them, if given.
+    """A field of different finite numbers strictly between `above` and `below`: one or more, or
+    `count`.
     """
 
     def check(name: str, value: Any) -> None:
@@ -135,8 +134,8 @@ def numbers(
 
 @checked_but("default")
 def grid(*default: float | int, count: int | None = None, help: str) -> Any:
-    """A field of positive numbers in ascending order, to take the best of: three or more, so that
-    one lies inside, or `count`.
+    """A field of positive numbers in ascending order to choose the best from: three or more, so
+    that one is inside, or `count`.
     """
 
     def check(name: str, value: Any) -> None:
@@ -155,7 +154,7 @@ def grid(*default: float | int, count: int | None = None, help: str) -> Any:
 
 @checked_but("default")
 def seeds(default: int, *, least: int = 2, help: str = "independent draws") -> Any:
-    """A field for a number of draws; one draw has no standard error."""
+    """A field for the number of seeds, at least 2, since one has no standard error."""
     return _field(default, _between(least, MOST_COUNT), help)
 
 
@@ -195,11 +194,10 @@ def switch(default: bool, *, help: str) -> Any:
 )
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """A configuration: subclasses become frozen dataclasses, and every field is checked when one is
-    made.
+    """A configuration: subclasses become frozen dataclasses, whose fields are checked on
+    construction.
 
-    What concerns several fields at once is checked in `__post_init__`, after
-    `super().__post_init__()`.
+    Check conditions on several fields in `__post_init__`, after `super().__post_init__()`.
     """
 
     seed: int = dataclasses.field(default=0, metadata={"help": "root of all randomness"})
@@ -270,7 +268,7 @@ def _is_int(value: object) -> bool:
 
 
 def _is_float32(value: Any) -> bool:
-    """Whether a value is a real number that float32 can hold, no NaN or infinity."""
+    """Whether a value is a finite real number that float32 can hold."""
     return isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= _FLOAT32  # type: ignore[operator]
 
 
@@ -279,16 +277,14 @@ def _each(values: Any, holds: Callable[[Any], bool]) -> bool:
 
 
 def _floats(default: Any) -> Any:
-    """Whole numbers as floats; what is no number is left for the check of its field to refuse."""
+    """Whole numbers as floats; other values stay for the check of the field to refuse."""
     if isinstance(default, tuple):
         return tuple(map(_floats, default))
     return float(default) if _is_float32(default) else default
 
 
 def _shown(value: Any) -> str:
-    """A value as an error shows it; what is no float32 only because it is too large is said to
-    be.
-    """
+    """A value as an error shows it; too large numbers say so."""
     if isinstance(value, float) and _FLOAT32 < abs(value) < math.inf:
         return f"{value}, beyond 3.4e38, the largest of float32"
     try:

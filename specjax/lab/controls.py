@@ -1,6 +1,4 @@
-"""Controls that are made of the data themselves: one quantity in the place of another, or a dataset
-that is changed.
-"""
+"""Controls made from the data themselves: a quantity replaced by another, or a changed dataset."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -15,14 +13,14 @@ Source = str | float | int | Callable[[xr.Dataset], xr.DataArray]
 
 @checked
 def replacing(target: str, source: Source, *, of: str | None = None) -> Callable[[Any, Any], Any]:
-    """A control: the data with `source` in the place of the quantity `target`.
+    """A control: the data with `source` in place of the quantity `target`.
 
     Args:
-        target: The quantity that a statement is about.
-        source: The name of another one, a number, or a function of the dataset.
-        of: Which dataset, where a run returns several.
+        target: The quantity that the statement is about.
+        source: The name of another quantity, a number, or a function of the dataset.
+        of: The name of the dataset, if a run returns several.
 
-    The control raises ValueError where the data lack a name.
+    The control raises ValueError if the data lack a name.
     """
 
     def control(_: Any, data: Any) -> Any:
@@ -43,7 +41,7 @@ def replacing(target: str, source: Source, *, of: str | None = None) -> Callable
 
 @checked
 def exchanging(first: str, second: str, *, of: str | None = None) -> Callable[[Any, Any], Any]:
-    """A control: the data, or the dataset `of`, with two quantities in the places of each other."""
+    """A control: the data, or the dataset `of`, with two quantities exchanged."""
 
     def exchanged(found: xr.Dataset) -> xr.Dataset:
         for name in (first, second):
@@ -58,7 +56,7 @@ def exchanging(first: str, second: str, *, of: str | None = None) -> Callable[[A
 
 @checked
 def at_places(values: DataT, dim: str, places: Sequence[int] | slice | int) -> DataT:
-    """An array or a dataset with what is at other places of `dim`, at its coordinates: two
+    """The values with those at other places of `dim`, whose coordinates stay: for example two
     exchanged, or one place everywhere.
     """
     _check_dim(values, dim)
@@ -80,9 +78,7 @@ def reverse(values: DataT, dim: str) -> DataT:
 
 @checked
 def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
-    """`at_places` by coordinates of `dim`: at each that is a key of `other`, what is at that
-    one's.
-    """
+    """The values with each label of `dim` in `other` replaced by the one it maps to."""
     _check_dim(values, dim)
     labels: list[Any] = values[dim].values.tolist()
     if missing := {*other, *other.values()} - {*labels}:
@@ -94,9 +90,7 @@ def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
 def changing(
     change: Callable[[xr.Dataset], xr.Dataset], *, of: str | None = None
 ) -> Callable[[Any, Any], Any]:
-    """A control: what `change` makes of the data, or of the dataset `of`, where a run returns
-    several.
-    """
+    """A control: the data, or the dataset `of` of several, changed by `change`."""
     return lambda _, data: change(data) if of is None else {**data, of: change(_dataset(data, of))}
 
 

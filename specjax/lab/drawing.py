@@ -1,4 +1,4 @@
-"""The marks that figures share."""
+"""Curves, bars and axes that figures share."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,40 +17,34 @@ from specjax.fits.drawing import tick_label
 from specjax.lab.estimates import Estimate, Number, estimate
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's, which colour-blind readers tell apart; where there are several curves, `MARKERS`
-go with them.
-"""
+"""Okabe and Ito's palette for colour-blind readers; several curves also differ in `MARKERS`."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
 STYLE: dict[Any, Any] = {"axes.prop_cycle": cycler(color=COLORS)}
-"""Settings of Matplotlib under which figures are drawn: what no colour is chosen for has one of
-these.
-"""
+"""Matplotlib's settings for figures: the default colours."""
 
 _APART = 0.09
-"""The least distance of ticks, as a share of the axis, at which numbers of three or four digits do
-not touch.
+"""Least distance of ticks, as a share of the axis, at which labels of three or four digits do not
+overlap.
 """
 _LETTERS = 30
-"""Labels of more letters, all together, would touch each other side by side."""
+"""Labels with more letters in all are rotated, since they would overlap."""
 _TICKS = 8
-"""Points of a dimension that all have a tick."""
+"""Largest number of points that all have a tick."""
 
 
 def first_dim(values: xr.DataArray) -> str | None:
-    """The dimension that becomes the horizontal axis: the first one of more than one point, None
-    where there is none.
-    """
+    """The horizontal axis: the first dimension with more than one point, or None."""
     return next((str(dim) for dim in values.dims if values.sizes[dim] > 1), None)
 
 
 def words(name: str) -> str:
-    """A name of data as words; what an underscore makes an index of, as in V_L, stays."""
+    """A name of data as words; an index after an underscore, as in V_L, stays."""
     return re.sub(r"(?<=[A-Za-z0-9]{2})[_.](?=[A-Za-z][A-Za-z0-9])", " ", name)
 
 
 def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number = 1.0) -> None:
-    """Estimates with their intervals against `dim`, a curve for each of the other points, all over
-    `scale`.
+    """Draw estimates over `scale` with their intervals against `dim`, a curve for each point of the
+    other dimensions.
     """
     value, low, high = ((part / scale) for part in (found.value, found.low, found.high))
     for curve, (middle, lower, upper) in enumerate(
@@ -95,8 +89,8 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
 
 
 def apart(axes: Axes, ticks: Iterable[float | int], least: float) -> list[float | int]:
-    """Of these ticks of x those in view that are as far apart as `least`, a share of the axis; the
-    ones nearest to zero first.
+    """The ticks of x in view that are at least `least` of the axis apart, preferring those near
+    zero.
     """
     places: dict[float | int, float] = {}
     for tick in sorted(ticks, key=abs):
@@ -109,8 +103,8 @@ def apart(axes: Axes, ticks: Iterable[float | int], least: float) -> list[float 
 
 
 def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = None) -> None:
-    """Means against a size on logarithmic axes with the power law fitted to them, or the means
-    alone where none can be fitted.
+    """Draw means against a size on logarithmic axes with the fitted power law, or the means alone
+    if none can be fitted.
 
     A curve with a name, one of several, has a single entry in the legend.
     """
@@ -137,8 +131,8 @@ def draw_sweep(
     marker: str = "o",
     line: bool = False,
 ) -> None:
-    """Means over seeds against `dim` on logarithmic axes, with bars of two standard errors (from 2
-    seeds on).
+    """Draw means over seeds against `dim` on logarithmic axes, with bars of two standard errors
+    (from 2 seeds on).
     """
     mean, stderr = sweep.mean_and_stderr(data)
     x = data[dim].values
@@ -167,11 +161,11 @@ def draw_curves(
     fmt: str = "-",
     per_curve: bool = False,
 ) -> None:
-    """Means over draws against `dim` with bars of two standard errors, a curve for each coordinate
-    of `curves`.
+    """Draw means over seeds against `dim` with bars of two standard errors, a curve for each
+    coordinate of `curves`.
 
-    `label` names a coordinate. With `per_curve` x is multiplied by it: samples, where it is a batch
-    and x are steps.
+    `label` names a coordinate. With `per_curve` x is multiplied by the coordinate: if that is a
+    batch size and x are steps, then x are samples.
     """
     mean, stderr = sweep.mean_and_stderr(draws.astype(float))
     for k, at in enumerate(mean[curves].values):
@@ -203,11 +197,10 @@ def draw_panels(
     ticks: bool = True,
     fmt: str = "-",
 ) -> tuple[Figure, dict[Any, Axes]]:
-    """`draw_curves` on logarithmic axes in a panel for each coordinate of `over`, which `titles`
-    name, side by side with one y axis.
+    """Draw `draw_curves` on logarithmic axes in a panel for each coordinate of `over`, titled by
+    `titles`, with a shared y axis.
 
-    With `ticks` every coordinate of `along` has one. The panels are returned by coordinate, for
-    what else belongs into them.
+    With `ticks` every coordinate of `along` has a tick. The panels are returned by coordinate.
     """
     places = draws[over].values.tolist()
     drawn = Figure(figsize=(4.2 * len(places), 4), layout="constrained")
@@ -221,7 +214,7 @@ def draw_panels(
 
 
 def draw_shares(axes: Axes, shares: xr.DataArray) -> None:
-    """A heat map of numbers from 0 to 1, rows by columns, each written into its cell."""
+    """Draw a heat map of numbers from 0 to 1, rows by columns, with each number in its cell."""
     axes.imshow(shares, vmin=0, vmax=1, cmap="Blues", aspect="auto")
     for (row, column), share in np.ndenumerate(shares.values):
         color = "white" if share > 0.6 else "black"
@@ -233,8 +226,8 @@ def draw_shares(axes: Axes, shares: xr.DataArray) -> None:
 def draw_slopes(
     axes: Axes, draws: xr.DataArray, dim: str, curves: str, exponents: Sequence[float]
 ) -> None:
-    """Powers of `dim` through the last mean of each of the first curves, dashed, in the colours of
-    `draw_curves`.
+    """Draw powers of `dim`, dashed, through the last mean of each of the first curves, in the
+    colours of `draw_curves`.
     """
     mean = draws.astype(float).mean("seed")
     for k, exponent in enumerate(exponents):
@@ -245,9 +238,7 @@ def draw_slopes(
 
 
 def log_axes(axes: Axes, ticks: Sequence[float | int] | np.ndarray = ()) -> None:
-    """Logarithmic axes of what has been drawn, with these ticks of x, if there are any, and no
-    others.
-    """
+    """Make the axes logarithmic, with these ticks of x only, if any are given."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     if len(ticks):
@@ -257,7 +248,7 @@ def log_axes(axes: Axes, ticks: Sequence[float | int] | np.ndarray = ()) -> None
 
 
 def readable_decades(axes: Axes) -> None:
-    """Plain numbers on a logarithmic y axis of too few decades to be read by powers of ten."""
+    """Label a logarithmic y axis of less than two decades with plain numbers."""
     low, high = axes.get_ylim()
     if axes.get_yscale() != "log" or high >= 100 * low:
         return
@@ -270,7 +261,7 @@ def readable_decades(axes: Axes) -> None:
 def draw_band(
     axes: Axes, draws: xr.DataArray, dim: str, *, label: str, color: str, style: str = "-"
 ) -> None:
-    """Medians over seeds against `dim`, and a band from the least to the largest."""
+    """Draw medians over seeds against `dim`, and a band from the smallest to the largest."""
     axes.plot(draws[dim], draws.median("seed"), style, linewidth=1.2, color=color, label=label)
     axes.fill_between(
         draws[dim], draws.min("seed"), draws.max("seed"), color=color, alpha=0.15, linewidth=0
@@ -280,12 +271,12 @@ def draw_band(
 def draw_line(
     axes: Axes, values: xr.DataArray, like: xr.DataArray, dim: str | None, *, label: str, color: str
 ) -> None:
-    """Predicted values as dashed curves over the points of `like`, one for each of the other
-    points.
+    """Draw predicted values as dashed curves at the points of `like`, one for each point of the
+    other dimensions.
     """
     for place, line in enumerate(_curves(values.broadcast_like(like).transpose(*like.dims), dim)):
         x = [0] if dim is None else like[dim].values
-        # Between labels there is nothing.
+        # Lines between labels would have no meaning.
         style = "x--" if np.issubdtype(np.asarray(x).dtype, np.number) else "x"
         axes.plot(
             x, line, style, linewidth=1, markersize=4, color=color, label=None if place else label

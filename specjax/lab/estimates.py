@@ -1,11 +1,10 @@
-"""What draws say: an estimate at each point with its interval, which has one width everywhere in
-the lab.
+"""Estimates of a law from its samples, with intervals of one width everywhere in the lab.
 
-An interval leaves out as much as four standard deviations of a normal variable do, 6·10⁻⁵: with
-hundreds of statements in a report a 95 % interval would miss some dozen true ones. For a mean it is
-four standard errors to either side, more where draws are few, by Student's t, and more to the side
-to which they are skewed; for a quantile it is made of two of the draws (order statistics), whatever
-their law; for a share it is Clopper and Pearson's. So few draws make an interval wide, and a
+An interval covers as much as four standard deviations of a normal variable, all but 6·10⁻⁵: with
+hundreds of statements in a report, 95 % intervals would miss some dozen true ones. The interval of
+a mean is four standard errors to either side, more for few samples (Student's t), and more to the
+side to which they are skewed. That of a quantile is made of two of the samples (order statistics),
+for any law; that of a share is Clopper and Pearson's. So few samples make an interval wide and a
 statement inconclusive, never refuted.
 """
 
@@ -21,15 +20,15 @@ from specjax import fits, sweep
 
 STANDARD_ERRORS = 4.0
 TAIL = float(stats.norm.sf(STANDARD_ERRORS))
-"""What an interval leaves out at either end."""
+"""Probability that an interval leaves out at either end."""
 
 Number = xr.DataArray | float | int
 """A number, or one for each point."""
 
 Estimator = Literal["mean", "median", "log"] | tuple[Literal["quantile"], float]
-"""What is estimated of a law by its draws.
+"""The estimated number of a law.
 
-"log" is the geometric mean; `("quantile", 0.9)` is the value below which nine draws in ten lie.
+"log" is the geometric mean; `("quantile", 0.9)` is the value below which 90 % of samples lie.
 """
 
 _NO_DIMENSIONS = (
@@ -39,11 +38,11 @@ _NO_DIMENSIONS = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimates with the ends of their intervals: three arrays with the dimensions and coordinates
+    """Estimates and the ends of their intervals: three arrays with the dimensions and coordinates
     of the points.
 
-    An end is infinite where the draws are too few to have one. `draws` is their number at the point
-    with fewest.
+    An end is infinite if the samples are too few. `draws` is their number at the point with
+    fewest.
     """
 
     value: xr.DataArray
@@ -59,35 +58,33 @@ class Estimate:
         )
 
     def distance(self, number: Number) -> xr.DataArray:
-        """How far a number is from the estimate at each point, in standard errors: 4 at either end
+        """Distance of a number from the estimate at each point, in standard errors: 4 at either end
         of the interval.
         """
         compared = self._compared(number)
         value, low, high = self.value.variable, self.low.variable, self.high.variable
         half = xr.where(value <= compared, high - value, value - low)
         away = STANDARD_ERRORS * abs(value - compared) / half.where(half > 0, np.nextafter(0, 1))
-        # Without noise a number is the estimate or infinitely far from it.
+        # Without noise a number equals the estimate or is infinitely far from it.
         return self._at_points(xr.where(value == compared, 0.0, away), number)
 
     def _compared(self, number: Number) -> xr.Variable:
-        """A number at these points, without its labels: to match them in every operation takes
-        longer than all else of a verdict.
+        """A number at these points, without its labels, whose matching takes longer than all else
+        in a verdict.
         """
         self.require_points_of(number)
         return number.variable if isinstance(number, xr.DataArray) else xr.Variable((), number)
 
     def _at_points(self, found: xr.Variable, number: Number) -> xr.DataArray:
-        """With the labels of the points again, and with those of the number in dimensions that it
-        has besides.
-        """
+        """The values with the labels of the points, and of other dimensions of the number."""
         points = self.value
         if isinstance(number, xr.DataArray) and not set(found.dims) <= set(points.dims):
             points, _ = xr.broadcast(points, number)
         return points.copy(deep=False, data=found.transpose(*points.dims).values)
 
     def require_points_of(self, number: Number) -> None:
-        """Raises ValueError for numbers at other points: arithmetic would leave points out that
-        only one of both has.
+        """Raise ValueError for numbers at other points, which arithmetic would silently leave
+        out.
         """
         if not isinstance(number, xr.DataArray):
             return
@@ -101,9 +98,7 @@ class Estimate:
 
 
 def require_number(number: Any, what: str) -> None:
-    """Raises ValueError for a prediction that is no finite real number and no labelled array of
-    them: an interval excludes NaN.
-    """
+    """Raise ValueError unless a prediction is a finite real number or a labelled array of them."""
     values = np.asarray(number.values if isinstance(number, xr.DataArray) else number)
     labelled = isinstance(number, xr.DataArray) or values.ndim == 0
     if not labelled or values.dtype.kind not in "iuf" or not np.isfinite(values).all():
@@ -114,18 +109,18 @@ def require_number(number: Any, what: str) -> None:
 
 
 def student(draws: int) -> float:
-    """How many standard errors an interval of so many draws has to either side: four, and more
-    where they are few (Student's t).
+    """Half-width of an interval in standard errors: four for many samples, more for few (Student's
+    t).
     """
     return float(stats.t.isf(TAIL, draws - 1))
 
 
 def estimate(draws: xr.DataArray, by: Estimator = "mean") -> Estimate:
-    """Estimates a law at each point from its draws along "seed", or its mean from those along
+    """Estimate a law at each point from its samples along "seed", or its mean from those along
     "batch".
 
     Raises:
-        ValueError: not draws, fewer than 2 of them, numbers that are not finite, or a quantile
+        ValueError: not samples, fewer than 2 of them, numbers that are not finite, or a quantile
             outside (0, 1).
     """
     dim = draw_dim(draws)
@@ -150,16 +145,15 @@ def estimate(draws: xr.DataArray, by: Estimator = "mean") -> Estimate:
 
 
 def known(value: float, low: float, high: float, draws: int) -> Estimate:
-    """An estimate of one number that was made otherwise, by a fit say."""
+    """An estimate of one number with a given interval, such as one from a fit."""
     return Estimate(xr.DataArray(value), xr.DataArray(low), xr.DataArray(high), draws)
 
 
 def share(happened: xr.DataArray) -> Estimate:
-    """The share of draws in which something happened, at each point, by Clopper and Pearson's
-    interval.
+    """The share of samples that are true, at each point, with Clopper and Pearson's interval.
 
     Raises:
-        ValueError: not draws, or not truth values.
+        ValueError: not samples, or not truth values.
     """
     dim = draw_dim(happened)
     _require_single_draws(happened, "A share")
@@ -176,8 +170,8 @@ def share(happened: xr.DataArray) -> Estimate:
 
 
 def draw_dim(draws: xr.DataArray) -> str:
-    """The dimension of the draws: "seed", or "batch" where moments were streamed; raises ValueError
-    where there is none.
+    """The dimension of the samples: "seed", or "batch" for streamed means; raises ValueError if
+    there is neither.
     """
     if not isinstance(draws, xr.DataArray):
         raise ValueError(f"{_NO_DIMENSIONS}, not a {type(draws).__name__}.")
@@ -194,17 +188,15 @@ def _mean(draws: xr.DataArray) -> Estimate:
     dim = draw_dim(draws)
     n = draws.sizes[dim] if "seeds" not in draws.coords else int(draws["seeds"].min())
     half = student(n)
-    # Of skewed draws the mean is too small, or too large, where its standard error is too small as
-    # well (Cornish and Fisher 1938).
+    # For skewed samples the errors of the mean and of its standard error are correlated (Cornish
+    # and Fisher 1938).
     lengthened = (2 * half**2 + 1) / 6 * _skewness(draws - value, dim) / math.sqrt(n)
     low, high = half + np.maximum(-lengthened, 0), half + np.maximum(lengthened, 0)
     return Estimate(value, value - low * stderr, value + high * stderr, n)
 
 
 def _skewness(deviations: xr.DataArray, dim: str) -> xr.DataArray:
-    """The mean cube of deviations over the cube of their root mean square; 0 where all are
-    equal.
-    """
+    """The mean cube of deviations over the cube of their root mean square; 0 if all are equal."""
     size = abs(deviations).max(dim)
     unit = deviations / size.where(size > 0, 1.0)
     squares = (unit**2).mean(dim)
@@ -224,9 +216,7 @@ def _geometric_mean(draws: xr.DataArray) -> Estimate:
 
 
 def _require_single_draws(draws: xr.DataArray, what: str) -> None:
-    """Raises ValueError for means of batches, which are no draws, and for widths with numbers of
-    seeds of their own.
-    """
+    """Raise ValueError for means of batches, and for points with their own numbers of seeds."""
     if "seed" not in draws.dims:
         raise ValueError(
             f"{what} is of single draws, and {draws.name!r} has means of batches; keep the seeds"
@@ -242,7 +232,7 @@ def _require_single_draws(draws: xr.DataArray, what: str) -> None:
 def _quantile(draws: xr.DataArray, dim: str, q: float) -> Estimate:
     ordered = np.sort(draws.transpose(..., dim).values.astype(float), axis=-1)
     n = ordered.shape[-1]
-    # At most `below` draws lie under the quantile, and at most n - above over it, but for a
+    # At most `below` samples lie under the quantile, and at most n - above over it, except with
     # probability TAIL each.
     below, above = int(stats.binom.ppf(TAIL, n, q)), int(stats.binom.isf(TAIL, n, q))
     frame = draws.isel({dim: 0}, drop=True).astype(float)

@@ -18,18 +18,18 @@ from specjax.lab.statement import Judgement, Statement
 from specjax.lab.table import Table, table_of_points
 
 Data = xr.Dataset | Mapping[str, xr.Dataset]
-"""What a run returns: one dataset, or several by name."""
+"""The data of a run: one dataset, or several by name."""
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 
 SCALES = ("smoke", "quick", "paper")
 RUN_FLAGS = frozenset({"scale", "out", "explain", "help"})
-"""Flags of `specjax run` that are no fields of a configuration."""
+"""Flags of `specjax run` that are not fields of a configuration."""
 
 
 @dataclass(frozen=True)
 class Experiment(Generic[ConfigT]):
-    """An experiment: all that `specjax run` needs.
+    """An experiment, as `specjax run` needs it.
 
     Attributes:
         name: Its name on the command line.
@@ -37,16 +37,15 @@ class Experiment(Generic[ConfigT]):
         title: The finding, in one line.
         summary: The finding, in a few sentences.
         config: The class of its configurations; its defaults are the scale "quick".
-        measure: The run: of a configuration and the key of its seed, labelled data.
-        statements: What is judged.
-        scales: What the scales "smoke" and "paper" change.
-        figure: The figure, of configuration and data; by default a panel for each statement.
-        tables: Tables beside the one of the statements.
+        measure: The run: a function from configuration and root key to labelled data.
+        statements: The statements to judge.
+        scales: The fields that the scales "smoke" and "paper" change.
+        figure: A function of configuration and data; by default a panel for each statement.
+        tables: Its own tables, a function of configuration and data.
 
     Raises:
-        ValueError: no statement, two of one name, one that cites no row of the ledger, a scale that
-            is not known, or a field of the configuration with the name of a flag that every
-            experiment has.
+        ValueError: no statement, two of one name, one that cites no row of the ledger, an unknown
+            scale, or a field of the configuration with the name of a flag of `specjax run`.
     """
 
     name: str
@@ -61,7 +60,7 @@ class Experiment(Generic[ConfigT]):
     tables: Callable[[ConfigT, Any], list[Table]] | None = None
 
     def __post_init__(self) -> None:
-        # What a module states after its experiment is made is none of it.
+        # Statements that a module makes later do not belong to the experiment.
         object.__setattr__(self, "statements", tuple(self.statements))
         if not self.statements:
             raise ValueError(f"The experiment {self.name} states nothing; give it a statement.")
@@ -125,7 +124,7 @@ class Experiment(Generic[ConfigT]):
             )
 
     def tabulate(self, config: ConfigT, data: Data, judgements: Sequence[Judgement]) -> list[Table]:
-        """Its own tables, then the numbers of its judgements point by point."""
+        """Its own tables, and the numbers of the judgements point by point."""
         own = [] if self.tables is None else self.tables(config, data)
         return [
             *own,

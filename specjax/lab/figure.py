@@ -1,5 +1,5 @@
-"""The figure that an experiment has without drawing one: a panel for each statement with a curve,
-and lines for all others.
+"""The default figure of an experiment: a panel for each statement with a curve, and lines for the
+others.
 """
 
 import re
@@ -17,24 +17,24 @@ from specjax.lab.relations import Relation
 from specjax.lab.relations.line import Line, draw_lines
 
 _ACROSS, _LINES = 3, 9
-"""Panels side by side, and lines in one of them."""
+"""Panels side by side, and lines in one panel."""
 _WIDTH, _HEIGHT, _LEAST = 4.2, 3.4, 5.4
-"""Inches of a panel, and the least width of a figure: that of the longest label of an axis beside
-the names of lines.
+"""Inches of a panel, and the least width of a figure, for the longest label of an axis beside the
+names of lines.
 """
 _ENTRIES, _ENTRY = 12, 0.13
-"""Entries of a legend that are shown, and the height of one in inches."""
+"""Most entries of a legend, and the height of one in inches."""
 _LETTERS, _LETTERS_BELOW = 32, 64
-"""Of an axis label in one line: as many as a panel is high; and of a legend, which is smaller: as
-many as it is wide.
+"""Most letters in a line of an axis label, which is as long as a panel is high, and of a legend,
+whose letters are smaller.
 """
 
 Drawn = tuple[Relation, Mapping[str, Number]]
 
 
 def default_figure(statements: Mapping[str, Drawn]) -> Figure:
-    """A panel for each statement with a curve or rivals, drawn by its relation; the others are
-    lines, those of one axis in one panel.
+    """A panel for each statement with a curve or rivals, drawn by its relation, and panels of lines
+    for the others, by axis.
     """
     curves, axis_lines = {}, dict[str, list[tuple[str, Line]]]()
     for name, drawn in statements.items():
@@ -66,8 +66,8 @@ def default_figure(statements: Mapping[str, Drawn]) -> Figure:
 
 
 def _title(name: str) -> str:
-    """The name of a statement as words, with the numbers of papers as they print them: Theorem B.2
-    in theorem-b-2.
+    """The name of a statement as words, with numbers as papers print them: Theorem B.2 for
+    theorem-b-2.
     """
     return re.sub(
         r"\b(\d+|[a-z]) (?=\d+\b)", lambda first: f"{first[1].upper()}.", name.replace("-", " ")
@@ -75,7 +75,7 @@ def _title(name: str) -> str:
 
 
 def _legend_below(axes: Axes) -> float:
-    """The legend below all labels, where it hides nothing, and its height in inches."""
+    """Put the legend below all labels, and return its height in inches."""
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return 0.0

@@ -1,8 +1,7 @@
-"""Command-line flags from an experiment's configuration: one flag per dataclass field, its type and
-its help from the field.
+"""Command-line flags of a configuration: one for each dataclass field, with its type and help.
 
-A value is read by the field's annotation; whether it makes sense is for the configuration's own
-`__post_init__` to say, so a configuration made in Python and one made by flags pass the same gate.
+A value is parsed by the field's annotation, and checked by the configuration's `__post_init__`, as
+in Python.
 """
 
 import dataclasses
@@ -15,9 +14,7 @@ ConfigT = TypeVar("ConfigT")
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """A flag: the field it sets, what its values look like, the default as one would type it, and
-    help text.
-    """
+    """A flag: its field, the form of its values, the default as typed, and its help."""
 
     field: str
     metavar: str
@@ -46,10 +43,9 @@ def flags(config: Any) -> list[Flag]:
 
 
 def override(config: ConfigT, texts: Mapping[str, str]) -> ConfigT:
-    """The configuration with fields replaced by values read from text.
+    """The configuration with fields replaced by values parsed from text.
 
-    Raises ValueError, in one sentence, for a text that is not of the field's type and for whatever
-    `__post_init__` refuses.
+    Raises ValueError for a text that is not of the field's type, or if `__post_init__` does.
     """
     hints = get_type_hints(type(config))
     values = {
@@ -87,7 +83,7 @@ def _metavar(hint: Any) -> str:
 
 
 def written(value: Any) -> str:
-    """A value of a field as one would type it."""
+    """A value of a field as typed on the command line."""
     if isinstance(value, tuple):
         return ",".join(written(item) for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)

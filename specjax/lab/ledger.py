@@ -41,8 +41,8 @@ Status = Literal["holds", "corrected", "false", "depends", "open", "not run", "n
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a ledger: its id in the paper's own numbering, what kind of thing it is, where it
-    stands and what it says.
+    """A row of a ledger: its id in the paper's numbering, its kind, its place in the paper and its
+    content.
     """
 
     id: str
@@ -55,33 +55,33 @@ class Row:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The rows of a paper, by id, in the order of the paper."""
+    """The rows of a paper by id, in the order of the paper."""
 
     paper: str
     rows: Mapping[str, Row]
 
     @classmethod
     def of(cls, paper: str, **says: str) -> "Ledger":
-        """A ledger of conjectures of one's own, `id="What it says."`, an underscore standing for a
-        dash.
+        """A ledger of your own conjectures, `id="What it says."`, with underscores in place of
+        dashes.
         """
         ids = {name.replace("_", "-"): text for name, text in says.items()}
         return cls(paper, {id: Row(id, "conjecture", paper, text) for id, text in ids.items()})
 
     def require(self, ids: Iterable[str], by: str) -> None:
-        """Raises ValueError for an id that is no row."""
+        """Raise ValueError for an id that is not a row."""
         for id in ids:
             if id not in self.rows:
                 raise ValueError(
-                    f"{by} cites {id!r}, which is no row of the ledger of {self.paper}; add the row"
-                    " or correct the id."
+                    f"{by} cites {id!r}, which is not a row of the ledger of {self.paper}; add the"
+                    " row or correct the id."
                 )
 
 
 @dataclass(frozen=True)
 class Citation:
-    """One statement that cites a row, as far as the row's status depends on it; the verdict is None
-    where it was not run.
+    """A statement that cites a row, as far as the row's status depends on it; the verdict is None
+    if it was not run.
     """
 
     verdict: Verdict | None
@@ -95,7 +95,7 @@ def read_ledger(path: Path, paper: str) -> Ledger:
     """The ledger in a file.
 
     Raises:
-        ValueError: no TOML, an unknown key or kind, a missing one, or an id that is not in
+        ValueError: invalid TOML, an unknown key or kind, a missing key, or an id that is not in
             kebab-case.
     """
     try:
@@ -103,18 +103,17 @@ def read_ledger(path: Path, paper: str) -> Ledger:
     except OSError as error:
         raise ValueError(f"The ledger {path} cannot be read ({error.strerror}).") from error
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"The ledger {path} is no TOML: {error}.") from error
+        raise ValueError(f"The ledger {path} is not TOML: {error}.") from error
     return Ledger(paper, {id: _row(path, id, row) for id, row in content.items()})
 
 
 def status(citations: Iterable[Citation]) -> Status:
-    """What the verdicts on the statements that cite a row make of it.
+    """The status of a row from the verdicts of the statements that cite it.
 
-    A row holds where every statement in its own words is confirmed, and is false where one is
-    refuted: "corrected" where a corrected statement beside it is confirmed. It depends where a
-    verdict turns along the length of a training, or where a statement of ours on another setting,
-    which says that it is otherwise there, is confirmed. It is open where a verdict is inconclusive,
-    or a correction of ours refuted.
+    A row holds if every statement in its own words is confirmed. It is false if one is refuted, or
+    "corrected" if also every corrected statement is confirmed. It depends if a verdict changes
+    along the length of a training, or if a statement that contradicts it in another setting is
+    confirmed. It is open if a verdict is inconclusive, or a correction of ours is refuted.
     """
     cited = list(citations)
     if not cited:

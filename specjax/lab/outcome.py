@@ -1,4 +1,4 @@
-"""What a relation finds in data: a verdict with the numbers that it follows from."""
+"""Findings of a relation: a verdict with the numbers that it follows from."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ Verdict = Literal["confirmed", "refuted", "inconclusive"]
 
 @dataclass(frozen=True)
 class Distance:
-    """How far one rival is: `standard_errors` between it and the estimate, where they are farthest;
-    excluded beyond 4.
+    """Distance of a rival: the largest number of `standard_errors` to the estimate; excluded beyond
+    4.
     """
 
     rival: str
@@ -41,13 +41,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict, the rule it follows from, and its numbers at every point, the deciding one first.
+    """A verdict, its rule, and its numbers at every point, the deciding one first.
 
-    `draws` is the number of draws at the point with fewest. `reason` says why nothing could be
-    decided, or at which length a verdict turns; it is empty where the numbers say all. `away` is
-    how far the prediction is from the estimate at the deciding point, in standard errors, None
-    where no number is predicted. `turns` says that the verdict changes along the length of a
-    training.
+    `draws` is the number of samples at the point with fewest. `reason` says why the verdict is
+    inconclusive, or at which length it changes; it is empty if the numbers say all. `away` is the
+    distance of the prediction from the estimate at the deciding point in standard errors, None if
+    no number is predicted. `turns`: the verdict changes along the length of a training.
     """
 
     verdict: Verdict
@@ -61,21 +60,19 @@ class Finding:
 
     @property
     def deciding(self) -> Point:
-        """The point that decides: the one nearest to the other verdict."""
+        """The point nearest to the other verdict."""
         return self.points[0]
 
     @property
     def power(self) -> str:
-        """How well the data tell: the distance of the nearest rival, or of a refuted prediction
-        itself; empty where there is none.
-        """
+        """Distance of the nearest rival, or of a refuted prediction; empty if there is none."""
         if self.verdict == "refuted" and self.away is not None:
             return f"{self.away:.3g} SE from the prediction"
         return str(min(self.rivals, key=lambda rival: rival.standard_errors)) if self.rivals else ""
 
 
 def points(found: Estimate, compared: Number, first: xr.DataArray) -> tuple[Point, ...]:
-    """The points of an estimate, that with the largest `first` before all others."""
+    """The points of an estimate, the one with the largest `first` before all others."""
     values, low, high, against, order = xr.broadcast(
         found.value, found.low, found.high, xr.DataArray(compared), first
     )
@@ -90,8 +87,8 @@ def points(found: Estimate, compared: Number, first: xr.DataArray) -> tuple[Poin
 
 
 def distances(found: Estimate, rivals: Mapping[str, Number]) -> tuple[Distance, ...]:
-    """How far each rival is at the point where it is farthest: a rival is excluded that lies
-    outside of one interval.
+    """The distance of each rival at the point where it is farthest; a rival outside of one interval
+    is excluded.
     """
     return tuple(
         Distance(name, float(found.distance(rival).max()), bool((~found.contains(rival)).any()))
@@ -100,7 +97,7 @@ def distances(found: Estimate, rivals: Mapping[str, Number]) -> tuple[Distance, 
 
 
 def labelled(values: xr.DataArray) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Every place in an array, with the names and coordinates of its dimensions in words."""
+    """Each index of an array, with the names and coordinates of its dimensions as text."""
     for index in np.ndindex(values.shape):
         where = zip(map(str, values.dims), index, strict=True)
         yield index, ", ".join(f"{dim} = {_coordinate(values, dim, i)}" for dim, i in where)

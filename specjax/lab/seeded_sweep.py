@@ -1,4 +1,4 @@
-"""Sweeps of an experiment, each with randomness of its own."""
+"""Sweeps of an experiment, each with its own random stream."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,8 +19,8 @@ def seeded_sweep(
     num_seeds: int,
     **over: Axis,
 ) -> xr.Dataset:
-    """`sweep.run` of a measurement over its arguments, with the stream of that name from the root
-    key of the run.
+    """Run `sweep.run` over the arguments of `measure`, with the stream of that name from the run's
+    root key.
 
     Raises:
         ValueError: as `sweep.run` does.

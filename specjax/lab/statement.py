@@ -9,13 +9,13 @@ relation that judges it.
     def exact(config, data):
         return lab.equals(data["off_diagonal"], closed_form(data))
 
-The sentence may as well be the docstring of the function.
+The sentence may also be the docstring of the function.
 
-What must break it stands beside the sentence, not in the data: a *rival* is another prediction,
-which a confirmed statement must have excluded; a *control* makes other data of the same form
-(weights zero, noise in the place of a gradient, the other optimizer's run), in which a confirmed
-statement must not be confirmed. A refuted statement needs one of either that is confirmed, or its
-verdict could not have come out otherwise. Both are tried every time that a statement is judged.
+Each statement names its attacks. A *rival* is another prediction, which a confirmed statement must
+exclude. A *control* makes other data of the same form (zero weights, noise in place of a gradient,
+the run of the other optimizer), in which a confirmed statement must not be confirmed. For a refuted
+statement one rival or control must be confirmed, since otherwise its verdict could not have been
+another. All attacks are tried whenever a statement is judged.
 """
 
 import re
@@ -37,9 +37,7 @@ Control = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Attack:
-    """What became of a statement under a rival, a control or a perturbation: `kind`, its name, and
-    what was found.
-    """
+    """An attack on a statement, a rival, a control or a perturbation, and its finding."""
 
     kind: str
     name: str
@@ -48,10 +46,10 @@ class Attack:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A statement judged: its verdict with what was found, and how it fared under every attack.
+    """A judged statement: its finding, and the finding under every attack.
 
-    The verdict is that of the finding, but inconclusive where an attack shows that it could not
-    have come out otherwise; `survivors` names these attacks.
+    The verdict is that of the finding, but inconclusive if an attack shows that it could not have
+    been another; `survivors` names these attacks.
     """
 
     statement: "Statement"
@@ -66,9 +64,7 @@ class Judgement:
 
     @property
     def reason(self) -> str:
-        """Why the verdict is not that of the numbers alone, or what else there is to say; empty
-        where they say all.
-        """
+        """The reason for an undecided verdict, or other remarks; empty if the numbers say all."""
         if not self.survivors:
             return self.finding.reason
         if self.finding.verdict == "confirmed":
@@ -84,7 +80,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Statement:
-    """See `statement`, which makes one of a function."""
+    """A statement; see the decorator `statement`."""
 
     name: str
     cites: tuple[str, ...]
@@ -121,7 +117,7 @@ class Statement:
             )
 
     def judge(self, config: Any, data: Any) -> Judgement:
-        """The verdict on `data`, after every rival, control and perturbation was tried."""
+        """The judgement on `data`, after every rival, control and perturbation."""
         relation = self.relation(config, data)
         rivals = self.rival_numbers(config, data)
         found = self._along(relation, rivals)
@@ -129,13 +125,11 @@ class Statement:
         return Judgement(self, found, attacks, _survivors(found, attacks))
 
     def find(self, config: Any, data: Any) -> Finding:
-        """What the numbers say, before any attack: for who needs the numbers and not the
-        verdict.
-        """
+        """The finding before any attack."""
         return self._along(self.relation(config, data), self.rival_numbers(config, data))
 
     def rival_numbers(self, config: Any, data: Any) -> dict[str, Number]:
-        """What each rival predicts for these data."""
+        """The prediction of each rival for these data."""
         return {
             name: rival(config, data) if callable(rival) else rival
             for name, rival in self.rivals.items()
@@ -163,13 +157,13 @@ class Statement:
         return attacks
 
     def _along(self, relation: Relation, rivals: Mapping[str, Number]) -> Finding:
-        """The finding, or where a length is a dimension of the data, the one that all lengths agree
-        on.
+        """The finding; if a dimension is the length of a training, the one on which all lengths
+        agree.
         """
         if self.along is None:
             return relation.judge(rivals)
         lengths = relation.lengths(self.along).values
-        found = _at_lengths(relation, rivals, self.along)
+        found = _judge_at_lengths(relation, rivals, self.along)
         last = found[-1]
         changes = [
             place
@@ -178,22 +172,24 @@ class Statement:
         ]
         if not changes:
             return last
-        told = ", ".join(
+        changes_by_length = ", ".join(
             f"{found[place].verdict} from {self.along} = {lengths[place]:g}"
             for place in (0, *changes)
         )
-        # Noise at one length is no dependence on it.
+        # An inconclusive length is noise, not a dependence on the length.
         turns = {"confirmed", "refuted"} <= {each.verdict for each in found}
         why = "It depends on the length" if turns else "It is not decided at every length"
-        return replace(last, verdict="inconclusive", turns=turns, reason=f"{why}: {told}.")
+        return replace(
+            last, verdict="inconclusive", turns=turns, reason=f"{why}: {changes_by_length}."
+        )
 
     def _attacked(self, relation: Relation, rivals: Mapping[str, Number]) -> Finding:
-        """The finding of an attack, or where a length is a dimension, a length at which it is
-        confirmed: one is enough to survive.
+        """The finding of an attack; if a dimension is a length, one that is confirmed, if any,
+        since the attack then survives.
         """
         if self.along is None:
             return relation.judge(rivals)
-        found = _at_lengths(relation, rivals, self.along)
+        found = _judge_at_lengths(relation, rivals, self.along)
         return next((each for each in found if each.verdict == "confirmed"), found[-1])
 
 
@@ -211,21 +207,20 @@ def statement(
     along: str | None = None,
     post_hoc: str = "",
 ) -> Callable[[Judge], Statement]:
-    """Makes a statement of a function of configuration and data that returns a relation.
+    """Make a statement of a function of configuration and data that returns a relation.
 
     Args:
         cites: Rows of the ledger that it decides.
-        says: One sentence; by default the docstring of the function.
-        name: Its name in records; by default that of the function, in kebab-case.
+        says: One sentence; by default the function's docstring.
+        name: Its name in records; by default the function's, in kebab-case.
         rivals: Other predictions by name: numbers, or functions of configuration and data.
         controls: By name, functions of configuration and data that return data of the same form, in
-            which the statement must not hold; of a statement that is refuted, in which it must.
-        holds: What `specjax reproduce` expects: confirmed, refuted (False), or nothing, where it is
-            held open (None).
-        corrected: Whether it is ours, put in the place of what the cited rows say.
-        elsewhere: Whether it is ours and says that in another setting, such as a smaller model, it
-            is otherwise than in the cited rows,
-            which it cannot refute: confirmed, it makes them depend on the setting.
+            which the statement must not hold; in which a refuted one must hold.
+        holds: The verdict that `specjax reproduce` expects: confirmed, refuted (False), or any, for
+            an open question (None).
+        corrected: Whether it is ours, in place of the cited rows.
+        elsewhere: Whether it is ours, and contradicts the cited rows in another setting, such as a
+            smaller model. It cannot refute them; if it is confirmed, they depend on the setting.
         along: The dimension of the data that is the length of a training: the verdict must be the
             same at every length.
         post_hoc: Why its rule was changed after data were seen; it is then judged on fresh seeds.
@@ -235,7 +230,7 @@ def statement(
             kebab-case.
     """
 
-    def named(relation: Judge) -> Statement:
+    def make(relation: Judge) -> Statement:
         called = name or getattr(relation, "__name__", "").replace("_", "-")
         rows = (cites,) if isinstance(cites, str) else tuple(cites)
         sentence = says or " ".join((relation.__doc__ or "").split())
@@ -253,33 +248,31 @@ def statement(
             post_hoc,
         )
 
-    return named
+    return make
 
 
 class Statements(list[Statement]):
-    """The statements of an experiment, in the order in which a module makes them: `@states("eq-40",
-    "…", rivals=…)`.
+    """The statements of an experiment in the order of its module, added by the decorator
+    `@states("eq-40", "…", rivals=…)`.
     """
 
     def __call__(self, *args: Any, **options: Any) -> Callable[[Judge], Statement]:
-        """Makes a statement as `statement` does, with the same arguments and errors, and keeps
-        it.
-        """
+        """Make a statement with the arguments of `statement`, and add it."""
         make = statement(*args, **options)
 
-        def kept(relation: Judge) -> Statement:
+        def add(relation: Judge) -> Statement:
             self.append(make(relation))
             return self[-1]
 
-        return kept
+        return add
 
 
-def _at_lengths(relation: Relation, rivals: Mapping[str, Number], dim: str) -> list[Finding]:
+def _judge_at_lengths(relation: Relation, rivals: Mapping[str, Number], dim: str) -> list[Finding]:
     places = range(relation.lengths(dim).size)
-    return [relation.at(dim, place).judge(_at(rivals, dim, place)) for place in places]
+    return [relation.at(dim, place).judge(_rivals_at(rivals, dim, place)) for place in places]
 
 
-def _at(rivals: Mapping[str, Number], dim: str, place: int) -> dict[str, Number]:
+def _rivals_at(rivals: Mapping[str, Number], dim: str, place: int) -> dict[str, Number]:
     return {
         name: (
             rival.isel({dim: place})

@@ -1,6 +1,4 @@
-"""The table that every experiment has, of the numbers of its statements point by point, and one of
-means at each size.
-"""
+"""Tables: the numbers of statements point by point, and means by size."""
 
 import math
 from collections.abc import Mapping
@@ -14,9 +12,9 @@ from specjax.arguments import checked
 from specjax.lab.outcome import Finding, Point, labelled
 
 POINTS = "What each verdict follows from"
-"""The title of the table that every experiment has."""
+"""Title of the table that every experiment has."""
 _MOST = 12
-"""Points of a statement that the table shows: those that decide come first."""
+"""Most points of a statement in the table, the deciding ones first."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,8 @@ class Table:
 
 @checked
 def table_of_points(findings: Mapping[str, Finding]) -> Table:
-    """Estimate, interval and what it was compared with, at each point of each statement by name,
-    the deciding one first.
+    """The estimate, its interval and the compared number at each point of each statement, the
+    deciding point first.
     """
     rows = [
         (name if place == 0 else "", *_cells(point), str(found.draws))
@@ -46,13 +44,13 @@ def table_of_points(findings: Mapping[str, Finding]) -> Table:
 def table_by_size(
     title: str, values: Mapping[str, xr.DataArray], dim: str, of_logs: bool = False
 ) -> Table:
-    """Means over seeds at each size, a row for every other coordinate, and the slopes of their
-    logarithms, with standard errors.
+    """Means over seeds at each size, a row for each point of the other dimensions, and the slopes
+    of their logarithms with standard errors.
 
     Args:
-        title: Of the table.
-        values: By name; those without seeds are shown as they are.
-        dim: The sizes.
+        title: The title of the table.
+        values: The values by name; those without seeds are shown as they are.
+        dim: The dimension of the sizes.
         of_logs: Whether the values are logarithms themselves.
     """
     if not values or not all(

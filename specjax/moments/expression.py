@@ -17,14 +17,13 @@ from jaxtyping import Array
 
 from specjax.moments.evaluation import evaluate, exact
 from specjax.moments.graph import (
-    Gaussian,
     Graph,
-    Orthogonal,
     Size,
     Symbol,
     Vertex,
     assemble,
     merge,
+    place_of_axis,
     unpack,
 )
 from specjax.moments.polynomial import (
@@ -32,10 +31,12 @@ from specjax.moments.polynomial import (
     Monomial,
     Polynomial,
     PolynomialLike,
+    by_degree,
     polynomial,
     summed,
 )
 from specjax.moments.printing import expression_text
+from specjax.moments.symbols import add_symbol
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,7 @@ class Expression:
         for graph in self.terms:
             for component in graph:
                 for symbol, _ in component.nodes:
-                    _add_symbol(found, symbol)
+                    add_symbol(found, symbol)
         return MappingProxyType(dict(sorted(found.items())))
 
     @property
@@ -99,7 +100,7 @@ class Expression:
     def sum(self, axis: int | Sequence[int] | None = None) -> "Expression":
         """The sum over all axes, or over the given ones."""
         axes = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-        summed_axes = {_axis(a, self.shape) for a in axes}
+        summed_axes = {place_of_axis(a, self.shape) for a in axes}
         every = tuple(range(self.ndim))
         return contract((self,), (every,), tuple(a for a in every if a not in summed_axes))
 
@@ -263,7 +264,7 @@ class Expression:
                 )
                 terms.setdefault((graph, kept), {})[monomial] = number
         ordered = sorted(
-            terms.items(), key=lambda term: (*min(map(_by_degree, term[1])), term[0][0])
+            terms.items(), key=lambda term: (*min(map(by_degree, term[1])), term[0][0])
         )
         return tuple(
             Expression(self.shape, {graph: Polynomial(term)}) for (graph, _), term in ordered
@@ -380,41 +381,4 @@ def _check_symbols(expressions: Sequence[Expression]) -> None:
     found: dict[str, Symbol] = {}
     for expression in expressions:
         for symbol in expression.symbols.values():
-            _add_symbol(found, symbol)
-
-
-def _add_symbol(found: dict[str, Symbol], symbol: Symbol) -> None:
-    if (other := found.setdefault(symbol.name, symbol)) is not symbol and other != symbol:
-        raise ValueError(
-            f"Two different symbols have the name {symbol.name!r}: {describe(other)} and"
-            f" {describe(symbol)}."
-        )
-    if isinstance(symbol, Gaussian):
-        for constant in symbol.covariance:
-            if constant is not None:
-                _add_symbol(found, constant)
-
-
-def describe(symbol: Symbol) -> str:
-    """A symbol in words, for messages."""
-    if isinstance(symbol, Gaussian):
-        return f"Gaussian of shape {symbol.shape}, variance {symbol.variance}"
-    kind = (
-        "orthogonal"
-        if isinstance(symbol, Orthogonal)
-        else "symmetric constant"
-        if symbol.symmetric
-        else "constant"
-    )
-    return f"{kind} of shape {symbol.shape}"
-
-
-def _by_degree(monomial: Monomial) -> tuple[Exact, Monomial]:
-    """Sorting key of monomials, the highest degree first."""
-    return -sum(power for _, power in monomial), monomial
-
-
-def _axis(axis: int, shape: Sequence[Size]) -> int:
-    if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"An expression of shape {tuple(shape)} has no axis {axis}.")
-    return axis % len(shape)
+            add_symbol(found, symbol)

@@ -308,3 +308,10 @@ def _node_key(node: Node) -> tuple[str, tuple[int, ...]]:
 
 def _vertex_key(vertex: Vertex) -> tuple[str, tuple[int, ...], int]:
     return str(vertex.size), vertex.slots, vertex.pin
+
+
+def place_of_axis(axis: int, shape: Sequence[Size]) -> int:
+    """The axis counted from the first; raises ValueError for an axis that `shape` does not have."""
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"An expression of shape {tuple(shape)} has no axis {axis}.")
+    return axis % len(shape)

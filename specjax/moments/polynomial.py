@@ -303,3 +303,8 @@ def _whole_root(number: int, degree: int) -> int | None:
     return next(
         (root for root in (near - 1, near, near + 1) if root >= 0 and root**degree == number), None
     )
+
+
+def by_degree(monomial: Monomial) -> tuple[Exact, Monomial]:
+    """Sorting key of monomials, the highest degree first."""
+    return -sum(power for _, power in monomial), monomial

@@ -5,55 +5,34 @@ and AdamW for every leaf that is not a matrix.
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.sharding import NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Int, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
-from specjax.arguments import REAL, check_count, check_number, checked_but, scheduled, shown
+from specjax.arguments import REAL, check_number, checked_but, scheduled
 from specjax.optim.float32_wrapper import check_alike, check_arrays, in_float32
 from specjax.optim.fused_projections import Splits
+from specjax.optim.iteration import STANDARD, Coefficients, Preconditioning, newton_schulz
 from specjax.optim.leaf_names import leaf_names
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, Layout, is_matrix, prefix_leaves
 from specjax.optim.momentum import Convention, momentum
 from specjax.optim.orthogonal import Method, orthogonalize
 from specjax.optim.routing import Routed, routes
 from specjax.optim.scales import Extent, Scale, scale_named
-from specjax.spectral.methods import NewtonSchulz
-from specjax.spectral.methods.polynomials import newton_schulz_steps
-from specjax.spectral.polynomial_design import MUON, Quintic
 
 MATRIX, OTHER = "matrix", "other"
-
-Coefficients = tuple[float, float, float]
-Preconditioning = Literal["frobenius", "spectral", "aol", "schatten"]
-
-# A plain tuple, since optax.inject_hyperparams takes everything callable, as a Quintic is, for a
-# schedule.
-_COEFFICIENTS: Coefficients = (MUON.a, MUON.b, MUON.c)
-_PRESETS: dict[str, Quintic | tuple[Quintic, ...]] = {
-    "standard": MUON,
-    # Ahn et al. 2025, arXiv 2504.05295.
-    "dion": (
-        Quintic(4.0848, -6.8946, 2.9270),
-        Quintic(3.9505, -6.3029, 2.6377),
-        Quintic(3.7418, -5.5913, 2.3037),
-        Quintic(2.8769, -3.1427, 1.2046),
-        Quintic(2.8366, -3.0525, 1.2012),
-    ),
-}
 
 
 @checked_but("ns_coeffs", "ns_steps", "preconditioning", "method")
 def muon(
     learning_rate: optax.ScalarOrSchedule,
-    ns_coeffs: Coefficients | Sequence[Coefficients] | str = _COEFFICIENTS,
+    ns_coeffs: Coefficients | Sequence[Coefficients] | str = STANDARD,
     ns_steps: int | Int[Array, ""] = 5,
     beta: ArrayLike = 0.95,
     eps: ArrayLike = 1e-8,
@@ -160,7 +139,7 @@ def muon(
     check_number(weight_decay, "weight_decay", REAL, "muon")
     iteration = {"ns_coeffs": ns_coeffs, "ns_steps": ns_steps, "preconditioning": preconditioning}
     if method is None:
-        method = _newton_schulz(**iteration)
+        method = newton_schulz(**iteration)
     else:
         _check_default("method", **iteration)
     if consistent_rms is not None:
@@ -283,51 +262,6 @@ def _adamw(
     0.
     """
     return in_float32(optax.adamw(learning_rate, **options))
-
-
-def _newton_schulz(ns_coeffs: Any, ns_steps: Any, preconditioning: Any) -> Method:
-    """The iteration that optax's three arguments describe."""
-    names: dict[str, Any] = {name: name for name in ("frobenius", "spectral", "aol")}
-    names["schatten"] = "schatten-4"
-    if preconditioning not in names:
-        raise ValueError(
-            f"muon needs one of {', '.join(sorted(names))} as preconditioning, got"
-            f" {shown(preconditioning)}."
-        )
-    scaling = names[preconditioning]
-    is_preset = isinstance(ns_coeffs, str) and ns_coeffs in _PRESETS
-    coefficients = _PRESETS[ns_coeffs] if is_preset else _quintics(ns_coeffs)
-    # optax.inject_hyperparams hands over every number as an array.
-    is_array = isinstance(ns_steps, jax.Array)
-    if not is_array:
-        check_count(ns_steps, "ns_steps", 1, "muon")
-    if not isinstance(coefficients, Quintic):
-        if not is_array and len(coefficients) > ns_steps:
-            raise ValueError(
-                f"muon takes each of the {len(coefficients)} steps of ns_coeffs, got"
-                f" ns_steps={ns_steps}; set ns_steps={len(coefficients)}."
-            )
-        return NewtonSchulz(len(coefficients), coefficients, scaling=scaling)
-    if is_array:
-        return lambda x: newton_schulz_steps(x, coefficients, ns_steps, scaling)
-    return NewtonSchulz(ns_steps, coefficients, scaling=scaling)
-
-
-def _quintics(ns_coeffs: object) -> Quintic | tuple[Quintic, ...]:
-    """Polynomials from numbers of the shape (3,) or (steps, 3)."""
-    try:
-        numbers = np.asarray(ns_coeffs, float)
-    except (TypeError, ValueError, jax.errors.TracerArrayConversionError):
-        numbers = np.zeros(0)
-    if numbers.ndim not in (1, 2) or numbers.shape[-1] != 3 or not np.isfinite(numbers).all():
-        raise ValueError(
-            "muon needs ns_coeffs=(a, b, c), one such triple for each step, or one of"
-            f" {', '.join(map(repr, _PRESETS))}, got {shown(ns_coeffs)}; numbers, not traced"
-            " arrays."
-        )
-    if numbers.ndim == 1:
-        return Quintic(*numbers.tolist())
-    return tuple(Quintic(*row) for row in numbers.tolist())
 
 
 def _consistent(consistent_rms: ArrayLike) -> Scale:

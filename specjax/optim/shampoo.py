@@ -62,8 +62,7 @@ def scale_by_shampoo(
         beta: β in [0, 1]; 1 for the mean of all steps.
         order: Of the roots: 4, or 2 for L^(-1/2) G R^(-1/2) (Morwani et al. 2024).
         damping: Added to the eigenvalues of L and R that are not zero.
-        every: In which steps the roots are computed: the first, and every so many after it. In
-            between the last ones are used.
+        every: Steps from one computation of the roots to the next, from the first step on.
         dimension_numbers: As for `orthogonalize`.
 
     Returns:

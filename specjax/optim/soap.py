@@ -77,7 +77,7 @@ def scale_by_soap(
     averages are corrected for their start at zero as in `optax.scale_by_adam`.
 
     The first update is zero, as in the published code: its gradient gives the first bases, by an
-    eigendecomposition, so that no basis depends on the gradient that it rotates. Every so many
+    eigendecomposition, so that no basis depends on the gradient that it rotates. Every `every`
     steps after it Q ← qr(L Q), one step of subspace iteration, after its columns are brought into
     the order of their Rayleigh quotients; V follows that order.
 
@@ -90,7 +90,7 @@ def scale_by_soap(
         b1: Decay of M, in [0, 1).
         b2: Decay of V, L and R, in [0, 1).
         eps: ε, not negative, in the units of the gradient.
-        every: In which steps the bases are renewed, after the first: every so many.
+        every: Steps from one renewal of the bases to the next.
         dimension_numbers: As for `orthogonalize`.
 
     Returns:

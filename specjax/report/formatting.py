@@ -1,4 +1,4 @@
-"""The words and numbers that the terminal, the Markdown and the HTML report share."""
+"""Text of numbers, verdicts and settings, shared by the terminal and the reports."""
 
 import re
 from collections import Counter
@@ -42,7 +42,7 @@ def check_row(check: Check) -> tuple[str, ...]:
 
 
 def label(id: str) -> str:
-    """The id of a row as papers write it: `theorem-b-1` is Theorem B.1, and `eq-40` is Eq. 40."""
+    """The id of a row as papers print it: `theorem-b-1` becomes Theorem B.1, and `eq-40` Eq. 40."""
     found = _ID.match(id)
     assert found is not None  # every part of it may be empty
     kind, number, rest = found.groups()
@@ -55,7 +55,7 @@ def label(id: str) -> str:
 
 
 def measured(check: Check) -> str:
-    """The number that decided, and what it was compared with, as in `0.4667, predicted 0.4775`."""
+    """The deciding estimate and the number it was compared with: `0.4667, predicted 0.4775`."""
     if check.estimate is None:
         return ""
     word = "against" if check.predicted is None else "predicted"
@@ -65,7 +65,7 @@ def measured(check: Check) -> str:
 
 
 def power(check: Check) -> str:
-    """What shows that the verdict could have been another: the nearest rival, or a control that
+    """The evidence that the verdict could have been another: the nearest rival, or a control that
     turned it.
     """
     if check.power:
@@ -78,9 +78,7 @@ def power(check: Check) -> str:
 
 
 def attacks(check: Check) -> list[tuple[str, str, str, str]]:
-    """Kind, name, distance in standard errors where there is one, and verdict of everything that
-    was tried against a check.
-    """
+    """Kind, name, distance in standard errors if known, and verdict of every attack on a check."""
     distances = {rival["name"]: f"{number(rival['standard_errors'])} SE" for rival in check.rivals}
     return [
         (a["kind"], a["name"], distances.get(a["name"], ""), a["verdict"]) for a in check.attacks
@@ -88,14 +86,14 @@ def attacks(check: Check) -> list[tuple[str, str, str, str]]:
 
 
 def counts(checks: Iterable[Check]) -> str:
-    """How many checks came out how, the refuted first, as in `1 refuted, 4 confirmed`."""
+    """The number of checks by verdict, the refuted first: `1 refuted, 4 confirmed`."""
     tally = Counter(check.verdict for check in checks)
     return ", ".join(f"{tally[kind]} {kind}" for kind in _SEVERITY if tally[kind]) or "no checks"
 
 
 def overview(results: Sequence[Result]) -> str:
-    """One sentence on everything: how many experiments of how many papers, and how many statements
-    came out how.
+    """One sentence: the numbers of experiments, papers and statements, and the counts of
+    verdicts.
     """
     checks = [check for result in results for check in result.checks]
     papers = {result.record.paper for result in results}
@@ -106,7 +104,7 @@ def overview(results: Sequence[Result]) -> str:
 
 
 def surprises(results: Iterable[Result]) -> list[str]:
-    """One phrase for each verdict that is not the expected one."""
+    """One phrase for each verdict that differs from the expected one."""
     return [
         f"{result.record.name}/{check.name} is {check.verdict}, expected {check.expected}"
         for result in results
@@ -115,8 +113,8 @@ def surprises(results: Iterable[Result]) -> list[str]:
 
 
 def settings(record: Record) -> list[tuple[str, str]]:
-    """Names and values of what a run was made with: its configuration, then where and when it
-    ran.
+    """Names and values of the settings of a run: its configuration, then machine, versions and
+    time.
     """
     config = [
         (name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))

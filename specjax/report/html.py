@@ -1,5 +1,5 @@
-"""The report as a page: the ledgers first, then what decided their rows. Figures lie beside it, and
-nothing else is needed.
+"""The report as one HTML page: the ledgers first, then the results that decide their rows. It links
+to figures beside it, and needs no other file.
 """
 
 import re
@@ -21,7 +21,7 @@ STATUSES = {
     "not run": "its experiments are not among these results, or at smoke scale only",
     "not judged": "trivial, a proof device, or out of reach; the row says which",
 }
-"""The words for where a row stands, and what they mean, in the order of the page."""
+"""The statuses of rows and their meanings, in the order of the page."""
 
 _TEMPLATES = Environment(
     loader=PackageLoader("specjax.report"),

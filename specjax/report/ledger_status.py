@@ -1,5 +1,5 @@
-"""Where the rows of a ledger stand: their statuses, from the statements that cite them and the
-results in a folder.
+"""The statuses of the rows of a ledger, from the statements that cite them and the results in a
+folder.
 """
 
 import json
@@ -17,19 +17,18 @@ from specjax.report import records, result_store
 from specjax.report.record import Record, Result
 
 _MOST = 100
-"""Letters of a sentence that a line of a terminal shows."""
+"""Longest sentence, in letters, that a line of a terminal shows."""
 _NUMBERS = re.compile(r"-?\d[\d.e+-]*")
-"""A rule has the sizes of its run in it."""
+"""Numbers in a rule are sizes of its run; without them two rules can be compared."""
 _FALSE: dict[lab.ledger.Status, lab.ledger.Status] = {"corrected": "false"}
-"""What both say of the paper's words."""
+"""Both statuses mean: false as printed."""
 
 
 class Cited(NamedTuple):
-    """A statement that cites a row, with the result that judged it and its check: None where
-    nothing that decides was run.
+    """A statement that cites a row, with its result and check, or None if it was not judged.
 
-    `recorded` is the check of the record of a larger run, where its other verdict makes the row
-    depend on the configuration.
+    `recorded` is the check of the record of a larger run, if its other verdict makes the row depend
+    on the configuration.
     """
 
     experiment: str
@@ -59,13 +58,13 @@ class Standing(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What was found, or where nothing was written of that, what the paper says."""
+        """The finding of the row, or if none is written, what the paper says."""
         return self.row.finding or self.row.says
 
     @property
     def judged(self) -> list[Cited]:
-        """The statements that were judged: first those that make the status what it is, and of
-        those the one with the nearest rival.
+        """The judged statements: first those that make the status, by the distance of their nearest
+        rival.
         """
         found = [(cited, cited.check) for cited in self.cited if cited.check is not None]
         return [
@@ -77,13 +76,13 @@ class Standing(NamedTuple):
 
     @property
     def deciding(self) -> Cited | None:
-        """The statement that the status hangs by."""
+        """The first of the judged statements."""
         return next(iter(self.judged), None)
 
     @property
     def decided(self) -> tuple[str, ...]:
-        """The same statements with their powers, as `statement: power`, and with the scale where a
-        record has them.
+        """The judged statements with their powers, `statement: power`, and the scale of a
+        record.
         """
         return tuple(
             f"{by.statement.name}: {by.check.power or by.check.verdict}{by.where}"
@@ -93,9 +92,7 @@ class Standing(NamedTuple):
 
 
 class Paper(NamedTuple):
-    """What a report tells of a paper: its rows, none where it has no ledger, and the results that
-    belong to it.
-    """
+    """A paper in a report: the rows of its ledger, if it has one, and its results."""
 
     name: str
     rows: tuple[Standing, ...]
@@ -103,7 +100,7 @@ class Paper(NamedTuple):
 
     @property
     def folded(self) -> tuple[Standing, ...]:
-        """The rows that need no judging, or could not be judged."""
+        """The rows without a judgement."""
         return tuple(row for row in self.rows if row.status == "not judged")
 
     @property
@@ -112,7 +109,7 @@ class Paper(NamedTuple):
         return tuple(row for row in self.rows if row.status != "not judged")
 
     def cited_by(self, result: Result) -> tuple[lab.ledger.Row, ...]:
-        """The rows that statements of an experiment cite."""
+        """The rows that the statements of an experiment cite."""
         return tuple(
             row.row
             for row in self.rows
@@ -121,15 +118,15 @@ class Paper(NamedTuple):
 
     def elsewhere(self, result: Result) -> tuple[lab.Check, ...]:
         """The checks of a result that decide no row: those of a smoke run, of an experiment that
-        this version does not have, or left open where the record decides.
+        this version lacks, or left open while the record decides.
         """
-        told = {
+        cited_checks = {
             cited.check.name
             for row in self.rows
             for cited in row.cited
             if cited.check and cited.result is result
         }
-        return tuple(check for check in result.checks if check.name not in told)
+        return tuple(check for check in result.checks if check.name not in cited_checks)
 
     @property
     def others(self) -> list[lab.Check]:
@@ -138,7 +135,7 @@ class Paper(NamedTuple):
 
 
 def known() -> dict[str, lab.Ledger]:
-    """The ledgers of the papers, and of whatever else an experiment belongs to, by paper."""
+    """The ledgers of the papers, and of experiments that belong to no paper, by name."""
     others = {
         experiment.ledger.paper: experiment.ledger for experiment in experiments.load_all().values()
     }
@@ -146,7 +143,7 @@ def known() -> dict[str, lab.Ledger]:
 
 
 def papers(results: Sequence[Result]) -> list[Paper]:
-    """The papers that there are results of, in the order of the results.
+    """The papers of the results, in the order of the results.
 
     Raises:
         ValueError: a result of another version.
@@ -164,7 +161,7 @@ def papers(results: Sequence[Result]) -> list[Paper]:
 
 
 def deciding(out: Path) -> list[Result]:
-    """The results in the folder `out`, and the records: what `rows` takes, read once for all
+    """The results in the folder `out` and the records, as `rows` takes them; read once for all
     papers.
 
     Raises:
@@ -174,11 +171,11 @@ def deciding(out: Path) -> list[Result]:
 
 
 def rows(paper: str, results: Sequence[Result]) -> list[Standing]:
-    """Every row of a paper's ledger, in the order of the paper; what was not run, or at smoke scale
-    only, is said so.
+    """Every row of a paper's ledger with its status, in the order of the paper. Smoke runs decide
+    nothing.
 
-    Records are of the largest runs. So a row that the runs leave open stands as in the records, and
-    one of which runs and records say different things depends on the configuration.
+    Records are of the largest runs. So a row that the runs leave open has the status of the
+    records, and a row on which runs and records differ depends on the configuration.
 
     Raises:
         ValueError: a result of another version.
@@ -219,8 +216,8 @@ def cells(standing: Standing) -> tuple[str, ...]:
 def _by_run_and_record(
     experiment: str, statement: lab.Statement, run: Result | None, record: Result | None
 ) -> tuple[Cited, Cited]:
-    """A statement as the run has it, and as the record of a larger one has it; twice the same where
-    there is only one.
+    """A statement in the run, and in the record of a larger run; the same twice if there is only
+    one.
     """
     check, kept = _check(statement, run), _check(statement, record)
     here, there = (
@@ -241,10 +238,10 @@ def _check(statement: lab.Statement, result: Result | None) -> lab.Check | None:
 
 def _says_more(record: Record, kept: lab.Check, run: Record, check: lab.Check) -> bool:
     """Whether a record judges the same statement as a run, by the same rule, in another
-    configuration of no smaller scale.
+    configuration of the same or a larger scale.
     """
     words = [(each.says, _NUMBERS.sub("", each.rule)) for each in (kept, check)]
-    # Other seeds are no other setting. In files there are lists where a configuration has tuples.
+    # Another seed is the same setting. Files have lists in place of tuples.
     settings = [json.dumps({**each.config, "seed": None}, sort_keys=True) for each in (record, run)]
     larger = SCALES.index(record.scale) >= SCALES.index(run.scale)
     return words[0] == words[1] and settings[0] != settings[1] and larger
@@ -279,8 +276,8 @@ def _citation(cited: Cited) -> lab.ledger.Citation:
 
 
 def _nearest(check: lab.Check) -> float:
-    """Standard errors to the nearest rival, infinite without rivals; negative, those to a refuted
-    prediction itself.
+    """Standard errors to the nearest rival, infinite without rivals. For a refuted check: minus
+    those to the prediction.
     """
     if check.verdict == "refuted":
         return -(check.away or 0.0)

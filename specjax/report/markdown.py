@@ -1,5 +1,5 @@
 """The report as Markdown, for a repository or a terminal: the ledgers, then the checks of each
-experiment; the page has the rest.
+experiment.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""The same function of many names, several at a time, each in a process of its own.
+"""Call a function of names in several processes at a time.
 
-Processes and not threads: two decompositions at once in one process can wait for each other without
-end, and tracing holds Python's lock.
+Not in threads, since two simultaneous decompositions in one process can deadlock, and tracing holds
+Python's lock.
 """
 
 import io
@@ -22,17 +22,17 @@ T = TypeVar("T")
 def each(
     function: Callable[[str], T], names: Sequence[str], jobs: int, begun: Callable[[str], None]
 ) -> Iterator[tuple[str, T | None]]:
-    """Each name with what `function` makes of it, as they are finished, or None where its process
-    ended before that.
+    """Yield each name with the result of `function`, in the order of completion, or with None if
+    its process died.
 
-    With one job, in this process and in order. An exception of `function` passes through, and ends
-    the others; so does leaving the iterator early, as by an interrupt.
+    One job runs in this process and in order. An exception of `function` passes through and ends
+    the other processes; so does leaving the iterator early, such as by an interrupt.
 
     Args:
-        function: With several jobs one that can be pickled, as can its results; what it writes to
-            standard error gets the name in front.
-        names: In the order in which they are begun.
-        jobs: How many at a time.
+        function: For several jobs it and its results can be pickled; lines that it writes to
+            standard error get the name in front.
+        names: In the order of starting.
+        jobs: Processes at a time.
         begun: Called here with each name when it is begun.
     """
     waiting = list(names)
@@ -41,14 +41,14 @@ def each(
             begun(name)
             yield name, function(name)
         return
-    # A process that ends, as by want of memory, breaks its pool: what is left gets another.
+    # A process that dies, such as for lack of memory, breaks its pool: the rest gets another.
     while waiting:
         with _pool(jobs) as pool:
             running: dict[Future[T], str] = {}
             try:
                 while waiting or running:
                     while waiting and len(running) < jobs:
-                        # A pool that is broken refuses, and the name still waits.
+                        # A broken pool refuses, and the name still waits.
                         future = pool.submit(_named, function, waiting[0])
                         running[future] = waiting.pop(0)
                         begun(running[future])
@@ -69,8 +69,7 @@ def each(
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    # Spawned: a fork would share the threads of an XLA that has started, which do not live on in
-    # it.
+    # Spawned: the threads of a started XLA do not survive a fork.
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start)
     before = set(multiprocessing.active_children())
     try:
@@ -84,7 +83,9 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _start() -> None:
-    """In each process: an interrupt is its parent's, and it ends when its parent does."""
+    """Set up a worker process: it ignores interrupts, which its parent handles, and ends when the
+    parent does.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -102,7 +103,7 @@ def _named(function: Callable[[str], T], name: str) -> T:
 
 
 class _Named(io.TextIOBase):
-    """Standard error, no terminal, with a name in front of each line."""
+    """A standard error that puts a name in front of each line."""
 
     def __init__(self, name: str) -> None:
         self._name, self._line = name, ""

@@ -1,6 +1,4 @@
-"""The most memory that this process held, as Linux counts it: what a run needs is part of its
-record.
-"""
+"""Peak memory of this process, as Linux counts it; it is part of the record of a run."""
 
 import re
 from contextlib import suppress
@@ -10,16 +8,14 @@ _PROCESS = Path("/proc/self")
 
 
 def forget() -> None:
-    """Begins the count anew, where the system counts."""
+    """Reset the peak, if the system counts it."""
     with suppress(OSError):
         # 5 is the request to forget the peak; see proc(5).
         (_PROCESS / "clear_refs").write_text("5")
 
 
 def peak() -> int | None:
-    """The most bytes that were in memory since the last `forget`; None where the system does not
-    count them.
-    """
+    """Peak bytes in memory since the last `forget`; None if the system does not count them."""
     try:
         found = re.search(r"^VmHWM:\s+(\d+) kB$", (_PROCESS / "status").read_text(), re.MULTILINE)
     except OSError:

@@ -1,6 +1,4 @@
-"""What a result says about itself: which experiment, configuration, seed, versions, device and
-commit it came from.
-"""
+"""The record of a result: its experiment, configuration, seed, versions, device and commit."""
 
 import dataclasses
 import os
@@ -22,8 +20,7 @@ _PACKAGES = ("specjax", "jax", "jaxlib", "numpy", "optax", "equinox")
 
 @dataclass(frozen=True)
 class Record:
-    """The contents of `config.json`: all that is known of a run besides its data and what was
-    concluded from them.
+    """The contents of `config.json`: all facts of a run except its data and verdicts.
 
     `commit` is the commit of the specjax that ran, None where it did not run from a git checkout;
     `modified` says whether that checkout had uncommitted changes. `judged` is the commit of the
@@ -50,7 +47,7 @@ class Record:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The configuration as its experiment takes it, which has tuples where JSON has lists."""
+        """The configuration with tuples, as the experiment takes it, in place of JSON's lists."""
         return {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in self.config.items()
@@ -59,8 +56,8 @@ class Record:
 
 @dataclass(frozen=True)
 class Result:
-    """A stored run: its record, its checks and its tables. Data and figure stay in their files; one
-    that is `recorded` has none.
+    """A stored run: its record, checks and tables. Its data and figure stay in files; a `recorded`
+    result has neither.
     """
 
     record: Record
@@ -70,12 +67,12 @@ class Result:
 
     @property
     def surprises(self) -> tuple[Check, ...]:
-        """The checks whose verdict is not the expected one."""
+        """The checks whose verdict differs from the expected one."""
         return tuple(check for check in self.checks if check.surprising)
 
 
 def describe(experiment: Experiment[Any], scale: str, config: Config) -> Record:
-    """The record of a run that starts now and has taken no time yet."""
+    """The record of a run that starts now."""
     devices = jax.devices()
     commit, modified = _commit()
     return Record(
@@ -103,8 +100,8 @@ def describe(experiment: Experiment[Any], scale: str, config: Config) -> Record:
 
 
 def described_again(record: Record, experiment: Experiment[Any]) -> Record:
-    """The record of a run whose data are judged now, by the statements as they are: what ran, and
-    what it was, stays.
+    """The record of a run whose data are judged again now: title, summary and commit of judging
+    change.
     """
     commit, modified = _commit()
     judged = None if commit is None else commit + (" with changes" if modified else "")

@@ -1,4 +1,4 @@
-"""Results beside the records of earlier runs."""
+"""Differences between results and the records of earlier runs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,20 +8,20 @@ from specjax.report.record import Record, Result
 
 
 def differing(results: Sequence[Result], recorded: Mapping[str, Result]) -> list[str]:
-    """A sentence for each verdict that is not that of the record, with both intervals."""
-    told = []
+    """One sentence, with both intervals, for each verdict that differs from that of the record."""
+    sentences = []
     for result in results:
         if (other := recorded.get(result.record.name)) is None:
             continue
         scales = _scales(result.record, other.record)
         then = {check.name: check for check in other.checks}
-        told += [
-            f"{result.record.name}/{check.name} is {_told(check)}; the record says"
-            f" {_told(then[check.name])} ({scales})"
+        sentences += [
+            f"{result.record.name}/{check.name} is {_describe(check)}; the record says"
+            f" {_describe(then[check.name])} ({scales})"
             for check in result.checks
             if check.name in then and then[check.name].verdict != check.verdict
         ]
-    return told
+    return sentences
 
 
 def _scales(here: Record, there: Record) -> str:
@@ -39,6 +39,6 @@ def _scales(here: Record, there: Record) -> str:
     )
 
 
-def _told(check: Check) -> str:
+def _describe(check: Check) -> str:
     turns = ", as it depends on the length" if check.depends else ""
     return f"{check.verdict}{turns}, {number(check.estimate)} {interval(check.interval)}"

@@ -1,5 +1,5 @@
-"""Records: the verdicts of the largest run made of each experiment, with their numbers and without
-its data, `records/NAME.json`.
+"""Records, `records/NAME.json`: the verdicts of the largest run of each experiment, with their
+numbers but without data.
 
 They are committed, a few kilobytes each, and go into the wheel. A ledger takes from them what has
 not been run, `specjax reproduce` compares its verdicts with them, and the tables of docs/papers are
@@ -24,9 +24,7 @@ FORMAT = 2
 
 
 def home() -> Path:
-    """The folder of the records: that of the installed package, or of the checkout that the package
-    is in.
-    """
+    """The folder of the records: in the checkout, or in the installed package."""
     package = Path(specjax.__file__).parent
     return (
         package.parent / "records"
@@ -36,7 +34,7 @@ def home() -> Path:
 
 
 def content(result: Result) -> dict[str, Any]:
-    """A result as its record holds it.
+    """The content of the record of a result.
 
     Raises:
         ValueError: a smoke run, an experiment that there is not, or a configuration with a path in
@@ -95,7 +93,7 @@ def save(result: Result, folder: Path, *, replace: bool = False) -> Path:
 
 
 def load(path: Path) -> Result:
-    """The result that a record is of, without data and figure.
+    """The result in a record, without data and figure.
 
     Raises:
         ValueError: a record of another version, or no record.
@@ -115,7 +113,7 @@ def load(path: Path) -> Result:
             )
     except (OSError, TypeError, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"{path} is no record that this version can read ({type(error).__name__}: {error});"
+            f"{path} is not a record that this version can read ({type(error).__name__}: {error});"
             " make it again."
         ) from error
     return dataclasses.replace(result, recorded=True)
@@ -132,14 +130,14 @@ def load_all(folder: Path | None = None) -> dict[str, Result]:
 
 
 def beside(results: Iterable[Result]) -> list[Result]:
-    """Results, and all records that are not among them."""
+    """The results, and all records that are not among them."""
     found = list(results)
     there = {result.record.name for result in found if result.recorded}
     return found + [record for name, record in load_all().items() if name not in there]
 
 
 def _command(result: Result) -> str:
-    """What makes the same result: the scale, and every field that is not as the scale has it."""
+    """The command that makes the same result: the scale, and every field that differs from it."""
     record = result.record
     usual = dataclasses.asdict(experiments.load(record.name).at(record.scale))
     words = ["specjax", "run", record.name, "--scale", record.scale]
@@ -150,7 +148,7 @@ def _command(result: Result) -> str:
 
 
 def _machine(device: Mapping[str, Any]) -> str:
-    """The kind of machine, such as "2-core x86-64 CPU": no name of any one."""
+    """The kind of machine, such as "2-core x86-64 CPU", without a host name."""
     host = device.get("host", "CPU")
     return (
         host

@@ -1,9 +1,9 @@
-"""Result folders: one per experiment, whole or absent.
+"""Result folders, one for each experiment, written completely or not at all.
 
-A folder is written under a hidden name beside its place and moved there when complete, so whoever
-reads `DIR/NAME` sees a whole result: the new one, or after a failure the one before. A result may
-come from elsewhere. Its files have to have the checksums in `SHA256SUMS`, and its name has to be
-that of its folder, since links and files are made of it.
+A folder is written under a hidden name beside its place and moved there when complete, so a reader
+of `DIR/NAME` sees a whole result: the new one, or after a failure the old one. A result may come
+from elsewhere, so its files must have the checksums in `SHA256SUMS`, and its name, from which links
+and files are made, must be that of its folder.
 """
 
 import dataclasses
@@ -38,24 +38,24 @@ CONFIG, CHECKS, TABLES, DATA, FIGURE = (
 )
 THUMBNAIL, SUMS = "thumbnail.webp", "SHA256SUMS"
 _ONE = "data"
-"""The name under which the dataset of a run that has one only is stored."""
+"""Name in the file of the only dataset of a run."""
 _FILES = frozenset({CONFIG, CHECKS, TABLES, DATA, FIGURE, THUMBNAIL, SUMS})
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LEFT_BY_SYSTEMS = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 
 
 class LeftOutWarning(UserWarning):
-    """A result, or a thumbnail, that cannot be read or made is left out of a report; the message
+    """A result or thumbnail is left out of a report, because it cannot be read or made; the message
     names it.
     """
 
 
 def require_room(out: Path, names: Sequence[str]) -> None:
-    """Raise ValueError unless results called `names`, and a report, can be written in `out`; leaves
-    nothing behind.
+    """Raise ValueError unless results called `names`, and a report, can be written in `out`;
+    nothing is left behind.
 
-    Meant for before a computation: a folder that cannot be written, or that holds files a new
-    result would delete, should not be found out after it.
+    To be called before a computation, which a folder that cannot be written, or holds files that a
+    new result would delete, would waste.
     """
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -126,15 +126,15 @@ def save_unjudged(out: Path, name: str, data: Data) -> Path:
 
 
 def load_data(folder: Path | str) -> Data:
-    """The data of a result folder as its experiment returned them, in memory; raises ValueError if
-    they cannot be read.
+    """The data of a result folder as its experiment returned them; raises ValueError if they cannot
+    be read.
     """
     file = Path(folder) / DATA
     try:
         require_intact(file)
         with xr.open_datatree(file, engine="h5netcdf") as tree:
             found = {name: node.to_dataset().load() for name, node in tree.children.items()}
-    except Exception as error:  # of damaged files HDF5 and what reads it raise whatever they meet
+    except Exception as error:  # HDF5 and its readers raise many types for damaged files
         raise ValueError(
             f"{file} cannot be read ({_words(error)}); run its experiment again."
         ) from error
@@ -142,8 +142,8 @@ def load_data(folder: Path | str) -> Data:
 
 
 def load(folder: Path | str) -> Result:
-    """Read a result folder; raises ValueError if it does not hold a result of this version's form,
-    and of the folder's name.
+    """Read a result folder; raises ValueError for a folder of another version or of another
+    name.
     """
     folder = Path(folder)
     if not os.path.lexists(folder / CONFIG):
@@ -172,8 +172,8 @@ def load(folder: Path | str) -> Result:
 
 
 def parsed(record: Any, checks: Any, tables: Any) -> Result:
-    """The result that these contents of its files are of, as JSON gives them; raises TypeError or
-    KeyError for those of another version.
+    """The result in the parsed JSON of its files; raises TypeError or KeyError for those of another
+    version.
     """
     require_types(Record, record)
     if record["scale"] not in SCALES:
@@ -190,7 +190,7 @@ def parsed(record: Any, checks: Any, tables: Any) -> Result:
             for table in tables
         ),
     )
-    # What a report says of it, which needs keys that no type names.
+    # A report needs keys that the types do not name.
     formatting.settings(found.record)
     for check in found.checks:
         formatting.attacks(check), formatting.power(check)
@@ -198,8 +198,7 @@ def parsed(record: Any, checks: Any, tables: Any) -> Result:
 
 
 def load_all(out: Path | str) -> list[Result]:
-    """All results in `out`: first in the order of `specjax list`, then those of experiments this
-    version does not know.
+    """All results in `out`, in the order of `specjax list`, then those of unknown experiments.
 
     Warns:
         LeftOutWarning: what cannot be read is left out, as is a link, by which files would be
@@ -220,13 +219,13 @@ def load_all(out: Path | str) -> list[Result]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file as a whole: a reader sees the old text or the new one."""
+    """Write a file atomically: a reader sees the old text or the new one."""
     resume.write_atomically(path, text.encode(), f".{path.name}.{os.getpid()}")
 
 
 def _result_folders(out: Path) -> list[Path]:
-    """The folders that hold several files of a result: one of them alone, such as a config.json,
-    may be anybody's.
+    """The folders that hold several files of a result; a single one, such as a config.json, may be
+    anybody's.
     """
     if not os.path.isdir(out):
         return []
@@ -251,8 +250,8 @@ def _could_be_one(folder: Path) -> bool:
 
 @contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
-    """A draft folder that takes the place of `folder` if the block succeeds and disappears if it
-    does not.
+    """Yield a draft folder that replaces `folder` if the block succeeds, and is deleted
+    otherwise.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = folder.with_name(f".{folder.name}.{os.getpid()}.new")
@@ -260,8 +259,8 @@ def _replacing(folder: Path) -> Iterator[Path]:
     try:
         draft.mkdir()
         yield draft
-        # A folder cannot be renamed onto a full one, so the old result steps aside first, and back
-        # if the new one fails.
+        # A folder cannot be renamed onto a full one, so the old result is moved aside first, and
+        # back if the new one fails.
         if folder.exists():
             folder.rename(old)
         try:
@@ -290,8 +289,8 @@ def _parse(path: Path) -> Any:
 
 
 def require_intact(file: Path) -> None:
-    """Raises ValueError if a file does not have its checksum. A result of an earlier version has
-    none, and is taken as it is.
+    """Raise ValueError if a file does not have its checksum. Results of an earlier version have no
+    checksums and pass.
     """
     sums = file.with_name(SUMS)
     if (

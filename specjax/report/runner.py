@@ -213,20 +213,19 @@ def refresh(out: Path) -> None:
         ValueError: a record that cannot be read, or the report cannot be written.
 
     Warns:
-        LeftOutWarning: what cannot be read is left out, and so is the thumbnail of a figure that
-            cannot.
+        LeftOutWarning: a result or the figure of a thumbnail cannot be read, and is left out.
     """
     results = result_store.load_all(out)
     for result in results:
         folder = out / result.record.name
         try:
             thumbnails.ensure(folder)
-        except Exception as error:  # of a damaged picture Pillow raises whatever it meets
-            told = (
+        except Exception as error:  # Pillow raises many types for a damaged picture
+            message = (
                 f"Left out: there is no thumbnail of {folder / result_store.FIGURE}"
                 f" ({' '.join(str(error).split())})."
             )
-            warnings.warn(told, result_store.LeftOutWarning, stacklevel=2)
+            warnings.warn(message, result_store.LeftOutWarning, stacklevel=2)
     try:
         result_store.write_text(out / MARKDOWN, markdown.render(results))
         result_store.write_text(out / HTML, html.render(results))

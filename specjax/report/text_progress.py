@@ -1,6 +1,4 @@
-"""The lines of whatever takes long, a sweep or a training, where the command has no terminal to
-show a bar on.
-"""
+"""Lines of progress of sweeps and trainings on standard error, where no terminal shows a bar."""
 
 import logging
 import sys
@@ -9,12 +7,12 @@ from contextlib import contextmanager
 from time import perf_counter
 
 PATIENCE, PACE = 5.0, 10.0
-"""Seconds before the first line, and from one line to the next."""
+"""Seconds before the first line, and between lines."""
 
 
 class PacedHandler(logging.StreamHandler):
-    """Writes the lines of whatever takes more than five seconds, one in ten seconds: those with
-    `taken`, the seconds since it began.
+    """Writes the lines of work that has taken five seconds, at most one in ten seconds. Such lines
+    have `taken`, the seconds since the work began.
     """
 
     def __init__(self) -> None:
@@ -34,9 +32,7 @@ class PacedHandler(logging.StreamHandler):
 
 @contextmanager
 def log_progress() -> Iterator[None]:
-    """Within the block, where standard error is no terminal for a bar, it gets the lines of
-    `PacedHandler`.
-    """
+    """Within the block, log progress by `PacedHandler` if standard error is not a terminal."""
     logger = logging.getLogger("specjax")
     handler, level = PacedHandler(), logger.level
     if not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""Small pictures of the figures, for pages that show many."""
+"""Thumbnails of figures, for pages that show many."""
 
 import io
 import os
@@ -10,12 +10,12 @@ from specjax import resume
 from specjax.report.result_store import FIGURE, THUMBNAIL, require_intact
 
 _SIZE = (288, 192)
-"""Pixels at most, twice of what a page shows, for screens with fine ones."""
+"""Largest size in pixels: twice that on the page, for screens of high resolution."""
 
 
 def ensure(folder: Path) -> None:
-    """Make the thumbnail of a result folder unless it is there; a new result comes in a new folder,
-    and so without one.
+    """Make the thumbnail of a result folder if it is missing; a new result has a new folder without
+    one.
     """
     made = folder / THUMBNAIL
     if made.exists():

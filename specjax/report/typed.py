@@ -1,6 +1,4 @@
-"""JSON that has come from elsewhere: whether its values are of the types that a dataclass has them
-as.
-"""
+"""Checks of the types of values in JSON against those of a dataclass."""
 
 from collections.abc import Mapping
 from types import UnionType
@@ -10,8 +8,8 @@ _NUMBERS: dict[object, tuple[type, ...]] = {float: (int, float), int: (int,)}
 
 
 def require_types(kind: type, content: Any) -> None:
-    """Raises TypeError, with the first key, unless `content` has keys of a dataclass alone, with
-    values of their types.
+    """Raise TypeError, naming the first wrong key, unless `content` has only fields of a dataclass,
+    of their types.
     """
     if not isinstance(content, Mapping):
         raise TypeError(f"a {kind.__name__} is a mapping, got {type(content).__name__}")
@@ -20,8 +18,10 @@ def require_types(kind: type, content: Any) -> None:
         if name not in hints:
             raise TypeError(f"a {kind.__name__} has no {name!r}")
         if not _is(value, hints[name]):
-            told = getattr(hints[name], "__name__", hints[name])
-            raise TypeError(f"{name} of a {kind.__name__} is {told}, got {type(value).__name__}")
+            expected = getattr(hints[name], "__name__", hints[name])
+            raise TypeError(
+                f"{name} of a {kind.__name__} is {expected}, got {type(value).__name__}"
+            )
 
 
 def _is(value: Any, hint: Any) -> bool:

@@ -1,14 +1,14 @@
 """How a model trains as its width grows: whether its learning rate transfers, and which of its
 updates grow or vanish.
 
-With a user's `build`, `loss` and `draw`:
+With a user's `build`, `loss` and `sample`:
 
     found = scaling.transfer(
         build, loss, optax.adam,
-        widths=(32, 64, 128), rates=(1e-3, 2e-3, 4e-3), batch=draw, steps=200,
+        widths=(32, 64, 128), rates=(1e-3, 2e-3, 4e-3), batch=sample, steps=200,
     )
     check = scaling.coordinate_check(
-        build, loss, optax.adam, rate=1e-3, widths=(32, 64, 128, 256), batch=draw, steps=3
+        build, loss, optax.adam, rate=1e-3, widths=(32, 64, 128, 256), batch=sample, steps=3
     )
 
 Both train the model at every width and return verdicts.

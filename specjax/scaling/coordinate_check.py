@@ -1,9 +1,9 @@
 """The coordinate check: which activations and updates of a model grow or vanish with its width in
 the first steps of training.
 
-In a parametrization in which rates transfer the activations, their changes and what each layer's
-update does to its inputs are of order 1 at every width (Yang and Hu 2021, arXiv 2011.14522; the
-check itself: Yang et al. 2022, arXiv 2203.03466, appendix D.1).
+In a parametrization whose rates transfer, the activations, their changes and the product of each
+layer's update with its inputs are of order 1 at every width (Yang and Hu 2021, arXiv 2011.14522;
+the check itself: Yang et al. 2022, arXiv 2203.03466, appendix D.1).
 """
 
 import warnings
@@ -28,10 +28,10 @@ from specjax.scaling.sweep_setup import Build, Loss, Optimizer, Problem, check_s
 from specjax.sweep import FailedSeedsWarning
 
 SHOWN = ("output", "output_change", "update_output")
-"""The quantities that the printed table has: those that the verdict is about."""
+"""The quantities of the printed table, which decide the verdict."""
 _FEW = 10
 _NAMED = 3
-"""How many of what is wrong the last line names; the table has all."""
+"""Most of the wrong rows that the last line names; the table has all."""
 
 
 class Row(NamedTuple):
@@ -50,12 +50,12 @@ class Row(NamedTuple):
     def __str__(self) -> str:
         low, high = self.interval
         return (
-            f"the {_TOLD[self.quantity]} of {self.layer} {self.verdict} as"
+            f"the {_WORDS[self.quantity]} of {self.layer} {self.verdict} as"
             f" width^{self.exponent:.2f} ({low:.2f} to {high:.2f})"
         )
 
 
-_TOLD = {
+_WORDS = {
     "input": "input",
     "input_change": "change of the input",
     "output": "output",
@@ -72,11 +72,11 @@ _TOLD = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CoordinateCheck:
-    """What became of every layer as the width grew; prints as a table with the verdict.
+    """The quantities of every layer at all widths; prints as a table with the verdict.
 
     Attributes:
         data: Each quantity of `scaling.coordinates.QUANTITIES` over (width, seed, step, layer), and
-            of `OTHERS` over "other" in the place of "layer".
+            of `OTHERS` over "other" in place of "layer".
         rows: Every quantity of every layer after the last step.
     """
 
@@ -85,13 +85,13 @@ class CoordinateCheck:
 
     @classmethod
     def of(cls, data: xr.Dataset) -> "CoordinateCheck":
-        """What such data say after their last step."""
+        """The check of such data after their last step."""
         return cls(data, _rows(data, int(data["step"][-1])))
 
     @property
     def wrong(self) -> tuple[Row, ...]:
-        """Of the last step: what is not of order 1: changes and updates that grow or vanish, and
-        outputs that grow.
+        """Last-step rows that are not Θ(1): changes and updates that grow or vanish, and outputs
+        that grow.
         """
         return tuple(
             row
@@ -105,7 +105,7 @@ class CoordinateCheck:
 
     @property
     def verdict(self) -> Literal["stable", "not stable", "not decided"]:
-        """Stable if every change and update is, and no output may grow; not stable if something is
+        """Stable if every change and update is, and no output may grow; not stable if a row is
         `wrong`.
         """
         if self.wrong:
@@ -114,9 +114,7 @@ class CoordinateCheck:
         return "not decided" if open_ else "stable"
 
     def at(self, step: int) -> tuple[Row, ...]:
-        """The rows after `step` steps, 0 to `steps`; 0 is before training, where nothing has
-        changed.
-        """
+        """The rows after `step` steps, from 0, before training, to `steps`."""
         if step not in self.data.step:
             raise ValueError(f"There are the steps 0 to {int(self.data.step[-1])}, got {step}.")
         return _rows(self.data, step)
@@ -150,15 +148,15 @@ class CoordinateCheck:
     def __repr__(self) -> str:
         steps = int(self.data.step[-1])
         after = f"after {steps} step{'s' if steps > 1 else ''}"
-        told = {
+        sentences = {
             "stable": f"Every update and every change is stable {after}.",
             "not stable": f"Not stable {after}: {_worst(self.wrong)}.",
             "not decided": f"Not decided {after}: more seeds or larger widths may tell.",
         }
-        return f"{self.table()}\n{told[self.verdict]}"
+        return f"{self.table()}\n{sentences[self.verdict]}"
 
     def plot(self, quantity: str = "update_output", ax: Axes | None = None) -> Axes:
-        """Draws the means of a quantity after the last step against the width, a curve for each
+        """Draw the means of a quantity after the last step against the width, a curve for each
         layer; in `ax` or a new figure.
         """
         if ax is None:
@@ -173,14 +171,14 @@ class CoordinateCheck:
         for place, row in enumerate(rows):
             if row.verdict == "zero":
                 continue
-            told = "" if np.isnan(row.exponent) else f": width^{row.exponent:.2f}"
-            # In the second round of colours each goes with another marker.
+            power = "" if np.isnan(row.exponent) else f": width^{row.exponent:.2f}"
+            # Each further round of colours shifts the markers.
             round_, color = divmod(place, len(COLORS))
             draw_sweep(
                 ax,
                 values[place],
                 "width",
-                label=f"{row.layer}{told}, {row.verdict}",
+                label=f"{row.layer}{power}, {row.verdict}",
                 color=COLORS[color],
                 marker=MARKERS[(color + round_) % len(MARKERS)],
                 line=True,
@@ -190,7 +188,7 @@ class CoordinateCheck:
         if len(rows) <= len(COLORS):
             ax.legend()
         else:
-            # As many as a transformer has would cover the curves.
+            # A longer legend would cover the curves.
             ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="x-small")
         return ax
 
@@ -210,7 +208,7 @@ def coordinate_check(
     store: str | Path | None = None,
     progress: bool | None = None,
 ) -> CoordinateCheck:
-    """Trains a model for a few steps at every width and seed, and says which activations and
+    """Train a model for a few steps at every width and seed, and judge which activations and
     updates grow or vanish with the width.
 
     One program is compiled for each width. Layers are found by tracing the loss, as
@@ -221,14 +219,14 @@ def coordinate_check(
         build: As for `specjax.scaling.transfer`, like `loss` and `optimizer`; `build` gets ints.
         loss: See `build`.
         optimizer: See `build`.
-        rate: What `optimizer` gets; one at which all widths train.
-        widths: Three different ints or more, best five or more in equal ratios: limits are told
-            from growth only then.
-        batch: A tree of arrays, or `batch(key)`, which draws one for every step and seed. All
-            quantities are on the first step's.
+        rate: The argument of `optimizer`; all widths must train at it.
+        widths: Three different ints or more, best five or more in equal ratios, which are needed to
+            tell limits from growth.
+        batch: A tree of arrays, or `batch(key)`, which samples one for every step and seed. All
+            quantities are measured on that of the first step.
         steps: Steps of training.
-        num_seeds: How many seeds.
-        key: From which the keys of the seeds are folded; key(0) by default.
+        num_seeds: The number of seeds.
+        key: Root of the keys of the seeds; key(0) by default.
         memory: As for `sweep.run`, like `store` and `progress`.
         store: See `memory`.
         progress: See `memory`.
@@ -268,7 +266,7 @@ def coordinate_check(
         return measured(problem, key, width, rate, steps)
 
     with warnings.catch_warnings():
-        # What is not finite is told by the rows.
+        # The rows name values that are not finite.
         warnings.simplefilter("ignore", FailedSeedsWarning)
         data = sweep.run(
             measure,
@@ -284,8 +282,8 @@ def coordinate_check(
 
 
 def _worst(rows: Sequence[Row]) -> str:
-    """The rows whose exponents are farthest from 0, and how many more there are; one without an
-    exponent is none of them.
+    """The rows with exponents farthest from 0, and the number of the others; rows without an
+    exponent are left out.
     """
     ordered = sorted(rows, key=lambda row: -abs(np.nan_to_num(row.exponent)))
     more = len(rows) - _NAMED
@@ -328,7 +326,7 @@ def _rows(data: xr.Dataset, step: int) -> tuple[Row, ...]:
 
 
 def _last(data: xr.Dataset, quantity: str) -> list[xr.DataArray]:
-    """The quantity after the last step, of each layer in order."""
+    """The quantity of each layer, in order, after the last step."""
     last = data[quantity].isel(step=-1, drop=True)
     dim = "layer" if "layer" in last.dims else "other"
     return [last.isel({dim: place}, drop=True) for place in range(last.sizes[dim])]

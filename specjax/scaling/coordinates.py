@@ -1,10 +1,9 @@
-"""What a training does to each layer in its first steps: sizes of activations, of their changes and
-of ΔW x, and norms of W and ΔW.
+"""Sizes of activations, of their changes and of ΔW x, and norms of W and ΔW, for each layer in the
+first steps of a training.
 
-The layers are the linear maps of the traced loss (`specjax.diagnostics.linear_maps`), so that no
-hook in the model is needed: what a parameter W is multiplied with are the inputs x, and W x, times
-the numbers that multiply it afterwards as an output multiplier does, is the output. All sizes are
-on one batch, that of the first step, whatever later steps are trained on.
+The layers are the linear maps of the traced loss (`specjax.diagnostics.linear_maps`), so the model
+needs no hooks. The inputs x are the factors of a parameter W, and the output is W x, times a later
+output multiplier. All sizes are measured on the batch of the first step.
 """
 
 from collections.abc import Sequence
@@ -35,12 +34,12 @@ QUANTITIES = {
     "weight_norm": "‖W‖_op",
     "update_norm": "‖ΔW‖_op",
 }
-"""Of a linear map: names and meanings; index 0 is before training."""
+"""Names and meanings of the quantities of a linear map; index 0 is before training."""
 OTHERS = {"other_rms": "RMS of the parameter", "other_update_rms": "RMS of its change"}
-"""Of a parameter in no linear map: a bias, a gain."""
+"""Quantities of a parameter in no linear map, such as a bias or a gain."""
 _ITERATIONS = 24
-"""Of the power iteration for a spectral norm: of a Gaussian matrix it is then within 2 % of the
-norm, at any width.
+"""Power iterations for a spectral norm, which for a Gaussian matrix is then within 2 % at any
+width.
 """
 
 
@@ -66,7 +65,7 @@ def measured(
         ]
         found = {name: jnp.stack([row[name] for row in rows]) for name in QUANTITIES}
         for name in ("input_change", "output_change"):
-            # Before training both sides are the same by definition, and one of them was rounded in
+            # Before training both sides are equal, and one of them was rounded in
             # another part of the program.
             found[name] = jnp.where(step == 0, 0, found[name])
         if others:
@@ -93,10 +92,10 @@ def measured(
 
 
 def names(problem: Problem, key: Key[Array, ""], width: int) -> tuple[list[str], list[str]]:
-    """The paths of the parameters of the linear maps, with a number where one has several uses, and
-    of the other parameters.
+    """The paths of the parameters of the linear maps, numbered if used several times, and of the
+    other parameters.
     """
-    told: list[tuple[list[str], list[str]]] = []
+    traced: list[tuple[list[str], list[str]]] = []
 
     def trace(key: Array) -> Array:
         probe = _probe(problem, problem.model(key, width), key)
@@ -106,11 +105,11 @@ def names(problem: Problem, key: Key[Array, ""], width: int) -> tuple[list[str],
             name if plain.count(name) == 1 else f"{name} (use {plain[: i + 1].count(name)})"
             for i, name in enumerate(plain)
         ]
-        told.append((numbered, [probe.names[i] for i in _others(maps, len(probe.leaves))]))
+        traced.append((numbered, [probe.names[i] for i in _others(maps, len(probe.leaves))]))
         return jnp.zeros(())
 
     jax.eval_shape(trace, key)
-    return told[0]
+    return traced[0]
 
 
 def _probe(problem: Problem, model: Any, key: Array) -> Probe:
@@ -129,7 +128,7 @@ def _of_map(now: LinearMap, before: LinearMap, leaf: Array, leaf_before: Array) 
     sizes = {
         "weight_rms": _rms(w),
         "update_rms": _rms(update),
-        # Of several heads the largest.
+        # The largest of several heads.
         "weight_norm": jnp.max(norms[0]),
         "update_norm": jnp.max(norms[1]),
     }

@@ -1,4 +1,4 @@
-"""Whether something is stable, grows or vanishes as the width grows, by the relations of the
+"""Whether a quantity is stable, grows or vanishes as the width grows, by the relations of the
 lab.
 """
 
@@ -14,17 +14,16 @@ from specjax.lab.relations import Relation
 
 Verdict = Literal["stable", "grows", "vanishes", "zero", "not decided"]
 LEAST_WIDTHS = 3
-"""The relations compare the two largest widths, and a fit has at least one more."""
+"""The relations compare the two largest widths, and a fit needs at least one more."""
 
 
 class Behaviour(NamedTuple):
-    """A verdict, with the exponent in the width of a power law and its 95 % interval, NaN where
-    there is none.
+    """A verdict, and the exponent in the width of a power law with its 95 % interval, NaN without
+    one.
 
-    The verdict is by the local exponent between the two largest widths ± 4 standard errors, and by
-    what the curves through all widths allow (`lab.settles`, `lab.vanishes`, `lab.grows`), not by
-    the exponent. "zero" is zero at every width in every seed. `reason` says why nothing was
-    decided.
+    The verdict follows from the local exponent between the two largest widths ± 4 standard errors,
+    and from the allowed curves through all widths (`lab.settles`, `lab.vanishes`, `lab.grows`), not
+    from `exponent`. "zero" is zero at every width in every seed. `reason` explains "not decided".
     """
 
     verdict: Verdict
@@ -34,7 +33,7 @@ class Behaviour(NamedTuple):
 
 
 def behaviour(draws: xr.DataArray) -> Behaviour:
-    """What `draws` (width, seed), not negative, do as the width grows."""
+    """The behaviour of `draws` (width, seed), which are not negative, as the width grows."""
     nothing = (float("nan"), (float("nan"), float("nan")))
     finite = xr.ufuncs.isfinite(draws).all("seed")
     if not bool(finite.all()):
@@ -48,7 +47,7 @@ def behaviour(draws: xr.DataArray) -> Behaviour:
     if bool((draws == 0).all()):
         return Behaviour("zero", *nothing, "")
     with warnings.catch_warnings():
-        # Who asks for few seeds is warned once, not at every layer.
+        # `coordinate_check` warns once about few seeds, not at every layer.
         warnings.simplefilter("ignore", RoughFitWarning)
         verdict, reason = _verdict(draws)
         try:
@@ -76,7 +75,7 @@ def _verdict(draws: xr.DataArray) -> tuple[Verdict, str]:
 
 
 def _confirmed(relation: Relation) -> bool:
-    """Whether the data confirm it, and none of the relation's own perturbations of them do."""
+    """Whether the relation is confirmed, and none of its own perturbations is."""
     others = relation.perturbed().values()
     return relation.judge({}).verdict == "confirmed" and all(
         other.judge({}).verdict != "confirmed" for other in others

@@ -1,4 +1,4 @@
-"""A model to be trained at several widths: how it is built, its loss, optimizer and data, and one
+"""A model to be trained at several widths: how to build it, its loss, optimizer and data, and one
 training as a pure function.
 """
 
@@ -19,14 +19,14 @@ from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 from specjax.sizes import AnySize, stream
 
 Build = Callable[[Key[Array, ""], Any], PyTree]
-"""`build(key, width)`, or `build(key, depth)`: a model as a tree with arrays. Its floating arrays
-are trained; all else stays.
+"""`build(key, width)`, or `build(key, depth)`: a model as a tree, whose floating arrays are
+trained.
 """
 Loss = Callable[[PyTree, PyTree], Array]
 """`loss(model, batch)`, one number."""
 Optimizer = Callable[..., optax.GradientTransformation]
-"""`optimizer(rate)`, or of other scalars by their names; with `width=...` or `depth=...` too where
-it has an argument of the name of the size: an optax transformation.
+"""`optimizer(rate)`, or of other scalars by name, and of `width=...` or `depth=...` if it has such
+an argument: an optax transformation.
 """
 Scalars = ArrayLike | Mapping[str, ArrayLike]
 """A rate, or scalars by name."""
@@ -35,10 +35,10 @@ Dim = Literal["width", "depth"]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is trained: see `Build`, `Loss` and `Optimizer`; `batch` is a tree of arrays, or a
+    """A problem to train; see `Build`, `Loss` and `Optimizer`. `batch` is a tree of arrays, or a
     function of a key.
 
-    `dim` is what the size is, a width or a depth.
+    `dim` names the size: "width" or "depth".
     """
 
     build: Build
@@ -48,7 +48,7 @@ class Problem:
     dim: Dim = "width"
 
     def model(self, key: Key[Array, ""], size: AnySize) -> PyTree:
-        """The model of a seed before training."""
+        """The initial model of a seed."""
         return self.build(stream(key, "weights"), size)
 
     def transformation(self, scalars: Scalars, size: AnySize) -> optax.GradientTransformation:
@@ -61,7 +61,7 @@ class Problem:
         )
 
     def at_step(self, key: Key[Array, ""], step: ArrayLike) -> PyTree:
-        """The batch that a seed is trained on at a step."""
+        """The training batch of a seed at a step."""
         return (
             self.batch(jax.random.fold_in(stream(key, "batches"), step))
             if callable(self.batch)
@@ -69,13 +69,13 @@ class Problem:
         )
 
     def held_out(self, key: Key[Array, ""]) -> PyTree:
-        """A batch of a seed that no step is trained on; where there is only one, that."""
+        """A batch of a seed that is not used for training; a single batch is used for both."""
         return self.batch(stream(key, "held out")) if callable(self.batch) else self.batch
 
     def final_loss(
         self, key: Key[Array, ""], size: AnySize, scalars: Scalars, steps: int
     ) -> Float[Array, ""]:
-        """The loss of a seed after `steps` steps, on the batch that is held out."""
+        """The loss of a seed after `steps` steps, on the held-out batch."""
         params, static = eqx.partition(self.model(key, size), eqx.is_inexact_array)
         transformation = self.transformation(scalars, size)
 
@@ -97,7 +97,7 @@ class Problem:
 
 
 def check_sizes(dim: Dim, sizes: Any) -> None:
-    """Raises ValueError unless `sizes` are two different positive ints or more."""
+    """Raise ValueError unless `sizes` are two or more different positive ints."""
     if np.ndim(sizes) != 1 or not all(
         isinstance(size, Integral) and int(size) > 0 for size in sizes
     ):
@@ -114,13 +114,13 @@ def checked(
     scalars: float | Mapping[str, float],
     key: Key[Array, ""],
 ) -> Problem:
-    """The problem, after one step of it was traced at every size; nothing is compiled.
+    """The problem, after one step was traced at every size without compiling.
 
     Raises:
-        ValueError: a function that does not take what it gets; a batch that is no tree of arrays;
-            sizes that are fewer than two, or of which two give parameters of the same shapes; a
-            model without floating arrays; a loss that is not one number; an optimizer that is none.
-            Whatever the functions themselves raise has a note of how they were called.
+        ValueError: a function with a wrong signature; a batch that is not a tree of arrays; fewer
+            than two sizes, or two that give parameters of the same shapes; a model without floating
+            arrays; a loss that is not one number; a result of `optimizer` that is not an optax
+            transformation. Errors of the functions themselves get a note of the call.
     """
     dim = problem.dim
     check_sizes(dim, sizes)
@@ -130,7 +130,7 @@ def checked(
     _check_batch(problem.batch)
     shapes: dict[tuple[Any, ...], int] = {}
     for size in sizes:
-        with _told_how_called(dim, size):
+        with _errors_with_call(dim, size):
             traced = tuple(_one_step(problem, key, size, scalars))
         if traced in shapes:
             raise ValueError(
@@ -145,7 +145,7 @@ def checked(
 def _one_step(
     problem: Problem, key: Array, size: int, scalars: float | Mapping[str, float]
 ) -> list[tuple[int, ...]]:
-    """The shapes of what is trained at a size, after a step has been traced."""
+    """The shapes of the trained arrays at a size, after a step was traced."""
 
     def step(key: Array) -> tuple[PyTree, Array]:
         params, static = eqx.partition(problem.model(key, size), eqx.is_inexact_array)
@@ -180,8 +180,8 @@ def _one_step(
 
 
 @contextmanager
-def _told_how_called(dim: str, size: int) -> Iterator[None]:
-    """What is raised within gets a note of the calls; errors of ours say it themselves."""
+def _errors_with_call(dim: str, size: int) -> Iterator[None]:
+    """Add a note of the call to errors that the user's functions raise."""
     try:
         yield
     except (TypeError, AttributeError, IndexError, KeyError) as error:

@@ -1,11 +1,11 @@
-"""Whether what was tuned at a narrow width is right at wide ones: final losses over width × rate ×
+"""Whether scalars tuned at a narrow width are right at wide ones: final losses over width × rate ×
 seed, and a verdict.
 
-The practice is that of μTransfer (Yang et al. 2022, arXiv 2203.03466): tune at a small width, train
-at a large one. The verdict is about what that costs: at each wider width, seed by seed, the loss at
-the rate that is best at the narrowest width less that at the width's own best rate. The exponent of
-the optimal rate, which tells why, is `optimum`'s. A depth may stand in the place of the width, and
-in that of the rate other scalars, several of them as a grid.
+The practice of μTransfer (Yang et al. 2022, arXiv 2203.03466) is to tune at a small width and train
+at a large one. The verdict is about the cost of that: at each wider width, seed by seed, the loss
+at the best rate of the narrowest width less that at the width's own best rate. `optimum` has the
+exponent of the optimal rate, which explains the cost. A depth may replace the width, and other
+scalars, several of them as a grid, the rate.
 """
 
 import warnings
@@ -38,20 +38,19 @@ _LEAST: Mapping[str, str] = {"width": "the narrowest's", "depth": "the shallowes
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transfer:
-    """What became of a rate, or of other scalars, across widths or depths; prints as a table with
-    the verdict.
+    """The losses and optima of a rate, or of other scalars, across widths or depths; prints as a
+    table with the verdict.
 
     Attributes:
         data: The dataset of the sweep, with "loss" over (width, rate, seed), NaN or infinite where
-            a training diverged; "depth" in the place of "width", and the names of other scalars in
-            that of "rate", if these were asked for.
-        optima: Of each scalar by name the best value at each width, and its exponent. Of several
-            scalars each is sought where the others have the best values of the width's grid.
+            a training diverged; with "depth" and the names of other scalars if they were given.
+        optima: By scalar, the best value at each width, and its exponent; of several scalars the
+            others have the best values of the width's grid.
         cost: Over (width, seed), without the narrowest width: the loss at the narrowest width's
-            best point of the grid less that at the own best, over the mean of the latter. Infinite
-            where the training diverges.
+            best grid point less that at the width's own, over the mean of the latter; infinite if
+            the training diverges.
         tolerance: The cost that counts.
-        finding: What the lab's relation found, with its rule and its numbers.
+        finding: The finding of the lab's relation, with its rule and numbers.
     """
 
     data: xr.Dataset
@@ -62,24 +61,24 @@ class Transfer:
 
     @classmethod
     def of(cls, data: xr.Dataset, tolerance: float) -> "Transfer":
-        """What the losses of trainings say, `data["loss"]` over (width or depth, scalars, seed);
-        raises ValueError as `fits.optimum`.
+        """The result for the losses of trainings, `data["loss"]` over (width or depth, scalars,
+        seed); raises ValueError as `fits.optimum`.
         """
         dim = "depth" if "depth" in data["loss"].dims else "width"
         loss = data["loss"].sortby([name for name in data["loss"].dims if name != "seed"])
         optima = optima_of(loss, dim)
         cost = cost_of_narrowest(loss, optima)
-        return cls(data, optima, cost, tolerance, _found(cost, optima, tolerance))
+        return cls(data, optima, cost, tolerance, _judge_costs(cost, optima, tolerance))
 
     @property
     def optimum(self) -> Optimum:
-        """That of the rate, or of the first scalar."""
+        """The optimum of the rate, or of the first scalar."""
         return next(iter(self.optima.values()))
 
     @property
     def verdict(self) -> Transferring:
-        """Transfers if the cost is below the tolerance at every wider width; does not if it is not
-        at one.
+        """Transfers if the cost is below the tolerance at every wider width; does not if it exceeds
+        it at one.
         """
         return _VERDICTS[self.finding.verdict]
 
@@ -98,16 +97,16 @@ class Transfer:
             "–",
             *(f"{_percent(cost)} %" for cost in self.costs.values()),
         ]
-        told = []
+        paragraphs = []
         for optimum in self.optima.values():
             lines = optimum.table().splitlines()
             length = max(map(len, lines))
-            told += [
+            paragraphs += [
                 f"{line.ljust(length)}  {cost}".rstrip()
                 for line, cost in zip(lines, costs, strict=True)
             ]
-            told.append(repr(optimum))
-        return "\n".join([*told, self._verdict])
+            paragraphs.append(repr(optimum))
+        return "\n".join([*paragraphs, self._verdict])
 
     @property
     def _verdict(self) -> str:
@@ -133,12 +132,11 @@ class Transfer:
         )
 
     def plot(self, ax: Axes | None = None, *, over: str | None = None) -> Axes:
-        """Draws loss against a scalar, a curve for each width with its optimum, and a line at the
-        narrowest width's best value.
+        """Draw the loss against a scalar, a curve for each width with its optimum, and a line at
+        the narrowest width's best value.
 
-        In `ax` or a new figure. The scalar is `over`, by default the first one; each curve is drawn
-        where the others have the best values of the width's grid. Raises ValueError for one that
-        there is not.
+        In `ax` or a new figure. The scalar is `over`, by default the first one; the others have the
+        best values of the width's grid. Raises ValueError for an unknown scalar.
         """
         if over is not None and over not in self.optima:
             raise ValueError(f"There is no scalar {over!r}; there are {', '.join(self.optima)}.")
@@ -167,50 +165,49 @@ def transfer(
     store: str | Path | None = None,
     progress: bool | None = None,
 ) -> Transfer:
-    """Trains a model at every width, rate and seed, and says whether the rate of the narrowest
+    """Train a model at every width, rate and seed, and judge whether the rate of the narrowest
     width is right at the others.
 
-    With the default plan one program is compiled for each width, with all rates and as many seeds
-    at a time as fit, and `build` gets an int: any code that takes one will do. Where the best rate
-    is an end of the grid, rates are added beyond it in the same ratio, at all widths, and programs
-    compiled for these.
+    The default plan compiles one program for each width, with all rates and as many seeds at a time
+    as fit; `build` gets an int. If the best rate is an end of the grid, rates are added beyond it
+    in the same ratio, at all widths, and programs compiled for these.
 
     Args:
         build: `build(key, width)` returns a model: an equinox module, a dict, any tree whose
-            floating arrays are what is trained.
+            floating arrays are trained.
         loss: `loss(model, batch)`, one number.
         optimizer: `optimizer(rate)`, e.g. `optax.adam`, or a function of `rate` and an argument
             called `width`, as rules of μP and of Muon need it. The rate is a scalar array; any
-            other positive scalar may stand in its place.
+            other positive scalar may replace it.
         widths: Two different ints or more.
-        depths: The same, in the place of `widths`: `build(key, depth)`, and an argument of the
-            optimizer called `depth`.
+        depths: Depths in place of `widths`: `build(key, depth)`, and an argument `depth` of the
+            optimizer.
         rates: Three different positive numbers or more, best in equal ratios. Or several scalars by
             name, such numbers for each: all combinations are trained, and `optimizer` gets the
             scalars by their names.
         batch: A tree of arrays, the same at every step and for the final loss; or `batch(key)`,
-            which draws one: afresh at every step and seed, and once more for the final loss, the
-            same for all rates of a seed.
+            which samples one at every step and seed, and once more for the final loss, the same for
+            all rates of a seed.
         steps: Steps of each training.
-        num_seeds: How many seeds.
-        key: From which the keys of the seeds are folded; key(0) by default.
+        num_seeds: The number of seeds.
+        key: Root of the keys of the seeds; key(0) by default.
         tolerance: The share of the loss that counts as a cost.
-        widen: How many rates may be added beyond each end.
+        widen: Most rates added beyond each end.
         plan: As for `sweep.run`. With "padded" or "auto" `build` gets padded sizes
-            (`specjax.sizes.Size`) of several widths in one program, and needs to draw its weights
-            by `specjax.sizes`.
+            (`specjax.sizes.Size`) of several widths in one program, and must sample its weights by
+            `specjax.sizes`.
         memory: As for `sweep.run`, like `store`, a folder, and `progress`.
         store: See `memory`. The same call continues what was interrupted.
         progress: See `memory`.
 
     Returns:
-        Losses, optima, costs and the verdict. It is "not decided" where a best rate is still an end
-        of the grid.
+        Losses, optima, costs and the verdict: "not decided" if a best rate is still an end of the
+        grid.
 
     Raises:
-        ValueError: a function that does not take what it gets, a model that does not depend on the
-            width, wrong numbers; before anything is compiled. Or, after it has run, a width at
-            which every rate diverges.
+        ValueError: before compiling, a function with a wrong signature, a model that does not
+            depend on the width, or wrong numbers; after running, a width at which every rate
+            diverges.
 
     Warns:
         RoughFitWarning: fewer than 10 seeds.
@@ -236,10 +233,10 @@ def transfer(
         size = point.pop(dim)
         return {"loss": problem.final_loss(key, size, point if by_name else point["rate"], steps)}
 
-    def swept(grid: Mapping[str, Sequence[float]], part: int) -> xr.Dataset:
+    def run_sweep(grid: Mapping[str, Sequence[float]], part: int) -> xr.Dataset:
         scalars = {name: sweep.values(*points) for name, points in grid.items()}
         with warnings.catch_warnings():
-            # What diverges is told by the optima.
+            # The optima name the widths that diverge.
             warnings.simplefilter("ignore", FailedSeedsWarning)
             return sweep.run(
                 measure,
@@ -253,21 +250,21 @@ def transfer(
             )
 
     data = _widened(
-        swept, {name: sorted(map(float, points)) for name, points in grid.items()}, dim, widen
+        run_sweep, {name: sorted(map(float, points)) for name, points in grid.items()}, dim, widen
     )
     return Transfer.of(data, float(tolerance))
 
 
 def _widened(
-    swept: Callable[[Mapping[str, Sequence[float]], int], xr.Dataset],
+    run_sweep: Callable[[Mapping[str, Sequence[float]], int], xr.Dataset],
     grid: Mapping[str, Sequence[float]],
     dim: Dim,
     widen: int,
 ) -> xr.Dataset:
-    """The sweep of a grid, with more values beyond an end of it as long as a best point is at one
-    and values are left to add.
+    """The sweep of a grid, with values added beyond its ends while a best point is at an end and
+    values are left to add.
     """
-    data, part = swept(grid, 0), 0
+    data, part = run_sweep(grid, 0), 0
     left = {(name, side): widen for name in grid for side in _ENDS}
     while open_ := [end for end in _open_ends(data["loss"], dim) if left[end]]:
         name = open_[0][0]
@@ -279,7 +276,7 @@ def _widened(
                 added += _beyond(data[name].values, end[1], count)
         part += 1
         others = {other: data[other].values.tolist() for other in grid}
-        more = swept(others | {name: sorted(added)}, part)
+        more = run_sweep(others | {name: sorted(added)}, part)
         data = xr.concat([data, more], name, join="exact", combine_attrs="override").sortby(name)
     return data
 
@@ -288,8 +285,8 @@ _ENDS: Mapping[str, str] = {"below": "smallest", "above": "largest"}
 
 
 def _open_ends(loss: xr.DataArray, dim: Dim) -> list[tuple[str, str]]:
-    """Scalars and ends of their grid beyond which an optimum may lie; all "below" where all points
-    of a width diverge.
+    """Scalars and ends of their grid beyond which an optimum may lie; all "below" if all points of
+    a width diverge.
     """
     scalars = [str(name) for name in loss.dims if name not in (dim, "seed")]
     if not bool(xr.ufuncs.isfinite(loss).all("seed").any(scalars).all()):
@@ -306,13 +303,13 @@ def _open_ends(loss: xr.DataArray, dim: Dim) -> list[tuple[str, str]]:
 
 
 def _beyond(values: np.ndarray, side: str, count: int) -> list[float]:
-    """So many values beyond one end, in the ratio of the last two."""
+    """`count` values beyond one end, in the ratio of the last two."""
     end, next_to_it = (values[0], values[1]) if side == "below" else (values[-1], values[-2])
     return [float(end * (end / next_to_it) ** step) for step in range(1, count + 1)]
 
 
-def _found(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: float) -> Finding:
-    """What the lab finds of the costs; a training that diverges needs no estimate."""
+def _judge_costs(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: float) -> Finding:
+    """The lab's finding on the costs; a training that diverges needs no estimate."""
     diverging = xr.ufuncs.isinf(cost).any("seed")
     if bool(diverging.any()):
         (dim,) = {optimum.dim for optimum in optima.values()}

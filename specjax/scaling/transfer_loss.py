@@ -1,4 +1,4 @@
-"""What it costs to train every size with the scalars, a rate say, that were tuned at the
+"""The cost of training every size with the scalars, such as a rate, that were tuned at the
 narrowest.
 """
 
@@ -12,7 +12,7 @@ from specjax.lab.relations import Relation
 
 
 def optima_of(loss: xr.DataArray, dim: str) -> dict[str, Optimum]:
-    """The optimum of each scalar at each size, the others being at the best point of the size's
+    """The optimum of each scalar at each size, with the others at the best point of the size's
     grid.
 
     Args:
@@ -39,8 +39,8 @@ def optima_of(loss: xr.DataArray, dim: str) -> dict[str, Optimum]:
 
 
 def cost_of_narrowest(loss: xr.DataArray, optima: Mapping[str, Optimum]) -> xr.DataArray:
-    """The loss at the best point of the narrowest size's grid less that at the own best, over the
-    mean of the latter, in every seed.
+    """The relative cost in every seed: the loss at the best point of the narrowest size's grid less
+    that at the size's own, over the mean of the latter.
 
     Args:
         loss: Dimensions of the scalars, the size and "seed", all coordinates but the seed's
@@ -67,8 +67,8 @@ def cost_of_narrowest(loss: xr.DataArray, optima: Mapping[str, Optimum]) -> xr.D
 
 
 def costs_less(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: float) -> Relation:
-    """The mean cost is below a share of the loss at every size; nothing is decided where a best
-    point is at an end of the grid.
+    """The mean cost is below a share of the loss at every size; undecided if a best point is at an
+    end of the grid.
     """
     relation: Relation = lab.below(cost, tolerance, f"{100 * tolerance:g} % of the loss")
     for optimum in optima.values():
@@ -77,8 +77,8 @@ def costs_less(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: flo
 
 
 def _tuned(relation: Relation, optimum: Optimum) -> Relation:
-    """A relation of what was tuned: inconclusive where a best value, of the means or of too many
-    resamples, is an end of the grid.
+    """A relation of tuned data: inconclusive if a best value, of the means or of too many
+    resamples, is at an end of the grid.
     """
     at_ends = {"smallest": 0, "largest": len(optimum.grid) - 1}
     chosen = [

@@ -1,5 +1,4 @@
-"""Norms and rank measures of matrices; all of them ignore zero padding, and raise ValueError for
-what is no matrix.
+"""Norms and rank measures of matrices. All ignore zero padding and refuse other arrays.
 
 Half precision is measured, and returned, in float32. Norms and ranks of an empty matrix are 0; NaN
 and infinite entries give NaN.

@@ -21,7 +21,6 @@ Half precision is measured in float32. An empty matrix has norms and ranks 0, on
 infinite entries NaN.
 """
 
-from collections.abc import Callable
 from math import log, sqrt
 from typing import NamedTuple
 
@@ -31,6 +30,12 @@ from jaxtyping import Array, Float, Inexact, Key
 
 from specjax.arguments import as_array, checked_but, shown
 from specjax.linalg import qr, singular_values, svd
+from specjax.spectral.bidiagonalization import (
+    MatVec,
+    bidiagonalize,
+    quadrature_of_root,
+    radau_matrix,
+)
 from specjax.spectral.float_range import (
     at_least_float32,
     divided_by,
@@ -40,8 +45,6 @@ from specjax.spectral.float_range import (
     squares,
 )
 from specjax.spectral.products import adjoint
-
-MatVec = Callable[[Array], Array]
 
 STANDARD_ERRORS = 4.0
 """Sampling errors enter the intervals with four standard errors."""
@@ -101,7 +104,7 @@ def estimate_stable_rank(
     columns = tall.shape[1]
     fixed = jax.lax.stop_gradient(tall)
     starts = jax.random.normal(key, (_NORM_STARTS, columns), x.dtype)
-    bases = _bidiagonalize(lambda v: fixed @ v, lambda u: adjoint(fixed) @ u, starts, steps)
+    bases = bidiagonalize(lambda v: fixed @ v, lambda u: adjoint(fixed) @ u, starts, steps)
     left, values, right = svd(bases.bidiagonal)
     best = jnp.argmax(values[:, 0])
     in_bases = left[best, :, 0].astype(x.dtype), right[best, 0].astype(x.dtype)
@@ -191,8 +194,8 @@ def estimate_ranks(
         exact one. The interval of a rank combines the ends of its norms'.
 
     Raises:
-        ValueError: for an array that is no matrix, counts too small, `columns` missing for a map or
-            given for an array, or a map that is not linear.
+        ValueError: for an array that is not a matrix, counts too small, `columns` missing for a map
+            or given for an array, or a map that is not linear.
 
     """
     _check_counts(steps, probes, directions)
@@ -201,7 +204,7 @@ def estimate_ranks(
     apply, transposed, columns, exact, power = _as_map(x, columns, norm_key)
     dtype = power.dtype if exact is None else exact.dtype
     directions = min(directions, columns)
-    dominant = _dominant_directions(apply, transposed, range_key, columns, directions, dtype)
+    dominant = dominant_directions(apply, transposed, range_key, columns, directions, dtype)
     sampled = jax.random.rademacher(random_key, (probes, columns), power.dtype).astype(dtype)
     sampled = sampled - (sampled @ jnp.conj(dominant)) @ dominant.T
     everything = directions == columns
@@ -209,13 +212,15 @@ def estimate_ranks(
         [dominant.T, sampled, jax.random.normal(norm_key, (_NORM_STARTS, columns), dtype)]
     )
     weights = jnp.sum(squares(starts), axis=-1)
-    bases = _bidiagonalize(apply, transposed, starts, steps)
+    bases = bidiagonalize(apply, transposed, starts, steps)
 
     values = singular_values(bases.bidiagonal)
     largest = jnp.max(values[:, 0])
     slack = _norm_slack(columns, min(steps, columns), columns)
 
-    gauss, radau = (_form(b) * weights for b in (bases.bidiagonal, _radau(bases.bidiagonal)))
+    gauss, radau = (
+        quadrature_of_root(b) * weights for b in (bases.bidiagonal, radau_matrix(bases.bidiagonal))
+    )
     first = bases.bidiagonal[:, 0, 0] ** 2 * weights
 
     def total(forms: Array) -> tuple[Array, Array]:
@@ -253,107 +258,6 @@ def estimate_ranks(
         frobenius_norm=_times(frobenius, power),
         nuclear_norm=_times(nuclear, power),
     )
-
-
-class _Bases(NamedTuple):
-    """A V = U B for every start: rows of `left` and `right` are the vectors of U and V, B is upper
-    bidiagonal.
-    """
-
-    left: Inexact[Array, "starts steps m"]
-    right: Inexact[Array, "starts steps n"]
-    bidiagonal: Float[Array, "starts steps steps"]
-
-
-def _bidiagonalize(
-    apply: MatVec, transposed: MatVec, starts: Inexact[Array, "starts n"], steps: int
-) -> _Bases:
-    """Golub–Kahan–Lanczos with the vectors orthogonalized twice against all earlier ones; zeros
-    after a breakdown.
-
-    What the orthogonalization leaves below rounding is a breakdown: the start has been used up, and
-    noise is no direction.
-    """
-    count, columns = starts.shape
-    products = jax.vmap(apply), jax.vmap(transposed)
-    rows = jax.eval_shape(apply, starts[0]).shape[0]
-    steps = min(steps, columns, rows)
-
-    def orthogonalized(v: Array, basis: Array) -> Array:
-        for _ in range(2):
-            v = v - jnp.einsum("skn,sk->sn", basis, jnp.einsum("skn,sn->sk", jnp.conj(basis), v))
-        return v
-
-    right = jnp.zeros((count, steps, columns), starts.dtype)
-    left = jnp.zeros((count, steps, rows), starts.dtype)
-    real = jnp.finfo(starts.dtype).dtype
-    diagonal, above = (jnp.zeros((count, steps), real) for _ in range(2))
-    direction, _ = _unit(starts, jnp.zeros(count, real))
-    rounding = 8 * float(jnp.finfo(starts.dtype).eps)
-
-    def next_unit(product: Array, basis: Array) -> tuple[Array, Array]:
-        norm = jnp.sqrt(jnp.sum(squares(product), axis=-1))
-        return _unit(orthogonalized(product, basis), rounding * norm)
-
-    def step(
-        j: int | Array, state: tuple[Array, Array, Array, Array, Array]
-    ) -> tuple[Array, Array, Array, Array, Array]:
-        left, right, diagonal, above, v = state
-        right = right.at[:, j].set(v)
-        # After the first step the part along the last left vector is β, which the orthogonalization
-        # takes out.
-        u, alpha = next_unit(products[0](v), left)
-        left = left.at[:, j].set(u)
-        w, beta = next_unit(products[1](u), right)
-        return left, right, diagonal.at[:, j].set(alpha), above.at[:, j].set(beta), w
-
-    left, right, diagonal, above, _ = jax.lax.fori_loop(
-        0, steps, step, (left, right, diagonal, above, direction)
-    )
-    place = jnp.arange(steps)
-    bidiagonal = jnp.zeros((count, steps, steps), real).at[:, place, place].set(diagonal)
-    bidiagonal = bidiagonal.at[:, place[:-1], place[1:]].set(above[:, :-1])
-    return _Bases(left, right, bidiagonal)
-
-
-def _unit(
-    v: Inexact[Array, "starts n"], floor: Float[Array, " starts"]
-) -> tuple[Inexact[Array, "starts n"], Float[Array, " starts"]]:
-    """v / ‖v‖ and ‖v‖; zeros where ‖v‖ does not exceed the floor."""
-    total = jnp.sum(squares(v), axis=-1)
-    # What is not finite is no breakdown: it must be seen in the result, and as NaN, see `scaled`.
-    total = jnp.where(jnp.isfinite(total), total, jnp.nan)
-    usable = ~(total <= floor**2)
-    norm = jnp.where(usable, jnp.sqrt(jnp.where(usable, total, 1)), 0)
-    return (
-        jnp.where(usable[:, None], v / jnp.where(usable, norm, 1)[:, None].astype(v.dtype), 0),
-        norm,
-    )
-
-
-def _form(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, " starts"]:
-    """e_1ᵀ (BᵀB)^(1/2) e_1: the quadrature of √λ."""
-    _, values, right = svd(bidiagonal)
-    return jnp.sum(values * right[:, :, 0] ** 2, axis=-1)
-
-
-def _radau(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, "starts k k"]:
-    """The bidiagonal matrix whose quadrature has a node at zero: its last diagonal entry is
-    dropped.
-    """
-    return bidiagonal.at[:, -1, -1].set(0)
-
-
-def _dominant_directions(
-    apply: MatVec, transposed: MatVec, key: Array, columns: int, directions: int, dtype: jnp.dtype
-) -> Inexact[Array, "columns directions"]:
-    """An orthonormal basis of the range of (AᵀA)² on random vectors."""
-    basis = jax.random.normal(key, (columns, directions), dtype)
-    if directions == columns:
-        return jnp.eye(columns, dtype=dtype)
-    for _ in range(2):
-        basis = qr(jax.vmap(transposed, 1, 1)(jax.vmap(apply, 1, 1)(basis)))[0]
-    return basis
 
 
 def _as_map(

@@ -1,4 +1,4 @@
-"""Training one network on real data: texts, loops that record and stop at NaN, telemetry of ranks,
+"""Train one network on real data: texts, loops that record and stop at NaN, ranks along the way,
 checkpoints, several devices.
 """
 

@@ -1,5 +1,4 @@
-"""Trainings on disk, by orbax: a folder with the last two checkpoints, each whole or absent, and
-what they are checkpoints of.
+"""Checkpoints of a training, by orbax: a folder with the last two, each whole or absent.
 
 A checkpoint has the checksums of its arrays. One that is damaged later is set aside, and the
 training goes on from the one before. Who trains holds `FOLDER/lock`.
@@ -34,25 +33,25 @@ Tree = TypeVar("Tree")
 
 KEPT = 2
 NAMED = 2
-"""Of the arrays that differ, how many a refusal names."""
+"""Most of the differing arrays that an error names."""
 LOCK, ASIDE = "lock", "damaged-"
 _STEP = re.compile(r"0|[1-9][0-9]*")
 
 
 class DamagedCheckpointWarning(UserWarning):
-    """A checkpoint is not what was written; the training goes on from an older one."""
+    """A checkpoint does not have its checksums; the training resumes from an older one."""
 
 
 class _DamagedError(Exception):
-    """Why a checkpoint cannot be read."""
+    """The reason why a checkpoint cannot be read."""
 
 
 class Checkpoints:
-    """The checkpoints of one training in `folder`, which is made if there is none.
+    """The checkpoints of one training in `folder`, which is made if missing.
 
-    `configuration` is what makes a training this one and no other (sizes, seeds, the optimizer's
-    name): numbers, texts, None, and lists of these, stored beside the arrays, so that a run is
-    never continued as another.
+    `configuration` identifies the training (sizes, seeds, the optimizer's name) by numbers, texts,
+    None, and lists of these. It is stored beside the arrays, so that a run is never resumed as
+    another.
 
     Raises:
         ModuleNotFoundError: without orbax, which comes with the extra `train`.
@@ -76,22 +75,22 @@ class Checkpoints:
                 " a path as a pattern; choose another folder."
             )
         self._configuration = {name: _plain(name, value) for name, value in configuration.items()}
-        self._made: Mapping[str, str] = {}  # by what the checkpoint that is continued was made
+        self._made: Mapping[str, str] = {}  # digests in the resumed checkpoint
         self._refused: OSError | None = None
-        # Not orbax's manager, which fails as a whole where one checkpoint is damaged.
+        # Not orbax's manager, which fails as a whole if one checkpoint is damaged.
         self._checkpointer = self._orbax.Checkpointer(self._orbax.CompositeCheckpointHandler())
         with self._in_one_sentence():
             self.folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def step(self) -> int | None:
-        """The step of the newest checkpoint, whole or damaged; None where there is none."""
+        """The step of the newest checkpoint, whole or damaged; None if there is none."""
         return max(self._steps(), default=None)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Within the block no other process trains into this folder. On a disk that can only be
-        read, what is there may be read.
+        """Within the block no other process can train into this folder. A read-only folder can be
+        read.
 
         Raises:
             StoreError: another process trains into it.
@@ -109,16 +108,16 @@ class Checkpoints:
             yield
 
     def require_writable(self) -> None:
-        """Raises StoreError if the folder could not be locked for `writing`: before steps are taken
-        that could not be kept.
+        """Raise StoreError if the folder could not be locked for `writing`, before any step is
+        taken.
         """
         with self._in_one_sentence():
             if self._refused is not None:
                 raise self._refused
 
     def save(self, step: int, tree: object, made: Mapping[str, str] | None = None) -> None:
-        """Stores a tree of arrays as the checkpoint of a step; `made` are digests of what it was
-        made by, for `require_same`.
+        """Store a tree of arrays as the checkpoint of a step; `made` are digests of the programs,
+        for `require_same`.
         """
         args = self._orbax.args
         arrays = {name: _digest(leaf) for name, leaf in _arrays(tree).items()}
@@ -137,13 +136,13 @@ class Checkpoints:
             shutil.rmtree(self.folder / str(old), ignore_errors=True)
 
     def latest(self, like: Tree) -> Tree:
-        """The newest whole checkpoint, or `like` itself where there is none: every array is that of
-        its path in the tree.
+        """The newest whole checkpoint, or `like` if there is none; arrays are matched by their
+        paths in the tree.
 
         Raises:
             ValueError: for a checkpoint of another configuration, or of arrays of other paths,
                 shapes or dtypes. Optimizers whose states are alike, as those of two learning rates
-                are, only the configuration tells apart.
+                are, only the configuration distinguishes.
             StoreError: there are checkpoints, and each is damaged.
 
         Warns:
@@ -154,7 +153,7 @@ class Checkpoints:
         return like if found is None else found
 
     def newest(self, like: Callable[[int], Tree]) -> Tree | None:
-        """As `latest`, for trees that depend on the step; None where there is no checkpoint."""
+        """As `latest`, for trees that depend on the step; None if there is no checkpoint."""
         damaged: dict[int, _DamagedError] = {}
         for step in sorted(self._steps(), reverse=True):
             try:
@@ -167,16 +166,16 @@ class Checkpoints:
             return found
         if damaged:
             reasons = "; ".join(f"step {step}: {reason}" for step, reason in damaged.items())
-            told = (
+            message = (
                 f"None of the checkpoints in {self.folder} can be read ({reasons}); delete them to"
                 " begin anew."
             )
-            raise StoreError(told) from damaged[max(damaged)]
+            raise StoreError(message) from damaged[max(damaged)]
         return None
 
     def require_same(self, made: Mapping[str, str]) -> None:
-        """Raises ValueError if the checkpoint that is continued was made by something else, as far
-        as both say what.
+        """Raise ValueError if a digest differs from that of the resumed checkpoint; missing ones
+        are not compared.
         """
         for name, digest in made.items():
             if self._made.get(name, digest) != digest:
@@ -198,7 +197,7 @@ class Checkpoints:
             for name, digest in described["arrays"].items():
                 if digest and _digest(found[name]) != digest:
                     raise _DamagedError(f"{name} is not what was written")
-        # A program goes through the arrays in their order.
+        # A program takes the arrays in their order.
         self._made = described.get("made", {}) if order == list(arrays) else {}
         return jax.tree.unflatten(jax.tree.structure(tree), [found[name] for name in arrays])
 
@@ -235,17 +234,17 @@ class Checkpoints:
         return resume.explained_errors(f"The folder {self.folder}", "checkpoints")
 
     def _set_aside(self, step: int, whole: int) -> None:
-        """Renames a damaged checkpoint, which would stand in the way of that of the same step, and
-        says so.
+        """Rename a damaged checkpoint, which would be in the way of the next one of that step, and
+        warn.
         """
-        told = f"The checkpoint of step {step} in {self.folder} is damaged"
+        message = f"The checkpoint of step {step} in {self.folder} is damaged"
         if self._refused is None and jax.process_index() == 0:
             names = (f"{ASIDE}{step}{'' if number == 0 else f'-{number}'}" for number in count())
             aside = next(name for name in names if not os.path.lexists(self.folder / name))
             (self.folder / str(step)).rename(self.folder / aside)
-            told += f", and kept as {aside}"
+            message += f", and kept as {aside}"
         warnings.warn(
-            f"{told}; the training goes on from that of step {whole}.",
+            f"{message}; the training goes on from that of step {whole}.",
             DamagedCheckpointWarning,
             stacklevel=5,
         )
@@ -270,12 +269,11 @@ class Checkpoints:
             )
 
 
-def kept(programs: Sequence[jax.stages.Traced], start: object) -> Checkpoints | None:
-    """The checkpoints that `resume` has for the training with these programs, from the arrays in
+def default_checkpoints(programs: Sequence[jax.stages.Traced], start: object) -> Checkpoints | None:
+    """The default checkpoints of `resume` for the training with these programs, from the arrays in
     `start`.
 
-    None without orbax: such a training is computed as a whole or not at all, and a warning in the
-    log says so.
+    Without orbax None, with a warning in the log: an interrupted training then starts anew.
     """
     if find_spec("orbax") is None:
         logger.warning(
@@ -293,7 +291,7 @@ def kept(programs: Sequence[jax.stages.Traced], start: object) -> Checkpoints | 
 
 
 def _arrays(tree: object) -> dict[str, Any]:
-    """The arrays of a tree by what is known of them: path, dtype and shape."""
+    """The arrays of a tree by path, dtype and shape."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {
         f"{jax.tree_util.keystr(path)} {leaf.dtype}{list(leaf.shape)}": leaf
@@ -302,7 +300,7 @@ def _arrays(tree: object) -> dict[str, Any]:
 
 
 def _beyond(arrays: Iterable[str], others: Iterable[str]) -> str:
-    """The first of the arrays that are not among the others."""
+    """The first arrays that are not among the others, as text."""
     rest = [name for name in arrays if name not in set(others)]
     return (
         ", ".join(rest[:NAMED]) + (f" and {len(rest) - NAMED} more" if len(rest) > NAMED else "")
@@ -311,15 +309,15 @@ def _beyond(arrays: Iterable[str], others: Iterable[str]) -> str:
 
 
 def digests(**functions: jax.stages.Traced) -> dict[str, str]:
-    """Digests of programs by name, for `require_same`, which are compared only among equal versions
-    of JAX on equal platforms.
+    """Digests of programs by name, for `require_same`; they are compared only for equal versions of
+    JAX and equal platforms.
     """
     by = f"jax {version('jax')}, jaxlib {version('jaxlib')}, {jax.default_backend()}"
     return {f"{name} (by {by})": resume.digest([traced]) for name, traced in functions.items()}
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A value as JSON gives it back."""
+    """A value as JSON returns it."""
     if isinstance(value, list | tuple):
         return [_plain(name, each) for each in value]
     if isinstance(value, Mapping):
@@ -337,8 +335,8 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value of a configuration as a refusal shows it, by which it is also compared: NaN is NaN,
-    and 1.0 is 1.
+    """A value of a configuration as text for comparison and errors: NaN equals NaN, and 1.0 equals
+    1.
     """
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
@@ -348,7 +346,7 @@ def _text(value: Any) -> str:
 
 
 def _digest(leaf: Any) -> str:
-    """A checksum of an array; none of one of which this process holds a part."""
+    """A checksum of an array; empty for an array of which this process holds only a part."""
     held = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated
     return resume.digest((), [leaf]) if held else ""
 

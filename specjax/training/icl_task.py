@@ -1,8 +1,8 @@
 """Transformers that learn to recall in context, by several optimizers on the same batches
 (associative-memory, Appendix D.2).
 
-Batches are drawn inside the training loop. The task is `specjax.models.recall`; `paper_optimizers`
-are the three that the paper compares.
+Batches are sampled inside the training loop. The task is `specjax.models.recall`;
+`paper_optimizers` are the three that the paper compares.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ OPTIMIZERS = ("muon", "adamw", "sgd")
 MOMENTUM, ADAM_DECAYS, WEIGHT_DECAY = 0.9, (0.9, 0.99), 0.01
 NEWTON_SCHULZ_STEPS = 5
 RECORDED = ("inside", "outside", "recalled", "shuffled", "diverged")
-"""Accuracies on sequences of the training distribution and of uniform triggers and outputs, both
-drawn for evaluation; R(W_V) of the second block, and with the items to be recalled moved on by one;
-whether the loss was once not finite: the run has stopped before.
+"""Accuracies on new sequences of the training distribution, and of uniform triggers and outputs;
+R(W_V) of the second block, and with the items to be recalled shifted by one; whether the run
+stopped because its loss was not finite.
 """
 
 
@@ -41,15 +41,15 @@ def train_to_recall(
     iterations: tuple[int, ...],
     evaluation: int,
 ) -> dict[str, Array]:
-    """What is `RECORDED` of each optimizer, all from one initialization on one batch a step, at the
-    start and after `iterations`.
+    """The quantities `RECORDED` of each optimizer, at the start and after `iterations`, from one
+    initialization on the same batches.
 
     Args:
-        key: Of weights, batches and evaluation, of which those of step t do not depend on the
+        key: Root of weights, batches and evaluation; the batch of step t does not depend on the
             number of steps.
         task: Sequences whose items are to be recalled.
-        architecture: Of the transformer, with a head.
-        optimizers: Of the whole model, as `paper_optimizers` makes them.
+        architecture: The transformer's, with a head.
+        optimizers: Optimizers of the whole model, as `paper_optimizers` makes them.
         batch: Sequences of a step.
         exponents: α_t of the triggers and α_o of the outputs in training; power laws, 0 where they
             are uniform.
@@ -93,8 +93,8 @@ def train_to_recall(
 def paper_optimizers(
     rates: Float[Array, " 3"], width: AnySize
 ) -> list[optax.GradientTransformation]:
-    """Muon, AdamW and SGD at these learning rates, for a transformer of a width, which may be
-    padded; their order is `OPTIMIZERS`.
+    """Muon, AdamW and SGD, the order of `OPTIMIZERS`, at these rates, for a transformer whose width
+    may be padded.
 
     What the paper leaves unsaid: W_O is folded into W_V, as in Bietti et al. (2023) and in R(W_V);
     Muon's steps have the root mean square of AdamW's, 0.2 √max(out, in), so that its learning rate
@@ -105,7 +105,7 @@ def paper_optimizers(
 
 
 def moved_on(model: Transformer, task: Recall) -> Transformer:
-    """The model that predicts, where it would predict an item of V, the next one in its place."""
+    """The model that predicts the next item of V in place of each item it would predict."""
     assert model.head is not None  # of an architecture that has one
     head = jnp.concatenate(
         [model.head[: padded(task.items)], jnp.roll(model.head[padded(task.items) :], 1, axis=0)]
@@ -136,7 +136,7 @@ def _sgd(rate: Float[Array, ""]) -> optax.GradientTransformation:
 
 
 def _fans(model: PyTree, width: AnySize) -> PyTree:
-    """The active inputs and outputs of each matrix."""
+    """The active fan-ins and fan-outs of each matrix."""
     hidden = times(width, Architecture.expansion)
     of = {"up": Fans(width, hidden), "down": Fans(hidden, width)}
     return jax.tree_util.tree_map_with_path(

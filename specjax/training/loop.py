@@ -22,7 +22,7 @@ from specjax.blas import one_blas_thread
 from specjax.diagnostics import first_not_finite
 from specjax.jaxlib import cpu_options
 from specjax.spectral.float_range import at_least_float32
-from specjax.training.checkpoints import Checkpoints, digests, kept
+from specjax.training.checkpoints import Checkpoints, default_checkpoints, digests
 
 logger = logging.getLogger("specjax.training")
 
@@ -181,7 +181,9 @@ def train(
     shapes_given = None if checkpoints is None else jax.eval_shape(lambda: run.params)
     if checkpoints is None and resume.folder() is not None:
         shapes = jax.eval_shape(lambda: run)  # the arrays themselves are not on the mesh yet
-        checkpoints = kept((stretch.trace(shapes), measured.trace(shapes.params, shapes.step)), run)
+        checkpoints = default_checkpoints(
+            (stretch.trace(shapes), measured.trace(shapes.params, shapes.step)), run
+        )
     with ExitStack() as held:
         if checkpoints is not None:
             held.enter_context(checkpoints.writing())

@@ -1,5 +1,4 @@
-"""A training of anything that takes steps: your own step, with whatever state it has, on batches
-from any iterator.
+"""A training loop for your own step, with any state, on batches from any iterator.
 
 `train` compiles a stretch of steps into one program, so its batches are a function of the step.
 Where a data loader hands them out, or the step is another library's, the steps are taken here one
@@ -20,24 +19,24 @@ from specjax.arguments import checked, shown
 from specjax.training.checkpoints import Checkpoints
 
 Step = Callable[[PyTree, Any], tuple[PyTree, ArrayLike]]
-"""`step(state, batch)` gives the state after it and the loss before it; compile it with
+"""`step(state, batch)` returns the next state and the loss before the step; compile it with
 `jax.jit`.
 """
 
 
 class Steps(NamedTuple):
-    """A training up to a step."""
+    """The state of a training at a step."""
 
     state: PyTree
-    """Parameters, optimizer, running statistics, keys: whatever the step carries along."""
+    """Parameters, optimizer, running statistics, keys: any state of the step."""
     losses: Float[Array, " taken"]
-    """Of the batches of all steps taken, before each."""
+    """The loss of each batch before its step."""
     records: tuple[PyTree, ...]
-    """Of the steps 0, every, 2 every, … up to the present one."""
+    """The records of the steps 0, every, 2 every, … so far."""
 
 
 class NotFinite(ValueError):
-    """A loss that is NaN or infinite; the message has its step, `losses` are those of all steps
+    """A loss is NaN or infinite; the message has its step, and `losses` are those of all steps
     taken.
     """
 
@@ -58,33 +57,32 @@ def train_steps(
     checkpoints: Checkpoints | None = None,
     progress: Callable[[Steps], None] | None = None,
 ) -> Steps:
-    """Takes `steps` steps, or those that are left of a stored training.
+    """Take `steps` steps, counting those of a stored training.
 
     Args:
-        step: `step(state, batch)`, which gives the next state and the loss, one number; it may give
-            up the memory of its state.
+        step: `step(state, batch)` returns the next state and the loss, one number; it may donate
+            the memory of its state.
         state: A tree of arrays, for example (parameters, optimizer state, batch statistics).
-        batches: Anything to iterate over, of batches as the step takes them. A training that goes
-            on passes over those that it has seen: give it the same batches from their beginning.
+        batches: An iterable of batches. A resumed training skips those it has seen, so it needs the
+            same batches from their beginning.
         steps: Steps in all.
         every: Steps from one record, and one checkpoint, to the next.
         record: `record(state, step)`, a tree of arrays; computed with the state before the step,
             and at the end.
-        checkpoints: Where the training is stored at every record, and continued from if there is
-            one.
+        checkpoints: Where the training is stored at every record, and resumed from.
         progress: Called at every record but the first.
 
     Returns:
-        The training at its end. Losses are looked at where there is a record, so that steps do not
-        wait for each other.
+        The training at its end. Losses are checked only at records, so that steps do not wait for
+        each other.
 
     Raises:
-        ValueError: for steps that are no multiple of every, fewer batches than steps, a loss that
-            is not one number, or a checkpoint of another training, as of one whose last batch was
-            another.
+        ValueError: steps that are not a multiple of every, fewer batches than steps, a loss that is
+            not one number, or a checkpoint of another training, such as one with another last
+            batch.
         StoreError: another process trains into the folder of the checkpoints, or all of them are
             damaged.
-        NotFinite: at the first record behind a loss that is NaN or infinite.
+        NotFinite: at the first record after a loss that is NaN or infinite.
 
     """
     if steps < 1 or every < 1 or steps % every:
@@ -105,18 +103,18 @@ def train_steps(
         for number in range(len(run.losses)):
             batch = _next(remaining, number, steps)
         if checkpoints is not None and len(run.losses) < steps:
-            checkpoints.require_same(_made(batch))
+            checkpoints.require_same(_batch_digest(batch))
             checkpoints.require_writable()
         while len(run.losses) < steps:
             state, losses = run.state, []
             for number in range(len(run.losses), len(run.losses) + every):
                 batch = _next(remaining, number, steps)
-                made = step(state, batch)
-                if not isinstance(made, tuple) or len(made) != 2:
+                pair = step(state, batch)
+                if not isinstance(pair, tuple) or len(pair) != 2:
                     raise ValueError(
-                        f"A step gives the next state and its loss, a pair, got {shown(made)}."
+                        f"A step gives the next state and its loss, a pair, got {shown(pair)}."
                     )
-                state, loss = made
+                state, loss = pair
                 if np.shape(loss) != ():
                     raise ValueError(
                         "A step gives the next state and its loss, one number, got a loss of shape"
@@ -125,7 +123,7 @@ def train_steps(
                 losses.append(loss)
             run = _longer(run, state, losses, record)
             if checkpoints is not None:
-                checkpoints.save(len(run.losses), run, _made(batch))
+                checkpoints.save(len(run.losses), run, _batch_digest(batch))
             if progress is not None:
                 progress(run)
     return run
@@ -137,7 +135,7 @@ def _longer(
     losses: list[ArrayLike],
     record: Callable[[PyTree, int], PyTree] | None,
 ) -> Steps:
-    """The training with a stretch of steps more. Raises NotFinite where one of their losses is not
+    """The training after another stretch of steps. Raises NotFinite if one of their losses is not
     finite.
     """
     every = jnp.concatenate(
@@ -154,8 +152,8 @@ def _longer(
 
 
 def _latest(checkpoints: Checkpoints, run: Steps, steps: int, every: int) -> Steps:
-    """The stored training that is furthest on, or this one at its start; a checkpoint holds as many
-    losses and records as steps.
+    """The newest stored training, or this one at its start; a checkpoint holds one loss for each
+    step, and its records.
     """
 
     def like(taken: int) -> Steps:
@@ -172,9 +170,9 @@ def _latest(checkpoints: Checkpoints, run: Steps, steps: int, every: int) -> Ste
     return run if found is None else found
 
 
-def _made(batch: Any) -> dict[str, str]:
-    """A digest of the last batch, by which batches that do not begin at their beginning are
-    noticed; none of what holds no arrays.
+def _batch_digest(batch: Any) -> dict[str, str]:
+    """A digest of the last batch, to notice an iterator that does not restart; empty for a batch
+    without arrays.
     """
     leaves = jax.tree.leaves(batch)
     held = (

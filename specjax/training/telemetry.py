@@ -1,4 +1,4 @@
-"""Ranks along a training: of the activations that feed every linear map, and of its gradient
+"""Ranks along a training: of the inputs of every linear map, and of its gradient
 (spectral-criterion, Table 1).
 """
 
@@ -19,14 +19,14 @@ from specjax.spectral import CUBIC, NewtonSchulz
 from specjax.spectral.float_range import at_least_float32
 
 ITERATIONS = 30
-"""Of Newton and Schulz' cubic: singular values above 1e-4 of the largest come within 1e-6 of 1, and
-lower ones add nothing to ‖G‖_*.
+"""Steps of Newton and Schulz' cubic: singular values above 1e-4 of the largest come within 1e-6 of
+1, and lower ones add nothing to ‖G‖_*.
 """
 
 
 class Ranks(NamedTuple):
-    """Trees like the parameters, with None for those in no linear map, and a number for each matrix
-    of a stacked one.
+    """Trees like the parameters, with a number for each matrix, and None for parameters that enter
+    no linear map.
 
     Of a parameter in several products st(A) is the largest and nr(G) the smallest, so that
     nr(G)/st(A) is at most that of each.

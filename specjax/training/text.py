@@ -1,5 +1,4 @@
-"""Text as bytes: a training and a validation part, batches that are a function of a key, and what a
-model must beat.
+"""Texts as bytes: a training and a validation part, random batches, and a baseline of the loss.
 
 Without a file the text is Python's own help: 0.46 MB of English prose and examples. It is that of
 Python 3.11.7, whichever runs, so that losses are comparable; a copy is kept in `help/`, under the
@@ -23,7 +22,7 @@ _HELP = Path(__file__).parent / "help" / "python-3.11.7.txt.gz"
 
 
 class Text(NamedTuple):
-    """The bytes of a text, the validation part being its end."""
+    """The bytes of a text; the validation part is its end."""
 
     train: UInt8[np.ndarray, " n"]
     validation: UInt8[np.ndarray, " m"]
@@ -31,7 +30,7 @@ class Text(NamedTuple):
 
 @checked
 def load(path: str | PathLike[str] | None = None, *, held_out: float = 0.1) -> Text:
-    """The bytes of a file, or of Python's help; the last `held_out` of them are for validation.
+    """The bytes of a file, or of Python's help; the last share `held_out` is for validation.
 
     Raises:
         ValueError: if the file cannot be read or is empty, or `held_out` is not inside (0, 1).
@@ -53,7 +52,7 @@ def load(path: str | PathLike[str] | None = None, *, held_out: float = 0.1) -> T
 def sample_batch(
     data: Shaped[Array, " n"], key: Key[Array, ""], count: int, length: int
 ) -> Int[Array, "count _"]:
-    """Stretches of length + 1 bytes from anywhere in the data, with replacement.
+    """Stretches of length + 1 bytes from random places in the data, with replacement.
 
     Raises:
         ValueError: if the data are shorter than one stretch.
@@ -66,7 +65,7 @@ def sample_batch(
 
 @checked
 def stretches(data: UInt8[np.ndarray, " n"], count: int, length: int) -> Int[np.ndarray, "count _"]:
-    """`count` stretches at equal distances: always the same ones, for validation. Raises as
+    """`count` stretches at equal distances, always the same, for validation. Raises as
     `sample_batch`.
     """
     _check_length(len(data), length)
@@ -76,7 +75,7 @@ def stretches(data: UInt8[np.ndarray, " n"], count: int, length: int) -> Int[np.
 
 @checked
 def unigram_entropy(data: UInt8[np.ndarray, " n"]) -> float:
-    """-Σ f log f over the frequencies of bytes, in nats: the least loss of a model that knows no
+    """-Σ f log f over the frequencies of bytes, in nats: the least loss of a model without
     context.
     """
     if data.dtype != np.uint8:

@@ -93,11 +93,11 @@ def recorded() -> Iterator[Streams]:
             streams.roots.add(int(seed))
         return made_root(seed, **named)
 
-    def run(*given: Any, seeds: Any, key: jax.Array, **named: Any) -> Any:
+    def run(*given: Any, num_seeds: Any, key: jax.Array, **named: Any) -> Any:
         streams.sweeps.append(_bytes(key))
-        count = min(max(_numbers(seeds)), MOST)
+        count = min(max(_numbers(num_seeds)), MOST)
         streams.made(jax.vmap(lambda s: fold_in(key, s))(jnp.arange(count)), "seed", key)
-        return inside(swept, *given, num_seeds=seeds, key=key, **named)
+        return inside(swept, *given, num_seeds=num_seeds, key=key, **named)
 
     swept, fold_in, made_root = sweep.run, jax.random.fold_in, jax.random.key
     with pytest.MonkeyPatch.context() as patch:

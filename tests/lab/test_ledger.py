@@ -53,7 +53,7 @@ def test_a_ledger_is_read_in_the_order_of_the_paper(tmp_path):
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("[a\n", "is no TOML"),
+        ("[a\n", "is not TOML"),
         ("a = 1\n", "'a' outside of a table"),
         (ROW + 'status = "holds"\n', "unknown key 'status'"),
         ('[a]\nkind = "theorem"\nsays = "It."\n', "lacks the key 'where'"),

@@ -340,7 +340,7 @@ def test_figures_have_the_colours_of_the_lab_and_leave_those_of_others(fine):
             lambda fine: experiment(
                 lab.statement("theorem-2", "y.", name="y", rivals={"a": 1.0})(fine.relation)
             ),
-            "'y' of e cites 'theorem-2', which is no row of the ledger of paper",
+            "'y' of e cites 'theorem-2', which is not a row of the ledger of paper",
         ),
     ],
 )

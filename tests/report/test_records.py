@@ -106,13 +106,13 @@ def test_a_smaller_scale_replaces_a_larger_one_only_if_told_to(run, folder):
     ("text", "message"),
     [
         ('{"format": 1}', r"is a record of format 1, and this version reads 2; make it again\.$"),
-        ("[]", "is no record that this version can read"),
-        ('{"format": 2}', "is no record that this version can read"),
+        ("[]", "is not a record that this version can read"),
+        ('{"format": 2}', "is not a record that this version can read"),
         (
             '{"format": 2, "run": {}, "checks": [], "tables": []}',
-            "is no record that this version can read",
+            "is not a record that this version can read",
         ),
-        ("{", "is no record that this version can read"),
+        ("{", "is not a record that this version can read"),
     ],
 )
 def test_a_record_of_another_version_is_refused_in_a_sentence(folder, text, message):

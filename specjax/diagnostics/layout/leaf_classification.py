@@ -33,7 +33,8 @@ _HOW: dict[How, str] = {
 class LayoutRow(NamedTuple):
     """What one parameter does.
 
-    `dimension_numbers` are None for what is no matrix; axes that they do not name count matrices.
+    `dimension_numbers` is None for a leaf that is not a matrix; axes that it does not name count
+    matrices.
     `splits` are the widths of the matrices that lie side by side in the outputs, or take turns in
     them, None for one. `heads` of attention lie in the outputs, or in the inputs of what joins
     them; they do not cut the matrix. A `readout` is a matrix behind which the loss has no further
@@ -52,7 +53,7 @@ class LayoutRow(NamedTuple):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """For each axis "in", "out" or "batch"; empty for what is no matrix."""
+        """The role of each axis, "in", "out" or "batch"; empty for a leaf that is not a matrix."""
         if self.dimension_numbers is None:
             return ()
         roles = ["batch"] * len(self.shape)
@@ -77,7 +78,9 @@ class LayoutRow(NamedTuple):
 def row(
     name: str, leaf: int, shape: tuple[int, ...], uses: Uses, *, real: bool
 ) -> LayoutRow | None:
-    """The row of one parameter; None if nothing uses it. What is not `real` is no matrix."""
+    """The row of one parameter; None if nothing uses it. A leaf that is not `real` is not a
+    matrix.
+    """
     found = uses.of(leaf)
     if not found:
         return None

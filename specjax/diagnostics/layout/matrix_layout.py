@@ -50,9 +50,7 @@ class MatrixLayout:
 
     @property
     def dimension_numbers(self) -> PyTree:
-        """A tree like the inexact leaves of `optax.contrib.MuonDimensionNumbers`, None for what is
-        no matrix.
-        """
+        """A tree of `optax.contrib.MuonDimensionNumbers`, None for a leaf that is not a matrix."""
         return self.treedef.unflatten([found.dimension_numbers for found in self.rows])
 
     @property

@@ -19,57 +19,24 @@ from jaxtyping import Array
 from specjax.diagnostics.layout.interpreter import uses_in
 from specjax.diagnostics.layout.leaf_classification import row
 from specjax.diagnostics.linear_maps.linear_map import LinearMap
+from specjax.diagnostics.linear_maps.parameter_values import (
+    CONVERSION,
+    LAYOUT,
+    SCALING,
+    SUMS,
+    made_by,
+)
 from specjax.diagnostics.linear_maps.terms import (
     Made,
-    Term,
-    broadcast,
-    moved,
-    multiplied,
     parameter,
-    side_by_side,
-    times,
 )
 from specjax.diagnostics.linear_maps.uses import (
     of_convolution,
     of_lookup,
     of_product,
     of_ragged_product,
-    picked,
 )
 from specjax.programs import Equation, Program, Scan, interpret, scan, trace
-
-_LAYOUT = frozenset(
-    {"transpose", "reshape", "squeeze", "expand_dims", "slice", "dynamic_slice", "rev", "copy"}
-)
-"""Primitives that move the entries of their first operand and change none."""
-_CONVERSION = frozenset(
-    {"convert_element_type", "reduce_precision", "optimization_barrier", "name"}
-)
-_SCALING = frozenset({"mul", "div", "neg"})
-_SUMS = frozenset({"add", "sub"})
-"""Primitives after which what a map gives is still there to be multiplied by a number, beside a
-bias or a residual stream.
-"""
-_ELEMENTWISE = (
-    _SCALING
-    | _SUMS
-    | {
-        "sqrt",
-        "rsqrt",
-        "square",
-        "integer_pow",
-        "pow",
-        "abs",
-        "max",
-        "min",
-        "exp",
-        "log",
-        "tanh",
-        "logistic",
-        "sign",
-    }
-)
-"""Primitives that repeat what their operands repeat; what others give may vary along every axis."""
 
 
 class _Product(NamedTuple):
@@ -164,7 +131,7 @@ def _apply(
         kept: list[_Origin] = [_still(equation, inputs, origins, found), *[None] * len(outputs)]
         return outputs, kept[: len(outputs)]
     return outputs, [
-        _made(equation, i, inputs, origins, output) for i, output in enumerate(outputs)
+        made_by(equation, i, inputs, origins, output) for i, output in enumerate(outputs)
     ]
 
 
@@ -188,141 +155,6 @@ def _uses(equation: Equation, inputs: list[Any], origins: list[_Origin]) -> list
     return []
 
 
-def _made(
-    equation: Equation, place: int, inputs: list[Any], origins: list[_Origin], output: Any
-) -> Made | None:
-    """What an operation without products makes of values; None if that depends on data. `place` is
-    that of the output.
-    """
-    name, first = equation.name, origins[0] if origins else None
-    # A number from data, as a temperature, leaves a matrix a matrix.
-    made = [
-        Made() if origin is None and not np.shape(x) else origin
-        for x, origin in zip(inputs, origins, strict=True)
-    ]
-    all_made = [origin for origin in made if isinstance(origin, Made)]
-    if isinstance(first, Made) and name in _CONVERSION:
-        # The gradient of a parameter is not rounded to the precision of the product.
-        return first
-    if isinstance(first, Made) and name in _LAYOUT | {"broadcast_in_dim", "split", "gather"}:
-        found = (
-            picked(equation, inputs[0], inputs[1], first)
-            if name == "gather"
-            else _rearranged(equation, place, inputs, first, output)
-        )
-        return None if None in origins and not found.terms else found
-    if len(all_made) < len(made) or (None in origins and name not in _SCALING):
-        return None
-    if name == "dot_general":
-        return _product_of_parameters(equation, inputs, all_made)
-    if name == "concatenate":
-        return Made(
-            side_by_side(all_made, [x.shape for x in inputs], equation.parameters["dimension"])
-        )
-    if name not in _ELEMENTWISE:
-        return Made()
-    repeats = _repeats(inputs, all_made, len(np.shape(output)))
-    if name in _SUMS:
-        return Made(_sum(equation, inputs, all_made, output), repeats)
-    if name in _SCALING:
-        return Made(_scaled(equation, inputs, all_made, output), repeats)
-    return Made((), repeats)
-
-
-def _repeats(inputs: list[Any], made: list[Made], rank: int) -> frozenset[int]:
-    """The axes along which no operand varies."""
-    constant = [
-        {axis for axis, size in enumerate(np.shape(x)) if size == 1 or axis in m.repeats}
-        for x, m in zip(inputs, made, strict=True)
-        if np.shape(x)
-    ]
-    return frozenset(range(rank)).intersection(*constant)
-
-
-def _rearranged(
-    equation: Equation, place: int, inputs: list[Any], made: Made, output: Array
-) -> Made:
-    name, before = equation.name, np.shape(inputs[0])
-    # Slices at computed places are never taken for the same matrix.
-    signature = (
-        str(sorted(equation.parameters.items(), key=str)),
-        place,
-        *([object()] if inputs[1:] else []),
-    )
-    if name == "broadcast_in_dim":
-        dimensions = [int(axis) for axis in equation.parameters["broadcast_dimensions"]]
-        terms = tuple(broadcast(term, before, output.shape, dimensions) for term in made.terms)
-        kept = {
-            p
-            for axis, p in enumerate(dimensions)
-            if axis not in made.repeats and before[axis] == output.shape[p]
-        }
-        return Made(terms, frozenset(range(output.ndim)) - kept)
-
-    def operation(leaf: Array) -> Array:
-        return equation.bind(leaf, *inputs[1:])[place]
-
-    moves = [
-        moved(term, operation, before, output.shape, equation, signature) for term in made.terms
-    ]
-    order = equation.parameters["permutation"] if name == "transpose" else ()
-    repeats = frozenset(place for place, axis in enumerate(order) if axis in made.repeats)
-    return Made(tuple(term for term in moves if term), repeats)
-
-
-def _product_of_parameters(equation: Equation, inputs: list[Any], made: list[Made]) -> Made:
-    contracted, batch = equation.parameters["dimension_numbers"]
-    return Made(
-        tuple(
-            multiplied(term, side, inputs[1 - side], contracted, batch)
-            for side in (0, 1)
-            for term in made[side].terms
-            if term.covers(inputs[side].shape)
-        )
-    )
-
-
-def _sum(
-    equation: Equation, inputs: list[Any], made: list[Made], output: Array
-) -> tuple[Term, ...]:
-    """The terms of both; what is added along other axes is a bias of a parameter."""
-    return tuple(
-        _times(term, -1.0) if side == 1 and equation.name == "sub" else term
-        for side, (x, m) in enumerate(zip(inputs, made, strict=True))
-        for term in m.terms
-        if np.shape(x) == output.shape and term.covers(output.shape)
-    )
-
-
-def _scaled(
-    equation: Equation, inputs: list[Any], made: list[Made], output: Array
-) -> tuple[Term, ...]:
-    """Terms times or over numbers and arrays; an array that does not vary along all axes is a
-    gain.
-    """
-    is_quotient, terms = equation.name == "div", []
-    for side, (x, m) in enumerate(zip(inputs, made, strict=True)):
-        if np.shape(x) != output.shape or (is_quotient and side == 1):
-            continue
-        other: Any = inputs[1 - side] if len(inputs) == 2 else -1.0
-        factor = 1 / other if is_quotient else other
-        repeats = made[1 - side].repeats if len(inputs) == 2 else frozenset()
-        terms += [
-            times(term, factor, repeats) if np.shape(factor) else _times(term, factor)
-            for term in m.terms
-            if term.covers(output.shape)
-        ]
-    return tuple(terms)
-
-
-def _times(term: Term, number: Any) -> Term:
-    view = term.view
-    return term._replace(
-        view=lambda leaf: view(leaf) * jnp.asarray(number, leaf.dtype),
-        signature=(*term.signature, object()),
-    )
-
-
 def _still(
     equation: Equation, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
 ) -> _Product | None:
@@ -337,10 +169,10 @@ def _still(
         return None
     side, product = places[0], origins[places[0]]
     assert isinstance(product, _Product)
-    if name in _SUMS or ((name in _LAYOUT or name in _CONVERSION) and side == 0):
+    if name in SUMS or ((name in LAYOUT or name in CONVERSION) and side == 0):
         return product
     others = [x for i, x in enumerate(inputs) if i != side]
-    if name not in _SCALING or any(np.shape(x) for x in others) or (name == "div" and side == 1):
+    if name not in SCALING or any(np.shape(x) for x in others) or (name == "div" and side == 1):
         return None
     number = -1.0 if name == "neg" else others[0]
     for place in product.places:

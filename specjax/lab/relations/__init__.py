@@ -1,5 +1,5 @@
-"""The closed list of relations that a statement can be about, each with one rule, one interval and
-one way to be attacked.
+"""The relations that a statement can be about, each with one rule, one interval and its own
+attacks.
 """
 
 from specjax.lab.relations.equals import equals as equals

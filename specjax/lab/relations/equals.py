@@ -1,4 +1,4 @@
-"""Means are a closed form, at every point."""
+"""Equality of an estimate and a closed form, at every point."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,8 +30,8 @@ class Equals(Relation):
         return self.form
 
     def against(self, rival: Number) -> "Equals":
-        """With the rival in the place of the form, which then is a rival itself: no resolution is
-        needed.
+        """The relation to the rival, which needs no resolution, since the form becomes a rival of
+        it.
         """
         return replace(self, form=rival, resolution=None)
 
@@ -64,10 +64,10 @@ class Equals(Relation):
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
-        """The estimate over the form, at each point; the rivals over the form as lines.
+        """Draw the estimate over the form at each point, and the rivals over the form as lines.
 
-        Where the form is zero somewhere: what is left of them less the form, over the half-width of
-        the interval.
+        If the form is zero somewhere, the differences from the form over the half-width of the
+        interval.
         """
         form, found = xr.DataArray(self.form), estimate(self.draws, self.by)
         dim = first_dim(found.value)
@@ -107,17 +107,17 @@ def equals(
     by: Estimator = "mean",
     resolution: float | int | None = None,
 ) -> Equals:
-    """The law of `draws` has the mean, or median or quantile, `form` at every point.
+    """The mean of `draws`, or its median or quantile, equals `form` at every point.
 
     Args:
         draws: Dimensions of the points, and "seed" or "batch".
-        form: A number, or one for each point, as `lab.along` makes it.
-        by: What is estimated.
+        form: A number, or one for each point, as `lab.closed_form` gives it.
+        by: The estimator.
         resolution: A relative error of the form that must be excluded; only for a statement without
             rivals.
 
     Raises:
-        ValueError: a form that is not finite, or has dimensions that the draws lack; a resolution
+        ValueError: a form that is not finite, or has dimensions that the samples lack; a resolution
             that is not positive.
     """
     wanted = xr.DataArray(form)

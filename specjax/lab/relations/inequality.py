@@ -1,4 +1,4 @@
-"""A bound holds in every draw, and is no larger than it need be."""
+"""A bound that holds in every sample, and is tight."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from specjax.lab.relations.line import Line, has_curve
 from specjax.lab.relations.relation import Relation
 
 _FAR = 20.0
-"""Ratios beyond which an axis is logarithmic."""
+"""Largest ratio on a linear axis."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,14 +29,12 @@ class Inequality(Relation):
     rounding: float
 
     def perturbed(self) -> dict[str, Relation]:
-        """The two sides exchanged, which holds as well where rounding hides what is between them,
-        or nothing is.
-        """
+        """The sides exchanged, which also holds if rounding hides their difference."""
         return {"the two sides exchanged": replace(self, smaller=self.larger, larger=self.smaller)}
 
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """Confirmed if no draw violates the bound and one violates the tightened bound; refuted if
-        one violates the bound.
+        """Confirmed if no sample violates the bound and one violates the tightened bound; refuted
+        if one violates the bound.
         """
         margins = self._margins()
         smallest = float(margins.min()) - self.rounding
@@ -64,15 +62,15 @@ class Inequality(Relation):
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
-        """The smallest, the median and the largest ratio of the two sides at each point."""
+        """Draw the smallest, the median and the largest ratio of the two sides at each point."""
         middle = self._ratios()
         draw_estimates(axes, middle, first_dim(middle.value))
         axes.axhline(1, color="black", linewidth=1)
         axes.set_ylabel("smaller / larger side (all draws)")
 
     def line(self) -> Line | None:
-        """The same ratios; an axis of those far from 1, as where a bound is near 0, is logarithmic
-        beyond 2.
+        """The same ratios. The axis is logarithmic beyond 2 for ratios far from 1, which occur if a
+        bound is near 0.
         """
         middle = self._ratios()
         if has_curve(middle.value):
@@ -108,17 +106,17 @@ class Inequality(Relation):
 def inequality(
     smaller: xr.DataArray, larger: xr.DataArray, *, slack: float | int, rounding: float | int = 0.0
 ) -> Inequality:
-    """`smaller` is at most `larger` in every draw, at every point.
+    """`smaller` is at most `larger` in every sample, at every point.
 
     Args:
         smaller: Dimensions of the points, and "seed".
-        larger: The same, or numbers without draws.
-        slack: How loose the bound may be, as a share of it, from 0 to 1: tightened by as much, it
-            must be violated by some draw. A bound that no draw comes near is not put to the test.
-        rounding: The relative error of floating-point numbers that is no violation.
+        larger: The same, or numbers without seeds.
+        slack: Allowed looseness, a share of the bound from 0 to 1: some sample must violate the
+            bound tightened by it. A bound that no sample comes near is not tested.
+        rounding: The relative error of floating-point numbers that does not violate the bound.
 
     Raises:
-        ValueError: no draws, numbers that are not finite, or a slack outside (0, 1).
+        ValueError: no samples, numbers that are not finite, or a slack outside (0, 1).
     """
     draw_dim(smaller)
     if not 0 < slack < 1:

@@ -159,16 +159,16 @@ def vanishes(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Vanishes
     """The mean of `draws`, positive, falls faster than size^(-1/4) at the end of the sizes `dim`,
     and no limit above 0 is confirmed.
 
-    A limit far below the last mean may be left: it shows where the fall becomes slower.
+    A limit far below the last mean may remain: it shows only where the fall slows down.
 
     Args:
-        draws: Dimensions exactly `dim` and "seed" or "batch"; at least 3 sizes, and 5 for limits to
-            be looked for.
+        draws: Dimensions exactly `dim` and "seed" or "batch"; at least 3 sizes, and 5 to find a
+            limit.
         dim: The size.
-        by: What vanishes: the mean, the median, or the geometric mean ("log").
+        by: The estimate that vanishes: the mean, the median, or the geometric mean ("log").
 
     Raises:
-        ValueError: other dimensions, fewer sizes, or sizes that are no positive numbers.
+        ValueError: other dimensions, fewer sizes, or sizes that are not positive numbers.
     """
     return Vanishes(require_size_axis(draws, dim, "vanishes", 3, by), dim, by)
 
@@ -178,7 +178,7 @@ def settles(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
     """The mean of `draws`, positive, neither vanishes nor grows at the end: its local exponent
     there is between -1/4 and 1/4.
 
-    It says less than `saturates`, which has an interval for the limit, and needs less. Dimensions
+    Weaker than `saturates`, which has an interval for the limit, and needs less data. Dimensions
     and sizes as for `vanishes`.
     """
     return Settles(require_size_axis(draws, dim, "settles", 3, by), dim, by)
@@ -191,16 +191,16 @@ def bounded(
     """The mean of `draws`, positive, grows more slowly than size^`slower_than` at the end, and is
     not confirmed to grow like a power.
 
-    It is a statement about the sizes swept: a logarithm passes, whose local exponent is small.
-    `saturates` asks for a limit.
+    A statement about the sizes swept: a logarithm passes, since its local exponent is small.
+    `saturates` requires a limit.
 
     Args:
         draws: Dimensions exactly `dim` and "seed" or "batch"; at least 5 sizes, and more seeds than
             sizes.
         dim: The size.
-        slower_than: The slowest growth that counts: local exponents above it at the end are to be
-            excluded, since no data exclude all.
-        by: What stays bounded: the mean, the median, or the geometric mean ("log").
+        slower_than: The slowest growth that counts: local exponents above it at the end must be
+            excluded, since no data exclude all growth.
+        by: The estimate that stays bounded: the mean, the median, or the geometric mean ("log").
 
     Raises:
         ValueError: other dimensions, fewer sizes, or `slower_than` not above 0.

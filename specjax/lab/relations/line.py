@@ -1,4 +1,4 @@
-"""What a statement without a curve shows in a figure: a line among others."""
+"""Lines: statements without a curve in a figure share an axis, one line each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,33 +11,31 @@ from specjax.lab.drawing import COLORS, apart, first_dim
 from specjax.lab.estimates import STANDARD_ERRORS, Estimate, Number
 
 _SPREAD = 0.3
-"""How far the points of a line lie above or below it, where lines are 1 apart."""
+"""Vertical spread of the points of a line, in distances of lines."""
 _LEAST = 4
-"""Lines for which a panel has place at least."""
+"""Least number of lines for which a panel has room."""
 _APART = 0.15
-"""The least distance of ticks, as a share of the axis, at which labels such as -1000 do not
-touch.
-"""
+"""Least distance of ticks, as a share of the axis, at which labels such as -1000 do not overlap."""
 _MOST = 1000.0
-"""Standard errors that stand for all larger numbers, as where there is no noise."""
+"""Standard errors drawn for all larger distances, such as infinite ones without noise."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Estimates in the unit of an axis that several statements share, and their limit."""
+    """Estimates on an axis that several statements share, and their limit."""
 
     axis: str
     found: Estimate
     limit: float
     linear_to: float | None = None
-    """Up to here the axis is linear and logarithmic beyond; None where it is linear throughout."""
+    """The axis is linear up to here and logarithmic beyond; None if it is linear throughout."""
     ticks: tuple[float | int, ...] = ()
-    """Where it is not."""
+    """Places of ticks."""
 
 
 def draw_lines(axes: Axes, lines: Mapping[str, Line]) -> None:
-    """Lines of one axis, the first one at the top: estimates with their intervals, and a bar at the
-    limit.
+    """Draw the lines of one axis from top to bottom: estimates with their intervals, and a bar at
+    the limit.
     """
     heights = range(len(lines), 0, -1)
     for height, line in zip(heights, lines.values(), strict=True):
@@ -59,11 +57,11 @@ def draw_lines(axes: Axes, lines: Mapping[str, Line]) -> None:
             color=COLORS[0],
         )
         axes.plot([line.limit] * 2, [height - 0.45, height + 0.45], color="black", linewidth=1.2)
-    # Few lines stay together in the middle.
+    # A few lines are drawn together in the middle.
     blank = max(_LEAST - len(lines), 0) / 2
     axes.set_yticks(heights, list(lines))
     axes.set(xlabel=line.axis, ylim=(0.4 - blank, len(lines) + 0.6 + blank))
-    # One line that reaches far makes the axis that all of them share.
+    # The line that reaches farthest sets the shared axis.
     far = next(
         ((line.linear_to, line.ticks) for line in lines.values() if line.linear_to is not None),
         None,
@@ -82,7 +80,7 @@ def draw_lines(axes: Axes, lines: Mapping[str, Line]) -> None:
 
 
 def has_curve(values: xr.DataArray) -> bool:
-    """Whether there are three points or more along a dimension of numbers."""
+    """Whether a dimension of numbers has three points or more."""
     dim = first_dim(values)
     return (
         dim is not None
@@ -92,9 +90,7 @@ def has_curve(values: xr.DataArray) -> bool:
 
 
 def beyond(found: Estimate, threshold: Number, upper: bool) -> Line:
-    """How many standard errors an estimate lies on the right side of a threshold; at most
-    `_MOST`.
-    """
+    """Standard errors of an estimate on the right side of a threshold, at most `_MOST`."""
     lead = (found.value - threshold) * (1 if upper else -1)
     half = xr.where((lead > 0) == upper, found.value - found.low, found.high - found.value)
     errors = (STANDARD_ERRORS * lead / half.where(half > 0, np.nextafter(0, 1))).clip(-_MOST, _MOST)

@@ -1,6 +1,4 @@
-"""An estimate is a number up to a margin: for formulas that are not exact, whose own error is
-known.
-"""
+"""Equality up to a margin, for formulas whose own error is known."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -56,7 +54,7 @@ class Near(Relation):
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
-        """The estimate less the target at each point, and the margin."""
+        """Draw the estimate less the target at each point, and the margin."""
         found = estimate(self.draws - self.target, self.by)
         dim = first_dim(found.value)
         draw_estimates(axes, found, dim)
@@ -79,13 +77,13 @@ def near(
     Args:
         draws: Dimensions of the points, and "seed" or "batch".
         target: A number, or one for each point.
-        within: The margin, in units of the draws: the smallest distance that counts; one for each
+        within: The margin, in units of the samples: the smallest distance that counts; one for each
             point, if need be.
-        called: What the margin is, in words that a reader of the record understands.
-        by: What is estimated.
+        called: The margin, in words that a reader of the record understands.
+        by: The estimator.
 
     Raises:
-        ValueError: no draws, or a margin that is not positive.
+        ValueError: no samples, or a margin that is not positive.
     """
     draw_dim(draws)
     if not bool((xr.DataArray(within) > 0).all()):

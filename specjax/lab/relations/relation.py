@@ -1,4 +1,4 @@
-"""What every relation can do: be judged, be attacked, be drawn."""
+"""The base class of relations."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,21 +13,20 @@ from specjax.lab.relations.line import Line
 
 
 class Relation(ABC):
-    """Something that labelled data can have or not: a frozen dataclass whose fields are the data
-    and the numbers it is about.
+    """A property that labelled data can have: a frozen dataclass of the data and of the numbers it
+    is about.
 
-    `judge` takes the rivals of the statement, by name: what could stand in the place of its
-    prediction, and must be excluded before it is confirmed. `against` is the same relation with a
-    rival in that place, and `perturbed` are the versions of the data that the relation itself knows
-    to be others: one that its own rule excludes, as a threshold beyond the estimate, would be no
-    attack.
+    `judge` takes the rivals of the statement by name: other predictions, which must be excluded
+    before it is confirmed. `against` is the same relation with a rival as its prediction, and
+    `perturbed` are changes of the data that the relation itself knows to make it false. A change
+    that its own rule excludes anyway, such as a threshold beyond the estimate, would be no attack.
     """
 
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """The verdict on these data, by the one rule of the relation.
+        """The finding on these data, by the one rule of the relation.
 
         Raises:
-            ValueError: rivals that have no names, or are no finite numbers.
+            ValueError: rivals without names, or that are not finite numbers.
         """
         if not isinstance(rivals, Mapping):
             raise ValueError(
@@ -40,27 +39,27 @@ class Relation(ABC):
 
     @abstractmethod
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """The verdict, for rivals by name."""
+        """The finding, for rivals by name."""
 
     def perturbed(self) -> dict[str, "Relation"]:
-        """Relations to other data that must not be confirmed where this one is, by what was done;
-        most have none but controls.
+        """Relations to changed data that must not be confirmed if this one is, by description; most
+        relations have none.
         """
         return {}
 
     @abstractmethod
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
-        """The data, what they are compared with, and the rivals."""
+        """Draw the data, the numbers they are compared with, and the rivals."""
 
     def line(self) -> Line | None:
-        """What stands in the place of a drawing where there is no curve to be seen; None where
-        there is one, or rivals to be shown.
+        """The line that replaces a drawing without a curve; None if there is a curve or a rival to
+        draw.
         """
         return None
 
     def against(self, rival: Number) -> "Relation":
-        """The relation with a rival in its prediction's place; raises ValueError where it predicts
-        no number.
+        """The relation with a rival in place of its prediction; raises ValueError if it predicts no
+        number.
         """
         raise ValueError(
             f"{type(self).__name__} predicts no number that a rival could replace; give the"
@@ -69,12 +68,12 @@ class Relation(ABC):
 
     @property
     def prediction(self) -> Number | None:
-        """What a rival replaces, None where there is no such number."""
+        """The number that a rival replaces, or None."""
         return None
 
     def at(self, dim: str, place: int) -> "Relation":
-        """The relation between the same data at one coordinate of `dim`; what has no such dimension
-        stays.
+        """The relation between the same data at one place of `dim`; data without that dimension
+        stay.
         """
         assert is_dataclass(self)
         sliced = {
@@ -86,7 +85,7 @@ class Relation(ABC):
         return sliced_relation
 
     def lengths(self, dim: str) -> xr.DataArray:
-        """The coordinates along `dim`; raises ValueError where no data have it."""
+        """The coordinates along `dim`; raises ValueError if no data have it."""
         assert is_dataclass(self)
         for field in fields(self):
             value = getattr(self, field.name)
@@ -98,8 +97,8 @@ class Relation(ABC):
 
 
 def words(called: str, by: str) -> str:
-    """What a threshold is called, as a part of a rule: a comma that would end it there is the
-    rule's own. Raises ValueError for none.
+    """The name of a threshold as a part of a rule, without a final comma or stop; raises ValueError
+    if it is empty.
     """
     if not (found := " ".join(called.split()).rstrip(" ,.;")):
         raise ValueError(f"{by} needs words for its number, such as 'a tenth', got {called!r}.")

@@ -1,4 +1,6 @@
-"""A quantity is a power of a size at each point, after a test whether it is a power at all."""
+"""Powers of a size: a test whether a quantity is a power at all, then its exponent at each
+point.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,10 +21,10 @@ from specjax.lab.relations.relation import Relation
 
 Fit = Literal["power law", "asymptotic"]
 RESOLUTION = 0.1
-"""How far an exponent is that has to be excluded where no rival is named."""
+"""Distance of the exponents to be excluded if no rival is named."""
 LOGARITHM = "a power of the logarithm"
-"""The rival that every exponent has: x^b (log x)^c with a c of 1/2 or more up or down, and for b
-the exponent itself, a named rival or any multiple of 1/2.
+"""The rival of every exponent: x^b (log x)^c with |c| of 1/2 or more, where b is the exponent, a
+named rival or any multiple of 1/2.
 """
 _HALVES = 0.5 * np.arange(-8, 9)
 
@@ -44,14 +46,14 @@ class ScalesAs(Relation):
         return self.exponent
 
     def against(self, rival: Number) -> "ScalesAs":
-        """With another exponent; the fits, which know nothing of it, are the same."""
+        """The relation with another exponent, and the same fits, which do not depend on it."""
         other = replace(self, exponent=rival)
         vars(other)["_fitted"] = self._fitted
         return other
 
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """Confirmed if every power law that the data bear has the exponent, and no rival is the
-        exponent of any curve that they bear.
+        """Confirmed if every power law that fits the data has the exponent, and no curve that fits
+        them has that of a rival.
         """
         fitted = self._fitted
         found, tried = fitted.every, rivals or self._nearby()
@@ -59,7 +61,7 @@ class ScalesAs(Relation):
         distances = outcome.distances(fitted.powers, tried)
         logarithm, curves = self._logarithms(fitted, rivals)
         verdict: Verdict = "inconclusive"
-        # A point that does not follow the model has an exponent that says nothing.
+        # The exponent of a point that does not follow the model has no meaning.
         if bool((~found.contains(self.exponent) & (fitted.reasons == "")).any()):
             verdict = "refuted"
         elif bool((fitted.reasons == "").all()) and bool(
@@ -87,8 +89,8 @@ class ScalesAs(Relation):
     def _logarithms(
         self, fitted: "_Fitted", rivals: Mapping[str, Number]
     ) -> tuple[Distance, list[str]]:
-        """How far the nearest power of the logarithm is at the point where it is nearest, and the
-        curves with one that the data allow.
+        """The distance of the nearest power of the logarithm at its nearest point, and the allowed
+        curves with a logarithm.
         """
         nearest, curves = np.inf, []
         numbers = [
@@ -98,7 +100,7 @@ class ScalesAs(Relation):
             if found is None:
                 nearest = 0.0
                 continue
-            # A rival that is no multiple of 1/2 is often a number beside the exponent, and some
+            # A rival that is not a multiple of 1/2 is often a number near the exponent, and some
             # unit makes some logarithm near to it.
             halves = _HALVES + np.round(2 * found.exponent) / 2
             any_unit = {float(b): b in (own[0], *halves) for b in (*own, *halves)}
@@ -112,7 +114,9 @@ class ScalesAs(Relation):
         return Distance(f"{LOGARITHM} of {self.dim}", float(nearest), excluded), curves
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
-        """Means against the size with the fitted power law, on logarithmic axes, for each point."""
+        """Draw means against the size with the fitted power law, on logarithmic axes, for each
+        point.
+        """
         for point in self._points():
             at = ", ".join(
                 f"{dim} = {self.draws[dim].values[place]}" for dim, place in point.items()
@@ -126,8 +130,8 @@ class ScalesAs(Relation):
         }
 
     def _reason(self, fitted: "_Fitted", distances: tuple[Distance, ...], curves: list[str]) -> str:
-        """Why nothing is decided: a contradicted model, curves with a logarithm or a limit, or a
-        rival that is not excluded.
+        """The reason for an undecided verdict: a rejected model, curves with a logarithm or a
+        limit, or a rival that is not excluded.
         """
         reasons = list(dict.fromkeys(filter(None, fitted.reasons.values.ravel().tolist())))
         if reasons:
@@ -178,8 +182,8 @@ class ScalesAs(Relation):
             if self.fit == "power law":
                 return self._of_pure_power(draws, found)
         except ValueError as error:
-            # A mean within noise of zero, say, has no logarithm: more draws are needed, and nothing
-            # is decided.
+            # A mean within noise of zero, say, has no logarithm: more samples are needed, and
+            # nothing is decided.
             return _At(np.nan, everything, everything, everything, str(error), None)
         if found.contradicted:
             reason = (
@@ -212,8 +216,8 @@ class ScalesAs(Relation):
 
 @dataclass(frozen=True)
 class _Fitted:
-    """At each point: the exponents of all curves, of power laws, and of the nearest of these, why
-    nothing is known, and what was found.
+    """The fits at each point: the exponents of all curves, of power laws, and of the nearest of
+    these, and why a fit failed.
     """
 
     every: Estimate
@@ -224,7 +228,7 @@ class _Fitted:
 
 
 class _At(NamedTuple):
-    """The same at one point."""
+    """The fits at one point."""
 
     value: float
     every: tuple[float, float]
@@ -235,8 +239,8 @@ class _At(NamedTuple):
 
 
 def _at_points(frame: xr.DataArray, number: Number) -> np.ndarray:
-    """A number at each point of a frame, in its order: a row for each, with as many entries as the
-    number has points besides.
+    """A number at each point of a frame, in its order, as rows over the other dimensions of the
+    number.
     """
     found = xr.DataArray(number).broadcast_like(frame).transpose(*frame.dims, ...)
     return found.values.astype(float).reshape(frame.size, -1)
@@ -279,14 +283,14 @@ def scales_as(
         draws: Dimensions `dim` and "seed" or "batch", and those of the points; at least 5 sizes,
             and more seeds than sizes.
         dim: The size.
-        exponent: What the statement says: a number, or one for each point.
-        fit: Which model.
-        by: What is a power: the mean, the median, or the geometric mean ("log").
-        resolution: How far an exponent is that has to be excluded where no rival is named.
+        exponent: The stated exponent: a number, or one for each point.
+        fit: The model.
+        by: The estimate that is a power: the mean, the median, or the geometric mean ("log").
+        resolution: Distance of the exponents to be excluded if no rival is named.
 
     Raises:
-        ValueError: the draws lack `dim`, a dimension of the exponents, or have fewer than 5 sizes;
-            sizes that are no numbers; another fit; a resolution that is not positive.
+        ValueError: the samples lack `dim`, a dimension of the exponents, or have fewer than 5
+            sizes; sizes that are not numbers; another fit; a resolution that is not positive.
     """
     draw_dim(draws)
     check_number(resolution, "resolution", "(0, inf)", "scales_as")

@@ -1,5 +1,5 @@
-"""An estimate lies on one side of a threshold that has a name: a mean, a lead of one thing on
-another, a share of draws.
+"""Thresholds: a mean, a lead of one quantity over another, or a share of samples is on one side of
+a named number.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Threshold(Relation):
     called: str
     upper: bool
     by: Estimator | None
-    """What is estimated; None for the share of draws that are true."""
+    """The estimator; None for the share of samples that are true."""
 
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if every interval lies on the side, refuted if one lies on the other."""
@@ -52,7 +52,7 @@ class Threshold(Relation):
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
-        """The estimate at each point, and the threshold."""
+        """Draw the estimate at each point, and the threshold."""
         found = self._estimate()
         dim = first_dim(found.value)
         draw_estimates(axes, found, dim)
@@ -63,8 +63,8 @@ class Threshold(Relation):
         axes.set_ylabel(f"share of draws: {name}" if self.by is None else name)
 
     def line(self) -> Line | None:
-        """A share and what it is compared with, or how many standard errors an estimate is on the
-        right side of its threshold.
+        """A share and the compared number, or the standard errors of an estimate on the right side
+        of its threshold.
         """
         found = self._estimate()
         if has_curve(found.value):
@@ -86,11 +86,11 @@ def above(
     Args:
         draws: Dimensions of the points, and "seed" or "batch".
         threshold: A number, or one for each point.
-        called: What the threshold is, in words that a reader of the record understands.
-        by: What is estimated.
+        called: The threshold, in words that a reader of the record understands.
+        by: The estimator.
 
     Raises:
-        ValueError: no draws.
+        ValueError: no samples.
     """
     draw_dim(draws)
     return Threshold(draws, threshold, words(called, "above"), True, by)
@@ -100,8 +100,8 @@ def above(
 def below(
     draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean"
 ) -> Threshold:
-    """The mean of `draws`, or another estimate, lies below `threshold` at every point; as for
-    `above`.
+    """The mean of `draws`, or another estimate, lies below `threshold` at every point; arguments as
+    for `above`.
     """
     draw_dim(draws)
     return Threshold(draws, threshold, words(called, "below"), False, by)
@@ -111,11 +111,11 @@ def below(
 def ahead(
     first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: Estimator = "mean"
 ) -> Threshold:
-    """`first` is larger than `second`, in pairs of draws, by more than `least`: the smallest lead
-    that counts.
+    """`first` exceeds `second` in pairs of samples by more than `least`, the smallest lead that
+    counts.
 
     Raises:
-        ValueError: the two are not the same draws at the same points.
+        ValueError: the two are not the same samples at the same points.
     """
     draw_dim(first)
     try:
@@ -141,15 +141,15 @@ def fraction(
     more_than: float | int | None = None,
     less_than: float | int | None = None,
 ) -> Threshold:
-    """The share of draws that are true lies above, or below, a number at every point.
+    """The share of samples that are true lies above, or below, a number at every point.
 
     Raises:
-        ValueError: draws that are not true or false; not exactly one of the two shares, or one
+        ValueError: samples that are not true or false; not exactly one of the two shares, or one
             outside [0, 1].
     """
     share(draws)
     given = [level for level in (more_than, less_than) if level is not None]
-    # No interval of a share lies beyond 0 or 1: nothing could be confirmed there.
+    # No interval of a share reaches beyond 0 or 1, so nothing could be confirmed there.
     if len(given) != 1 or not 0 < given[0] < 1:
         raise ValueError(
             f"A share is compared with one number between 0 and 1, got more_than={more_than} and"

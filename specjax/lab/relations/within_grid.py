@@ -1,4 +1,4 @@
-"""What was tuned on a grid says something only where the best of the grid is no end of it."""
+"""Relations of tuned data, which are undecided if the best value of a grid is at its end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,37 +22,37 @@ class WithinGrid(Relation):
     count: int
 
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """The finding of the relation, but inconclusive where something was chosen at an end of its
-        grid, which the reason names.
+        """The finding of the relation, but inconclusive if a chosen value is at an end of its
+        grid.
         """
         found = self.relation.judge(rivals)
         ends = {0: "smallest", self.count - 1: "largest"}
-        told = [
+        at_ends = [
             f"the {ends[place]}{' at ' if label else ''}{label}"
             for index, label in labelled(self.chosen)
             if (place := int(self.chosen.values[index])) in ends
         ]
         ends_rule = f"; inconclusive if the best of a grid of {self.count} is one of its ends"
         rule = found.rule.removesuffix(ends_rule) + ends_rule
-        if not told:
+        if not at_ends:
             return replace(found, rule=rule)
         return replace(
             found,
             verdict="inconclusive",
             rule=rule,
-            reason=f"The best of the grid is {', '.join(told)}: a better one may lie beyond.",
+            reason=f"The best of the grid is {', '.join(at_ends)}: a better one may lie beyond.",
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
-        """The relation."""
+        """Draw the relation."""
         self.relation.draw(axes, rivals)
 
     def line(self) -> Line | None:
-        """That of the relation."""
+        """The line of the relation."""
         return self.relation.line()
 
     def perturbed(self) -> dict[str, Relation]:
-        """Those of the relation, with what was chosen."""
+        """The perturbations of the relation, with the same choices."""
         return {
             name: replace(self, relation=other) for name, other in self.relation.perturbed().items()
         }
@@ -63,11 +63,11 @@ class WithinGrid(Relation):
 
     @property
     def prediction(self) -> Number | None:
-        """That of the relation."""
+        """The prediction of the relation."""
         return self.relation.prediction
 
     def at(self, dim: str, place: int) -> "WithinGrid":
-        """The relation at one coordinate of `dim`, with what was chosen there."""
+        """The relation at one coordinate of `dim`, with the choices there."""
         chosen = self.chosen.isel({dim: place}) if dim in self.chosen.dims else self.chosen
         return replace(self, relation=self.relation.at(dim, place), chosen=chosen)
 
@@ -78,13 +78,12 @@ class WithinGrid(Relation):
 
 @checked
 def within_grid(relation: Relation, chosen: xr.DataArray, count: int) -> WithinGrid:
-    """`relation` between data that were tuned, such as losses at the best of several learning
-    rates.
+    """Judge `relation` between tuned data, such as losses at the best of several learning rates.
 
     Args:
-        relation: Of the tuned data.
-        chosen: Places in the grid, from 0 to count - 1, of all that was tuned, with their labels.
-        count: How many values the grid has, in ascending order.
+        relation: The relation of the tuned data.
+        chosen: Places of the chosen values in the grid, from 0 to count - 1, with labels.
+        count: The number of values of the grid, in ascending order.
 
     Raises:
         ValueError: a grid of fewer than 3 values, which has no inside, or places outside of it.

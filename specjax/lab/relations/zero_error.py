@@ -1,4 +1,4 @@
-"""Two sides are the same in every draw, up to rounding."""
+"""Identities: two sides agree in every sample, up to rounding."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,13 +55,13 @@ class ZeroError(Relation):
 
 @checked
 def zero_error(error: xr.DataArray, *, tolerance: float | int) -> ZeroError:
-    """`error`, the distance of two sides relative to their size, is rounding in every draw.
+    """`error`, the relative distance of two sides, is within rounding in every sample.
 
     The statement needs a control in which the identity is false: there the error must be larger
     than the tolerance.
 
     Raises:
-        ValueError: no draws, errors that are not finite or negative, or a tolerance that is not
+        ValueError: no samples, errors that are not finite or negative, or a tolerance that is not
             positive.
     """
     if draw_dim(error) != "seed":
