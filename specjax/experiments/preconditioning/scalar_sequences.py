@@ -21,7 +21,7 @@ BESIDE = (
     -0.001,
     0.001,
     0.01,
-)  # The number of steps for which an overstepping sequence is followed from the least decay.
+)  # Distances from the least decay at which an overstepping sequence is followed.
 # Bounds are compared while they exceed this; x of order 1 is rounded to 1e-16 in each step.
 FLOOR = 1e-10
 ROUNDING = 1e-6  # One part in a million of the quantities compared above the floor.
