@@ -48,7 +48,7 @@ plt.show()
 
 # %%
 def muon(rate):
-    return optim.muon(
+    return optim.jordan_muon(
         rate, scale="sqrt_out_over_in", muon_weight_dimension_numbers=optim.OUT_IN
     )
 

@@ -65,7 +65,7 @@ print(layout)
 print(layer_report(loss, model, batch))
 
 # %%
-muon = optim.muon(
+muon = optim.jordan_muon(
     0.01,
     layout=layout,
     fallback=optax.adamw(3e-3),
