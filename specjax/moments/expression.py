@@ -69,11 +69,7 @@ class Expression:
 
     @cached_property
     def symbols(self) -> Mapping[str, Symbol]:
-        """The symbols that occur, sorted by name, with the covariances of Gaussian ones.
-
-        Raises:
-            ValueError: two different symbols of one name.
-        """
+        """All symbols by name, with covariances; raises ValueError for two of one name."""
         found: dict[str, Symbol] = {}
         for graph in self.terms:
             for component in graph:

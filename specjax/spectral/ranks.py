@@ -29,10 +29,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, Key
 
 from specjax.arguments import as_array, checked_but, shown
-from specjax.linalg import qr, singular_values, svd
+from specjax.linalg import singular_values, svd
 from specjax.spectral.bidiagonalization import (
     MatVec,
     bidiagonalize,
+    dominant_directions,
     quadrature_of_root,
     radau_matrix,
 )

@@ -139,7 +139,8 @@ def test_a_layout_is_refused_in_a_sentence_with_the_way_out():
     said = (
         r"^This version of specjax cannot read the primitive 'scan' with the parameters .* of JAX"
         rf" {re.escape(jax.__version__)}; update "
-        r"specjax, or install an older JAX, or give optim\.muon its labels= and muon_weight_"
+        r"specjax, or install an older JAX, or give optim\.muon its labels= and"
+        r" muon_weight_dimension_numbers="
         r" yourself\.$"
     )
     with pytest.raises(ValueError, match=said):
