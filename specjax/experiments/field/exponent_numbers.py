@@ -16,6 +16,7 @@ from specjax.experiments.field.power_law import (
     exponent,
     lead,
     losses,
+    run_sweep,
 )
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, draw_curves
