@@ -220,7 +220,7 @@ def test_each_rule_has_the_step_size_that_is_best_at_each_length_in_the_draws_th
 
 def test_an_exponent_is_that_of_a_power(made):
     np.testing.assert_allclose(experiment.per_doubling(made, "distance"), 0.3, rtol=1e-6)
-    flat = experiment.at_widths("distance", 0)(CONFIG, made)
+    flat = experiment.select_widths("distance", 0)(CONFIG, made)
     np.testing.assert_allclose(experiment.per_doubling(flat, "distance"), 0, atol=1e-12)
 
 

@@ -119,7 +119,7 @@ def test_every_alpha_has_draws_of_its_own_and_if_asked_every_dimension():
         return {"draw": jax.random.normal(key), "twice": twice / alpha}
 
     def found(anew):
-        of_seed = lambda_sweep.at_alphas(of_alpha, (1.5, 3.0), jnp.asarray([3.0, 6.0]), anew=anew)
+        of_seed = lambda_sweep.map_alphas(of_alpha, (1.5, 3.0), jnp.asarray([3.0, 6.0]), anew=anew)
         return lambda_sweep.run(of_seed, (4, 8), 2, jax.random.key(0), alpha=(1.5, 3.0))
 
     shared, anew = found(anew=False), found(anew=True)

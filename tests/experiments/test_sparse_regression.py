@@ -48,7 +48,7 @@ def made(name, points=2):
 
 
 def test_a_diverged_run_counts_as_the_worst_there_is():
-    found = experiment.at(made("relu"), "relu", 0, (10, 20))
+    found = experiment.select_point(made("relu"), "relu", 0, (10, 20))
     lead = experiment.lead(found)
     assert dict(lead.sizes) == {"seed": DRAWS, "length": 2}
     assert int((lead == 1).sum()) == 2 * (DRAWS - DIVERGED)
@@ -63,7 +63,7 @@ def test_a_diverged_run_counts_as_the_worst_there_is():
 
 def test_points_have_their_own_numbers_of_draws_and_divergence_is_counted():
     data = made("relu")
-    assert experiment.at(data, "relu", 1).sizes["seed"] == DRAWS - 2
+    assert experiment.select_point(data, "relu", 1).sizes["seed"] == DRAWS - 2
     fragile = {s.name: s for s in experiment.EXPERIMENT.statements}["large-step-diverges"]
     found = fragile.find(CONFIG, data)
     assert found.deciding.estimate == pytest.approx((DIVERGED - 2) / (DRAWS - 2))

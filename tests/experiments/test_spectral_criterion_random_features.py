@@ -157,7 +157,7 @@ def test_the_ranks_of_figures_14_and_15_are_those_of_gradient_steps():
 
 
 def test_sizes_and_times_of_the_figures():
-    times = figures_14_15.times(figures_14_15.Config())
+    times = figures_14_15.recorded_steps(figures_14_15.Config())
     assert times[:2] == [0, 1]
     assert times[-1] == 1024
     ranks = figures_3_11.rank_times(1000)

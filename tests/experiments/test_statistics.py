@@ -9,10 +9,10 @@ import pytest
 from specjax import experiments, spectral, sweep
 from specjax.experiments.outer_product.statistics import (
     ROWS,
-    by_row,
     gram,
     relu_statistics,
     rows_of,
+    stack_rows,
 )
 from specjax.models import deep_linear, matrix_factorization, relu_network
 from specjax.models.targets import low_rank_target, sign_target
@@ -55,11 +55,11 @@ def test_means_over_part_of_the_weights_take_the_variance():
 
     found = moments(measure, 20, 2000)
     error = {
-        kind: by_row(*(found[f"{kind}.{row}"][1] for row in ROWS))
+        kind: stack_rows(*(found[f"{kind}.{row}"][1] for row in ROWS))
         for kind in ("plain", "signs", "given W₁")
     }
-    assert ((error["plain"] / error["signs"]) ** 2 > by_row(3.0, 100.0, 1.3, 49.0)).all()
-    assert ((error["plain"] / error["given W₁"]) ** 2 > by_row(5.0, 100.0, 15.0, 500.0)).all()
+    assert ((error["plain"] / error["signs"]) ** 2 > stack_rows(3.0, 100.0, 1.3, 49.0)).all()
+    assert ((error["plain"] / error["given W₁"]) ** 2 > stack_rows(5.0, 100.0, 15.0, 500.0)).all()
 
 
 @pytest.mark.integration

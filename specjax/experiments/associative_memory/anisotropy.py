@@ -37,22 +37,22 @@ class Config(lambda_sweep.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
+    def measure(key: Array, d: AnySize) -> dict[str, Array]:
         of_u, of_v = jax.random.split(key)
         u = memory.isotropic(of_u, config.n, d)
         q = memory.power_law(config.n, config.alpha)
 
-        def of_kappa(kappa: Array) -> Array:
+        def recover_at(kappa: Array) -> Array:
             v = memory.anisotropic(of_v, config.n, d, kappa)
             exact = memory.one_step(u, v, q, ("muon", "newton"))
             ridged = memory.one_step(u, v, q, ("newton",), config.ridge)
             return lambda_sweep.capacities(u, v, jnp.concatenate([exact, ridged]))["count"]
 
-        return {"count": jax.lax.map(of_kappa, jnp.asarray(config.kappas))}
+        return {"count": jax.lax.map(recover_at, jnp.asarray(config.kappas))}
 
     of_items = sizes.stream(key, "items of figure 6")
     return lambda_sweep.run(
-        of_seed, config.dims, config.seeds, of_items, kappa=config.kappas, optimizer=tuple(NAMES)
+        measure, config.dims, config.seeds, of_items, kappa=config.kappas, optimizer=tuple(NAMES)
     )
 
 
@@ -64,9 +64,9 @@ def change(data: xr.Dataset, optimizer: str) -> xr.DataArray:
 
 
 states = lab.Statements()
-KAPPAS_EXCHANGED = claims.changed(lambda count: lab.controls.reverse(count, "kappa"))
-NEWTON = {"Newton in Muon's place": claims.in_place({"muon": "newton"})}
-MUON = {"Muon in Newton's place": claims.in_place({"newton": "muon", "ridged": "muon"})}
+KAPPAS_EXCHANGED = claims.change_values(lambda count: lab.controls.reverse(count, "kappa"))
+NEWTON = {"Newton in Muon's place": claims.replace_optimizers({"muon": "newton"})}
+MUON = {"Muon in Newton's place": claims.replace_optimizers({"newton": "muon", "ridged": "muon"})}
 LAST_FIRST = {"κ of the last in the place of 0": KAPPAS_EXCHANGED}
 REVERSED = {"κ in the opposite order": KAPPAS_EXCHANGED}
 LESS = (
@@ -95,7 +95,7 @@ def newton_with_the_ridge(config: Config, data: xr.Dataset) -> lab.Relation:
     )  # less is not seen in a figure over decades
 
 
-@states("figure-6a", controls=claims.nothing() | claims.sizes_exchanged() | LAST_FIRST)
+@states("figure-6a", controls=claims.store_nothing() | claims.reverse_sizes() | LAST_FIRST)
 def isotropic_counts(config: Config, data: xr.Dataset) -> lab.Relation:
     """With isotropic embeddings the counts of Muon and of Newton are those of the formula, to 5 %
     in the mean over the two largest d.
@@ -118,7 +118,7 @@ def muon_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.above((-logs.diff("kappa")).rename("loss in a step of κ, log"), 0.0, "no loss")
 
 
-@states("figure-6b-6c", controls=NEWTON | claims.sizes_exchanged())
+@states("figure-6b-6c", controls=NEWTON | claims.reverse_sizes())
 def muon_loses_its_exponent(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest κ Muon's counts grow by a smaller power of d than with isotropic embeddings:
     its exponent falls by more than 0.05.

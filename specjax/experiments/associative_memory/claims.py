@@ -61,10 +61,10 @@ expected = lru_cache(maxsize=1024)(finite_capacity.expected_count)
 def formula(count: xr.DataArray, n: int) -> xr.DataArray:
     """The count of `finite_capacity` at the coordinates d, alpha and optimizer of counts."""
 
-    def at(d: Any, alpha: Any, optimizer: Any) -> float:
+    def count_at(d: Any, alpha: Any, optimizer: Any) -> float:
         return expected(str(optimizer), int(d), n, float(alpha))
 
-    return xr.apply_ufunc(at, count.d, count.alpha, count.optimizer, vectorize=True).rename(
+    return xr.apply_ufunc(count_at, count.d, count.alpha, count.optimizer, vectorize=True).rename(
         "formula"
     )
 
@@ -142,31 +142,31 @@ def exponents_far_out(far: xr.Dataset, few_compete: xr.DataArray, tolerance: flo
     return lab.zero_error(error, tolerance=tolerance)
 
 
-def changed(change: Change, of: str | None = None, name: str = "count") -> Control:
+def change_values(change: Change, of: str | None = None, name: str = "count") -> Control:
     return lab.controls.replacing(name, lambda data: change(data[name]), of=of)
 
 
-def nothing(of: str | None = None) -> dict[str, Control]:
+def store_nothing(of: str | None = None) -> dict[str, Control]:
     return {"W = 0": lab.controls.replacing("count", 0, of=of)}
 
 
-def in_place(other: Mapping[str, str], of: str | None = None) -> Control:
+def replace_optimizers(other: Mapping[str, str], of: str | None = None) -> Control:
     """A control with the counts of optimizers in the place of others'."""
-    return changed(lambda count: lab.controls.at_labels(count, "optimizer", other), of)
+    return change_values(lambda count: lab.controls.at_labels(count, "optimizer", other), of)
 
 
-def only_at(
+def replace_at(
     dim: str, label: Any, other: Callable[[xr.DataArray], Any], of: str | None = None
 ) -> Control:
     """A control with other counts at one label of a dimension."""
-    return changed(lambda count: count.where(count[dim] != label, other(count)), of)
+    return change_values(lambda count: count.where(count[dim] != label, other(count)), of)
 
 
-def sizes_exchanged(of: str | None = None, name: str = "count") -> dict[str, Control]:
-    return {"the sizes exchanged": changed(partial(lab.controls.reverse, dim="d"), of, name)}
+def reverse_sizes(of: str | None = None, name: str = "count") -> dict[str, Control]:
+    return {"the sizes exchanged": change_values(partial(lab.controls.reverse, dim="d"), of, name)}
 
 
-def exponents_off(
+def shift_exponents(
     by: float, of: str | None = None, name: str = "count", called: str = "the exponents {:+}"
 ) -> dict[str, Control]:
     """Two controls in which a quantity's exponent of d is larger, or smaller."""
@@ -174,23 +174,24 @@ def exponents_off(
     def grown(by: float) -> Change:
         return lambda values: values * (values.d / values.d[0]) ** by
 
-    return {called.format(off): changed(grown(off), of, name) for off in (by, -by)}
+    return {called.format(off): change_values(grown(off), of, name) for off in (by, -by)}
 
 
-def times(of: str, *factors: float) -> dict[str, Control]:
+def scale_counts(of: str, *factors: float) -> dict[str, Control]:
     """Controls in which counts are larger, or smaller, by a factor."""
     return {
-        f"{factor:g} times the counts": changed(partial(operator.mul, factor), of)
+        f"{factor:g} times the counts": change_values(partial(operator.mul, factor), of)
         for factor in factors
     }
 
 
-def theorem(change: Change) -> Control:
-    return changed(change, "far", "theorem")
+def change_theorem(change: Change) -> Control:
+    return change_values(change, "far", "theorem")
 
 
 FAR_CONTROLS = {
-    f"the theorems' exponents {by:+}": theorem(partial(operator.add, by)) for by in (0.05, -0.05)
+    f"the theorems' exponents {by:+}": change_theorem(partial(operator.add, by))
+    for by in (0.05, -0.05)
 }
 FAR_CONTROLS |= {"without 1/(2α ln d)": lab.controls.replacing("log_d", np.inf, of="far")}
 panels = partial(draw_panels, over="optimizer", ylabel="items recovered")

@@ -35,7 +35,7 @@ def draw(
     return memory.isotropic(of_u, n, d), memory.isotropic(of_v, n, d), memory.power_law(n, alpha)
 
 
-def at_alphas(
+def map_alphas(
     of_alpha: Measure, alphas: Sequence[float], *more: Array, anew: bool = False
 ) -> Measure:
     """A measurement of `of_alpha(key, d, α, …)` at every α, each with samples of its own.
@@ -44,12 +44,12 @@ def at_alphas(
     d.
     """
 
-    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
+    def measure(key: Array, d: AnySize) -> dict[str, Array]:
         of_d = jax.random.fold_in(key, active(d)) if anew else key
         places = jnp.arange(len(alphas)), jnp.asarray(alphas), *more
         return jax.lax.map(lambda at: of_alpha(jax.random.fold_in(of_d, at[0]), d, *at[1:]), places)
 
-    return of_seed
+    return measure
 
 
 def capacities(

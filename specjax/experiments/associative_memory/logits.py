@@ -54,7 +54,7 @@ class Config(lambda_sweep.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
+    def measure(key: Array, d: AnySize) -> dict[str, Array]:
         u, v, q = lambda_sweep.draw(key, config.n, d, config.alpha)
         size = jnp.asarray(active(d), u.dtype)
         lam = size**-config.alpha
@@ -86,7 +86,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         added = _added_back(config, u, v, q, lam)
         return {**added, **found, "interaction": memory.largest_interaction(u, v, stabilized)}
 
-    data = lambda_sweep.run(of_seed, config.dims, config.seeds, sizes.stream(key, "items"))
+    data = lambda_sweep.run(measure, config.dims, config.seeds, sizes.stream(key, "items"))
     data = sweep.labelled(data, "place", outputs=("signal", "signal_gd"), place=list(PLACES))
     data = sweep.labelled(data, "item", "spike", item=list(config.items), spike=list(config.spikes))
     errors = jax.jit(jax.vmap(partial(_hessian, config)))(
@@ -110,7 +110,7 @@ def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
     def falls(x: Array) -> Array:
         return spectral.spectral_map(x, lambda s: lam * s / (s**2 + lam**2))
 
-    def of_item(inputs: tuple[Array, Array, Array]) -> dict[str, Array]:
+    def add_back(inputs: tuple[Array, Array, Array]) -> dict[str, Array]:
         own, query, frequency = inputs
         without = gradient - frequency * jnp.outer(own, query)
         values = memory.signals(
@@ -128,7 +128,7 @@ def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
         }
 
     items = np.asarray(config.items)
-    outputs = jax.lax.map(of_item, (u[items], v[items], q[items]))
+    outputs = jax.lax.map(add_back, (u[items], v[items], q[items]))
     return {name: values.astype(jnp.float32) for name, values in outputs.items()}
 
 
@@ -160,10 +160,10 @@ OTHER_LOSSES = {
 }
 FASTER = {
     "Muon's loss in its place": lab.controls.replacing("loss_gd", "loss_muon"),
-    "d^(-1/2) times it": claims.changed(lambda loss: loss * loss.d**-0.5, name="loss_gd"),
+    "d^(-1/2) times it": claims.change_values(lambda loss: loss * loss.d**-0.5, name="loss_gd"),
 }
 EXCHANGED = {"the two exchanged": lab.controls.exchanging("loss_gd", "loss_muon")}
-off = partial(claims.exponents_off, called="d^({:+}) times it")
+off = partial(claims.shift_exponents, called="d^({:+}) times it")
 
 
 @states(("proposition-e-1", "eq-7", "lemma-e-2"), controls=WITHOUT)

@@ -90,14 +90,14 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         of_items, of_batch = jax.random.split(key)
         u, v, p = lambda_sweep.draw(of_items, config.n, d, config.alpha)
 
-        def of_batches(inputs: tuple[Array, Array]) -> dict[str, Array]:
+        def step_on(inputs: tuple[Array, Array]) -> dict[str, Array]:
             q, batch = inputs
             lam = jnp.maximum(jnp.asarray(active(d), u.dtype) ** -config.alpha, 1 / batch)
             ws = memory.stabilized_steps(u, v, q, jnp.stack([0 * lam, lam]))
             return {"count": lambda_sweep.capacities(u, v, ws)["count"], "distinct": jnp.sum(q > 0)}
 
         qs = jnp.concatenate([memory.minibatches(of_batch, p, config.batches), p[None]])
-        return jax.lax.map(of_batches, (qs, jnp.asarray(batches)))
+        return jax.lax.map(step_on, (qs, jnp.asarray(batches)))
 
     def descent(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batch = jax.random.split(key)
@@ -166,18 +166,18 @@ def power(config: Config, data: xr.Dataset) -> xr.Dataset:
 
 
 states = lab.Statements()
-DESCENT = {"gradient descent": claims.in_place({"muon": "gd", "resolved": "gd"})}
+DESCENT = {"gradient descent": claims.replace_optimizers({"muon": "gd", "resolved": "gd"})}
 RESOLVED = "With λ = max(d^-α, 1/B), the theorem's but for logarithms,"
 OF_MUON, OF_SGD = "section-3-critical-muon", "section-3-critical-sgd"
-CONTROLS = DESCENT | claims.sizes_exchanged()
-DESCENT_CONTROLS = {"Muon": claims.in_place({"gd": "muon"})} | claims.sizes_exchanged()
+CONTROLS = DESCENT | claims.reverse_sizes()
+DESCENT_CONTROLS = {"Muon": claims.replace_optimizers({"gd": "muon"})} | claims.reverse_sizes()
 ALLOTTED = (
     "Draws at each d are as many as the noise of earlier ones asks for; judged on a fresh seed."
 )
 MORE = f"The formula's capacity was mended, after which 90 draws did not decide. {ALLOTTED}"
 KNOWN = f"Added when its slope in few draws was known. {ALLOTTED}"
 SMALLEST = {"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])}
-AT_INTERSECTIONS = {"counts of this critical batch": power} | claims.sizes_exchanged()
+AT_INTERSECTIONS = {"counts of this critical batch": power} | claims.reverse_sizes()
 STEEPER = (
     "Asked first if it is within 1/4 of it, which draws of another seed refuted narrowly; judged on"
     " fresh draws."
@@ -195,14 +195,14 @@ ON_FEW = {
         config, data.dropna("batch", subset=["count"])
     )
 }
-of_resolved = partial(claims.only_at, "optimizer", "resolved")
+of_resolved = partial(claims.replace_at, "optimizer", "resolved")
 # Gradient descent was run only on the smaller batches and the population.
 RUN_AS_DESCENT = of_resolved(lambda count: count.sel(optimizer="gd", drop=True).fillna(count))
 RESOLVED_CONTROLS = {"gradient descent": RUN_AS_DESCENT, "W = 0": of_resolved(lambda _: 0)}
-IN_PLACE = {"gradient descent in Muon's place": claims.in_place({"muon": "gd"})}
+IN_PLACE = {"gradient descent in Muon's place": claims.replace_optimizers({"muon": "gd"})}
 
 
-@states(("figure-3", "theorem-3-1"), controls=claims.nothing() | ON_FEW, post_hoc=TOGETHER)
+@states(("figure-3", "theorem-3-1"), controls=claims.store_nothing() | ON_FEW, post_hoc=TOGETHER)
 def small_batches_are_stored(config: Config, data: xr.Dataset) -> lab.Relation:
     """Of the items of batches with fewer than d/4 distinct ones, together, Muon recovers more than
     nine tenths, at the largest d.

@@ -64,13 +64,13 @@ def run(config: Config, key: Key[Array, ""]) -> claims.Data:
     """Counts of recovered and seen items after each step, frequent and rare; batches are nested."""
     bounds = jnp.asarray(config.batches, float) ** (1 / config.alpha)
 
-    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
+    def measure(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batches = jax.random.split(key)
         u, v, p = lambda_sweep.draw(of_items, config.n, d, config.alpha)
         rate = config.rate * jnp.sqrt(jnp.asarray(active(d), u.dtype))
         item = jnp.arange(1, config.n + 1, dtype=u.dtype)
 
-        def of_batch(inputs: tuple[Array, ...]) -> tuple[tuple[Array, Array], dict[str, Array]]:
+        def run_batch(inputs: tuple[Array, ...]) -> tuple[tuple[Array, Array], dict[str, Array]]:
             w, seen, q, bound = inputs
             w = w - rate * spectral.polar(memory.loss_and_gradient(w, u, v, q).gradient)
             seen, stored = seen | (q > 0), memory.recovered(u, v, w)
@@ -85,7 +85,7 @@ def run(config: Config, key: Key[Array, ""]) -> claims.Data:
             state: tuple[Array, Array], t: Array
         ) -> tuple[tuple[Array, Array], dict[str, Array]]:
             qs = memory.minibatches(jax.random.fold_in(of_batches, t), p, config.batches)
-            return jax.lax.map(of_batch, (*state, qs, bounds))
+            return jax.lax.map(run_batch, (*state, qs, bounds))
 
         start = memory.init(u, len(bounds)), jnp.zeros((len(bounds), config.n), bool)
         return jax.lax.scan(step, start, jnp.arange(config.steps))[1]
@@ -111,7 +111,7 @@ def run(config: Config, key: Key[Array, ""]) -> claims.Data:
         sizes.stream(key, f"items and batches of {name}") for name in ("figure 5b", "the Hessian")
     )
     capacity = lambda_sweep.run(
-        of_seed, (config.d,), config.seeds, of_items, t=t, batch=config.batches
+        measure, (config.d,), config.seeds, of_items, t=t, batch=config.batches
     ).isel(d=0)
     return {
         "capacity": capacity,
@@ -120,18 +120,18 @@ def run(config: Config, key: Key[Array, ""]) -> claims.Data:
 
 
 states = lab.Statements()
-NOTHING = claims.nothing("capacity")
+NOTHING = claims.store_nothing("capacity")
 ALL_STORED = {"all that is seen is stored": lab.controls.replacing("count", "seen", of="capacity")}
 EXCHANGED = lab.controls.changing(lambda data: lab.controls.reverse(data, "batch"), of="capacity")
 SAMPLES = {
-    "the number of samples": claims.changed(lambda count: count.t + 0 * count, "capacity"),
+    "the number of samples": claims.change_values(lambda count: count.t + 0 * count, "capacity"),
     "a number that does not grow": lab.controls.replacing("count", 3, of="capacity"),
 }
 BY_FINITE_D = (
     "It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a"
     " fresh seed."
 )
-OFF = claims.exponents_off(0.5, "hessian", "draws", "the exponent {:+}")
+OFF = claims.shift_exponents(0.5, "hessian", "draws", "the exponent {:+}")
 
 
 @states("figure-5b", controls=NOTHING | {"the batches exchanged": EXCHANGED})
@@ -208,7 +208,7 @@ def rare_items_are_sporadic(config: Config, data: claims.Data) -> lab.Relation:
     return lab.below(rare.rename("share recovered"), 0.02, "0.02 of them")
 
 
-@states("appendix-b-1-batch", controls=OFF | claims.sizes_exchanged("hessian", "draws"))
+@states("appendix-b-1-batch", controls=OFF | claims.reverse_sizes("hessian", "draws"))
 def batch_of_the_hessian(config: Config, data: claims.Data) -> lab.Relation:
     """The batch from which on the Hessian at W = 0 has the population's smallest eigenvalue, to a
     factor of 4, grows as d^α, to 1/4.

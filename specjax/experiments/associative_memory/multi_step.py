@@ -79,17 +79,19 @@ def growing(d: AnySize, alpha: float, steps: int) -> Array:
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    def swept(measure: Any, of: str, dims: tuple[int, ...], seeds: int, **axes: Any) -> xr.Dataset:
+    def run_sweep(
+        measure: Any, of: str, dims: tuple[int, ...], seeds: int, **axes: Any
+    ) -> xr.Dataset:
         return lambda_sweep.run(
             partial(measure, config), dims, seeds, sizes.stream(key, f"items of {of}"), **axes
         )
 
     t, many_t = range(1, STEPS + 1), range(1, config.many_steps + 1)
-    of_few = swept(few, "a few steps", config.dims, config.seeds)
+    of_few = run_sweep(few, "a few steps", config.dims, config.seeds)
     of_few = sweep.labelled(of_few, "after", outputs=("error",), after=range(STEPS))
     of_many = {"t": many_t, "optimizer": ("muon", "gd")}
     of_newton = {"t": t, "optimizer": ("newton", "muon")}
-    diverging = swept(
+    diverging = run_sweep(
         unstable,
         "runs that diverge",
         config.newton_dims[-1:],
@@ -98,9 +100,13 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     )
     return {
         "few": sweep.labelled(of_few, "t", "run", t=t, run=[*RUNS, *map(further, config.others)]),
-        "many": swept(many, "many steps of both", config.many_dims, config.many_seeds, **of_many),
+        "many": run_sweep(
+            many, "many steps of both", config.many_dims, config.many_seeds, **of_many
+        ),
         "unstable": diverging.isel(d=0, drop=True),
-        "newton": swept(newton, "Newton's method", config.newton_dims, config.seeds, **of_newton),
+        "newton": run_sweep(
+            newton, "Newton's method", config.newton_dims, config.seeds, **of_newton
+        ),
     }
 
 
@@ -113,7 +119,7 @@ def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     rates = jnp.stack([long, short, growing(d, config.alpha, STEPS)] + [long] * len(config.others))
     qs = jnp.stack([q] * len(RUNS) + [memory.power_law(config.n, alpha) for alpha in config.others])
 
-    def of_run(inputs: tuple[Array, Array, Array]) -> Array:
+    def run_optimizer(inputs: tuple[Array, Array, Array]) -> Array:
         q, is_descent, rates = inputs
 
         def direction(w: Array) -> Array:
@@ -127,7 +133,7 @@ def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
         thresholded = memory.deflated_gradient(u, v, jnp.where(memory.recovered(u, v, w), 0, q), 0)
         return jnp.linalg.norm(gradient - thresholded) / jnp.linalg.norm(gradient)
 
-    ws = jax.lax.map(of_run, (qs, jnp.arange(len(qs)) == RUNS.index("gd"), rates))
+    ws = jax.lax.map(run_optimizer, (qs, jnp.arange(len(qs)) == RUNS.index("gd"), rates))
     item = jnp.arange(1, config.n + 1, dtype=u.dtype)
     rare = item > size ** capacity.one_step_exponent(
         "muon", config.alpha
@@ -204,7 +210,7 @@ def counts(data: claims.Data, run: str = "muon") -> xr.DataArray:
     return data["few"]["count"].sel(run=run, drop=True).astype(float)
 
 
-def by_alpha(config: Config, data: claims.Data) -> xr.DataArray:
+def select_alphas(config: Config, data: claims.Data) -> xr.DataArray:
     """Counts of Muon with η = 2√d at every α."""
     count = data["few"]["count"].sel(run=["muon", *map(further, config.others)]).astype(float)
     return (
@@ -224,27 +230,27 @@ def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Rel
 
 
 def gaining(of: str) -> dict[str, claims.Control]:
-    larger = claims.changed(
+    larger = claims.change_values(
         lambda count: count * (count.d / count.d[0]) ** (0.5 * (count.t > 1)), of
     )
-    return {"one step": claims.changed(at_first, of), "a gain that is larger by 1/2": larger}
+    return {"one step": claims.change_values(at_first, of), "a gain that is larger by 1/2": larger}
 
 
 at_first = partial(lab.controls.at_places, dim="t", places=0)
 states = lab.Statements()
-NOTHING = claims.nothing("few")
-ONE_STEP = {"one step": claims.changed(at_first, "few")}
-GROWING = {"counts that grow": claims.changed(lambda count: at_first(count) * count.t, "few")}
-of_descent = partial(claims.only_at, "optimizer", "gd", of="many")
+NOTHING = claims.store_nothing("few")
+ONE_STEP = {"one step": claims.change_values(at_first, "few")}
+GROWING = {"counts that grow": claims.change_values(lambda count: at_first(count) * count.t, "few")}
+of_descent = partial(claims.replace_at, "optimizer", "gd", of="many")
 AT_FIRST = {"its first step": of_descent(at_first), "W = 0 for it": of_descent(lambda _: 0)}
 SHORT = {
-    "gradient descent in Muon's place": claims.changed(
+    "gradient descent in Muon's place": claims.change_values(
         lambda c: lab.controls.at_labels(c, "run", {"short": "gd"}), "few"
     ),
-    "W = 0": claims.only_at("run", "short", lambda _: 0, "few"),
+    "W = 0": claims.replace_at("run", "short", lambda _: 0, "few"),
 }
 BEFORE = {
-    "before the first step": claims.changed(
+    "before the first step": claims.change_values(
         lambda error: lab.controls.at_places(error, "after", 0), "few", "error"
     )
 }
@@ -259,10 +265,10 @@ BY_CHANGES = (
     "It was about a change of the first step, whose growth falls where the loss diverges; on fresh"
     " draws."
 )
-HALF = claims.only_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
+HALF = claims.replace_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
 STABLE = {
     "constant rates": lab.controls.replacing("growing", "constant", of="unstable"),
-    "the two α exchanged": claims.changed(
+    "the two α exchanged": claims.change_values(
         partial(lab.controls.reverse, dim="alpha"), "unstable", "growing"
     ),
 }
@@ -295,7 +301,7 @@ def exponents_gain(config: Config, data: claims.Data) -> lab.Relation:
     """At every α the exponent of straight lines gains from one step of Muon to four what Theorem
     4.1 says, to half of it.
     """
-    count = by_alpha(config, data)
+    count = select_alphas(config, data)
     theorem = (
         capacity.multi_step_exponents("muon", alpha, STEPS) for alpha in count.alpha.values.tolist()
     )
@@ -380,7 +386,7 @@ def figure(config: Config, data: claims.Data) -> Figure:
     """Plot Figure 4 (counts by d after T steps, losses, exponents) and Figure 5a."""
     drawn = Figure(figsize=(12, 7), layout="constrained")
     *of_steps, of_many, of_exponents, of_both = np.ravel(drawn.subplots(2, 3))
-    few, many = by_alpha(config, data), data["many"]["count"].astype(float)
+    few, many = select_alphas(config, data), data["many"]["count"].astype(float)
     theorem = [
         capacity.multi_step_exponents("muon", alpha, STEPS) for alpha in few.alpha.values.tolist()
     ]

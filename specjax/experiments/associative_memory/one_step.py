@@ -71,8 +71,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         sizes.stream(key, name) for name in ("items", "items of gradient descent", "far")
     )
     of_seed, of_many = (
-        lambda_sweep.at_alphas(steps, config.alphas),
-        lambda_sweep.at_alphas(descent, config.alphas, anew=True),
+        lambda_sweep.map_alphas(steps, config.alphas),
+        lambda_sweep.map_alphas(descent, config.alphas, anew=True),
     )
     many = lambda_sweep.run(
         of_many, config.descent_dims, config.descent_seeds, of_descent, alpha=config.alphas
@@ -94,7 +94,7 @@ def judged(
     return of_dims.sel(optimizer=optimizer, drop=True).astype(float)
 
 
-def of_groups(data: claims.Data) -> xr.DataArray:
+def average_groups(data: claims.Data) -> xr.DataArray:
     means = data["descent"]["count"].astype(float).coarsen(seed=GROUP, boundary="trim").mean()
     return means.assign_coords(seed=np.arange(means.sizes["seed"]))
 
@@ -108,24 +108,24 @@ def exact_power(of: str) -> dict[str, claims.Control]:
 
 
 states = lab.Statements()
-EXCHANGED = claims.in_place({"muon": "gd", "newton": "gd", "gd": "muon"}, "capacity")
+EXCHANGED = claims.replace_optimizers({"muon": "gd", "newton": "gd", "gd": "muon"}, "capacity")
 DESCENT_FOR_MUON = {
-    "gradient descent's data in Muon's place": claims.in_place({"muon": "gd"}, "capacity")
+    "gradient descent's data in Muon's place": claims.replace_optimizers({"muon": "gd"}, "capacity")
 }
-NOTHING, SIZES_EXCHANGED = claims.nothing("capacity"), claims.sizes_exchanged("capacity")
+NOTHING, SIZES_EXCHANGED = claims.store_nothing("capacity"), claims.reverse_sizes("capacity")
 CONTROLS = (
     NOTHING | SIZES_EXCHANGED | {"gradient descent's data in Muon's and Newton's place": EXCHANGED}
 )
-OFF = claims.exponents_off(0.05, "capacity")
+OFF = claims.shift_exponents(0.05, "capacity")
 OTHER_THEOREMS = {
-    "d": claims.theorem(lambda e: 1 + 0 * e),
-    "d^(1/α)": claims.theorem(lambda e: 1 / e.alpha + 0 * e),
-    "d^(1/(2α)) for all": claims.theorem(lambda e: 1 / (2 * e.alpha) + 0 * e),
+    "d": claims.change_theorem(lambda e: 1 + 0 * e),
+    "d^(1/α)": claims.change_theorem(lambda e: 1 / e.alpha + 0 * e),
+    "d^(1/(2α)) for all": claims.change_theorem(lambda e: 1 / (2 * e.alpha) + 0 * e),
 }
 NOISY = (
     "It asked for 0.025{}, more than half of which is noise in these draws; judged on a fresh seed."
 )
-DESCENT_CONTROLS = claims.nothing("descent") | claims.sizes_exchanged("descent")
+DESCENT_CONTROLS = claims.store_nothing("descent") | claims.reverse_sizes("descent")
 
 
 @states(("theorem-3-1", "theorem-b-1"), controls=CONTROLS)
@@ -152,7 +152,10 @@ def exponents_by_formula(config: Config, data: claims.Data) -> lab.Relation:
     )
 
 
-@states("theorem-3-3", controls=claims.nothing("descent") | claims.times("descent", 0.98, 1.02))
+@states(
+    "theorem-3-3",
+    controls=claims.store_nothing("descent") | claims.scale_counts("descent", 0.98, 1.02),
+)
 def descent_by_formula(config: Config, data: claims.Data) -> lab.Relation:
     """The mean counts of gradient descent are those of the finite-size formula, to 1 % in the mean
     over α and d.
@@ -165,7 +168,7 @@ def descent_by_formula(config: Config, data: claims.Data) -> lab.Relation:
 
 @states(
     "theorem-3-3",
-    controls=DESCENT_CONTROLS | claims.exponents_off(0.05, "descent"),
+    controls=DESCENT_CONTROLS | claims.shift_exponents(0.05, "descent"),
     post_hoc=NOISY.format(""),
 )
 def descent_exponents_by_formula(config: Config, data: claims.Data) -> lab.Relation:
@@ -173,7 +176,7 @@ def descent_exponents_by_formula(config: Config, data: claims.Data) -> lab.Relat
     α.
     """
     formula = claims.formula(data["descent"]["count"], config.descent_n)
-    return claims.exponents_by_formula(claims.straight(of_groups(data)), formula, SLOPE)
+    return claims.exponents_by_formula(claims.straight(average_groups(data)), formula, SLOPE)
 
 
 @states(
@@ -204,7 +207,7 @@ def straight_lines_of_descent(config: Config, data: claims.Data) -> lab.Relation
     """Straight lines through the counts of gradient descent have the exponent 1/(2α) to 0.05, at
     every α.
     """
-    slope = claims.straight(of_groups(data))
+    slope = claims.straight(average_groups(data))
     return lab.near(slope, 1 / (2 * slope.alpha), SLOPE, f"{SLOPE}, as a figure shows it")
 
 

@@ -190,12 +190,12 @@ def lead(values: xr.DataArray) -> xr.DataArray:
     return ahead.rename(f"Muon's lead, {values.name}")
 
 
-def by_batch(config: Config, values: xr.DataArray) -> xr.DataArray:
+def select_batches(config: Config, values: xr.DataArray) -> xr.DataArray:
     taken = values.isel(d=-1, drop=True).sel(setting=[f"batch {batch}" for batch in config.batches])
     return taken.rename(setting="batch").assign_coords(batch=list(config.batches))
 
 
-def by_dimension(config: Config, values: xr.DataArray) -> xr.DataArray:
+def select_dimensions(config: Config, values: xr.DataArray) -> xr.DataArray:
     return values.sel(setting=config.skewed, drop=True)
 
 
@@ -240,7 +240,7 @@ ahead(
     "figure-7",
     "Muon's OOD accuracy {} d, outputs skewed.",
     "outside",
-    by_dimension,
+    select_dimensions,
     {},
 )
 ahead(
@@ -248,7 +248,7 @@ ahead(
     "figure-7",
     "Muon's ID accuracy {} d, outputs skewed.",
     "inside",
-    by_dimension,
+    select_dimensions,
     {},
 )
 ahead(
@@ -256,7 +256,7 @@ ahead(
     "figure-8a",
     "At the largest d Muon's OOD accuracy {} batch size.",
     "outside",
-    by_batch,
+    select_batches,
     {},
 )
 ahead(
@@ -264,7 +264,7 @@ ahead(
     "figure-8b",
     "At the largest d Muon's R(W_V) {} batch size.",
     "recalled",
-    by_batch,
+    select_batches,
     SHUFFLED,
 )
 
@@ -276,7 +276,7 @@ def smaller_batches_do(config: Config, data: claims.Data) -> lab.Relation:
     """
     # This replaces the batch from which accuracy is near perfect, which no small run has for all
     # three.
-    accuracy = by_batch(config, after_start(data, "outside"))
+    accuracy = select_batches(config, after_start(data, "outside"))
     smaller = accuracy.isel(batch=slice(None, -1))
     following = accuracy.isel(batch=slice(1, None)).assign_coords(batch=smaller["batch"])
     compared = xr.where(accuracy["optimizer"] == "muon", smaller, following).rename("OOD accuracy")
@@ -324,7 +324,7 @@ def figure(config: Config, data: claims.Data) -> Figure:
     trained, last = data["runs"].isel(iteration=slice(1, None)), data["runs"].isel(iteration=-1)
     shown = {
         f"7: {name}, after {length} iterations": [
-            by_dimension(config, trained[quantity].sel(iteration=length))
+            select_dimensions(config, trained[quantity].sel(iteration=length))
         ]
         for length in (config.iterations[0], config.iterations[-1])
         for name, quantity in (("ID", "inside"), ("OOD", "outside"))
@@ -332,9 +332,12 @@ def figure(config: Config, data: claims.Data) -> Figure:
     outside, recalled = last["outside"], last["recalled"]
     uniform, triggers = (outside.sel(setting=name) for name in ("uniform", "triggers"))
     shown |= {
-        f"8a: OOD, d = {config.dims[-1]}": [by_batch(config, outside)],
-        f"8b: R(W_V), d = {config.dims[-1]}": [by_batch(config, recalled)],
-        "9a: OOD, outputs uniform and skewed (dashed)": [uniform, by_dimension(config, outside)],
+        f"8a: OOD, d = {config.dims[-1]}": [select_batches(config, outside)],
+        f"8b: R(W_V), d = {config.dims[-1]}": [select_batches(config, recalled)],
+        "9a: OOD, outputs uniform and skewed (dashed)": [
+            uniform,
+            select_dimensions(config, outside),
+        ],
         "9b: OOD, triggers uniform and skewed (dashed)": [uniform, triggers],
     }
     drawn = Figure(figsize=(15, 6.5), layout="constrained")

@@ -105,28 +105,30 @@ def _iterations(uniform: Float[np.ndarray, " points"]) -> xr.Dataset:
     return xr.Dataset(values, coords={"steps": list(ITERATIONS)})
 
 
-def at(data: claims.Data, factor: float) -> xr.DataArray:
+def select_factor(data: claims.Data, factor: float) -> xr.DataArray:
     return data["capacity"]["count"].sel(factor=factor, drop=True).astype(float)
 
 
-def over_polar(counts: xr.DataArray, data: claims.Data) -> xr.DataArray:
-    return (counts / at(data, 0.0)).rename("items / those of the polar factor")
+def divide_by_polar(counts: xr.DataArray, data: claims.Data) -> xr.DataArray:
+    return (counts / select_factor(data, 0.0)).rename("items / those of the polar factor")
 
 
 states = lab.Statements()
-at_one = partial(claims.only_at, "factor", 1.0, of="capacity")
+at_one = partial(claims.replace_at, "factor", 1.0, of="capacity")
 COARSE = {"the coarsest λ": at_one(lambda count: count.isel(factor=-1, drop=True))}
 OF_GD = lab.controls.replacing(
     "count", lambda data: data["count"].where(data.factor != 1.0, data["gd"]), of="capacity"
 )
 DESCENT = {"gradient descent": OF_GD}
-FINER = claims.changed(
+FINER = claims.change_values(
     lambda count: lab.controls.at_labels(count, "factor", {count.factor.values[-1]: 1.0}),
     "capacity",
 )
 MORE = {"√d times as many": at_one(lambda count: count * count.d**0.5)}
 LARGER_SUM = {
-    "√d times it": claims.changed(lambda values: values * values.d**0.5, "spectrum", "inverse_sum")
+    "√d times it": claims.change_values(
+        lambda values: values * values.d**0.5, "spectrum", "inverse_sum"
+    )
 }
 BY_EXPONENT = (
     "It asked for the exponent α + 1 to 1/4, where the lemma has a bound with (log d)²; on fresh"
@@ -150,7 +152,7 @@ def resolution_as_polar(config: Config, data: claims.Data) -> lab.Relation:
     every d.
     """
     return claims.within_a_factor_of_2(
-        claims.log(over_polar(at(data, 1.0), data))
+        claims.log(divide_by_polar(select_factor(data, 1.0), data))
     )  # up to logarithms
 
 
@@ -159,7 +161,7 @@ def resolution_has_the_rate_of_polar(config: Config, data: claims.Data) -> lab.R
     """λ = d^-α has the recovery rate of the exact polar factor: the ratio of the counts is d^0, to
     1/4.
     """
-    return claims.has_exponent(over_polar(at(data, 1.0), data), 0.0, HALF)
+    return claims.has_exponent(divide_by_polar(select_factor(data, 1.0), data), 0.0, HALF)
 
 
 @states("appendix-c-polar", controls=SHARP_CONTROLS)
@@ -168,13 +170,13 @@ def sharp_resolution_is_polar(config: Config, data: claims.Data) -> lab.Relation
     d.
     """
     # Singular values are rarely that small, except the smallest one.
-    return lab.near(over_polar(data["capacity"]["sharp"], data), 1.0, 0.02, "2 %")
+    return lab.near(divide_by_polar(data["capacity"]["sharp"], data), 1.0, 0.02, "2 %")
 
 
 @states("section-3-resolution", controls={"λ = d^-α": FINER})
 def coarse_resolution_loses(config: Config, data: claims.Data) -> lab.Relation:
     """The largest λ, far above d^-α, loses more than half of the items, at every d."""
-    return lab.below(over_polar(at(data, config.factors[-1]), data), 0.5, "half")
+    return lab.below(divide_by_polar(select_factor(data, config.factors[-1]), data), 0.5, "half")
 
 
 @states("appendix-c-optimality", controls=MORE, post_hoc=claims.SETTLES)
@@ -183,7 +185,9 @@ def no_resolution_has_a_better_rate(config: Config, data: claims.Data) -> lab.Re
     to 1/4.
     """
     # The maps with a λ among the separable maps of Assumption C.2.
-    return claims.has_exponent(over_polar(data["capacity"]["count"].max("factor"), data), 0.0, HALF)
+    return claims.has_exponent(
+        divide_by_polar(data["capacity"]["count"].max("factor"), data), 0.0, HALF
+    )
 
 
 @states("lemma-c-4", controls={"Muon's quintic polynomial": QUINTIC})
@@ -207,7 +211,7 @@ def iterates_tend_to_one(config: Config, data: claims.Data) -> lab.Relation:
 
 
 def scale(name: str, key: str, cites: str, says: str) -> None:
-    controls = claims.exponents_off(0.5, "spectrum", name, "d^({:+}) times it") | {
+    controls = claims.shift_exponents(0.5, "spectrum", name, "d^({:+}) times it") | {
         f"{other} in its place": lab.controls.replacing(name, other, of="spectrum")
         for other in ("s_bulk", "s_min", "inverse_sum")
         if other != name

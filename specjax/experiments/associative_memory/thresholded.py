@@ -105,8 +105,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         sizes.stream(key, of) for of in ("thresholded Muon", "thresholded descent", "far")
     )
     axes = {"alpha": config.alphas, "t": range(1, STEPS + 1)}
-    of_steps = lambda_sweep.at_alphas(muon, config.alphas, powers_of["muon"])
-    of_descents = lambda_sweep.at_alphas(descent, config.alphas, powers_of["gd"], anew=True)
+    of_steps = lambda_sweep.map_alphas(muon, config.alphas, powers_of["muon"])
+    of_descents = lambda_sweep.map_alphas(descent, config.alphas, powers_of["gd"], anew=True)
     return {
         "muon": lambda_sweep.run(of_steps, config.dims, config.seeds, of_muon, **axes),
         "gd": lambda_sweep.run(
@@ -153,21 +153,23 @@ def formula(config: Config, data: claims.Data, name: str) -> xr.DataArray:
 
 states = lab.Statements()
 OTHER_THEOREMS = {
-    "the first step's exponents": claims.theorem(lambda e: lab.controls.at_places(e, "t", 0)),
-    "each other's exponents": claims.theorem(lambda e: lab.controls.reverse(e, "optimizer")),
-    "gradient descent in one regime": claims.theorem(
+    "the first step's exponents": claims.change_theorem(
+        lambda e: lab.controls.at_places(e, "t", 0)
+    ),
+    "each other's exponents": claims.change_theorem(lambda e: lab.controls.reverse(e, "optimizer")),
+    "gradient descent in one regime": claims.change_theorem(
         lambda e: e.where(e.optimizer != "gd", e.t / (2 * e.alpha))
     ),
 }
-A_STEP_MORE = claims.changed(
+A_STEP_MORE = claims.change_values(
     lambda other: other * other.d ** (1 / (2 * other.alpha)), "gd", "other"
 )
 
 
-def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None:
+def state_formula(name: str, other: str, cites: str, says: str, start: int) -> None:
     """Make the two statements about one optimizer, from a step on."""
 
-    def of_other(count: xr.DataArray) -> xr.DataArray:
+    def replace_counts(count: xr.DataArray) -> xr.DataArray:
         mine, others = (
             xr.DataArray(
                 [theorem(which, alpha) for alpha in count.alpha.values], dims=("alpha", "t")
@@ -177,12 +179,12 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
         return count * (count.d / count.d[0]) ** (others - mine)
 
     controls: dict[str, claims.Control] = {
-        "one step in the place of several": claims.changed(
+        "one step in the place of several": claims.change_values(
             lambda count: lab.controls.at_places(count, "t", 0), name
         ),
-        "the other theorem's exponents": claims.changed(of_other, name),
+        "the other theorem's exponents": claims.change_values(replace_counts, name),
     }
-    controls |= claims.nothing(name) | claims.sizes_exchanged(name)
+    controls |= claims.store_nothing(name) | claims.reverse_sizes(name)
     of_counts = (
         f"The mean counts after each step of {says} are those of the finite-size formula, to 10 %"
         " in the mean over d, at every α."
@@ -191,13 +193,13 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
         f"The counts of {says} grow with d by the formula's exponents at each step, to 0.1 in the"
         " mean over α."
     )
-    off = claims.exponents_off(SLOPE, name)
+    off = claims.shift_exponents(SLOPE, name)
 
     @states(
         cites,
         of_counts,
         name=f"{name}-counts-by-formula",
-        controls=controls | claims.times(name, 0.8, 1.2),
+        controls=controls | claims.scale_counts(name, 0.8, 1.2),
     )
     def counts(config: Config, data: claims.Data) -> lab.Relation:
         steps = slice(start, None)  # the formula is of leading order in 1/d at every step
@@ -212,9 +214,9 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
         return claims.exponents_by_formula(slope, formula(config, data, name), SLOPE, ["alpha"])
 
 
-by_formula("muon", "gd", "theorem-4-1", "thresholded Muon", 1)
+state_formula("muon", "gd", "theorem-4-1", "thresholded Muon", 1)
 # One step of gradient descent is judged in memory-one-step, with more draws.
-by_formula(
+state_formula(
     "gd", "muon", "theorem-4-2", "thresholded gradient descent with growing learning rates", 2
 )
 

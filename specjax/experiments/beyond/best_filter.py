@@ -84,15 +84,15 @@ def one_step(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     tables = np.stack([theory.best_filter(NODES, alpha) for alpha in config.alphas])
     shares = np.array([theory.best_share(alpha) for alpha in config.alphas])
 
-    def of_alpha(
+    def count_at(
         key: Array, d: AnySize, alpha: Array, best: Array, share: Array
     ) -> dict[str, Array]:
         u, v, q = lambda_sweep.draw(key, config.n, d, alpha)
         steps = memory.mapped_steps(u, v, q, jnp.asarray(sizes.active(d)), maps, best, share)
         return {"count": lambda_sweep.capacities(u, v, steps)["count"]}
 
-    of_seed = lambda_sweep.at_alphas(
-        of_alpha, config.alphas, jnp.asarray(tables), jnp.asarray(shares)
+    of_seed = lambda_sweep.map_alphas(
+        count_at, config.alphas, jnp.asarray(tables), jnp.asarray(shares)
     )
     return lambda_sweep.run(
         of_seed, config.dims, config.seeds, key, alpha=config.alphas, filter=FILTERS
@@ -103,7 +103,7 @@ def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Counts after each of several cross-entropy steps, on population and batches, by rate."""
     methods = {"polar": spectral.SVD(), "ridge": spectral.Tikhonov(theory.best_share(FEW_ALPHA))}
 
-    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
+    def measure(key: Array, d: AnySize) -> dict[str, Array]:
         u, v, p = lambda_sweep.draw(sizes.stream(key, "items"), config.few_n, d, FEW_ALPHA)
         batches = jax.vmap(lambda key: memory.minibatch(key, p, BATCH))(
             jax.random.split(sizes.stream(key, "batches"), STEPS)
@@ -134,7 +134,7 @@ def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         "rate": RATES,
         "step": range(1, STEPS + 1),
     }
-    return lambda_sweep.run(of_seed, (config.few_d,), config.few_seeds, key, **labels).isel(d=0)
+    return lambda_sweep.run(measure, (config.few_d,), config.few_seeds, key, **labels).isel(d=0)
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -145,7 +145,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     }
 
 
-def over(data: Data, name: str, other: str = "polar") -> xr.DataArray:
+def ratio_of_counts(data: Data, name: str, other: str = "polar") -> xr.DataArray:
     """Items of one filter over those of another after one step, by seed."""
     count = data["step"]["count"].astype(float)
     return (count.sel(filter=name, drop=True) / count.sel(filter=other, drop=True)).rename(
@@ -160,7 +160,7 @@ def predicted(config: Config) -> xr.DataArray:
     )
 
 
-def in_place(**other: str) -> claims.Control:
+def replace_filters(**other: str) -> claims.Control:
     """A control with the counts of filters in the place of others'."""
     return lab.controls.changing(
         lambda data: lab.controls.at_labels(data, "filter", other), of="step"
@@ -172,7 +172,7 @@ POST_HOC = (
     "d = 64 was judged too, by 20 draws, whose noise decided nothing; judged by more draws of a"
     " fresh seed."
 )
-NO_GAIN = {"the polar factor in its place": in_place(best="polar", ridge="polar")}
+NO_GAIN = {"the polar factor in its place": replace_filters(best="polar", ridge="polar")}
 
 
 @states(
@@ -187,7 +187,7 @@ def gain_as_predicted(config: Config, data: Data) -> lab.Relation:
     """Terms of order ln N/d, which are 6 to 9 % of the polar factor's count, differ between
     filters.
     """
-    return lab.near(over(data, "best").mean("d"), predicted(config), 0.04, "0.04")
+    return lab.near(ratio_of_counts(data, "best").mean("d"), predicted(config), 0.04, "0.04")
 
 
 @states(
@@ -197,23 +197,23 @@ def gain_as_predicted(config: Config, data: Data) -> lab.Relation:
     post_hoc=POST_HOC,
 )
 def gain_everywhere(config: Config, data: Data) -> lab.Relation:
-    return lab.above(over(data, "best"), 1.04, "4 % more")
+    return lab.above(ratio_of_counts(data, "best"), 1.04, "4 % more")
 
 
 @states(
     "ridge",
     "s/(s² + ℓ²) with the ℓ that the theory has for α recovers as many items as the best filter, to"
     " 2 %, in the mean over α, at every d.",
-    controls={"the polar factor in its place": in_place(ridge="polar")}
+    controls={"the polar factor in its place": replace_filters(ridge="polar")}
     | {
-        f"{by} the best ℓ": in_place(ridge=name)
+        f"{by} the best ℓ": replace_filters(ridge=name)
         for by, name in (("4 ×", FILTERS[3]), ("1/4 of", FILTERS[4]))
     },
     post_hoc=POST_HOC,
 )
 def ridge_is_as_good(config: Config, data: Data) -> lab.Relation:
     """The theory has 0.2 % less."""
-    return lab.near(over(data, "ridge", "best").mean("alpha"), 1.0, 0.02, "2 %")
+    return lab.near(ratio_of_counts(data, "ridge", "best").mean("alpha"), 1.0, 0.02, "2 %")
 
 
 @states(
@@ -221,13 +221,13 @@ def ridge_is_as_good(config: Config, data: Data) -> lab.Relation:
     "With four times that ℓ, or a quarter of it, s/(s² + ℓ²) recovers fewer items, at the largest d"
     " and every α.",
     controls={
-        "the other way round": in_place(
+        "the other way round": replace_filters(
             **{"ridge": FILTERS[3], FILTERS[3]: "ridge", FILTERS[4]: "ridge"}
         )
     },
 )
 def ridge_has_a_best_share(config: Config, data: Data) -> lab.Relation:
-    less = [over(data, name, "ridge").isel(d=-1, drop=True) for name in FILTERS[3:]]
+    less = [ratio_of_counts(data, name, "ridge").isel(d=-1, drop=True) for name in FILTERS[3:]]
     both = xr.concat(
         less,
         xr.DataArray(["4 ℓ", "ℓ/4"], dims="share", name="share"),
@@ -280,7 +280,7 @@ def figure(config: Config, data: Data) -> Figure:
     shapes.legend(fontsize="small")
     for axes, alpha in zip(panels, config.alphas, strict=True):
         gains = xr.concat(
-            [over(data, name) for name in FILTERS[1:]],
+            [ratio_of_counts(data, name) for name in FILTERS[1:]],
             xr.DataArray(FILTERS[1:], dims="filter", name="filter"),
         )
         draw_curves(axes, gains.sel(alpha=alpha), "d", "filter", str)

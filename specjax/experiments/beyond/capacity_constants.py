@@ -59,12 +59,12 @@ def counts(
     """Items recovered after one step on N items, by dimension, exponent and optimizer."""
     alphas = (EARLY, TURNING, 1.6, LATE)
 
-    def of_alpha(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
+    def count_at(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
         u, v, q = lambda_sweep.draw(key, n, d, alpha)
         return lambda_sweep.capacities(u, v, memory.one_step(u, v, q, optimizers))
 
     return lambda_sweep.run(
-        lambda_sweep.at_alphas(of_alpha, alphas),
+        lambda_sweep.map_alphas(count_at, alphas),
         dims,
         seeds,
         key,
@@ -107,7 +107,7 @@ def ratio(data: Data) -> xr.DataArray:
     ).rename("Muon / Newton")
 
 
-def by_formula(data: Data, n: int) -> xr.DataArray:
+def formula_ratio(data: Data, n: int) -> xr.DataArray:
     """The ratio of the counts of `finite_capacity`."""
     formula = claims.formula(data["dimensions"]["count"], n)
     return formula.sel(optimizer="muon", drop=True) / formula.sel(optimizer="newton", drop=True)
@@ -118,7 +118,7 @@ def limit(alpha: xr.DataArray) -> xr.DataArray:
     return lab.closed_form(np.vectorize(sharp_capacity.ratio), alpha)
 
 
-def of_logarithm(counts: xr.DataArray) -> xr.DataArray:
+def slope_in_logarithm(counts: xr.DataArray) -> xr.DataArray:
     """The slope of the logarithm of counts over log log N."""
     logs = claims.log(counts)
     return fits.log_slopes(logs.assign_coords(n=np.log(logs.n.astype(float))), "n").rename(
@@ -128,15 +128,15 @@ def of_logarithm(counts: xr.DataArray) -> xr.DataArray:
 
 def factor(of: str, change: claims.Change) -> claims.Control:
     """A control with counts of another constant."""
-    return claims.changed(lambda count: count * change(count), of)
+    return claims.change_values(lambda count: count * change(count), of)
 
 
 states = lab.Statements()
 OF_BOTH = {
-    "Muon's counts for Newton's": claims.changed(
+    "Muon's counts for Newton's": claims.change_values(
         lambda count: lab.controls.at_places(count, "optimizer", 0), "dimensions"
     ),
-    "the two exchanged": claims.changed(
+    "the two exchanged": claims.change_values(
         lambda count: lab.controls.reverse(count, "optimizer"), "dimensions"
     ),
 }
@@ -146,7 +146,7 @@ OF_BOTH = {
     "muon-constant",
     "At the largest d the mean counts of Muon are those of the sharp asymptotics to 4 %, in the"
     " mean over α.",
-    controls=claims.nothing("dimensions")
+    controls=claims.store_nothing("dimensions")
     | {
         "without 4/(π(α + 1))": factor(
             "dimensions", lambda count: (np.pi * (count.alpha + 1) / 4) ** (1 / count.alpha)
@@ -173,7 +173,7 @@ def muon_constant(config: Config, data: Data) -> lab.Relation:
     "Muon's counts fall with the number of items as the sharp asymptotics do: slopes over log log N"
     " to 0.2, in the mean over α.",
     controls={
-        "no logarithm": claims.changed(
+        "no logarithm": claims.change_values(
             lambda count: lab.controls.at_places(count, "n", 0), "items"
         ),
         "its power 1/α": factor("items", lambda count: np.log(count.n) ** (-1 / (2 * count.alpha))),
@@ -183,7 +183,7 @@ def muon_constant(config: Config, data: Data) -> lab.Relation:
 def power_of_the_logarithm(config: Config, data: Data) -> lab.Relation:
     """Half of 1/(2α), which is 0.33 in the mean."""
     count = data["items"]["count"].astype(float)
-    excess = of_logarithm(count) - of_logarithm(sharp(config.d, count.n, count.alpha))
+    excess = slope_in_logarithm(count) - slope_in_logarithm(sharp(config.d, count.n, count.alpha))
     return lab.near(excess.mean("alpha").rename("slope less the sharp one"), 0.0, 0.2, "0.2")
 
 
@@ -193,7 +193,7 @@ def power_of_the_logarithm(config: Config, data: Data) -> lab.Relation:
     " mean over the two largest d.",
     controls=OF_BOTH
     | {
-        "the limit's ratio at finite size": claims.changed(
+        "the limit's ratio at finite size": claims.change_values(
             lambda count: count.where(
                 count.optimizer == "newton",
                 count.sel(optimizer="newton", drop=True) * limit(count.alpha),
@@ -203,7 +203,7 @@ def power_of_the_logarithm(config: Config, data: Data) -> lab.Relation:
     },
 )
 def ratio_by_formula(config: Config, data: Data) -> lab.Relation:
-    share = (ratio(data) / by_formula(data, config.n)).isel(d=slice(-2, None)).mean("d")
+    share = (ratio(data) / formula_ratio(data, config.n)).isel(d=slice(-2, None)).mean("d")
     return lab.near(share.rename("ratio / formula"), 1.0, 0.04, "4 % of the formula")
 
 
@@ -235,7 +235,7 @@ def newton_ahead(config: Config, data: Data) -> lab.Relation:
     "crossing",
     "At α = 1.4 Newton recovers more items than Muon at the smallest d, and Muon more than Newton"
     " at the largest.",
-    controls=OF_BOTH | claims.sizes_exchanged("dimensions"),
+    controls=OF_BOTH | claims.reverse_sizes("dimensions"),
     post_hoc=(
         "The largest d was 192, where the lead was not decided by these draws; judged at 256 on a"
         " fresh seed."
@@ -255,7 +255,7 @@ def figure(config: Config, data: Data) -> Figure:
     """Plot the ratio of counts by α, with formula and limit, and Muon's counts by N."""
     drawn = Figure(figsize=(9, 3.8), layout="constrained")
     left, right = drawn.subplots(1, 2)
-    found, formula = ratio(data), by_formula(data, config.n)
+    found, formula = ratio(data), formula_ratio(data, config.n)
     draw_curves(left, found, "alpha", "d", "d = {}".format, fmt="")
     for d, color in zip(found.d.values, COLORS, strict=False):
         left.plot(found.alpha, formula.sel(d=d), color=color, linewidth=1)
@@ -296,7 +296,7 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
     return [
         lab.table_by_size(
             f"Items recovered, N = {config.n}",
-            shown | {"Muon / Newton, formula": by_formula(data, config.n)},
+            shown | {"Muon / Newton, formula": formula_ratio(data, config.n)},
             "d",
         )
     ]

@@ -157,12 +157,12 @@ def trained(
         return task.batch(jax.random.fold_in(sizes.stream(key, "batches"), t))
 
     def record(models: Transformer) -> dict[str, Array]:
-        def of(model: Transformer) -> dict[str, Array]:
+        def evaluate(model: Transformer) -> dict[str, Array]:
             loss = transformer.loss(model, task.held_out)
             loss = jnp.where(loss < LARGEST, loss, LARGEST)  # NaN is not below
             return {"loss": loss, "accuracy": transformer.accuracy(model, task.held_out)}
 
-        return jax.lax.map(of, models)
+        return jax.lax.map(evaluate, models)
 
     start = transformer.init(sizes.stream(key, "weights"), task.architecture)
     found, _ = training.train_many(transformer.loss, start, batch, [muon], steps, record)
@@ -257,7 +257,7 @@ def inside(relation: lab.Relation, data: xr.Dataset, count: int, *filters: str) 
     return lab.within_grid(relation, data["place"].sel(filter=["polar", *filters]), count)
 
 
-def in_place(task: str, other: dict[str, str]) -> Callable[[Any, Any], Any]:
+def replace_filters(task: str, other: dict[str, str]) -> Callable[[Any, Any], Any]:
     """A control with some filters in the places of others."""
     return lab.controls.changing(
         lambda data: lab.controls.at_labels(data, "filter", other), of=task
@@ -273,9 +273,11 @@ states = lab.Statements()
     " the median singular value, at every length.",
     along="step",
     controls={
-        "the gradient in its place": in_place("recall", dict.fromkeys(STRONG, "gradient")),
-        "what forgets small values alone": in_place("recall", dict.fromkeys(STRONG, "small only")),
-        "the other way round": in_place(
+        "the gradient in its place": replace_filters("recall", dict.fromkeys(STRONG, "gradient")),
+        "what forgets small values alone": replace_filters(
+            "recall", dict.fromkeys(STRONG, "small only")
+        ),
+        "the other way round": replace_filters(
             "recall", {"polar": "ℓ = 1"} | dict.fromkeys(STRONG, "polar")
         ),
     },
@@ -296,8 +298,10 @@ def recalls_more(config: Config, data: Data) -> lab.Relation:
     " the polar factor, at every length.",
     along="step",
     controls={
-        "s/(s² + ℓ²) with the same ℓ": in_place("recall", {"small only": "ℓ = 1"}),
-        "the other way round": in_place("recall", {"polar": "small only", "small only": "polar"}),
+        "s/(s² + ℓ²) with the same ℓ": replace_filters("recall", {"small only": "ℓ = 1"}),
+        "the other way round": replace_filters(
+            "recall", {"polar": "small only", "small only": "polar"}
+        ),
     },
 )
 def large_values_are_forgotten(config: Config, data: Data) -> lab.Relation:
@@ -311,7 +315,9 @@ def large_values_are_forgotten(config: Config, data: Data) -> lab.Relation:
     " about half of what the gradient costs there, with every ℓ, at every length.",
     along="step",
     holds=None,
-    controls={"the gradient in its place": in_place("gpt", dict.fromkeys(RIDGES, "gradient"))},
+    controls={
+        "the gradient in its place": replace_filters("gpt", dict.fromkeys(RIDGES, "gradient"))
+    },
     post_hoc=(
         "The bound was half of what the gradient cost in the same draws, which left it undecided;"
         " judged on a fresh seed."
@@ -329,8 +335,8 @@ def changes_little(config: Config, data: Data) -> lab.Relation:
     along="step",
     holds=None,
     controls={
-        "the gradient in its place": in_place("gpt", {"ℓ = 0.5": "gradient"}),
-        "the other way round": in_place("gpt", {"polar": "ℓ = 0.5", "ℓ = 0.5": "polar"}),
+        "the gradient in its place": replace_filters("gpt", {"ℓ = 0.5": "gradient"}),
+        "the other way round": replace_filters("gpt", {"polar": "ℓ = 0.5", "ℓ = 0.5": "polar"}),
     },
 )
 def gains_a_little(config: Config, data: Data) -> lab.Relation:

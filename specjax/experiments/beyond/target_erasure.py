@@ -57,19 +57,19 @@ def first_step(key: Key[Array, ""], k: int, config: Config) -> dict[str, Array]:
     u = matrix_factorization.init(sizes.stream(key, "u"), config.d, k)
     without = spectral.polar(u)
 
-    def of_target(target: Array) -> tuple[Array, Array]:
+    def step_toward(target: Array) -> tuple[Array, Array]:
         step = spectral.polar(matrix_factorization.gradient(u, target))
         return jnp.linalg.norm(step - without), jnp.linalg.eigvalsh(u @ u.T - target)[0] < 0
 
-    part, negative = jax.vmap(lambda share: of_target(spike(share * (k - config.d + 1), config.d)))(
-        jnp.asarray(SHARES)
-    )
+    part, negative = jax.vmap(
+        lambda share: step_toward(spike(share * (k - config.d + 1), config.d))
+    )(jnp.asarray(SHARES))
     z = sizes.normal(sizes.stream(key, "target"), (config.d, config.d))
     full = (z + z.T) / spectral.spectral_norm(z + z.T)
     return {
         "part": part,
         "negative": negative,
-        "small": of_target(full)[0],
+        "small": step_toward(full)[0],
         "bound": theory.polar_change_bound(u, full),
     }
 
@@ -110,13 +110,17 @@ def layers(key: Key[Array, ""], h: int, config: Config, phi: Array) -> dict[str,
         muon = (spectral.polar(gradient) - spectral.polar(without)) / config.d**0.5
         return jnp.stack([jnp.linalg.norm(descent), jnp.linalg.norm(muon)])
 
-    def of_network(model: Any, params: Any) -> Array:
+    def measure_network(model: Any, params: Any) -> Array:
         both = zip(model.gradient(params, phi), model.gradient(params, 0 * phi), strict=True)
         return jnp.stack([parts(*pair) for pair in both])
 
     linear = deep_linear.init(sizes.stream(key, "linear"), (config.d, h, config.d))
     relu = relu_network.init(sizes.stream(key, "ReLU"), config.d, h, config.d)
-    return {"part": jnp.stack([of_network(deep_linear, linear), of_network(relu_network, relu)])}
+    return {
+        "part": jnp.stack(
+            [measure_network(deep_linear, linear), measure_network(relu_network, relu)]
+        )
+    }
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -124,17 +128,19 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     with jax.enable_x64(True):
         phi = sign_target(sizes.stream(key, "target"), config.d, config.d, 3.0)
 
-        def swept(measure: Any, stream: str, seeds: int, **points: tuple[int, ...]) -> xr.Dataset:
+        def run_sweep(
+            measure: Any, stream: str, seeds: int, **points: tuple[int, ...]
+        ) -> xr.Dataset:
             over = {name: sweep.widths(*values) for name, values in points.items()}
             return lab.seeded_sweep(key, stream, measure, seeds, **over)
 
-        one = swept(
+        one = run_sweep(
             lambda key, k: first_step(key, k, config), "first step", config.seeds, k=(config.k,)
         )
-        several = swept(
+        several = run_sweep(
             lambda key, k: path(key, k, config), "steps", config.path_seeds, k=(config.path_k,)
         )
-        of_layers = swept(
+        of_layers = run_sweep(
             lambda key, h: layers(key, h, config, phi), "networks", config.layer_seeds, h=config.hs
         )
     names: dict[str, Any] = {"network": list(NETWORKS), "layer": [1, 2], "optimizer": OPTIMIZERS}
@@ -173,7 +179,7 @@ def transition(config: Config, data: Data) -> lab.Relation:
     return lab.equals(data["step"]["negative"].astype(float), probability()(config, data))
 
 
-def rolled(name: str, of: str) -> Any:
+def roll_seeds(name: str, of: str) -> Any:
     """A control with the values of other seeds."""
     return lab.controls.replacing(name, lambda data: data[name].roll(seed=1), of=of)
 
@@ -182,7 +188,7 @@ def rolled(name: str, of: str) -> Any:
     "transition",
     "Where U Uᵀ - μ v vᵀ is indefinite the target turns Muon's first step over along one direction,"
     " ‖change‖_F = 2 to 1 %, and else it changes it by less than 1, in more than 99 % of draws.",
-    controls={"the signs of other draws": rolled("negative", "step")},
+    controls={"the signs of other draws": roll_seeds("negative", "step")},
 )
 def turns_one_direction(config: Config, data: Data) -> lab.Relation:
     part = data["step"]["part"]
@@ -213,7 +219,7 @@ def bound(config: Config, data: Data) -> lab.Relation:
     " Uᵀ - M is indefinite: the step at which it is seen is predicted from U at the start to one"
     " step, in more than 95 % of draws.",
     controls={
-        "predictions of other draws": rolled("predicted", "path"),
+        "predictions of other draws": roll_seeds("predicted", "path"),
         "when U is used up": lab.controls.replacing("predicted", "used_up", of="path"),
     },
 )

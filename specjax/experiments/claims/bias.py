@@ -250,14 +250,14 @@ AVERAGING.agree(
 )
 
 
-def of_either_sign(left: xr.DataArray, *given: Any) -> lab.Relation:
+def average_signs(left: xr.DataArray, *given: Any) -> lab.Relation:
     """What is left is of order 1/k²."""
     both = xr.concat([left, -left], xr.Variable("sign", [1, -1]))
     return lab.below(both, size(1 / MOST / 4)(*given), "a quarter of the second-order bias")
 
 
 PLAIN = {"Ortho of the mean": "along.ortho_of_mean"}
-AVERAGING.on(of_either_sign, "jackknife", "claim-9", "along.jackknife", PLAIN, corrected=True)(
+AVERAGING.on(average_signs, "jackknife", "claim-9", "along.jackknife", PLAIN, corrected=True)(
     "The jackknife removes the 1/k term from Ortho of the mean: less than a quarter of it is left,"
     " of either sign."
 )

@@ -86,11 +86,11 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def gap(log_density: Callable[..., Array], x: Array, *theta: Array | float) -> Array:
         """A sample at x whose mean is E[s sᵀ] + E[∇² log p]."""
 
-        def at(theta: Array) -> Array:
+        def differentiate_at(theta: Array) -> Array:
             return log_density(x, *theta)
 
         score, hessian = (
-            of(at)(jnp.stack([jnp.asarray(each, x.dtype) for each in theta]))
+            of(differentiate_at)(jnp.stack([jnp.asarray(each, x.dtype) for each in theta]))
             for of in (jax.grad, jax.hessian)
         )
         return jnp.outer(score, score) + hessian
@@ -215,14 +215,16 @@ def gaps(data: Mapping[str, xr.Dataset], *names: str) -> xr.DataArray:
     ).rename("gap")
 
 
-def by_model(**values: float) -> xr.DataArray:
+def label_models(**values: float) -> xr.DataArray:
     """One number for each model."""
     return xr.DataArray(list(values.values()), {"model": list(values)}, "model")
 
 
 # 1/b² + 0; 1/θ² + 1/θ², since the Hessian is +1/θ²; σ² - 1.
-GAPS = by_model(laplace=1 / LAPLACE_SCALE**2, uniform=2 / LARGEST**2, other_data=DATA_VARIANCE - 1)
-WRONG_GAPS = by_model(laplace=1 / LAPLACE_SCALE, uniform=1 / LARGEST, other_data=DATA_VARIANCE)
+GAPS = label_models(
+    laplace=1 / LAPLACE_SCALE**2, uniform=2 / LARGEST**2, other_data=DATA_VARIANCE - 1
+)
+WRONG_GAPS = label_models(laplace=1 / LAPLACE_SCALE, uniform=1 / LARGEST, other_data=DATA_VARIANCE)
 SMOOTH = {
     "smooth densities": lab.controls.changing(
         lambda s: s.assign(laplace=s.sech, uniform=s.sech), of="scores"

@@ -176,12 +176,12 @@ ALIGNED.differ(
 )("That noise does make M no multiple of μ μᵀ.")
 
 
-def each(names: tuple[str, ...], errors: tuple[str, ...], by: str) -> dict[str, str]:
+def pair_errors(names: tuple[str, ...], errors: tuple[str, ...], by: str) -> dict[str, str]:
     """Pair the errors of each noise or shape with those of `by` that replace them."""
     return {f"{name}.{error}": f"{by}.{error}" for name in names for error in errors}
 
 
-isotropic = each(("beside",), ("left_error", "residual"), "tall")
+isotropic = pair_errors(("beside",), ("left_error", "residual"), "tall")
 ALIGNED.agree(
     "sufficient",
     "claim-8-equality",
@@ -190,13 +190,13 @@ ALIGNED.agree(
     corrected=True,
 )("M^(-1/2) μ = Ortho(μ) where M U = U S² for μ = U S Vᵀ: no noise reaches the columns of μ.")
 
-beside = each((*SHAPES, "along"), ("left_error", "residual"), "beside")
+beside = pair_errors((*SHAPES, "along"), ("left_error", "residual"), "beside")
 ALIGNED.differ("necessary", "claim-8-equality", tuple(beside), {BESIDE: beside}, corrected=True)(
     "Where M U differs from U S², the two differ: isotropic noise at three shapes, and noise"
     " along μ."
 )
 
-matrix = each(("along", "vector"), ("left_misaligned", "direction_residual"), "tall")
+matrix = pair_errors(("along", "vector"), ("left_misaligned", "direction_residual"), "tall")
 ALIGNED.agree(
     "direction",
     "claim-8-equality",

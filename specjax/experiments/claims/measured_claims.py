@@ -96,7 +96,9 @@ class Measured:
     ) -> Sentence:
         """State that the mean, or the statistic `by`, is above a level; other arguments as `on`."""
         return self.on(
-            lambda x, *given: lab.above(x, _of(level, given), called, by=by), *stated, **options
+            lambda x, *given: lab.above(x, _evaluate(level, given), called, by=by),
+            *stated,
+            **options,
         )
 
     def below(
@@ -104,17 +106,19 @@ class Measured:
     ) -> Sentence:
         """State that it is below a level; see `above`."""
         return self.on(
-            lambda x, *given: lab.below(x, _of(level, given), called, by=by), *stated, **options
+            lambda x, *given: lab.below(x, _evaluate(level, given), called, by=by),
+            *stated,
+            **options,
         )
 
     def mean(self, form: Form, *stated: Any, **options: Any) -> Sentence:
         """State that the mean equals `form`; other arguments as for `on`."""
-        return self.on(lambda x, *given: lab.equals(x, _of(form, given)), *stated, **options)
+        return self.on(lambda x, *given: lab.equals(x, _evaluate(form, given)), *stated, **options)
 
     def power(self, dim: str, exponent: float | int, *stated: Any, **options: Any) -> Sentence:
         """State that the mean grows as a power of `dim`; other arguments as for `on`."""
         return self.on(lambda x, *_: lab.scales_as(x, dim, exponent), *stated, **options)
 
 
-def _of(form: Form, given: tuple[Any, ...]) -> xr.DataArray | float:
+def _evaluate(form: Form, given: tuple[Any, ...]) -> xr.DataArray | float:
     return form(*given) if callable(form) else form

@@ -89,7 +89,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     }
 
 
-def at_points(form: Callable[..., Any]) -> Callable[[Any, Mapping[str, xr.Dataset]], xr.DataArray]:
+def evaluate_points(
+    form: Callable[..., Any],
+) -> Callable[[Any, Mapping[str, xr.Dataset]], xr.DataArray]:
     """`form` of μ, σ, γ and t at each point of the errors."""
 
     def formed(config: Any, data: Mapping[str, xr.Dataset]) -> xr.DataArray:
@@ -138,15 +140,15 @@ def late(search: xr.Dataset) -> xr.DataArray:
 
 states = lab.Statements()
 ERRORS = Measured(states, "errors")
-mse, limit = at_points(theory.ema_mse), theory.stationary_variance
+mse, limit = evaluate_points(theory.ema_mse), theory.stationary_variance
 
 # The justification uses the start and independence, without printing them.
 WRONG = {
-    "μ and σ exchanged": at_points(lambda m, s, g, t: theory.ema_mse(s, m, g, t)),
-    "no bias": at_points(lambda m, s, g, t: theory.ema_mse(0 * m, s, g, t)),
-    "no variance": at_points(lambda m, s, g, t: theory.ema_mse(m, 0 * s, g, t)),
-    "γ^t for γ^(2t)": at_points(lambda m, s, g, t: theory.ema_mse(m, s, g, t / 2)),
-    "the variance at its limit": at_points(
+    "μ and σ exchanged": evaluate_points(lambda m, s, g, t: theory.ema_mse(s, m, g, t)),
+    "no bias": evaluate_points(lambda m, s, g, t: theory.ema_mse(0 * m, s, g, t)),
+    "no variance": evaluate_points(lambda m, s, g, t: theory.ema_mse(m, 0 * s, g, t)),
+    "γ^t for γ^(2t)": evaluate_points(lambda m, s, g, t: theory.ema_mse(m, s, g, t / 2)),
+    "the variance at its limit": evaluate_points(
         lambda m, s, g, t: m**2 * g ** (2 * t) + s**2 * limit(g)
     ),
 }
@@ -157,15 +159,15 @@ ERRORS.mean(
     " - γ^(2t))."
 )
 
-started = at_points(lambda m, s, g, t: theory.ema_mse(m, s, g, t, START))
+started = evaluate_points(lambda m, s, g, t: theory.ema_mse(m, s, g, t, START))
 ERRORS.mean(started, "start", "claim-5", "started", rivals={"as from 0": mse}, corrected=True)(
     "From another start m_0 the bias is (μ - m_0)² γ^(2t)."
 )
 
-debiased = at_points(lambda m, s, g, t: theory.debiased_ema_mse(s, g, t))
+debiased = evaluate_points(lambda m, s, g, t: theory.debiased_ema_mse(s, g, t))
 INSTEAD = {
     "as without the correction": mse,
-    "the variance at its limit": at_points(lambda m, s, g, t: s**2 * limit(g)),
+    "the variance at its limit": evaluate_points(lambda m, s, g, t: s**2 * limit(g)),
 }
 ERRORS.mean(debiased, "debiased", "claim-5", "debiased", rivals=INSTEAD, corrected=True)(
     "m_t / (1 - γ^t) has no bias and the variance σ² (1 - γ)(1 + γ^t) / ((1 + γ)(1 - γ^t))."

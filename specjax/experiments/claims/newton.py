@@ -124,7 +124,7 @@ def worst(
     )
 
 
-def steps_off(data: xr.Dataset, form: str) -> xr.DataArray:
+def excess_steps(data: xr.Dataset, form: str) -> xr.DataArray:
     """The difference between a run's steps and the recursion's prediction."""
     taken = (data[form] <= CONVERGED).argmax("step")
     s = np.power.outer(CONDITIONS, -np.array([0.0, 0.5, 1.0]))
@@ -162,7 +162,7 @@ def steps(config: Matrices, data: xr.Dataset) -> lab.Relation:
     """The steps are those of the recursion for s_1 and s_n: log2 κ and a few after division by
     ‖G‖_F, half by √(s_1 s_n).
     """
-    both = [steps_off(data, form) for form in ("inverse", "balanced")]
+    both = [excess_steps(data, form) for form in ("inverse", "balanced")]
     return lab.zero_error(
         xr.concat(both, xr.Variable("scaled by", ["‖G‖_F", "√(s_1 s_n)"])), tolerance=WHOLE
     )

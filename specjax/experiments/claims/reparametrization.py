@@ -38,15 +38,15 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         def loss(at: Array) -> Array:
             return jnp.sum(jnp.logaddexp(slopes @ at - target, target - slopes @ at))
 
-        def in_phi(p: float) -> tuple[Array, Array]:
+        def move_phi(p: float) -> tuple[Array, Array]:
             """The gradient in φ = M^p θ, and how θ moves in a step -∇_φ ℓ of φ."""
             back = symmetric_power(m, -p)
             gradient = jax.grad(lambda phi: loss(back @ phi))(symmetric_power(m, p) @ theta)
             return gradient, -back @ gradient
 
         gradient = jax.grad(loss)(theta)
-        phi_gradient, moved = in_phi(0.5)
-        _, moved_by_quarter = in_phi(0.25)
+        phi_gradient, moved = move_phi(0.5)
+        _, moved_by_quarter = move_phi(0.25)
         powers = {p: symmetric_power(m, p) for p in (-1.0, -0.5, 0.5)}
         return {
             "chain_rule": relative(phi_gradient, powers[-0.5] @ gradient),

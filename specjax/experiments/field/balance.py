@@ -99,7 +99,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 states = lab.Statements()
 
 
-def instead(place: int) -> Callable[[Any, Any], Any]:
+def replace_drift(place: int) -> Callable[[Any, Any], Any]:
     """A control with another drift in the place of Muon's."""
     return lab.controls.replacing("drift", lambda data: data["drift"].roll(of=-place))
 
@@ -109,7 +109,7 @@ def instead(place: int) -> Callable[[Any, Any], Any]:
     "From weights with one common frame and the target's Muon conserves √PᵀP - √QᵀQ to rounding,"
     " however long its steps are, in more than nine draws of ten: where a mode meets its target to"
     " many digits, the polar factor amplifies rounding.",
-    controls={name: instead(place) for place, name in enumerate(DRIFTS) if place},
+    controls={name: replace_drift(place) for place, name in enumerate(DRIFTS) if place},
     post_hoc=(
         "First of all draws, of which six in five thousand have a mode within 1e-6 of its target;"
         " judged on fresh draws."
@@ -125,7 +125,7 @@ def conserved(config: Config, data: xr.Dataset) -> lab.Relation:
     "Gradient descent conserves PᵀP - QᵀQ in the limit of short steps alone: its drift falls as"
     " their length, to 0.1 in the exponent.",
     rivals={"its square": -2.0, "none": 0.0},
-    controls={"of Muon": instead(4)},
+    controls={"of Muon": replace_drift(4)},
 )
 def descent_drifts(config: Config, data: xr.Dataset) -> lab.Relation:
     drift = data["drift"].sel(of=DRIFTS[-1], drop=True)

@@ -19,7 +19,7 @@ from specjax.experiments.field.bilinear import (
     gradient,
     power_law,
 )
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.mode_exponents import edges, exponents
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS
@@ -113,7 +113,7 @@ SMALLER = {
 @states(
     "square-root",
     rivals=ROOTS,
-    controls=SMALLER | exchanged("optimizer", SVD, SGD) | exchanged("optimizer", SVD, SIGN),
+    controls=SMALLER | exchange("optimizer", SVD, SGD) | exchange("optimizer", SVD, SIGN),
 )
 def square_root(config: Config, data: xr.Dataset) -> lab.Relation:
     """With batches of 4n the mean step of SignSVD is the error times K^q with q = 1/2, to 1/8, at
@@ -122,13 +122,13 @@ def square_root(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(exponents(data, SVD, LARGE), 0.5, *EIGHTH)
 
 
-@states("square-root", rivals=ROOTS, controls=SMALLER | exchanged("optimizer", MUON, SGD))
+@states("square-root", rivals=ROOTS, controls=SMALLER | exchange("optimizer", MUON, SGD))
 def square_root_of_muon(config: Config, data: xr.Dataset) -> lab.Relation:
     """So is that of Muon's 5 Newton–Schulz steps."""
     return lab.near(exponents(data, MUON, LARGE), 0.5, *EIGHTH)
 
 
-@states("small-batch", rivals={"the square root": -0.5}, controls=exchanged("batch", SMALL, LARGE))
+@states("small-batch", rivals={"the square root": -0.5}, controls=exchange("batch", SMALL, LARGE))
 def as_descent(config: Config, data: xr.Dataset) -> lab.Relation:
     """With batches of n/8 its q is that of SGD on the same batches, to 1/4, in the modes beyond
     half of the batch's size.
@@ -141,7 +141,7 @@ def as_descent(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "no-preconditioning",
     rivals={"the square root": 0.5},
-    controls=exchanged("optimizer", SIGN, SVD),
+    controls=exchange("optimizer", SIGN, SVD),
 )
 def none_by_signs(config: Config, data: xr.Dataset) -> lab.Relation:
     """SignSGD in a generic basis has q = 1, to 1/4, at every batch: it performs no preconditioning
@@ -150,7 +150,7 @@ def none_by_signs(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(exponents(data, SIGN, BATCHES), 1.0, *QUARTER)
 
 
-@states("diagonal-covariance", controls=exchanged("optimizer", SIGN, SIGN_DIAGONAL))
+@states("diagonal-covariance", controls=exchange("optimizer", SIGN, SIGN_DIAGONAL))
 def signs_in_the_eigenbasis(config: Config, data: xr.Dataset) -> lab.Relation:
     """In the eigenbasis of the covariance SignSGD does precondition: with batches of 4n q is below
     3/4.
@@ -163,7 +163,7 @@ def signs_in_the_eigenbasis(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "all-data",
     rivals={"the square root": 0.5, "none": 1.0},
-    controls=exchanged("batch", ALL, LARGE) | exchanged("optimizer", SVD, SGD),
+    controls=exchange("batch", ALL, LARGE) | exchange("optimizer", SVD, SGD),
 )
 def inverse(config: Config, data: xr.Dataset) -> lab.Relation:
     """On the exact gradient SignSVD has q = 0, to 1/4: beyond the window of the square root it is

@@ -6,7 +6,7 @@ from typing import Any
 from specjax import lab
 
 
-def exchanged(
+def exchange(
     dim: str, first: Any, second: Any, *, of: str | None = None
 ) -> dict[str, Callable[[Any, Any], Any]]:
     """A control that exchanges two coordinates of `dim`, in all data or the dataset `of`."""
@@ -15,6 +15,6 @@ def exchanged(
     return {f"{first} and {second} exchanged": control}
 
 
-def everywhere(dim: str, place: int) -> Callable[[Any, Any], Any]:
+def repeat_place(dim: str, place: int) -> Callable[[Any, Any], Any]:
     """A control with the values at one place of `dim` at every place."""
     return lab.controls.changing(lambda data: lab.controls.at_places(data, dim, place))

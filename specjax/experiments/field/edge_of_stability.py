@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from specjax import fits, lab, sweep
 from specjax.experiments.field import steepest
-from specjax.experiments.field.controls import everywhere, exchanged
+from specjax.experiments.field.controls import exchange, repeat_place
 from specjax.experiments.field.sharpness_ratio import NEAR, draw_ratios, quarters
 from specjax.experiments.field.steepest import RECORDS
 from specjax.experiments.ledgers import ledger
@@ -62,13 +62,13 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 states = lab.Statements()
 
 
-def of(data: xr.Dataset, method: str) -> xr.DataArray:
+def select_ratio(data: xr.Dataset, method: str) -> xr.DataArray:
     """η S/2 in each quarter of a training but the first, at all but the short steps."""
     values = data["ratio"].sel(descent=method, drop=True).isel(rate=slice(1, None))
     return quarters(values).rename(f"η S/2, {method}")
 
 
-def of_short_steps(data: xr.Dataset) -> xr.DataArray:
+def repeat_short_steps(data: xr.Dataset) -> xr.DataArray:
     """η S/2 with the sharpness of the training with short steps at every step size."""
     return (
         xr.ones_like(data["ratio"])
@@ -79,8 +79,8 @@ def of_short_steps(data: xr.Dataset) -> xr.DataArray:
 
 
 UNMOVED = {
-    "the sharpness of the start": everywhere("step", 0),
-    "that of short steps": lab.controls.replacing("ratio", of_short_steps),
+    "the sharpness of the start": repeat_place("step", 0),
+    "that of short steps": lab.controls.replacing("ratio", repeat_short_steps),
 }
 EIGENVALUE = {"the largest eigenvalue": lab.controls.replacing("ratio", "eigenvalue")}
 LESS = (
@@ -95,10 +95,10 @@ def settles(method: str, cites: str, controls: dict[str, Any]) -> None:
     name = method.replace(" ", "-")
 
     def near(config: Config, data: xr.Dataset) -> lab.Relation:
-        return lab.near(of(data, method), 1.0, NEAR, "a fifth")
+        return lab.near(select_ratio(data, method), 1.0, NEAR, "a fifth")
 
     def slope(config: Config, data: xr.Dataset) -> lab.Relation:
-        late = of(data, method).isel(step=-1, drop=True)
+        late = select_ratio(data, method).isel(step=-1, drop=True)
         slopes = fits.log_slopes(xr.ufuncs.log(late / late["rate"]), "rate")
         return lab.near(slopes.rename("exponent in η"), -1.0, 0.25, "1/4")
 
@@ -124,14 +124,14 @@ settles("spectral descent", "edge", EIGENVALUE)
 settles("sign descent", "edge", EIGENVALUE)
 
 
-@states("edge-from-below", controls={"the last record": everywhere("step", -1)})
+@states("edge-from-below", controls={"the last record": repeat_place("step", -1)})
 def starts_below(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the start the sharpness is less than four fifths of 2/η, in all three."""
     start = data["ratio"].isel(step=0, drop=True).isel(rate=slice(1, None))
     return lab.below(start, 1 - NEAR, "four fifths of 2/η")
 
 
-@states("edge-from-below", along="step", controls={"long steps": everywhere("rate", -1)})
+@states("edge-from-below", along="step", controls={"long steps": repeat_place("rate", -1)})
 def short_steps_stay_below(config: Config, data: xr.Dataset) -> lab.Relation:
     """With steps a quarter as long as the shortest others it stays there to the end."""
     short = data["ratio"].sel(rate=SHORT, drop=True)
@@ -141,7 +141,7 @@ def short_steps_stay_below(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "edge-oscillates",
     "At the edge some steps raise the loss, in more than a quarter of the draws, in all three.",
-    controls={"short steps": everywhere("rate", 0)},
+    controls={"short steps": repeat_place("rate", 0)},
     post_hoc=(
         "First the share of such steps was to be a tenth in every quarter, then the share of draws"
         " half: both were left open; judged on fresh draws."
@@ -155,7 +155,7 @@ def loss_rises(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "edge-eigenvalue",
     along="step",
-    controls=exchanged("descent", "gradient descent", "spectral descent"),
+    controls=exchange("descent", "gradient descent", "spectral descent"),
 )
 def eigenvalue_stays_below(config: Config, data: xr.Dataset) -> lab.Relation:
     """The largest eigenvalue of the Hessian stays below half of 2/η in spectral descent and sign

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.field import steepest
-from specjax.experiments.field.controls import everywhere
+from specjax.experiments.field.controls import repeat_place
 from specjax.experiments.field.sharpness_ratio import NEAR, draw_ratios, quarters
 from specjax.experiments.field.steepest import RECORDS
 from specjax.experiments.ledgers import ledger
@@ -62,14 +62,14 @@ states = lab.Statements()
 RIVALS = {"1/η": 0.5, "4/η": 2.0}
 
 
-def of(data: xr.Dataset, model: str, quantity: str) -> xr.DataArray:
+def select_quarters(data: xr.Dataset, model: str, quantity: str) -> xr.DataArray:
     """The mean of a quantity over each quarter of a training but the first."""
     return quarters(data[quantity].sel(model=model, drop=True)).rename(f"{quantity}, {model}")
 
 
 PLAIN = {"not over the gradient's norm": lab.controls.replacing("ratio", "plain")}
 OVER = {"over the gradient's norm": lab.controls.replacing("plain", "ratio")}
-START = {"the start": everywhere("step", 0)}
+START = {"the start": repeat_place("step", 0)}
 
 
 @states(
@@ -81,7 +81,7 @@ START = {"the start": everywhere("step", 0)}
     along="step",
 )
 def over_the_gradient(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.near(of(data, "network", "ratio"), 1.0, NEAR, "a fifth")
+    return lab.near(select_quarters(data, "network", "ratio"), 1.0, NEAR, "a fifth")
 
 
 @states("edge-fixed-plain", holds=False, controls=OVER)
@@ -89,7 +89,9 @@ def sharpness_itself(config: Config, data: xr.Dataset) -> lab.Relation:
     """With fixed steps the sharpness itself is 2/η to a fifth, in the last quarter of the
     training.
     """
-    return lab.near(of(data, "network", "plain").isel(step=-1, drop=True), 1.0, NEAR, "a fifth")
+    return lab.near(
+        select_quarters(data, "network", "plain").isel(step=-1, drop=True), 1.0, NEAR, "a fifth"
+    )
 
 
 @states(
@@ -108,7 +110,7 @@ def of_a_constant_hessian(config: Config, data: xr.Dataset) -> lab.Relation:
     """A step that turns the gradient round changes it by η H d, and so ‖∇L‖_* = ⟨d, ∇L⟩ is η ⟨d, H
     d⟩/2 there.
     """
-    return lab.near(of(data, "linear model", "ratio"), 1.0, NEAR, "a fifth")
+    return lab.near(select_quarters(data, "linear model", "ratio"), 1.0, NEAR, "a fifth")
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:

@@ -7,14 +7,14 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.power_law import (
     DESCENT,
     INPUTS,
     NATURAL,
+    exchange_with_descent,
     exponent,
     lead,
-    swapped,
     variances,
 )
 from specjax.experiments.ledgers import ledger
@@ -107,7 +107,7 @@ def tuned(relation: lab.Relation, data: xr.Dataset, optimizer: str) -> lab.Relat
     return lab.within_grid(relation, data["place"].sel(tuned=optimizer, drop=True), len(SHARES))
 
 
-@states("exponent-muon", controls=swapped(MUON))
+@states("exponent-muon", controls=exchange_with_descent(MUON))
 def muon_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
     """With N outputs Muon's exponent after 10 steps is larger than gradient descent's by more than
     0.05, at s = 3/2 and 2, over all widths and over the three largest.
@@ -128,7 +128,7 @@ def share_of_lead(data: xr.Dataset, optimizer: str, share: float) -> xr.DataArra
     )
 
 
-SWAPPED = exchanged("optimizer", MUON, ONE)
+SWAPPED = exchange("optimizer", MUON, ONE)
 
 
 @states("exponent-muon", controls=SWAPPED)

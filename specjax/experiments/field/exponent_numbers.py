@@ -7,7 +7,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.power_law import (
     DAMPED,
     DESCENT,
@@ -16,7 +16,7 @@ from specjax.experiments.field.power_law import (
     exponent,
     lead,
     losses,
-    swept,
+    run_sweep,
 )
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, draw_curves
@@ -39,11 +39,16 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     ) -> dict[str, Array]:
         return {"loss": losses(key, width, s, STEPS, inputs, most)}
 
-    def over(key: Key[Array, ""], spectra: tuple[float, ...], many: tuple[int, ...]) -> xr.Dataset:
+    def sweep_spectra(
+        key: Key[Array, ""], spectra: tuple[float, ...], many: tuple[int, ...]
+    ) -> xr.Dataset:
         axes = {"s": sweep.values(*spectra), "inputs": sweep.values(*map(float, many))}
-        return swept(partial(measure, most=many[-1]), config, key, STEPS, **axes)
+        return run_sweep(partial(measure, most=many[-1]), config, key, STEPS, **axes)
 
-    few, flat = over(key, SPECTRA, MANY[:1]), over(sizes.stream(key, "more inputs"), (1.0,), MANY)
+    few, flat = (
+        sweep_spectra(key, SPECTRA, MANY[:1]),
+        sweep_spectra(sizes.stream(key, "more inputs"), (1.0,), MANY),
+    )
     return {"s": few.isel(inputs=0, drop=True), "inputs": flat.isel(s=0, drop=True)}
 
 
@@ -89,7 +94,7 @@ def whatever_the_steps(config: Config, data: Data) -> lab.Relation:
     )
 
 
-def told() -> xr.DataArray:
+def printed_exponents() -> xr.DataArray:
     """The paper's exponents at s = 1."""
     return xr.DataArray(list(TOLD.values()), {"optimizer": list(TOLD)}, "optimizer")
 
@@ -97,7 +102,7 @@ def told() -> xr.DataArray:
 @states(
     "exponent-numbers",
     corrected=True,
-    rivals={"the other's": lambda config, data: told().roll(optimizer=1)},
+    rivals={"the other's": lambda config, data: printed_exponents().roll(optimizer=1)},
     post_hoc=(
         "These numbers of steps and of inputs were found in a pilot with other draws; judged on"
         " fresh ones."
@@ -106,7 +111,7 @@ def told() -> xr.DataArray:
 def both_numbers(config: Config, data: Data) -> lab.Relation:
     """With 1024 inputs and after 5 steps they are 0.31 and 0.12, to 0.03."""
     found = after(STEPS[0], data["s"]["loss"].sel(s=1.0, drop=True).sel(optimizer=list(TOLD)))
-    return lab.near(found, told(), MARGIN, "0.03")
+    return lab.near(found, printed_exponents(), MARGIN, "0.03")
 
 
 def peak(data: Data, optimizer: str) -> lab.Relation:
@@ -121,7 +126,7 @@ def peak(data: Data, optimizer: str) -> lab.Relation:
     )
 
 
-UNDAMPED = exchanged("optimizer", NATURAL, DAMPED, of="s")
+UNDAMPED = exchange("optimizer", NATURAL, DAMPED, of="s")
 
 
 @states("exponent-peak", holds=False, controls=UNDAMPED)

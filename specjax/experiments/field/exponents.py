@@ -10,11 +10,11 @@ from specjax.experiments.field.power_law import (
     NATURAL,
     ROOT,
     Config,
+    exchange_with_descent,
     exponent,
     lead,
     losses,
-    swapped,
-    swept,
+    run_sweep,
 )
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS, draw_curves, log_axes
@@ -35,7 +35,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         found = losses(key, width, s, (*map(float, STEPS), width / 4, 4 * float(width) ** s))
         return {"fixed": found[:, :-2], "part": found[:, -2], "enough": found[:, -1]}
 
-    return swept(measure, config, key, STEPS, s=sweep.values(*SPECTRA))
+    return run_sweep(measure, config, key, STEPS, s=sweep.values(*SPECTRA))
 
 
 states = lab.Statements()
@@ -46,14 +46,14 @@ def few(data: xr.Dataset) -> xr.DataArray:
     return data["fixed"].isel(steps=0, drop=True)
 
 
-def in_halves(loss: xr.DataArray) -> xr.DataArray:
+def split_exponents(loss: xr.DataArray) -> xr.DataArray:
     """Exponents over the smaller and over the larger widths."""
     return xr.concat(
         [exponent(loss, FEWER), exponent(loss, MORE)], xr.Variable("half", ["smaller", "larger"])
     )
 
 
-@states("exponent-steeper", controls=swapped(NATURAL))
+@states("exponent-steeper", controls=exchange_with_descent(NATURAL))
 def natural_gradient_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
     """After 10 steps at every width the natural gradient has a larger exponent than gradient
     descent, at every s from 3/4 to 2.
@@ -61,21 +61,21 @@ def natural_gradient_is_steeper(config: Config, data: xr.Dataset) -> lab.Relatio
     return lab.above(lead(exponent(few(data))), 0.0, "no lead")
 
 
-@states("exponent-steeper", controls=swapped(ROOT))
+@states("exponent-steeper", controls=exchange_with_descent(ROOT))
 def the_root_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
     """So has H^-1/2."""
     return lab.above(lead(exponent(few(data)), ROOT), 0.0, "no lead")
 
 
-@states("exponent-steeper", controls=swapped(NATURAL))
+@states("exponent-steeper", controls=exchange_with_descent(NATURAL))
 def steeper_in_proportion(config: Config, data: xr.Dataset) -> lab.Relation:
     """After N/4 steps the natural gradient leads by more than 0.05, at s = 3/2 and 2, over the
     smaller and over the larger widths.
     """
-    return lab.above(lead(in_halves(data["part"].sel(s=[1.5, 2.0]))), COUNTS, "0.05")
+    return lab.above(lead(split_exponents(data["part"].sel(s=[1.5, 2.0]))), COUNTS, "0.05")
 
 
-@states("exponent-steps", holds=None, along="steps", controls=swapped(NATURAL))
+@states("exponent-steps", holds=None, along="steps", controls=exchange_with_descent(NATURAL))
 def whatever_the_steps(config: Config, data: xr.Dataset) -> lab.Relation:
     """At s = 3/2 it leads by more than 0.05 over the larger widths, whatever the number of steps,
     the same at every width.
@@ -94,7 +94,7 @@ def same_after_enough(config: Config, data: xr.Dataset) -> lab.Relation:
     """After 4 Nˢ steps both have the same exponent to 0.02, at every s, over the smaller and over
     the larger widths.
     """
-    return lab.near(lead(in_halves(data["enough"])), 0.0, SAME, "0.02")
+    return lab.near(lead(split_exponents(data["enough"])), 0.0, SAME, "0.02")
 
 
 def descent(data: xr.Dataset, s: list[float]) -> xr.DataArray:

@@ -31,7 +31,7 @@ def spread(data: xr.Dataset, kind: str) -> xr.DataArray:
     return data["spread"].sel(kind=kind, rate=SEARCH, drop=True).rename(f"spread, {kind}")
 
 
-def in_place(of: str, *kinds: str) -> Any:
+def replace_kinds(of: str, *kinds: str) -> Any:
     """A control with the values of one kind under the names of others."""
     return lab.controls.changing(
         lambda data: lab.controls.at_labels(data, "kind", dict.fromkeys(kinds, of))

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
 
@@ -94,7 +94,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 states = lab.Statements()
 
 
-def of(method: str, quantity: str, data: xr.Dataset) -> xr.DataArray:
+def select(method: str, quantity: str, data: xr.Dataset) -> xr.DataArray:
     """A quantity of one method."""
     return data[quantity].sel(factor=method, drop=True).rename(f"{quantity}, {method}")
 
@@ -112,7 +112,7 @@ def confined(config: Config, data: xr.Dataset) -> lab.Relation:
     """With exact polar factors and fixed steps W changes by whole steps along the singular vectors
     of W₀ on ½‖W‖², and not else.
     """
-    return lab.zero_error(of("exact", "off_grid", data), tolerance=ROUNDING)
+    return lab.zero_error(select("exact", "off_grid", data), tolerance=ROUNDING)
 
 
 @states(
@@ -128,11 +128,11 @@ def floor(config: Config, data: xr.Dataset) -> lab.Relation:
     """A value that is δη above zero goes to (1 - δ)η below it and back; δ is uniform, so that ½
     E[δ²] = 1/6 of η² is its mean loss.
     """
-    level = of("exact", "level", data).sel(rate=slice(ARRIVED, None))
+    level = select("exact", "level", data).sel(rate=slice(ARRIVED, None))
     return lab.near(level, 1 / 6, 0.04 / 6, "4 %")
 
 
-@states("reachability", controls=exchanged("factor", "exact", "Muon's 5 steps"))
+@states("reachability", controls=exchange("factor", "exact", "Muon's 5 steps"))
 def inexact_ends_lower(config: Config, data: xr.Dataset) -> lab.Relation:
     """Muon's 5 steps and 5 cubic steps in place of the exact factor end at a lower loss, at every
     fixed step length.
@@ -159,7 +159,7 @@ def gain(config: Config, data: xr.Dataset, of_method: str, share: float) -> lab.
     )
 
 
-@states("finite-time", controls=exchanged("factor", "exact", "5 cubic steps"))
+@states("finite-time", controls=exchange("factor", "exact", "5 cubic steps"))
 def cubic_gains(config: Config, data: xr.Dataset) -> lab.Relation:
     """After 64 steps, each at its best fixed length, 5 cubic steps have reached a lower loss than
     the exact polar factor.
@@ -168,7 +168,7 @@ def cubic_gains(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 @states(
-    "finite-time-muon", holds=False, controls=exchanged("factor", "5 cubic steps", "Muon's 5 steps")
+    "finite-time-muon", holds=False, controls=exchange("factor", "5 cubic steps", "Muon's 5 steps")
 )
 def muon_gains(config: Config, data: xr.Dataset) -> lab.Relation:
     """Muon's own 5 steps gain at least half as much."""

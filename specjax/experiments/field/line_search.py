@@ -8,13 +8,13 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import lab, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.feature_descent import SEARCH, descend
 from specjax.experiments.field.feature_outcomes import (
     RATES,
     figure,
     fixed,
-    in_place,
+    replace_kinds,
     searched,
     shortened,
     spread,
@@ -74,14 +74,14 @@ states = lab.Statements()
     "optimal-step",
     "With the best length of every step that of gradient descent varies more than one and a half"
     " times as much as Muon's.",
-    controls=exchanged("kind", "gradient", "Muon"),
+    controls=exchange("kind", "gradient", "Muon"),
     post_hoc="Twice as much was asked before pilots; judged on fresh draws.",
 )
 def constant(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(spread(data, "gradient"), 1.5 * spread(data, "Muon"), least=0)
 
 
-@states("optimal-step", controls=exchanged("kind", "Muon", "uniform"))
+@states("optimal-step", controls=exchange("kind", "Muon", "uniform"))
 def mean_curvature(config: Config, data: xr.Dataset) -> lab.Relation:
     """The curvature along Muon's step is the mean eigenvalue of B, wherever it is: with full rank
     ⟨Q, Q B⟩ = tr B.
@@ -96,7 +96,7 @@ def mean_curvature(config: Config, data: xr.Dataset) -> lab.Relation:
     "With random singular values, Kaon's or uniform ones, it varies at most 1.25 times as much as"
     " Muon's.",
     holds=False,
-    controls={"Muon's in their place": in_place("Muon", "Kaon", "uniform")},
+    controls={"Muon's in their place": replace_kinds("Muon", "Kaon", "uniform")},
 )
 def random_is_as_constant(config: Config, data: xr.Dataset) -> lab.Relation:
     others = xr.concat(
@@ -134,7 +134,7 @@ falls_as_far(
     "On random features too, Kaon and uniform noise with their best fixed lengths have four fifths"
     " of Muon's fall of the log loss.",
     RANDOM,
-    {"the power -1/3 in their place": in_place("-1/3", *RANDOM)},
+    {"the power -1/3 in their place": replace_kinds("-1/3", *RANDOM)},
     post_hoc=NINE
     + " By means of 16 draws, and by medians of 32, it was open; judged by medians of 56 of a fresh"
     " seed.",
@@ -144,7 +144,7 @@ falls_as_far(
     "constancy",
     "The power -1/3, whose best length is as constant as Muon's, has four fifths of that fall.",
     ["-1/3"],
-    {"Muon in its place": in_place("Muon", "-1/3")},
+    {"Muon in its place": replace_kinds("Muon", "-1/3")},
     holds=False,
     post_hoc=NINE,
 )
@@ -155,7 +155,7 @@ falls_as_far(
     "With the best length of every step gradient descent ends below Muon.",
     along="step",
     holds=None,
-    controls=exchanged("kind", "gradient", "Muon"),
+    controls=exchange("kind", "gradient", "Muon"),
 )
 def gradient_is_ahead(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(searched(data, "Muon"), searched(data, "gradient"), least=0)

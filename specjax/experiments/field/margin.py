@@ -7,7 +7,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import fits, lab, sizes, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.separable import EVERY, Method, descend
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
@@ -78,7 +78,7 @@ def converges(name: str, cites: str | tuple[str, ...], by: str) -> None:
         f"With steps t^-1/2 {by} comes within a twentieth of the largest margin at fixed spectral"
         " norm."
     )
-    states(cites, says, name=name, controls=exchanged("by", by, WORSE))(relation)
+    states(cites, says, name=name, controls=exchange("by", by, WORSE))(relation)
 
 
 def falls(
@@ -93,7 +93,7 @@ def falls(
         f"With {steps} the margin of {by} comes as t^({exponent:g}) to the largest one, to 0.15 in"
         " the exponent."
     )
-    states(cites, says, name=name, rivals=rivals, controls=exchanged("by", by, WORSE))(relation)
+    states(cites, says, name=name, rivals=rivals, controls=exchange("by", by, WORSE))(relation)
 
 
 converges("spectral-descent", "margin", "spectral descent")
@@ -112,7 +112,7 @@ falls(
 )
 
 
-@states("margin", controls=exchanged("by", WORSE, "Muon"))
+@states("margin", controls=exchange("by", WORSE, "Muon"))
 def gradient_descent_does_not(config: Config, data: xr.Dataset) -> lab.Relation:
     """Gradient descent with the same steps stays more than a twentieth below: its margin is another
     norm's.

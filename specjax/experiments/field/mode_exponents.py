@@ -36,10 +36,10 @@ def exponents(
     x = log_modes(data).isel(part=parts)
     x = x - x.mean("part")
 
-    def of(mean: xr.DataArray) -> xr.DataArray:
+    def fit_exponent(mean: xr.DataArray) -> xr.DataArray:
         # A mean that is not positive has no logarithm; 1e-9 is below the noise.
         slope = (x * xr.ufuncs.log(mean.clip(min=1e-9))).sum("part") / (x**2).sum("part")
         return -slope / data["alpha"]
 
     draws = data["response"].sel(optimizer=optimizer, batch=batch, drop=True).isel(part=parts)
-    return fits.jackknife(draws, of).rename(f"exponent q, {optimizer}")
+    return fits.jackknife(draws, fit_exponent).rename(f"exponent q, {optimizer}")

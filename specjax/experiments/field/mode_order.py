@@ -8,7 +8,7 @@ LARGER, SMALLER = slice(None, -1), slice(1, None)
 """The larger and the smaller of every two successive modes."""
 
 
-def in_order(time: xr.DataArray, first: slice, last: slice) -> lab.Relation:
+def judge_order(time: xr.DataArray, first: slice, last: slice) -> lab.Relation:
     """Judge that of two successive modes one is half learned before the other, in log time."""
     log_time = xr.ufuncs.log(time)
     earlier = log_time.isel(mode=first)

@@ -6,7 +6,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.dynamics import (
     OPTIMIZERS,
     descend,
@@ -16,7 +16,7 @@ from specjax.experiments.field.dynamics import (
     spectrum,
     values,
 )
-from specjax.experiments.field.mode_order import LARGER, SMALLER, in_order
+from specjax.experiments.field.mode_order import LARGER, SMALLER, judge_order
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS, log_axes
 from specjax.sweep.axes import Over
@@ -89,12 +89,12 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 states = lab.Statements()
 
 
-def of(data: Data, optimizer: str, quantity: str, where: str = "depth") -> xr.DataArray:
+def select(data: Data, optimizer: str, quantity: str, where: str = "depth") -> xr.DataArray:
     """A quantity of one optimizer."""
     return data[where][quantity].sel(optimizer=optimizer, drop=True).astype(float)
 
 
-EXCHANGED = exchanged("optimizer", *OPTIMIZERS, of="depth")
+EXCHANGED = exchange("optimizer", *OPTIMIZERS, of="depth")
 
 
 @states("gradient-descent-bias", controls=EXCHANGED)
@@ -102,7 +102,7 @@ def larger_first(config: Config, data: Data) -> lab.Relation:
     """Gradient descent half learns every mode before the next smaller one, at every depth; in
     logarithms of the steps.
     """
-    return in_order(of(data, "gradient descent", "half"), LARGER, SMALLER)
+    return judge_order(select(data, "gradient descent", "half"), LARGER, SMALLER)
 
 
 @states("gradient-descent-bias", controls=EXCHANGED)
@@ -110,7 +110,7 @@ def one_at_a_time(config: Config, data: Data) -> lab.Relation:
     """When gradient descent has half learned the largest mode it has learned less than a tenth of
     the smallest.
     """
-    return lab.below(of(data, "gradient descent", "together"), 0.1, "a tenth")
+    return lab.below(select(data, "gradient descent", "together"), 0.1, "a tenth")
 
 
 @states("muon-loses-it", controls=EXCHANGED)
@@ -118,18 +118,18 @@ def all_at_once(config: Config, data: Data) -> lab.Relation:
     """When Muon has half learned the largest mode it has learned more than nine tenths of the
     smallest, at every depth.
     """
-    return lab.above(of(data, "Muon", "together"), 0.9, "nine tenths")
+    return lab.above(select(data, "Muon", "together"), 0.9, "nine tenths")
 
 
 def slowed(data: Data, optimizer: str) -> xr.DataArray:
     """The time to half of the loss from the smallest start over that from the largest."""
-    escape = of(data, optimizer, "escape", "start")
+    escape = select(data, optimizer, "escape", "start")
     return (escape.isel(start=0, drop=True) / escape.isel(start=-1, drop=True)).rename(
         "time over time"
     )
 
 
-@states("saddle", controls=exchanged("optimizer", *OPTIMIZERS, of="start"))
+@states("saddle", controls=exchange("optimizer", *OPTIMIZERS, of="start"))
 def muon_avoids_the_saddle(config: Config, data: Data) -> lab.Relation:
     """From weights a quarter as large Muon needs less than one and a half times as many steps to
     halve the loss.
@@ -137,7 +137,7 @@ def muon_avoids_the_saddle(config: Config, data: Data) -> lab.Relation:
     return lab.below(slowed(data, "Muon"), 1.5, "one and a half times")
 
 
-@states("saddle", controls=exchanged("optimizer", *OPTIMIZERS, of="start"))
+@states("saddle", controls=exchange("optimizer", *OPTIMIZERS, of="start"))
 def descent_waits(config: Config, data: Data) -> lab.Relation:
     """Gradient descent needs more than twice as many."""
     return lab.above(slowed(data, "gradient descent"), 2.0, "twice")
@@ -160,7 +160,7 @@ def figure(config: Config, data: Data) -> Figure:
         axes.set(
             xlabel="step", ylabel="share of the mode", title=f"{name}, {config.depths[-1]} layers"
         )
-        mean = of(data, name, "escape", "start").mean("seed")
+        mean = select(data, name, "escape", "start").mean("seed")
         escape.plot(mean.start, mean / mean.isel(start=-1), marker + "-", color=color, label=name)
     panels[0].legend(title="mode", fontsize="small")
     log_axes(escape, sorted(config.starts))

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, draw_sweep
 from specjax.models import spiked
@@ -61,7 +61,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 states = lab.Statements()
 
 
-def of(order: str, data: xr.Dataset, quantity: str = "inner") -> xr.DataArray:
+def select(order: str, data: xr.Dataset, quantity: str = "inner") -> xr.DataArray:
     """A quantity of one order."""
     return data[quantity].sel(order=order, drop=True).rename(f"{quantity}, {order}")
 
@@ -70,24 +70,24 @@ def of(order: str, data: xr.Dataset, quantity: str = "inner") -> xr.DataArray:
     "order",
     "The step with momentum before the polar factor has a larger inner product with the signal's"
     " than the one with momentum after it, at every strength and width.",
-    controls=exchanged("order", "before", "after"),
+    controls=exchange("order", "before", "after"),
 )
 def before_is_ahead(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.ahead(of("before", data), of("after", data), least=0)
+    return lab.ahead(select("before", data), select("after", data), least=0)
 
 
 @states(
     "no-momentum",
     "It has a larger one than the step without momentum.",
-    controls=exchanged("order", "before", "none"),
+    controls=exchange("order", "before", "none"),
 )
 def momentum_helps(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.ahead(of("before", data), of("none", data), least=0)
+    return lab.ahead(select("before", data), select("none", data), least=0)
 
 
 def lead(config: Config, data: xr.Dataset) -> xr.DataArray:
     """The gain of momentum before the polar factor."""
-    return (of("before", data) - of("none", data)).mean("seed")
+    return (select("before", data) - select("none", data)).mean("seed")
 
 
 @states(
@@ -100,7 +100,7 @@ def lead(config: Config, data: xr.Dataset) -> xr.DataArray:
 )
 def after_gains_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
     """An average with weights of sum 1 has the mean of its terms."""
-    return lab.equals((of("after", data) - of("none", data)).rename("after less none"), 0.0)
+    return lab.equals((select("after", data) - select("none", data)).rename("after less none"), 0.0)
 
 
 @states(
@@ -108,24 +108,24 @@ def after_gains_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
     "The step with momentum before the polar factor has a larger cosine with the signal's, at every"
     " strength and width.",
     holds=False,
-    controls=exchanged("order", "before", "after"),
+    controls=exchange("order", "before", "after"),
 )
 def before_is_ahead_in_cosine(config: Config, data: xr.Dataset) -> lab.Relation:
     """The polar factor blows what is left of the noise up to singular values of 1; an average of
     factors lets it fall.
     """
-    return lab.ahead(of("before", data, "cosine"), of("after", data, "cosine"), least=0)
+    return lab.ahead(select("before", data, "cosine"), select("after", data, "cosine"), least=0)
 
 
 @states(
     "order-again",
     "The polar factor of momentum after the polar factor has at least 4/5 of what momentum before"
     " it gains.",
-    controls=exchanged("order", "after and again", "after"),
+    controls=exchange("order", "after and again", "after"),
 )
 def again_is_nearly_as_good(config: Config, data: xr.Dataset) -> lab.Relation:
-    share = 0.8 * of("before", data) + 0.2 * of("after", data)
-    return lab.ahead(of("after and again", data), share.rename("4/5 of the gain"), least=0)
+    share = 0.8 * select("before", data) + 0.2 * select("after", data)
+    return lab.ahead(select("after and again", data), share.rename("4/5 of the gain"), least=0)
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
@@ -136,7 +136,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
         panels, ("inner", "cosine"), ("inner product", "cosine"), strict=True
     ):
         for order, color in zip(ORDERS, COLORS, strict=False):
-            values = of(order, data, quantity).isel(width=-1)
+            values = select(order, data, quantity).isel(width=-1)
             draw_sweep(axes, values, "strength", label=order, color=color, line=True)
         axes.set(
             xlabel="strength of the signal (the noise has norm 2)",

@@ -46,7 +46,7 @@ def spectra(momenta: language.Matrices) -> Float[Array, "kinds blocks d"]:
     return s / jnp.linalg.norm(s, axis=-1, keepdims=True)
 
 
-def ends_of(method: NewtonSchulz | PolarExpress, s: Float[Array, "..."]) -> Float[Array, "..."]:
+def map_ends(method: NewtonSchulz | PolarExpress, s: Float[Array, "..."]) -> Float[Array, "..."]:
     """The images of a method's steps for singular values divided by the Frobenius norm."""
     for p in method.polynomials():
         s = s * (p.a + s**2 * (p.b + s**2 * p.c))
@@ -83,7 +83,7 @@ def measured(
 
     def look(models: Transformer, momenta: language.Matrices) -> dict[str, Array]:
         s = spectra({kind: momenta[kind][list(TRAINED).index("5 steps")] for kind in KINDS})
-        ends = jnp.stack([ends_of(each, s) for each in METHODS.values()])
+        ends = jnp.stack([map_ends(each, s) for each in METHODS.values()])
         return {
             "quantile": s[..., places],
             "noise": spectra(noise)[..., places],

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.field.bilinear import SIGN, SVD, direction, gradient, loss, power_law
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
 from specjax.models.factorization_spectra import orthonormal
@@ -114,7 +114,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 states = lab.Statements()
-EXCHANGED = exchanged("optimizer", *OPTIMIZERS)
+EXCHANGED = exchange("optimizer", *OPTIMIZERS)
 
 
 def best(data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:

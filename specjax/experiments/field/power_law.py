@@ -16,7 +16,7 @@ import xarray as xr
 from jaxtyping import Array, Float, Key
 
 from specjax import fits, lab, sizes, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.linalg import eigh
 from specjax.sizes import AnySize
 from specjax.sweep.axes import Axis, Over
@@ -111,7 +111,7 @@ def losses(
     return jnp.stack([left(drawn, number) for number in steps], axis=1)
 
 
-def swept(
+def run_sweep(
     measure: Callable[..., dict[str, Array]],
     config: Config,
     key: Key[Array, ""],
@@ -136,6 +136,6 @@ def lead(exponents: xr.DataArray, optimizer: str = NATURAL) -> xr.DataArray:
     return (of - than).rename("lead in the exponent")
 
 
-def swapped(optimizer: str) -> dict[str, Callable[[Any, Any], Any]]:
+def exchange_with_descent(optimizer: str) -> dict[str, Callable[[Any, Any], Any]]:
     """A control that exchanges this optimizer and gradient descent."""
-    return exchanged("optimizer", DESCENT, optimizer)
+    return exchange("optimizer", DESCENT, optimizer)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sweep
 from specjax.experiments.field import momentum_drawing, momentum_spectra
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.language import BLOCKS, KINDS
 from specjax.experiments.field.momentum_spectra import exponent, last, logs, lost, others
 from specjax.experiments.ledgers import ledger
@@ -88,7 +88,7 @@ TURNS = (
 )
 
 NOISE = {"noise in its place": lab.controls.replacing("quantile", "noise")}
-FIRST, ONE_STEP = exchanged("block", 1, BLOCKS), exchanged("trained", "5 steps", "1 step")
+FIRST, ONE_STEP = exchange("block", 1, BLOCKS), exchange("trained", "5 steps", "1 step")
 
 
 @states(
@@ -137,7 +137,7 @@ def last_is_lower(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(others(logs(data)), last(logs(data)), least=0)
 
 
-@states("five-steps", controls=exchanged("polar", "Muon, 5 steps", "1 step"), along="step")
+@states("five-steps", controls=exchange("polar", "Muon, 5 steps", "1 step"), along="step")
 def reaches_the_median(config: Config, data: xr.Dataset) -> lab.Relation:
     """Muon's five steps take the median of every kind in every block to more than a half, at every
     width.
@@ -148,7 +148,7 @@ def reaches_the_median(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "coefficients",
     holds=None,
-    controls=FIRST | exchanged("polar", *list(momentum_spectra.METHODS)[:2]),
+    controls=FIRST | exchange("polar", *list(momentum_spectra.METHODS)[:2]),
     along="step",
     post_hoc=TURNS,
 )

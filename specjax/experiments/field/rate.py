@@ -7,7 +7,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.dynamics import (
     OPTIMIZERS,
     N,
@@ -17,7 +17,7 @@ from specjax.experiments.field.dynamics import (
     spectrum,
     values,
 )
-from specjax.experiments.field.mode_order import LARGER, SMALLER, in_order
+from specjax.experiments.field.mode_order import LARGER, SMALLER, judge_order
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS
 
@@ -72,10 +72,10 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 states = lab.Statements()
-EXCHANGED = exchanged("optimizer", *OPTIMIZERS)
+EXCHANGED = exchange("optimizer", *OPTIMIZERS)
 
 
-def modes_of(data: xr.Dataset) -> xr.DataArray:
+def true_modes(data: xr.Dataset) -> xr.DataArray:
     """The modes themselves."""
     return LEAST ** (data["mode"] / (N - 1))
 
@@ -84,7 +84,7 @@ def modes_of(data: xr.Dataset) -> xr.DataArray:
     "one-rate",
     "Between a quarter and a half of its value the root of every mode grows by the length of the"
     " steps, to 2 % in the median draw.",
-    rivals={"gradient descent's, the mode": lambda config, data: modes_of(data)},
+    rivals={"gradient descent's, the mode": lambda config, data: true_modes(data)},
     controls=EXCHANGED,
     post_hoc=(
         "By the mean over draws a few whose smallest mode aligns late left that mode open; judged"
@@ -101,12 +101,12 @@ def one_rate(config: Config, data: xr.Dataset) -> lab.Relation:
     controls=EXCHANGED,
 )
 def smaller_first(config: Config, data: xr.Dataset) -> lab.Relation:
-    return in_order(data["time"].sel(optimizer="Muon", drop=True), SMALLER, LARGER)
+    return judge_order(data["time"].sel(optimizer="Muon", drop=True), SMALLER, LARGER)
 
 
 @states("one-rate", "Gradient descent learns them in the other order.", controls=EXCHANGED)
 def larger_first(config: Config, data: xr.Dataset) -> lab.Relation:
-    return in_order(data["time"].sel(optimizer="gradient descent", drop=True), LARGER, SMALLER)
+    return judge_order(data["time"].sel(optimizer="gradient descent", drop=True), LARGER, SMALLER)
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
@@ -116,7 +116,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     for name, color, marker in zip(OPTIMIZERS, COLORS, MARKERS, strict=False):
         for axes, quantity in ((speed, data["speed"]), (time, data["time"])):
             middle = quantity.sel(optimizer=name).median("seed")
-            axes.plot(modes_of(data), middle, marker + "-", color=color, label=name)
+            axes.plot(true_modes(data), middle, marker + "-", color=color, label=name)
     speed.set(ylabel="growth of √mode per length of steps", ylim=(0, 1.1))
     time.set(ylabel="time to half of the mode", yscale="log")
     for axes in (speed, time):

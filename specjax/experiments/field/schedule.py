@@ -9,7 +9,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.dynamics import N, descend, gaussian, product, spectrum
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves
@@ -73,9 +73,9 @@ def after_two(data: xr.Dataset, start: str) -> lab.Relation:
     return lab.fraction((off < 1e-3).rename("aligned"), more_than=0.8)
 
 
-def in_place(other: str) -> Any:
+def replace_start(other: str) -> Any:
     """A control with another start in the place of equal determinants."""
-    return exchanged("start", STARTS[0], other)
+    return exchange("start", STARTS[0], other)
 
 
 @states(
@@ -83,7 +83,7 @@ def in_place(other: str) -> Any:
     "From orthogonal starts of equal determinants a step as long as the start and one of length 1"
     " leave less than a thousandth of ‖P Qᵀ‖² off the modes of the target, in more than 80 % of"
     " draws.",
-    controls=in_place("Gaussian") | in_place("first step × 3"),
+    controls=replace_start("Gaussian") | replace_start("first step × 3"),
 )
 def aligned_in_two(config: Config, data: xr.Dataset) -> lab.Relation:
     return after_two(data, "equal determinants")
@@ -93,7 +93,7 @@ def aligned_in_two(config: Config, data: xr.Dataset) -> lab.Relation:
     "two-steps",
     "The halvings that follow bring the median loss below 1e-9 of that of zero, at every condition"
     " number.",
-    controls=in_place("Gaussian"),
+    controls=replace_start("Gaussian"),
 )
 def halvings_converge(config: Config, data: xr.Dataset) -> lab.Relation:
     loss = data["loss"].sel(start="equal determinants", drop=True).isel(step=-1, drop=True)
@@ -106,7 +106,7 @@ def fails(start: str, name: str, says: str) -> None:
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return after_two(data, start)
 
-    states("two-steps-start", says, name=name, holds=False, controls=in_place(start))(relation)
+    states("two-steps-start", says, name=name, holds=False, controls=replace_start(start))(relation)
 
 
 fails(

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.spectrum import SPECTRA, replaced
 from specjax.experiments.field.split_half_tuning import draw_at, tuned
 from specjax.experiments.ledgers import ledger
@@ -121,7 +121,7 @@ def keeps(
         )
 
     states(
-        cites, says, name=name, controls=exchanged("kind", kind, instead), along="step", **options
+        cites, says, name=name, controls=exchange("kind", kind, instead), along="step", **options
     )(relation)
 
 

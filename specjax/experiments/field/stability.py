@@ -7,7 +7,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sweep
-from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.dynamics import OPTIMIZERS, descend, gaussian, product, spectrum
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
@@ -55,7 +55,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 states = lab.Statements()
-EXCHANGED = exchanged("optimizer", *OPTIMIZERS)
+EXCHANGED = exchange("optimizer", *OPTIMIZERS)
 
 
 @states(

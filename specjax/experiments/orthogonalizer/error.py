@@ -123,7 +123,7 @@ def predicted_shift(power: int, fewer: int = 0) -> Callable[[Config, xr.Dataset]
     return lambda config, data: slope(predicted(config, power, fewer)).sel(orthogonalizer=BENDING)
 
 
-def instead(**of: str) -> Callable[[Any, Any], Any]:
+def repeat_advance(**of: str) -> Callable[[Any, Any], Any]:
     """A control with the move of one method, or spectrum, in the place of all."""
     return lab.controls.replacing(
         "advance", lambda data: data["advance"].sel(of, drop=True) + 0 * data["advance"]
@@ -163,7 +163,7 @@ def alignment_scalar(config: Config, data: xr.Dataset) -> lab.Relation:
             lambda config, data: 1 + float(predicted_shift(2)(config, data)[0])
         )
     },
-    controls={"the exact factor": instead(orthogonalizer="exact")},
+    controls={"the exact factor": repeat_advance(orthogonalizer="exact")},
 )
 def grows_as_width(config: Config, data: xr.Dataset) -> lab.Relation:
     """With Muon's five steps, on s_k = 1/k², the features' move ⟨O x, U Vᵀ x⟩ grows as W, as it
@@ -190,7 +190,7 @@ def shift_by_scalar_map(config: Config, data: xr.Dataset) -> lab.Relation:
     )
 
 
-@states("spectrum-decides", controls={"1/k² in their place": instead(spectrum="k^-2")})
+@states("spectrum-decides", controls={"1/k² in their place": repeat_advance(spectrum="k^-2")})
 def small_elsewhere(config: Config, data: xr.Dataset) -> lab.Relation:
     """On a flat spectrum and on Gaussian matrices no method shifts a width exponent by a tenth."""
     # Exponents of interest are halves and thirds apart.

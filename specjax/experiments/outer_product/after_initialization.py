@@ -152,7 +152,7 @@ def per_doubling(data: xr.Dataset, name: str) -> xr.DataArray:
     )
 
 
-def with_rule(rule: str, other: str) -> Callable[[Config, xr.Dataset], xr.Dataset]:
+def replace_rule(rule: str, other: str) -> Callable[[Config, xr.Dataset], xr.Dataset]:
     """A control with the losses of another rule in the place of a rule's."""
 
     def control(config: Config, data: xr.Dataset) -> xr.Dataset:
@@ -162,7 +162,7 @@ def with_rule(rule: str, other: str) -> Callable[[Config, xr.Dataset], xr.Datase
     return control
 
 
-def at_widths(name: str, places: int | slice) -> Callable[[Config, xr.Dataset], xr.Dataset]:
+def select_widths(name: str, places: int | slice) -> Callable[[Config, xr.Dataset], xr.Dataset]:
     """A control with a quantity at other widths."""
     return lab.controls.replacing(
         name, lambda data: lab.controls.at_places(data[name], "width", places)
@@ -200,7 +200,7 @@ def step_sizes_inside(config: Config, data: xr.Dataset) -> lab.Relation:
 
 def muon_of_other_draws(config: Config, data: xr.Dataset) -> xr.Dataset:
     """A control with Muon on other seeds as normalized rows: no gap, but unpaired noise."""
-    changed = with_rule("rows", "muon")(config, data)["left"]
+    changed = replace_rule("rows", "muon")(config, data)["left"]
     return data.assign(left=changed.where(data["rule"] != "rows", changed.roll(seed=1)))
 
 
@@ -209,7 +209,7 @@ def muon_of_other_draws(config: Config, data: xr.Dataset) -> xr.Dataset:
     "At the largest width momentum with normalized rows reaches Muon's loss, up to a factor of 1.2,"
     " at every length.",
     controls={
-        "Adam in its place": with_rule("rows", "adam"),
+        "Adam in its place": replace_rule("rows", "adam"),
         "Muon of other draws in its place": muon_of_other_draws,
     },
     along="length",
@@ -225,8 +225,8 @@ def rows_reach_muon(config: Config, data: xr.Dataset) -> lab.Relation:
     "The gap of normalized rows to Muon shrinks with the width, at every length, so that they could"
     " match at scale.",
     controls={
-        "the largest width at all of them": at_widths("left", -1),
-        "widths exchanged": at_widths("left", slice(None, None, -1)),
+        "the largest width at all of them": select_widths("left", -1),
+        "widths exchanged": select_widths("left", slice(None, None, -1)),
     },
     along="length",
     holds=None,
@@ -240,7 +240,7 @@ def gap_shrinks_with_width(config: Config, data: xr.Dataset) -> lab.Relation:
     "section-1-outperforms-small",
     "At the largest width Muon's loss is below that of Adam, which works entry by entry, by a"
     " factor of more than 1.2 at every length.",
-    controls={"Adam in its place": with_rule("muon", "adam")},
+    controls={"Adam in its place": replace_rule("muon", "adam")},
     along="length",
 )
 def muon_ahead_of_adam(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -252,7 +252,7 @@ def muon_ahead_of_adam(config: Config, data: xr.Dataset) -> lab.Relation:
     "appendix-d-model-size",
     "Along the trainings of Muon and of normalized rows the ratio of off-diagonal to diagonal of V"
     " Vᵀ, averaged over the matrices of a network, falls with the width.",
-    controls={"the ratio of the smallest width at all of them": at_widths("ratio", 0)},
+    controls={"the ratio of the smallest width at all of them": select_widths("ratio", 0)},
     along="length",
 )
 def ratio_falls(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -264,7 +264,7 @@ def ratio_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     "appendix-d-model-size",
     "The ratio of Gaussian noise of the same sizes falls with the width as well, in every matrix.",
     corrected=True,
-    controls={"the ratio of the smallest width at all of them": at_widths("noise_ratio", 0)},
+    controls={"the ratio of the smallest width at all of them": select_widths("noise_ratio", 0)},
 )
 def ratio_of_noise_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     """As 1/√width, so that a falling ratio is no sign of anything learned."""

@@ -88,14 +88,14 @@ def train(
     def loss(weights: Weights, samples: tuple[Array, Array]) -> Array:
         return mlp.loss(weights, samples) / fans[-1][1]
 
-    def batch_of(t: int | Int[Array, ""]) -> tuple[Array, Array]:
+    def sample_batch(t: int | Int[Array, ""]) -> tuple[Array, Array]:
         return jax.tree.map(
             lambda a: jax.lax.dynamic_slice_in_dim(a, HELD_OUT + t * batch, batch), samples
         )
 
     def step(state: State, t: Int[Array, ""]) -> tuple[State, None]:
         weights, average, square = state
-        losses, gradients = jax.vmap(jax.value_and_grad(loss), (0, None))(weights, batch_of(t))
+        losses, gradients = jax.vmap(jax.value_and_grad(loss), (0, None))(weights, sample_batch(t))
         count = t.astype(losses.dtype) + 1
         moves = jnp.where(losses < LIMIT, jnp.stack(list(rates)) / jnp.sqrt(count), 0)
         average = jax.tree.map(lambda v, g: decay * v + (1 - decay) * g, average, gradients)
@@ -124,7 +124,7 @@ def train(
         jax.tree.map(jnp.zeros_like, tuple(weights)),
     )
     _, (losses, watched) = jax.lax.scan(stretch, state, steps * jnp.arange(stretches))
-    first = jax.grad(loss)(tuple(weights), batch_of(0))
+    first = jax.grad(loss)(tuple(weights), sample_batch(0))
     found = {"loss": losses, "start": loss(tuple(weights), held_out)}
     count = stretches * len(WATCHED)
     # All at once, since decompositions compile slowly.

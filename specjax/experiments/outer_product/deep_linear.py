@@ -98,10 +98,10 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             )
         }
 
-    def swept(
+    def run_sweep(
         name: str, measure: Callable[..., dict], widths: tuple[int, ...], seeds: int
     ) -> xr.Dataset:
-        def at_depth(depth: int) -> xr.Dataset:
+        def sweep_depth(depth: int) -> xr.Dataset:
             over, weights = (
                 {"width": sweep.widths(*widths)},
                 sizes.stream(key, f"weights of {name} at depth {depth}"),
@@ -110,13 +110,15 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
                 partial(measure, depth=depth), over, num_seeds=seeds, key=weights
             ).drop_vars("failed", errors="ignore")
 
-        return xr.merge(map(at_depth, DEPTHS), combine_attrs="drop")
+        return xr.merge(map(sweep_depth, DEPTHS), combine_attrs="drop")
 
     fixed, growing = (partial(orders, ends=ends) for ends in ((config.d_in, config.d_out), ()))
     return {
-        "closed": swept("the closed forms", closed, config.small_widths, config.small_seeds),
-        "fixed": swept("the orders with fixed ends", fixed, config.widths, config.seeds),
-        "growing": swept("the orders in proportion", growing, config.growing_widths, config.seeds),
+        "closed": run_sweep("the closed forms", closed, config.small_widths, config.small_seeds),
+        "fixed": run_sweep("the orders with fixed ends", fixed, config.widths, config.seeds),
+        "growing": run_sweep(
+            "the orders in proportion", growing, config.growing_widths, config.seeds
+        ),
     }
 
 
@@ -143,7 +145,9 @@ def measured(data: xr.Dataset, quantity: str, layers: Layers) -> xr.DataArray:
     return found.assign_coords(layer=named(layers)).transpose(..., "layer")
 
 
-def at(layers: Layers, form: Callable[[int, int], xr.DataArray | float | int]) -> xr.DataArray:
+def stack_layers(
+    layers: Layers, form: Callable[[int, int], xr.DataArray | float | int]
+) -> xr.DataArray:
     """`form` of layer and depth."""
     return xr.concat([xr.DataArray(form(*layer)) for layer in layers], "layer").assign_coords(
         layer=named(layers)
@@ -157,7 +161,7 @@ def closed_form(config: Config, data: Data, form: Callable[..., Array]) -> xr.Da
     def sizes_of(depth: int, w: ArrayLike) -> tuple[Any, ...]:
         return (config.d_in, *(factor * w for factor in range(1, depth)), config.d_out)
 
-    return at(
+    return stack_layers(
         LAYERS, lambda i, depth: lab.closed_form(lambda w: form(sizes_of(depth, w), i), width)
     )
 
@@ -175,8 +179,10 @@ def signal(
     config: Config, data: Data, form: Callable[..., Array] = theory.target_coefficient
 ) -> xr.DataArray:
     """The diagonal of T_i, a multiple of ‖Φ‖², or in the last layer of the mean of (ΦΦᵀ)_aa."""
-    rows = at(LAYERS, lambda i, depth: 1 if i == depth else config.d_out)
-    squares = at(LAYERS, lambda i, depth: config.d_in * config.target_scale ** (2 * (depth - 1)))
+    rows = stack_layers(LAYERS, lambda i, depth: 1 if i == depth else config.d_out)
+    squares = stack_layers(
+        LAYERS, lambda i, depth: config.d_in * config.target_scale ** (2 * (depth - 1))
+    )
     return rows * squares * closed_form(config, data, form)
 
 
@@ -215,7 +221,7 @@ def exact(config: Config, data: Data, *, dropped: tuple[int, str] | None = None)
             lambda w: 0 * w + reduce(add, kept).evaluate({"w": w, **fixed}), data["closed"].width
         )
 
-    return at(LAYERS, diagonal)
+    return stack_layers(LAYERS, diagonal)
 
 
 @states(
@@ -256,7 +262,7 @@ def positive_weights(config: Config, data: Data) -> Data:
     ),
     rivals={
         "the diagonal over d_i, as in ReLU networks": lambda config, data: (
-            1 / at(HIDDEN, lambda i, _: i * data["closed"].width)
+            1 / stack_layers(HIDDEN, lambda i, _: i * data["closed"].width)
         )
     },
     controls={"weights |N(0, 1)|, without the symmetry in signs": positive_weights},
@@ -273,7 +279,7 @@ def hidden_off_diagonal(config: Config, data: Data) -> lab.Relation:
 def product(data: Data, less: int = 0) -> xr.DataArray:
     """∏_{j<L} d_j of every depth, without the last `less` widths."""
     width = data["closed"].width
-    return at(
+    return stack_layers(
         OUTPUT, lambda _, depth: math.factorial(depth - 1 - less) * width ** (depth - 1 - less)
     )
 
@@ -300,8 +306,8 @@ def orders(kind: str, layers: Layers, where: str, true: str, printed: str) -> No
     """That V_i s_i of some layers has the exponent of the recursions, and that it has the printed
     one.
     """
-    right = at(layers, lambda i, depth: theory.noise_exponent(depth, i))
-    wrong = at(layers, lambda i, depth: theory.noise_exponent_as_printed(depth, i))
+    right = stack_layers(layers, lambda i, depth: theory.noise_exponent(depth, i))
+    wrong = stack_layers(layers, lambda i, depth: theory.noise_exponent_as_printed(depth, i))
     cites = (f"corollary-2-{kind}", *(["theorem-2-order"] if layers == OUTPUT else []))
 
     def order(
@@ -339,7 +345,7 @@ orders(
 )
 orders("order-output", OUTPUT, "the last layer", "2L-2", "2L-3")
 
-IN_PROPORTION = at(LAYERS, lambda _, depth: 2 * depth - 1)
+IN_PROPORTION = stack_layers(LAYERS, lambda _, depth: 2 * depth - 1)
 
 
 @states(
@@ -360,7 +366,7 @@ def order_in_proportion(config: Config, data: Data) -> lab.Relation:
     return lab.scales_as(measured(data["growing"], "noise", LAYERS), "width", IN_PROPORTION)
 
 
-OF_RATIO = at(OUTPUT, lambda _, depth: depth - 1)
+OF_RATIO = stack_layers(OUTPUT, lambda _, depth: depth - 1)
 
 
 @states(

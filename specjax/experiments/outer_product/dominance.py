@@ -24,7 +24,7 @@ from specjax.experiments.outer_product.layers import (
     rank,
     rows,
 )
-from specjax.experiments.outer_product.statistics import at_infinity, gram
+from specjax.experiments.outer_product.statistics import extrapolate, gram
 from specjax.lab.drawing import COLORS, draw_sweep
 from specjax.sizes import AnySize
 from specjax.theory import deep_linear as linear_theory
@@ -112,7 +112,7 @@ def expected_ratios(config: Config) -> dict[str, Array | float]:
         }
 
 
-def of_layer(layer: str) -> None:
+def state_layer(layer: str) -> None:
     """State that one sample becomes diagonal; for hidden layers of bounded rank, that it cannot."""
     other = "relu_hidden" if layer == "factorization" else "factorization"
     cites = ("section-4-draw", *(["section-4-w1-ratio"] if layer == "relu_hidden" else []))
@@ -153,7 +153,7 @@ def of_layer(layer: str) -> None:
 
 
 for each in LAYERS:
-    of_layer(each)
+    state_layer(each)
 
 
 @states("section-4-draw", corrected=True, rivals={"1/k, as in expectation": -1.0, "no fall": 0.0})
@@ -206,7 +206,7 @@ def linear_output_limit(config: Config, data: Data) -> lab.Relation:
 
 def _limit(data: Data, layer: str, form: float) -> lab.Relation:
     return lab.equals(
-        at_infinity(data["linear"][layer], "width").rename("ratio at infinite width"), form
+        extrapolate(data["linear"][layer], "width").rename("ratio at infinite width"), form
     )
 
 

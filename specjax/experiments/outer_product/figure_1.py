@@ -91,7 +91,7 @@ def _share_outside(norms: Float[Array, "m rows"]) -> Float[Array, ""]:
     return 1 - jnp.sum(jnp.diagonal(norms) ** 2) / jnp.sum(norms**2)
 
 
-def of_layers(data: Data, layers: list[str]) -> xr.DataArray:
+def select_layers(data: Data, layers: list[str]) -> xr.DataArray:
     """The share outside of the Hessian, with the layers as a dimension."""
     return (
         data["hessian"][layers]
@@ -100,20 +100,20 @@ def of_layers(data: Data, layers: list[str]) -> xr.DataArray:
     )
 
 
-def exchanged(config: Config, data: Data) -> Data:
+def exchange_hessians(config: Config, data: Data) -> Data:
     """Exchange the Hessians of hidden and of output layers."""
     hessian, pairs = data["hessian"], zip(HIDDEN + OUTPUT, OUTPUT + HIDDEN, strict=True)
     return {**data, "hessian": hessian.assign({to: hessian[of] for to, of in pairs})}
 
 
-@states(("figure-1", "section-1-hessian"), controls={"hidden layers": exchanged})
+@states(("figure-1", "section-1-hessian"), controls={"hidden layers": exchange_hessians})
 def hessian_output(config: Config, data: Data) -> lab.Relation:
     """In output layers, where the loss is quadratic, the Hessian has nothing outside of its
     diagonal row blocks.
     """
     # Second derivatives in float32 that are zero come out as such, or at the square of its
     # precision.
-    return lab.zero_error(of_layers(data, OUTPUT), tolerance=1e-6)
+    return lab.zero_error(select_layers(data, OUTPUT), tolerance=1e-6)
 
 
 @states(
@@ -137,7 +137,7 @@ def hessian_hidden(layer: str) -> None:
         " of ‖H‖_F² at every width.",
         name=f"hessian-{layer.replace('_', '-')}",
         holds=False,
-        controls={"output layers": exchanged},
+        controls={"output layers": exchange_hessians},
     )(lambda config, data: lab.below(data["hessian"][layer], 0.5, "one half"))
 
 
@@ -146,13 +146,16 @@ for hidden in HIDDEN:
 
 
 @states(
-    "section-1-hessian", corrected=True, controls={"output layers": exchanged}, post_hoc=BOTH_LAYERS
+    "section-1-hessian",
+    corrected=True,
+    controls={"output layers": exchange_hessians},
+    post_hoc=BOTH_LAYERS,
 )
 def hessian_hidden_grows(config: Config, data: Data) -> lab.Relation:
     """In hidden layers the share of the Hessian outside of the diagonal row blocks is larger at
     each width than at the one before.
     """
-    before, after = neighbours(of_layers(data, HIDDEN), "width")
+    before, after = neighbours(select_layers(data, HIDDEN), "width")
     return lab.ahead(after, before, least=0)
 
 

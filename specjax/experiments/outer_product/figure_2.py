@@ -112,7 +112,7 @@ def measured(config: Config, data: Data, name: str, rows: list[str] = ROWS) -> x
     return xr.concat(parts, "at").assign_coords(at=list(config.points()))
 
 
-def at_points(config: Config, form: Callable[..., xr.DataArray | float]) -> xr.DataArray:
+def evaluate_points(config: Config, form: Callable[..., xr.DataArray | float]) -> xr.DataArray:
     """`form` at the same points."""
     points = config.points()
     return xr.concat([xr.DataArray(form(*each)) for each in points.values()], "at").assign_coords(
@@ -121,11 +121,11 @@ def at_points(config: Config, form: Callable[..., xr.DataArray | float]) -> xr.D
 
 
 def expected(config: Config) -> xr.DataArray:
-    return at_points(config, statistics.closed_forms)
+    return evaluate_points(config, statistics.closed_forms)
 
 
 def without(part: Callable[..., xr.DataArray]) -> Rival:
-    return lambda config, data: (expected(config) - at_points(config, part)).sel(row=THEOREM)
+    return lambda config, data: (expected(config) - evaluate_points(config, part)).sel(row=THEOREM)
 
 
 @states(
@@ -143,7 +143,7 @@ def closed_form(config: Config, data: Data) -> lab.Relation:
     ("eq-40", "figure-2-right"),
     corrected=True,
     rivals={
-        "d₀ d₂ κ₂": lambda config, data: at_points(
+        "d₀ d₂ κ₂": lambda config, data: evaluate_points(
             config, lambda d0, d1, d2, _: float(theory.off_diagonal_1_as_printed(d0, d2))
         )
     },
@@ -154,13 +154,13 @@ def off_diagonal(config: Config, data: Data) -> lab.Relation:
     return lab.equals(*(each.sel(row="g1_off_diagonal", drop=True) for each in both))
 
 
-def of_alpha(change: Callable[[int, int], float]) -> Rival:
-    return lambda config, data: at_points(
+def alpha_form(change: Callable[[int, int], float]) -> Rival:
+    return lambda config, data: evaluate_points(
         config, lambda d0, d1, *_: float(theory.alpha(d0, d1)) + change(d0, d1)
     )
 
 
-def of_pair(d0: int) -> float:
+def pair_term(d0: int) -> float:
     """The part of α from two different units."""
     return (float(theory.alpha(d0, 2)) - d0 * (d0 + 2) / 2) / 2
 
@@ -169,21 +169,21 @@ def of_pair(d0: int) -> float:
     "eq-38",
     corrected=True,
     rivals={
-        "without the norms of single units": of_alpha(lambda d0, d1: -d1 * d0 * (d0 + 2) / 4),
-        "d₀² for d₀(d₀ + 2)": of_alpha(lambda d0, d1: -d1 * d0 / 2),
-        "d₁² for d₁(d₁ - 1)": of_alpha(lambda d0, d1: d1 * of_pair(d0)),
-        "without the pairs": of_alpha(lambda d0, d1: -d1 * (d1 - 1) * of_pair(d0)),
+        "without the norms of single units": alpha_form(lambda d0, d1: -d1 * d0 * (d0 + 2) / 4),
+        "d₀² for d₀(d₀ + 2)": alpha_form(lambda d0, d1: -d1 * d0 / 2),
+        "d₁² for d₁(d₁ - 1)": alpha_form(lambda d0, d1: d1 * pair_term(d0)),
+        "without the pairs": alpha_form(lambda d0, d1: -d1 * (d1 - 1) * pair_term(d0)),
     },
 )
 def alpha(config: Config, data: Data) -> lab.Relation:
     """Over all three sizes α = E[tr H²] is d₁ d₀(d₀ + 2)/4 + d₁(d₁ - 1) d₀² E[g(θ)²]."""
     draws = measured(config, data, "exact", ["alpha"]).isel(row=0, drop=True)
-    return lab.equals(draws.rename("tr(H²)"), of_alpha(lambda d0, d1: 0.0)(config, data))
+    return lab.equals(draws.rename("tr(H²)"), alpha_form(lambda d0, d1: 0.0)(config, data))
 
 
 def bias_in(row: str) -> Rival:
     def bias(config: Config, data: Data) -> xr.DataArray:
-        added = at_points(config, partial(statistics.batch_bias, samples=config.samples))
+        added = evaluate_points(config, partial(statistics.batch_bias, samples=config.samples))
         return added.where(added["row"] == row, 0.0)
 
     return bias

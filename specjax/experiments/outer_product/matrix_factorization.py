@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, moments, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.outer_product.statistics import at_infinity, gram
+from specjax.experiments.outer_product.statistics import extrapolate, gram
 from specjax.experiments.target_files import load_target
 from specjax.models import matrix_factorization
 from specjax.models.targets import check_off_diagonal, check_symmetric, low_rank_target
@@ -223,7 +223,7 @@ def one_draw(config: Config, data: Data) -> lab.Relation:
     """
     scaled = data["orders"]["ratio"] * np.sqrt(data["orders"].k)
     return lab.equals(
-        at_infinity(scaled, "k").rename("√k × ratio"), float(theory.one_draw_ratio(1.0))
+        extrapolate(scaled, "k").rename("√k × ratio"), float(theory.one_draw_ratio(1.0))
     )
 
 

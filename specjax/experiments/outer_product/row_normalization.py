@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.layers import D_IN, D_OUT, LAYERS, problem
-from specjax.experiments.outer_product.statistics import at_infinity, gram
+from specjax.experiments.outer_product.statistics import extrapolate, gram
 from specjax.lab.relations.limits import DECAY
 from specjax.sizes import AnySize
 
@@ -98,7 +98,7 @@ def beyond_decay(draws: xr.DataArray) -> xr.DataArray:
     )
 
 
-def of_layer(layer: str, when: str, at: str, step: int) -> None:
+def state_layer(layer: str, when: str, at: str, step: int) -> None:
     """State that a layer's distance vanishes at a step, or where it does not, that it lasts."""
     other = "linear_hidden" if layer == "factorization" else "factorization"
     controls = {LAYERS[other]: lab.controls.replacing(layer, other, of="training")}
@@ -139,9 +139,9 @@ def of_layer(layer: str, when: str, at: str, step: int) -> None:
 
 
 for each in LAYERS:
-    of_layer(each, "initial", "at initialization", 0)
+    state_layer(each, "initial", "at initialization", 0)
 for each in LAYERS:
-    of_layer(each, "trained", "at the last step of the training", -1)
+    state_layer(each, "trained", "at the last step of the training", -1)
 
 
 @states(
@@ -193,7 +193,7 @@ def noise_limit(config: Config, data: Data) -> lab.Relation:
     # Its rows have one norm, and its mean singular value is 8/3π of their root mean square.
     limit = float(np.sqrt(1 - (8 / (3 * np.pi)) ** 2))
     return lab.equals(
-        at_infinity(data["noise"]["distance"], "width").rename("distance of noise"), limit
+        extrapolate(data["noise"]["distance"], "width").rename("distance of noise"), limit
     )
 
 

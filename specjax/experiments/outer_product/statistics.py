@@ -34,7 +34,7 @@ def gram(g: Float[Array, "m n"]) -> Float[Array, "m m"]:
     return g @ g.T
 
 
-def at_infinity(draws: xr.DataArray, dim: str) -> xr.DataArray:
+def extrapolate(draws: xr.DataArray, dim: str) -> xr.DataArray:
     """The two largest sizes combined so that a term in 1/size cancels, by pairs of seeds."""
     low, high = draws[dim].values[-2:].astype(float)
     smaller, larger = (draws.isel({dim: place}, drop=True) for place in (-2, -1))
@@ -117,7 +117,7 @@ class InHalves(lab.Config):
 
 def closed_forms(d0: int, d1: int, d2: int, norm_squared: float) -> xr.DataArray:
     """E[G Gᵀ] by Theorem 3 for a target of given ‖Φ‖_F², with d₀ d₂/4π off the diagonal of G₁."""
-    return by_row(*_expectations(d0, d1, d2, norm_squared))
+    return stack_rows(*_expectations(d0, d1, d2, norm_squared))
 
 
 @cache
@@ -154,11 +154,13 @@ def batch_bias(
     """
     sizes_and_scales = {"d0": d0, "d1": d1, "d2": d2, "norm_squared": norm_squared, "pi": np.pi}
     forms = {**at_one_input(), **instead}
-    one_input = by_row(*(float(form.value.evaluate(sizes_and_scales)) for form in forms.values()))
+    one_input = stack_rows(
+        *(float(form.value.evaluate(sizes_and_scales)) for form in forms.values())
+    )
     return (one_input - closed_forms(d0, d1, d2, norm_squared)) / samples
 
 
-def by_row(*values: float | int) -> xr.DataArray:
+def stack_rows(*values: float | int) -> xr.DataArray:
     """Four numbers with the dimension "row"."""
     return xr.DataArray(list(values), {"row": ROWS}, "row")
 
@@ -166,15 +168,17 @@ def by_row(*values: float | int) -> xr.DataArray:
 THEOREM = ROWS[:3]
 """The rows in which Theorem 3 is exact as printed."""
 PARTS: dict[str, Callable[[int, int, int, float], xr.DataArray]] = {
-    "G₂ without Φ": lambda d0, d1, d2, norm_squared: by_row(d1 / 4 * norm_squared / d2, 0, 0, 0),
-    "G₂ without the norms of single units": lambda d0, d1, d2, _: by_row(
+    "G₂ without Φ": lambda d0, d1, d2, norm_squared: stack_rows(
+        d1 / 4 * norm_squared / d2, 0, 0, 0
+    ),
+    "G₂ without the norms of single units": lambda d0, d1, d2, _: stack_rows(
         d1 * d0 * (d0 + 2) / 4, 0, 0, 0
     ),
-    "one hidden unit less in ĉ": lambda d0, d1, d2, _: by_row(0, 1 / 4, 0, 0),
-    "G₁ without Φ": lambda d0, d1, d2, norm_squared: by_row(0, 0, norm_squared / 4, 0),
-    "G₁ without d₀ d₂²/4": lambda d0, d1, d2, _: by_row(0, 0, d0 * d2**2 / 4, 0),
-    "G₁ without d₀ d₂/2": lambda d0, d1, d2, _: by_row(0, 0, d0 * d2 / 2, 0),
-    "G₁ with d₁ κ₁ for (d₁ - 1) κ₁": lambda d0, d1, d2, _: by_row(
+    "one hidden unit less in ĉ": lambda d0, d1, d2, _: stack_rows(0, 1 / 4, 0, 0),
+    "G₁ without Φ": lambda d0, d1, d2, norm_squared: stack_rows(0, 0, norm_squared / 4, 0),
+    "G₁ without d₀ d₂²/4": lambda d0, d1, d2, _: stack_rows(0, 0, d0 * d2**2 / 4, 0),
+    "G₁ without d₀ d₂/2": lambda d0, d1, d2, _: stack_rows(0, 0, d0 * d2 / 2, 0),
+    "G₁ with d₁ κ₁ for (d₁ - 1) κ₁": lambda d0, d1, d2, _: stack_rows(
         0, 0, -d0 * d2 * float(theory.kappa_1(d0)), 0
     ),
 }

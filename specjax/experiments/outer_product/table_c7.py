@@ -15,7 +15,13 @@ from jaxtyping import Array, Key
 from specjax import lab, moments, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product import statistics
-from specjax.experiments.outer_product.statistics import PARTS, QUANTITIES, ROWS, THEOREM, by_row
+from specjax.experiments.outer_product.statistics import (
+    PARTS,
+    QUANTITIES,
+    ROWS,
+    THEOREM,
+    stack_rows,
+)
 from specjax.models import relu_network
 from specjax.models.targets import linear_target
 from specjax.theory import relu_network as theory
@@ -24,8 +30,8 @@ D0, D1, D2 = 25, 20, 12
 NORM_SQUARED = 3211.10
 """‖Φ‖_F² of the paper's target, which determines the expectations; its entries are not printed."""
 PAPER_INITS, PAPER_SAMPLES = 4000, 8000
-PAPER_SIMULATION = by_row(11541.18, 4.50, 2372.19, 24.64)
-PAPER_THEORY = by_row(11549.25, 5.00, 2364.78, 23.38)
+PAPER_SIMULATION = stack_rows(11541.18, 4.50, 2372.19, 24.64)
+PAPER_THEORY = stack_rows(11549.25, 5.00, 2364.78, 23.38)
 
 Data = dict[str, xr.Dataset]
 Rival = Callable[["Config", Data], xr.DataArray]
@@ -106,11 +112,11 @@ def each_row(
 ) -> dict[str, Rival]:
     """A rival for each row: `form` times `factor` in that row, times `rest` in the others."""
 
-    def of(row: str) -> Rival:
-        factors = by_row(*(factor if each == row else rest for each in ROWS))
+    def rival_row(row: str) -> Rival:
+        factors = stack_rows(*(factor if each == row else rest for each in ROWS))
         return lambda config, data: form(config) * factors
 
-    return {f"{what} {label}": of(row) for row, label in QUANTITIES.items()}
+    return {f"{what} {label}": rival_row(row) for row, label in QUANTITIES.items()}
 
 
 ALONG = {

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.outer_product.statistics import at_infinity, gram
+from specjax.experiments.outer_product.statistics import extrapolate, gram
 from specjax.models import matrix_factorization, relu_network
 from specjax.models.targets import low_rank_target, sign_target
 from specjax.theory import matrix_factorization as theory
@@ -115,7 +115,7 @@ def pair(names: dict[str, str], *values: float | int) -> xr.DataArray:
     return xr.DataArray(list(values), {"of": list(names.values())}, "of")
 
 
-def exchanged(config: Config, data: Data) -> Data:
+def exchange_steps(config: Config, data: Data) -> Data:
     return {**data, "wide": data["narrow"], "narrow": data["wide"]}
 
 
@@ -148,7 +148,9 @@ def left_is_aligned(config: Config, data: Data) -> lab.Relation:
     return lab.settles(data["wide"]["muon_cosine"], "k")
 
 
-@states("remark-1", holds=False, controls={"widths at which U Uᵀ - M is indefinite": exchanged})
+@states(
+    "remark-1", holds=False, controls={"widths at which U Uᵀ - M is indefinite": exchange_steps}
+)
 def real_preconditioner(config: Config, data: Data) -> lab.Relation:
     """Where the gap of order k is, orthogonalization preconditions relative to the signal M: M has
     a larger part in Muon's first step than in gradient descent's.
@@ -156,7 +158,7 @@ def real_preconditioner(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(data["wide"]["muon"], data["wide"]["gradient_descent"], least=0)
 
 
-@states("section-4-target", corrected=True, controls={"both exchanged": exchanged})
+@states("section-4-target", corrected=True, controls={"both exchanged": exchange_steps})
 def indefinite(config: Config, data: Data) -> lab.Relation:
     """U Uᵀ - M has a negative eigenvalue in most draws at widths near d, and none in most at large
     widths.
@@ -165,7 +167,7 @@ def indefinite(config: Config, data: Data) -> lab.Relation:
     return lab.fraction(xr.concat(as_said, "k").rename("as said"), more_than=0.5)
 
 
-@states(("section-4-target", "remark-1"), corrected=True, controls={"large widths": exchanged})
+@states(("section-4-target", "remark-1"), corrected=True, controls={"large widths": exchange_steps})
 def narrow(config: Config, data: Data) -> lab.Relation:
     """At widths near d, where U Uᵀ - M is indefinite and no gap is, M has a larger part in Muon's
     first step than in gradient descent's.
@@ -227,7 +229,7 @@ def constants(config: Config, data: Data) -> lab.Relation:
     """
     squares = both(data["wide"], STEPS, "part due to M") ** 2 * data["wide"].k ** pair(STEPS, 2, 3)
     return lab.equals(
-        at_infinity(squares, "k").rename("mean square at k = 1"),
+        extrapolate(squares, "k").rename("mean square at k = 1"),
         constants_times(1, 1)(config, data),
     )
 

@@ -205,7 +205,7 @@ def _aligned(config: Config, key: Array, rate: Array) -> dict[str, Array]:
     scale, accuracy = 10 ** (2 * jax.random.uniform(key) - 7), config.accuracy / 100
     limit = int(max(config.aligned_kappas) * abs(np.log(config.accuracy * 1e-14)) / 0.5)
 
-    def at(kappa: Array) -> dict[str, Array]:
+    def compare_at(kappa: Array) -> dict[str, Array]:
         spectrum = jnp.stack([jnp.ones_like(kappa), 1 / kappa])
         start, lams = jnp.full_like(spectrum, scale), (1 / kappa, kappa**-0.5)
         steps = spectral_domain.gradient_descent_steps(
@@ -221,7 +221,7 @@ def _aligned(config: Config, key: Array, rate: Array) -> dict[str, Array]:
         }
 
     # κ by κ: in one loop all would wait for the largest, whose steps are most of the work.
-    return jax.lax.map(at, jnp.asarray(config.aligned_kappas, rate.dtype))
+    return jax.lax.map(compare_at, jnp.asarray(config.aligned_kappas, rate.dtype))
 
 
 def _ratios(data: Any, group: str, name: str) -> xr.DataArray:

@@ -99,7 +99,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             )
         }
 
-    def swept(measure: Any, stream: str, *dims: str, **over: Any) -> xr.Dataset:
+    def run_sweep(measure: Any, stream: str, *dims: str, **over: Any) -> xr.Dataset:
         return sweep.labelled(lab.seeded_sweep(key, stream, measure, config.seeds, **over), *dims)
 
     kappas, larger = sweep.values(*config.kappas), sweep.values(*config.kappas[1:])
@@ -107,12 +107,14 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     with jax.enable_x64(True):
         fixed = jnp.asarray(config.fixed_kappa)
         return {
-            "kappas": swept(partial(factorization, k=config.ks[0]), "kappas", "step", kappa=kappas),
-            "columns": swept(
+            "kappas": run_sweep(
+                partial(factorization, k=config.ks[0]), "kappas", "step", kappa=kappas
+            ),
+            "columns": run_sweep(
                 partial(factorization, kappa=fixed), "columns", "step", k=sweep.widths(*config.ks)
             ),
-            "context": swept(context, "context", "step", kappa=kappas),
-            "map": swept(settings, "map", kappa=larger, **plateaus),
+            "context": run_sweep(context, "context", "step", kappa=kappas),
+            "map": run_sweep(settings, "map", kappa=larger, **plateaus),
         }
 
 

@@ -119,14 +119,17 @@ def _solved(name: str, largest: float, key: Array, kappa: Array) -> dict[str, di
     first = jnp.ones_like(start) / jnp.sqrt(jnp.asarray(float(start.size)))
     unaware = start - (jnp.sum(first * start) - root) * first
 
-    def told(at: Any, rates: Array, start: Array) -> dict[str, Array]:
+    def follow_start(at: Any, rates: Array, start: Array) -> dict[str, Array]:
         found = adversarial.follow(at, rates, start)
         beyond = (found.steps - at.frozen).astype(float) / (kappa**power / constant)
         return {"beyond": beyond, "arrived": found.arrived, "moved": found.moved}
 
     of_made = posed(kappa, made, accuracy)
-    found = {"drawn": told(drawn, rates, start), "unaware": told(drawn, rates, unaware)}
-    return found | {"made": told(of_made, made, of_made.start)}
+    found = {
+        "drawn": follow_start(drawn, rates, start),
+        "unaware": follow_start(drawn, rates, unaware),
+    }
+    return found | {"made": follow_start(of_made, made, of_made.start)}
 
 
 def _signs(trials: int, key: Array, kappa: Array) -> dict[str, Array]:

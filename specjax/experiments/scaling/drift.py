@@ -144,14 +144,14 @@ class Config(lab.Config):
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """The last step of the hidden layer at the settings' own rates, and losses by rate."""
 
-    def steps_of(key: Array, width: int) -> dict[str, Array]:
+    def measure_step(key: Array, width: int) -> dict[str, Array]:
         found = [
             trained(problem(each, width), key, width, 1.0, config.steps)
             for each in SETTINGS.values()
         ]
         return {name: jnp.stack([each[name] for each in found]) for name in ("stable_rank", "size")}
 
-    def losses_of(key: Array, width: int, factor: Array) -> dict[str, Array]:
+    def measure_loss(key: Array, width: int, factor: Array) -> dict[str, Array]:
         found = [
             problem(SETTINGS[name], width).final_loss(key, width, factor, config.steps)
             for name in TUNED
@@ -163,8 +163,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     widths = sweep.widths(*config.widths)
     factors = sweep.values(*(2.0**k for k in range(-config.below, config.above + 1)))
     grid, seeds = {"width": widths, "factor": factors}, config.seeds
-    steps = lab.seeded_sweep(key, "steps", steps_of, seeds, width=widths)
-    losses = lab.seeded_sweep(key, "trainings", losses_of, seeds, **grid)
+    steps = lab.seeded_sweep(key, "steps", measure_step, seeds, width=widths)
+    losses = lab.seeded_sweep(key, "trainings", measure_loss, seeds, **grid)
     return {
         "steps": sweep.labelled(steps, "setting", setting=list(SETTINGS)),
         "losses": sweep.labelled(losses, "setting", setting=list(TUNED)),
@@ -337,7 +337,7 @@ def rate_rises(config: Config, data: Data) -> lab.Relation:
     "The best rate of AdaMuon moves less with the width where its step has a spectral norm of 1.",
     controls={
         "the two exchanged": lab.controls.changing(
-            lambda losses: rates.exchanged(losses, *TUNED), of="losses"
+            lambda losses: rates.exchange_settings(losses, *TUNED), of="losses"
         )
     },
     holds=None,

@@ -143,15 +143,17 @@ def trained_by(steps: Mapping[str, Step], last: ArrayLike) -> Problem:
             )
         }
 
-    def by_layer(rate: ArrayLike) -> optax.GradientTransformation:
+    def partition_rates(rate: ArrayLike) -> optax.GradientTransformation:
         return optax.partition(
             {name: step(rate) for name, step in steps.items()}, {name: name for name in LAYERS}
         )
 
-    return Problem(build, loss, by_layer, draw)
+    return Problem(build, loss, partition_rates, draw)
 
 
-def of_all(measure: Callable[[Problem, Array], Array], width: int) -> Float[Array, "settings ..."]:
+def measure_settings(
+    measure: Callable[[Problem, Array], Array], width: int
+) -> Float[Array, "settings ..."]:
     """Apply `measure(problem, rate)` to every setting; those of one optimizer are one program."""
     found: dict[str, Array] = {}
     for optimizer in OPTIMIZERS:

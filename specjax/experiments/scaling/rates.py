@@ -52,7 +52,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """The loss of every setting on a fresh batch after the last step; one program per width."""
 
     def measure(key: Array, width: int, factor: Array) -> dict[str, Array]:
-        final = perceptron.of_all(
+        final = perceptron.measure_settings(
             lambda problem, rate: problem.final_loss(key, width, rate * factor, config.steps), width
         )
         return {"loss": jnp.minimum(jnp.nan_to_num(final, nan=LARGEST), LARGEST)}
@@ -143,9 +143,9 @@ def falls(
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return inside(lab.below(exponents(data, setting), at_most, f"{at_most:g}"), data, setting)
 
-    states(cites, says, name=name, controls={instead: in_place_of(setting, instead)}, **options)(
-        relation
-    )
+    states(
+        cites, says, name=name, controls={instead: replace_setting(setting, instead)}, **options
+    )(relation)
 
 
 def moves_less(
@@ -157,7 +157,7 @@ def moves_less(
         more, less = (abs(exponents(data, each)) for each in (than, setting))
         return inside(inside(lab.ahead(more, less, least=least), data, setting), data, than)
 
-    control = lab.controls.changing(lambda data: exchanged(data, setting, than))
+    control = lab.controls.changing(lambda data: exchange_settings(data, setting, than))
     states(cites, says, name=name, controls={"the two exchanged": control}, **options)(relation)
 
 
@@ -169,9 +169,9 @@ def costs_little(
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return inside(lab.below(cost(data, setting), 0.25, "a quarter of the loss"), data, setting)
 
-    states(cites, says, name=name, controls={instead: in_place_of(setting, instead)}, **options)(
-        relation
-    )
+    states(
+        cites, says, name=name, controls={instead: replace_setting(setting, instead)}, **options
+    )(relation)
 
 
 def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
@@ -182,7 +182,7 @@ def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
     return ((kept - own) / own.mean("seed")).rename("cost of the narrowest's rate")
 
 
-def in_place_of(setting: str, other: str) -> Control:
+def replace_setting(setting: str, other: str) -> Control:
     return lab.controls.replacing(
         "loss",
         lambda data: data["loss"].where(
@@ -191,7 +191,7 @@ def in_place_of(setting: str, other: str) -> Control:
     )
 
 
-def exchanged(data: xr.Dataset, one: str, other: str) -> xr.Dataset:
+def exchange_settings(data: xr.Dataset, one: str, other: str) -> xr.Dataset:
     """Exchange two settings of the data."""
     return lab.controls.at_labels(data, "setting", {one: other, other: one})
 

@@ -35,7 +35,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     def measure(key: Array, width: int) -> dict[str, Array]:
         return {
-            "update": perceptron.of_all(
+            "update": perceptron.measure_settings(
                 lambda problem, rate: _rms(problem, key, width, SMALL * rate), width
             )
         }

@@ -60,7 +60,7 @@ class Config(lab.Config):
     )
 
 
-def weights_of(key: Key[Array, ""]) -> Float[Array, "kinds k d"]:
+def sample_weights(key: Key[Array, ""]) -> Float[Array, "kinds k d"]:
     """Weights (32, 16) of four kinds, with rows of length 1 on average."""
     g = jax.random.normal(key, (ROWS, INPUTS)) / np.sqrt(INPUTS)
     q = jnp.linalg.qr(g)[0] * np.sqrt(ROWS / INPUTS)
@@ -78,13 +78,13 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     def kinds(key: Key[Array, ""], n: sizes.AnySize) -> dict[str, Array]:
         z = (
-            weights_of(sizes.stream(key, "weights"))
+            sample_weights(sizes.stream(key, "weights"))
             @ sizes.normal(sizes.stream(key, "inputs"), (INPUTS, n))[None]
         )
         return {name: _exact(ACTIVATIONS[name].function(z)) for name in (*HOMOGENEOUS, "tanh")}
 
     def samples(key: Key[Array, ""], n: sizes.AnySize) -> dict[str, Array]:
-        w, other = (weights_of(sizes.stream(key, name))[0] for name in ("weights", "other"))
+        w, other = (sample_weights(sizes.stream(key, name))[0] for name in ("weights", "other"))
         # By rows, since larger samples begin with smaller ones.
         a = jax.nn.relu(sizes.normal(sizes.stream(key, "inputs"), (n, INPUTS)) @ w.T).T
         seconds = [
@@ -128,7 +128,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             for name, a in (("rows", rows.T), ("columns", copies))
         }
 
-    def swept(measure: Callable[..., dict[str, Array]], seeds: int, **over: Any) -> xr.Dataset:
+    def run_sweep(measure: Callable[..., dict[str, Array]], seeds: int, **over: Any) -> xr.Dataset:
         return lab.seeded_sweep(key, measure.__name__, measure, seeds, **over)
 
     k, names = config.widths, {"of": ["mean", "second"], "activation": list(ACTIVATIONS)}
@@ -137,18 +137,20 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         d=sweep.widths(*(x // 2 for x in k)),
         n=sweep.widths(*(4 * x for x in k)),
     )
-    scalars = swept(moments, config.batches, variance=sweep.values(*VARIANCES))
+    scalars = run_sweep(moments, config.batches, variance=sweep.values(*VARIANCES))
     of_weights = {"weights": ["gaussian", "orthogonal", "ill-conditioned", "rank one"]}
     return {
         "moments": sweep.labelled(scalars, *names, **names),
         "kinds": sweep.labelled(
-            swept(kinds, config.kinds, n=sweep.widths(SAMPLES)), *of_weights, **of_weights
+            run_sweep(kinds, config.kinds, n=sweep.widths(SAMPLES)), *of_weights, **of_weights
         ),
-        "samples": swept(samples, config.seeds, n=sweep.widths(*config.samples)),
+        "samples": run_sweep(samples, config.seeds, n=sweep.widths(*config.samples)),
         "width": (
-            sweep.labelled(swept(width, config.width_seeds, size=wide), "layer").swap_dims(size="k")
+            sweep.labelled(run_sweep(width, config.width_seeds, size=wide), "layer").swap_dims(
+                size="k"
+            )
         ),
-        "above": swept(above, config.rare, factor=sweep.values(1.0, float(MORE))),
+        "above": run_sweep(above, config.rare, factor=sweep.values(1.0, float(MORE))),
     }
 
 

@@ -52,7 +52,7 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    def swept(
+    def run_sweep(
         measure: Callable[..., Any], ds: tuple[int, ...], seeds: int, **sides: int
     ) -> xr.Dataset:
         axes = {
@@ -65,10 +65,10 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     cosines = {"cosine": sweep.values(-0.9, -0.5, 0.0, 0.5, 0.9, 1.0)}
     with jax.enable_x64(True):
         return {
-            "features": swept(features, config.ds, config.seeds, k=GAMMA, n=SAMPLES),
-            "edges": swept(edges, config.edge_ds, config.edge_seeds, k=GAMMA),
+            "features": run_sweep(features, config.ds, config.seeds, k=GAMMA, n=SAMPLES),
+            "edges": run_sweep(edges, config.edge_ds, config.edge_seeds, k=GAMMA),
             # As few as Lemma 3.3 requires, and enough rows to bring the bounds of Theorem 3.2 near.
-            "rows": swept(rows, (20,), config.row_seeds, k=ROW_COUNT // 20),
+            "rows": run_sweep(rows, (20,), config.row_seeds, k=ROW_COUNT // 20),
             "pairs": lab.seeded_sweep(key, "pairs", pairs, config.pairs, **cosines),
         }
 

@@ -143,14 +143,14 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             ),
         }
 
-    def swept(
+    def run_sweep(
         measure: Callable[..., dict[str, Array]], seeds: int, **over: sweep.axes.Axis
     ) -> xr.Dataset:
         return lab.seeded_sweep(key, measure.__name__, measure, seeds, **over)
 
     columns = zip(("size", "distinct", "causal"), zip(*TEXTS.values(), strict=True), strict=True)
     texts = sweep.zipped(**{name: sweep.values(*column) for name, column in columns})
-    blocks = swept(depth, config.seeds, text=texts).assign_coords(text=list(TEXTS))
+    blocks = run_sweep(depth, config.seeds, text=texts).assign_coords(text=list(TEXTS))
     for quantities, dim, labels in (
         (("rank", "bound"), "of", NAMES),
         (("ends", "after", "allowed"), "end", ["smallest", "largest"]),
@@ -160,10 +160,10 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     return {
         "depth": sweep.labelled(blocks, "block", outputs=("hidden", "before")),
         "networks": sweep.labelled(
-            swept(networks, config.networks, n=sweep.widths(*config.batches)), "layer"
+            run_sweep(networks, config.networks, n=sweep.widths(*config.batches)), "layer"
         ),
         "lemmas": sweep.labelled(
-            swept(lemmas, config.lemma_seeds, d=sweep.widths(config.lemma_d)), "activation"
+            run_sweep(lemmas, config.lemma_seeds, d=sweep.widths(config.lemma_d)), "activation"
         ),
     }
 
@@ -172,19 +172,19 @@ def _exchanged(config: Config, data: Data) -> Data:
     return {**data, "depth": data["depth"].rename(before="hidden", hidden="before")}
 
 
-def _of_depth(
+def _change_depth(
     of: str, change: Callable[[xr.DataArray], xr.DataArray]
 ) -> Callable[[Config, Data], Data]:
     return lab.controls.replacing(of, lambda data: change(data[of]), of="depth")
 
 
 def _other_text(of: str) -> Callable[[Config, Data], Data]:
-    return _of_depth(of, lambda found: found.sel(text="Zipf", drop=True).broadcast_like(found))
+    return _change_depth(of, lambda found: found.sel(text="Zipf", drop=True).broadcast_like(found))
 
 
 def _reversed(of: str) -> dict[str, Callable[[Config, Data], Data]]:
     return {
-        "the blocks in reversed order": _of_depth(
+        "the blocks in reversed order": _change_depth(
             of, lambda found: found.isel(block=slice(None, None, -1))
         )
     }
@@ -198,8 +198,8 @@ COMMON = {
 BEFORE = {
     "the matrix before the activation": lab.controls.replacing("hidden", "before", of="depth")
 }
-LESS = {"c_+ for c_+ + 2": _of_depth("allowed", lambda allowed: allowed - 2 * (1 + DELTA) ** 2)}
-LAST = {"before it": _of_depth("by_length", lambda ranks: ranks.roll(block=1))}
+LESS = {"c_+ for c_+ + 2": _change_depth("allowed", lambda allowed: allowed - 2 * (1 + DELTA) ** 2)}
+LAST = {"before it": _change_depth("by_length", lambda ranks: ranks.roll(block=1))}
 INDEPENDENT = {
     "independent entries": lab.controls.replacing("swiglu", "independent", of="networks")
 }

@@ -38,7 +38,7 @@ class Config(lab.Config):
     )
 
 
-def times(config: Config) -> list[int]:
+def recorded_steps(config: Config) -> list[int]:
     return [
         0,
         *np.unique(np.round(np.geomspace(1, config.steps, config.points)).astype(int)).tolist(),
@@ -49,7 +49,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def measure(key: Key[Array, ""], k: int, d: int) -> dict[str, dict[str, Array]]:
         # Step and c of η = 1/(c + ‖B‖_op), which is 1 in Theorem 3.9 and 0 in the figures.
         judged = {"offset": (1, 1.0), "window": (k // 2, 0.0)}
-        found = ranks(key, k, d, (*judged.values(), *((t, 0.0) for t in times(config))))
+        found = ranks(key, k, d, (*judged.values(), *((t, 0.0) for t in recorded_steps(config))))
         return {
             name: dict(zip((*judged, "before", "after"), own[:4], strict=True)) | {"curve": own[2:]}
             for name, own in zip(MODELS, found, strict=True)
@@ -109,7 +109,7 @@ def figure(config: Config, data: Data) -> Figure:
             color = COLORS[index % len(COLORS)]
             mean = data["ranks"][f"{name}.curve"].sel(k=k).mean("seed")
             axes[place].plot(
-                times(config), mean, color=color, marker=".", linewidth=1, label=f"k = {k}"
+                recorded_steps(config), mean, color=color, marker=".", linewidth=1, label=f"k = {k}"
             )
             if k in PEAKS[name]:
                 axes[place].axhline(PEAKS[name][k], color=color, linestyle="--", linewidth=1)

@@ -111,11 +111,11 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     with jax.enable_x64(True):
         for name in FEATURES:
 
-            def of_features(key: Array, k: int, name: str = name) -> dict[str, Array]:
+            def measure_features(key: Array, k: int, name: str = name) -> dict[str, Array]:
                 return trajectories(key, name, k, config)
 
             found = lab.seeded_sweep(
-                key, name, of_features, config.seeds, k=sweep.widths(config.k)
+                key, name, measure_features, config.seeds, k=sweep.widths(config.k)
             ).isel(k=0, drop=True)
             found = sweep.labelled(
                 found, "length", outputs=("gd", "spectral"), length=list(LENGTHS)

@@ -95,32 +95,32 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     return found
 
 
-def by_kind(found: list[xr.DataArray], kinds: tuple[str, ...] = tuple(KINDS)) -> xr.DataArray:
+def stack_kinds(found: list[xr.DataArray], kinds: tuple[str, ...] = tuple(KINDS)) -> xr.DataArray:
     return xr.concat(found, xr.DataArray(list(kinds), dims="perceptron", name="perceptron"))
 
 
 def losses(data: Data, arm: str) -> xr.DataArray:
-    return by_kind([data[kind]["loss"].sel(arm=arm, drop=True) for kind in KINDS]).rename(arm)
+    return stack_kinds([data[kind]["loss"].sel(arm=arm, drop=True) for kind in KINDS]).rename(arm)
 
 
 def inside(relation: lab.Relation, data: Data, *kinds: str) -> lab.Relation:
     """The relation, unless a best rate is an end of its grid, for some or all kinds."""
     kinds = kinds or tuple(KINDS)
     grids = [data[f"{kind}, grid"]["loss"].mean("seed").argmin("place") for kind in kinds]
-    return lab.within_grid(relation, by_kind(grids, kinds), 3)
+    return lab.within_grid(relation, stack_kinds(grids, kinds), 3)
 
 
 def exchanging(first: str, second: str) -> Callable[[Config, Data], Data]:
     names = {first: second, second: first}
 
-    def exchanged(found: xr.Dataset) -> xr.Dataset:
+    def exchange_arms(found: xr.Dataset) -> xr.Dataset:
         return (
             lab.controls.at_labels(found, "arm", names)
             if set(names) <= set(found["arm"].values.tolist())
             else found
         )
 
-    return lambda config, data: {name: exchanged(found) for name, found in data.items()}
+    return lambda config, data: {name: exchange_arms(found) for name, found in data.items()}
 
 
 def _last(data: Data) -> Data:
@@ -205,7 +205,7 @@ def out_brings_less(config: Config, data: Data) -> lab.Relation:
     """At this size W_out alone brings less than half of what Muon on all matrices gains, without a
     gate too, where Table 2 has more.
     """
-    both = by_kind([fraction(data, kind).rename("fraction") for kind in KINDS])
+    both = stack_kinds([fraction(data, kind).rename("fraction") for kind in KINDS])
     return inside(lab.below(both, 0.5, "half"), _last(data))
 
 

@@ -112,7 +112,9 @@ def _figure_falls(config: Config, data: xr.Dataset) -> xr.Dataset:
     return data.assign(stable_rank=data["stable_rank"].isel(step=1, drop=True) * fallen)
 
 
-def times(ranks: str, factor: float, *matrices: str) -> Callable[[Config, xr.Dataset], xr.Dataset]:
+def scale_ranks(
+    ranks: str, factor: float, *matrices: str
+) -> Callable[[Config, xr.Dataset], xr.Dataset]:
     """A control with some ranks lower by as much as in the paper's figures."""
     return lambda config, data: data.assign(
         {ranks: data[ranks] * xr.where(data["matrix"].isin(matrices), factor, 1)}
@@ -120,9 +122,9 @@ def times(ranks: str, factor: float, *matrices: str) -> Callable[[Config, xr.Dat
 
 
 states = lab.Statements()
-THIRD = {"the third of Figure 9": times("nuclear_rank", 1 / 3, "value")}
-MODEST = {"the margins of the figures": times("nuclear_rank", 14 / 110, "embedding", "head")}
-SHARE = {"the share of Figure 10": times("embedded", 10.8 / 26, *MATRICES)}
+THIRD = {"the third of Figure 9": scale_ranks("nuclear_rank", 1 / 3, "value")}
+MODEST = {"the margins of the figures": scale_ranks("nuclear_rank", 14 / 110, "embedding", "head")}
+SHARE = {"the share of Figure 10": scale_ranks("embedded", 10.8 / 26, *MATRICES)}
 SPLIT = (
     "It was one statement, which a run of another seed, five times as long, left open for W_Q and"
     " W_K alone."

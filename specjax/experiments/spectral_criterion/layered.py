@@ -147,7 +147,7 @@ def network(key: Array, name: str) -> dict[str, Array]:
     directions = tuple(map(jnp.stack, zip(direction, gradient, polar, *mixed_steps, strict=True)))
     u, b, w, second, curvature, linear = jax.vmap(along)(directions)
 
-    def over_bounds(of: theory.LayeredConstants, suffix: str) -> dict[str, Array]:
+    def divide_by_bounds(of: theory.LayeredConstants, suffix: str) -> dict[str, Array]:
         by_weights = theory.weight_constant(of) * w**2
         pairs = {
             "first": (u, theory.growth(of) * b),
@@ -170,7 +170,7 @@ def network(key: Array, name: str) -> dict[str, Array]:
             for key, ratio in ratios.items()
         }
 
-    found = over_bounds(constants, "") | over_bounds(
+    found = divide_by_bounds(constants, "") | divide_by_bounds(
         constants._replace(largest_weight=0.0), "_bare"
     )
     # All directions have one shape; only those of mixed steps have a promise.

@@ -160,7 +160,7 @@ def leads(data: Data, problem: str, *pairs: tuple[str, str]) -> lab.Relation:
     return lab.above(found, AHEAD, "a factor of 1.2", by="median")
 
 
-def in_place(target: str, source: str, of: str) -> Callable[[Config, Data], Data]:
+def replace_steps(target: str, source: str, of: str) -> Callable[[Config, Data], Data]:
     def replaced(found: xr.Dataset) -> xr.DataArray:
         return found["left"].where(
             found["steps"] != target, found["left"].sel(steps=source, drop=True)
@@ -170,7 +170,7 @@ def in_place(target: str, source: str, of: str) -> Callable[[Config, Data], Data
 
 
 states = lab.Statements()
-BY_RULE = {"spectral steps in its place": in_place("rule", "spectral", "linear")}
+BY_RULE = {"spectral steps in its place": replace_steps("rule", "spectral", "linear")}
 
 
 @states(("eq-1-5", "figure-11"), corrected=True, controls=BY_RULE, along="length")
@@ -188,7 +188,7 @@ def _features(found: xr.Dataset) -> xr.DataArray:
 @states(
     "eq-1-5",
     controls={
-        "spectral steps in the place of Euclidean ones": in_place(
+        "spectral steps in the place of Euclidean ones": replace_steps(
             "Euclidean", "spectral", "linear"
         ),
         "SwiGLU features": lab.controls.replacing("left", _features, of="linear"),
@@ -202,12 +202,12 @@ def euclidean_ahead_in_control(config: Config, data: Data) -> lab.Relation:
     return leads(data, "control", ("Euclidean", "spectral"), ("rule", "spectral"))
 
 
-def _of_network(says: str, first: str, second: str, *, corrected: bool) -> None:
+def _state_network(says: str, first: str, second: str, *, corrected: bool) -> None:
     says, name = (
         f"In the network, each with its own step size, {says}.",
         f"{first}-ahead-of-{second.lower()}",
     )
-    controls = {f"{second} steps in their place": in_place(first, second, "network")}
+    controls = {f"{second} steps in their place": replace_steps(first, second, "network")}
     options = {"corrected": corrected, "along": "length", "holds": None}
 
     @states("section-1-2-1-internal", says, name=name, controls=controls, **options)
@@ -220,14 +220,14 @@ def _of_network(says: str, first: str, second: str, *, corrected: bool) -> None:
         )
 
 
-_of_network(
+_state_network(
     "internal spectral steps end ahead of Euclidean ones", "internal", "Euclidean", corrected=False
 )
 ALL = (
     "spectral steps on all blocks end ahead of the rule, so that they help where nr(G) is below"
     " st(A) as well"
 )
-_of_network(ALL, "spectral", "rule", corrected=True)
+_state_network(ALL, "spectral", "rule", corrected=True)
 
 EXPERIMENT = lab.Experiment(
     "rank-switch",

@@ -33,7 +33,9 @@ CURVES, FIGURES, LARGE = 0, 1, 2
 """Points of the sweeps: step sizes of the curves, of the figures, and of the larger batch."""
 
 
-def at(data: Data, network: str, place: int, lengths: Sequence[int] | None = None) -> xr.Dataset:
+def select_point(
+    data: Data, network: str, place: int, lengths: Sequence[int] | None = None
+) -> xr.Dataset:
     """One point of a sweep of trainings, at these lengths."""
     found = data[network].isel(run=place)
     found = found.isel(seed=slice(int(found["seeds"]))).reset_coords(drop=True)
@@ -59,7 +61,7 @@ def rule(found: xr.Dataset, blocks: list[int]) -> xr.DataArray:
 def change(config: Config, data: Data, blocks: list[int]) -> xr.DataArray:
     """log2 of st(A_(ℓ-1)) over its initial value, at both batch sizes of SwiGLU."""
     found = []
-    for every in (at(data, "gated", place) for place in (CURVES, LARGE)):
+    for every in (select_point(data, "gated", place) for place in (CURVES, LARGE)):
         with np.errstate(divide="ignore"):
             ranks = xr.ufuncs.log2(every["stable_rank"].sel(block=blocks))
         found.append((ranks - ranks.sel(length=0, drop=True)).where(every["lasts"], WORST))
@@ -71,7 +73,7 @@ def change(config: Config, data: Data, blocks: list[int]) -> xr.DataArray:
     )
 
 
-def in_place(name: str, dim: str, *places: int) -> Callable[[Config, Data], Data]:
+def replace_points(name: str, dim: str, *places: int) -> Callable[[Config, Data], Data]:
     """A control with other points of a dimension; runs keep their step sizes."""
 
     def changed(config: Config, data: Data) -> Data:
@@ -104,9 +106,9 @@ CHANGED = (
     "Draws and lengths were changed after runs that left it open at some length; judged on fresh"
     " seeds."
 )
-OUTER = {"internal and outer blocks exchanged": in_place("relu", "block", 1, 0, 3, 2)}
+OUTER = {"internal and outer blocks exchanged": replace_points("relu", "block", 1, 0, 3, 2)}
 OTHERS = {
-    "the inputs": in_place("relu", "block", 0, 0, 0, 0),
+    "the inputs": replace_points("relu", "block", 0, 0, 0, 0),
     "SwiGLU, larger batch": gated_for_relu,
 }
 
@@ -116,7 +118,7 @@ def stable_ranks_stay_low(config: Config, data: Data) -> lab.Relation:
     """Under both methods, at every length, the activations of each hidden layer have a smaller
     stable rank than the inputs.
     """
-    found = at(data, "relu", CURVES, config.lengths)
+    found = select_point(data, "relu", CURVES, config.lengths)
     ratio = found["stable_rank"].sel(block=[2, 3, 4]) / found["stable_rank"].sel(block=1, drop=True)
     return lab.below(
         ratio.where(found["lasts"], WORST).rename("st(A)/st(X)"),
@@ -131,7 +133,7 @@ states(
     "At initialization the largest stable rank of the hidden layers does not grow with the network,"
     " n = h = 4d.",
     name="stable-ranks-settle",
-    controls={"the inputs": in_place("starts", "block", 0, 0, 0, 0)},
+    controls={"the inputs": replace_points("starts", "block", 0, 0, 0, 0)},
 )(
     lambda config, data: lab.settles(
         data["starts"]["stable_rank"].sel(block=[2, 3, 4]).max("block"), "d"
@@ -166,23 +168,23 @@ def internal_blocks_qualify(config: Config, data: Data) -> lab.Relation:
     """Under both methods nr(G_ℓ)/st(A_(ℓ-1)) is larger on the internal blocks, in the geometric
     mean, than on the first and on the last.
     """
-    found = at(data, "relu", CURVES, (0, *config.lengths))
+    found = select_point(data, "relu", CURVES, (0, *config.lengths))
     inner, outer = rule(found, INTERNAL).mean("block"), rule(found, [1, 4]).max("block")
     return lab.ahead(inner.rename("internal"), outer.rename("outer"), least=0, by="median")
 
 
-def _of_network(network: str, prefix: str, rows: tuple[str, ...]) -> None:
-    smaller = {"the smaller step size": in_place(network, "run", CURVES, CURVES)}
+def _state_network(network: str, prefix: str, rows: tuple[str, ...]) -> None:
+    smaller = {"the smaller step size": replace_points(network, "run", CURVES, CURVES)}
 
     @states(rows, name=f"{prefix}large-step-diverges", corrected=True, controls=smaller)
     def fragile(config: Config, data: Data) -> lab.Relation:
         """With the step size of the figure SpecGD diverges in more than one draw in twenty."""
         # A figure of one seed then shows one outcome of several.
-        found = at(data, network, FIGURES).sel(optimizer="spectral").isel(length=-1)
+        found = select_point(data, network, FIGURES).sel(optimizer="spectral").isel(length=-1)
         return lab.fraction(~found["lasts"].rename("diverged"), more_than=0.05)
 
     options = {
-        "controls": {"the methods exchanged": in_place(network, "optimizer", 1, 0)},
+        "controls": {"the methods exchanged": replace_points(network, "optimizer", 1, 0)},
         "post_hoc": CHANGED,
     }
 
@@ -191,7 +193,10 @@ def _of_network(network: str, prefix: str, rows: tuple[str, ...]) -> None:
         """SpecGD comes to a lower loss than GD, by more than a factor of 1.2, at every length."""
         lengths = config.lengths if network == "relu" else config.gated_lengths
         return lab.above(
-            lead(at(data, network, CURVES, lengths)), AHEAD, "a factor of 1.2", by="median"
+            lead(select_point(data, network, CURVES, lengths)),
+            AHEAD,
+            "a factor of 1.2",
+            by="median",
         )
 
 
@@ -206,7 +211,7 @@ def _along(optimizer: str, label: str, third_falls: bool | None) -> None:
         "section-1-2-1-internal", says, name=f"rule-along-{optimizer}", controls=last_block("relu")
     )
     def rule_along(config: Config, data: Data) -> lab.Relation:
-        found = at(data, "relu", CURVES, (0, *config.lengths)).sel(optimizer=optimizer)
+        found = select_point(data, "relu", CURVES, (0, *config.lengths)).sel(optimizer=optimizer)
         return lab.above(rule(found, INTERNAL), 0.0, "nr = st", by="median")
 
     says = f"Under {label} st(A_3) is below its initial value at every length, at both batch sizes."
@@ -229,22 +234,22 @@ def _along(optimizer: str, label: str, third_falls: bool | None) -> None:
         )
 
 
-_of_network("relu", "", ("figure-1", "figure-4"))
-_of_network("gated", "gated-", ("figure-18-left",))
+_state_network("relu", "", ("figure-1", "figure-4"))
+_state_network("gated", "gated-", ("figure-18-left",))
 _along("gd", "GD", True)
 _along("spectral", "SpecGD", None)
 
 
 @held_open(
     "figure-18-right",
-    controls={"the smaller batch": in_place("gated", "run", CURVES, CURVES, CURVES)},
+    controls={"the smaller batch": replace_points("gated", "run", CURVES, CURVES, CURVES)},
 )
 def gated_large_batch_coincides(config: Config, data: Data) -> lab.Relation:
     """At the larger batch, with the figure's step sizes, the losses of GD and SpecGD are within a
     factor of 1.5 at every length.
     """
     # Within this factor curves coincide on the figure's axis of several decades.
-    apart = abs(lead(at(data, "gated", LARGE, config.gated_lengths)))
+    apart = abs(lead(select_point(data, "gated", LARGE, config.gated_lengths)))
     return lab.below(apart, np.log10(1.5), "a factor of 1.5", by="median")
 
 
@@ -253,7 +258,7 @@ along(
     "At both batch sizes and under both methods st(A_1) and st(A_2) stay within a factor of 1.5 of"
     " their initial values.",
     name="gated-first-layers-keep",
-    controls={"st(A_3) in their place": in_place("gated", "block", 0, 3, 3, 3)},
+    controls={"st(A_3) in their place": replace_points("gated", "block", 0, 3, 3, 3)},
 )(
     lambda config, data: lab.below(
         abs(change(config, data, [2, 3])), np.log2(1.5), "a factor of 1.5", by="median"
@@ -275,7 +280,7 @@ for rank, symbol, corrected in (
         f"At initialization of SwiGLU networks {symbol} of both internal blocks is larger at the"
         " larger batch.",
         name=f"gated-{rank.replace('_', '-')}s-grow",
-        controls={"the batches exchanged": in_place("batches", "n", 1, 0)},
+        controls={"the batches exchanged": replace_points("batches", "n", 1, 0)},
         corrected=corrected,
     )(partial(lambda rank, config, data: _with_batch(xr.ufuncs.log2(data["batches"][rank])), rank))
 
@@ -298,7 +303,7 @@ states(
 )(lambda config, data: _with_batch(-rule(data["batches"], INTERNAL)))
 
 
-EXCHANGED = {"the batches exchanged": in_place("gated", "run", LARGE, FIGURES, CURVES)}
+EXCHANGED = {"the batches exchanged": replace_points("gated", "run", LARGE, FIGURES, CURVES)}
 
 
 @along("appendix-a-batch", controls=EXCHANGED, post_hoc=CHANGED)
@@ -307,7 +312,7 @@ def gated_lead_shrinks(config: Config, data: Data) -> lab.Relation:
     larger one with the figure's step sizes.
     """
     small, large = (
-        lead(at(data, "gated", place, config.gated_lengths)) for place in (CURVES, LARGE)
+        lead(select_point(data, "gated", place, config.gated_lengths)) for place in (CURVES, LARGE)
     )
     return lab.ahead(small, large, least=AHEAD, by="median")
 
@@ -364,7 +369,7 @@ def figure(config: Config, data: Data) -> Figure:
     for axes, (network, place, quantity, title, paper) in zip(
         drawn.subplots(2, 3).flat, PANELS, strict=True
     ):
-        found = at(data, network, place)
+        found = select_point(data, network, place)
         middle = found[quantity].where(found["lasts"]).median("seed")
         for color, optimizer in zip(COLORS, OPTIMIZERS, strict=False):
             curves = middle.sel(optimizer=optimizer)

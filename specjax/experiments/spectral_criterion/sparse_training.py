@@ -121,7 +121,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         loss = jnp.log10(both.loss[:, :: at.step])
         return {"loss": loss, "stable_rank": both.stable_rank, "nuclear_rank": both.nuclear_rank}
 
-    def swept(
+    def run_sweep(
         name: str,
         measure: Callable[..., Any],
         seeds: int | Mapping[str, Sequence[int]],
@@ -151,13 +151,13 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     widths = sweep.zipped(
         d=sweep.widths(*config.starts), h=sweep.widths(*(4 * d for d in config.starts))
     )
-    relu = swept(
+    relu = run_sweep(
         "relu",
         partial(trained, "relu_squared", config.lengths),
         {"run": (config.seeds, few)},
         run=relu_runs,
     )
-    gated = swept(
+    gated = run_sweep(
         "gated",
         partial(trained, "swiglu", config.gated_lengths),
         {"run": (many, few, many)},
@@ -167,10 +167,10 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         "relu": labelled(relu, config.lengths),
         "gated": labelled(gated, config.gated_lengths),
         "starts": sweep.labelled(
-            swept("starts", starts, config.start_seeds, d=widths), "block", block=BLOCKS
+            run_sweep("starts", starts, config.start_seeds, d=widths), "block", block=BLOCKS
         ),
         "batches": sweep.labelled(
-            swept("batches", batches, config.start_seeds, n=counts), "block", block=BLOCKS
+            run_sweep("batches", batches, config.start_seeds, n=counts), "block", block=BLOCKS
         ),
     }
 

@@ -115,20 +115,20 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
                 found.append(jnp.trace(gram) / jnp.linalg.eigvalsh(gram)[-1])
         return {"gaussian": jnp.stack(found[::2]), "identity": jnp.stack(found[1::2])}
 
-    def swept(
+    def run_sweep(
         measure: Callable[..., dict[str, Array]], ns: Iterable[int], seeds: int
     ) -> xr.Dataset:
         stream = sizes.stream(key, measure.__name__)
         return sweep.run(measure, {"n": sweep.widths(*ns)}, num_seeds=seeds, key=stream)
 
     counts = [int(np.ceil(count)) for count in COLUMNS.values()]
-    rare = swept(spikes, counts, config.spiked).rename(n="columns")
+    rare = run_sweep(spikes, counts, config.spiked).rename(n="columns")
     return {
         "spikes": rare.assign_coords(n=("columns", counts), columns=list(COLUMNS)),
         "normal": sweep.labelled(
-            swept(normal, config.ns, config.seeds), "spectrum", spectrum=list(SPECTRA)
+            run_sweep(normal, config.ns, config.seeds), "spectrum", spectrum=list(SPECTRA)
         ),
-        "networks": sweep.labelled(swept(networks, (D,), config.networks), "layer"),
+        "networks": sweep.labelled(run_sweep(networks, (D,), config.networks), "layer"),
         "tails": _tails(sizes.stream(key, "tails"), config.tails),
     }
 
