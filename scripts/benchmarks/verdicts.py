@@ -8,15 +8,20 @@ rival, a power law that lacks the logarithm, a constant that is off by 3 %, grow
 approaches a limit, and a limit of what grows. A statement that is confirmed though it is false is
 an error; one that is not decided is not.
 
-    python scripts/benchmarks/verdicts.py --repetitions 200 --processes 2
+    python scripts/benchmarks/verdicts.py --repetitions 200 --processes 2 --store verdicts.jsonl
+
+With a store the same command continues where it was stopped.
 """
 
 import argparse
+import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import xarray as xr
@@ -160,16 +165,16 @@ def main() -> None:
     )
     parser.add_argument("--repetitions", type=int, default=200)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--store", type=Path, help="file to which samples are added as they end")
     parser.add_argument("--laws", nargs="*", default=list(LAWS))
     parser.add_argument("--smoke", action="store_true", help="one sample of each law")
     args = parser.parse_args()
     if args.smoke:
         args.repetitions = 1
     jobs = [
-        (name, seeds, r) for name in args.laws for seeds in SEEDS for r in range(args.repetitions)
+        (name, seeds, r) for r in range(args.repetitions) for name in args.laws for seeds in SEEDS
     ]
-    with ProcessPoolExecutor(args.processes) as pool:
-        counts = sum(pool.map(counted, *zip(*jobs, strict=True), chunksize=10), Counter())
+    counts = _counts(jobs, args.processes, args.store)
     print(
         f"Verdicts of {args.repetitions} samples a law and number of seeds, as confirmed / refuted"
         " / inconclusive."
@@ -185,6 +190,34 @@ def main() -> None:
         shares = [_share(counts, statement, seeds) for seeds in SEEDS]
         if all(shares):
             print(f"{statement}: " + ", ".join(shares))
+
+
+def _counts(
+    jobs: list[tuple[str, int, int]], processes: int, store: Path | None
+) -> Counter[tuple[str, str, int, str]]:
+    """The verdicts on all samples; those that lie in the store are not judged again."""
+    done: dict[tuple[str, int, int], list[list[object]]] = {}
+    if store is not None and store.exists():
+        for line in store.read_text().splitlines():
+            name, seeds, repetition, found = json.loads(line)
+            done[name, seeds, repetition] = found
+    counts: Counter[tuple[str, str, int, str]] = Counter()
+    for job in jobs:
+        for name, statement, seeds, verdict, number in done.get(job, []):
+            counts[name, statement, seeds, verdict] += number
+    missing = [job for job in jobs if job not in done]
+    if not missing:
+        return counts
+    with ExitStack() as stack:
+        pool = stack.enter_context(ProcessPoolExecutor(processes))
+        file = None if store is None else stack.enter_context(store.open("a"))
+        results = pool.map(counted, *zip(*missing, strict=True), chunksize=10)
+        for job, found in zip(missing, results, strict=True):
+            counts += found
+            if file is not None:
+                rows = [[*key, number] for key, number in found.items()]
+                print(json.dumps([*job, rows]), file=file, flush=True)
+    return counts
 
 
 def _verdicts(
