@@ -386,7 +386,7 @@ CALLS: dict[str, list[Call]] = {
             "ema",
             nesterov=True,
             bias_correction=True,
-            dtype=jnp.bfloat16,
+            mu_dtype=jnp.bfloat16,
             key=KEY,
         ),
         call(stepped(optim.lift_to_floor), 0.3, "output"),

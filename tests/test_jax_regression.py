@@ -66,7 +66,7 @@ for name, (function, exact) in MEASURES.items():
     else:
         over = {"c": sweep.values(1)}
         measure = lambda key, c: {"f": function(draw(key))}
-        found = sweep.run(measure, over, seeds=30, key=key)["f"].sel(c=1)
+        found = sweep.run(measure, over, num_seeds=30, key=key)["f"].sel(c=1)
     expected = np.stack([exact(x) for x in drawn])
     print("right" if np.allclose(found, expected, rtol=1e-2, atol=1e-3) else name)
 """

@@ -26,7 +26,7 @@ def descent(optimizer=optax.sgd, build=sums, **settings):
         "rates": RATES,
         "batch": BATCH,
         "steps": STEPS,
-        "seeds": 10,
+        "num_seeds": 10,
     } | settings
     return scaling.transfer(build, quadratic, optimizer, progress=False, **settings)
 

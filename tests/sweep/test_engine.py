@@ -287,7 +287,7 @@ def measure(key, n):
 
 over = {"n": sweep.widths(4, 8, 16, 32, 64)}
 key = jax.random.key(0)
-sweep.run(measure, over, seeds=50, key=key, plan="padded", check_padding=False)
+sweep.run(measure, over, num_seeds=50, key=key, plan="padded", check_padding=False)
 print("done")
 """
 

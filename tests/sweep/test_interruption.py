@@ -344,7 +344,7 @@ def test_axes_in_another_order_are_another_sweep(tmp_path):
 
     over = {"d": sweep.widths(3, 6), "lr": sweep.values(0.1, 0.2)}
     turned = dict(reversed(over.items()))
-    options = {"seeds": 4, "key": KEY, "plan": "exact"}
+    options = {"num_seeds": 4, "key": KEY, "plan": "exact"}
     first = sweep.run(measure, over, **options, store=tmp_path / "store")
     before = {file: file.read_bytes() for file in (tmp_path / "store").iterdir()}
     with pytest.raises(
