@@ -12,7 +12,7 @@ import pytest
 
 from specjax import optim, spectral
 from specjax.models import factorization_spectra, random_features
-from specjax.models.associative_memory import newton_step
+from specjax.models.associative_memory.newton_step import HessianAtZero, newton_step
 from specjax.programs.one_at_a_time import IS_NEEDED, one_at_a_time
 from specjax.spectral import QDWH, SVD, Newton, NewtonSchulz
 from specjax.theory import geometry, layered, one_step, second_moment
@@ -78,9 +78,7 @@ DECOMPOSING = {
         lambda x: random_features.trajectory(squares(x), squares(x), squares(x))
     ),
     "models.newton_step": twice(
-        lambda x: newton_step.newton_step(
-            x[:, :4], newton_step.HessianAtZero(squares(x), squares(x))
-        )
+        lambda x: newton_step(x[:, :4], HessianAtZero(squares(x), squares(x)))
     ),
     "models.orthonormal": jax.vmap(
         lambda x: x[0, 0, 0] * factorization_spectra.orthonormal(jax.random.key(0), 4, 3)
