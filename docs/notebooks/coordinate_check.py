@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A coordinate check
 #
-# *Is a learning rate that was found on a narrow model right for a wide one, and if not, which layer is to blame?* For
-# a model of yours, in two calls.
+# *Is a learning rate that was found on a narrow model right for a wide one, and if not, which layer
+# is to blame?* For a model of yours, in two calls.
 
 # %%
 import equinox as eqx
@@ -31,7 +31,8 @@ def draw(key):
 widths = (32, 64, 128, 256)
 
 # %% [markdown]
-# Adam in standard parametrization: the updates of the hidden and the last layer grow with the width.
+# Adam in standard parametrization: the updates of the hidden and the last layer grow with the
+# width.
 
 # %%
 adam = scaling.coordinate_check(
@@ -42,8 +43,8 @@ adam.plot()
 plt.show()
 
 # %% [markdown]
-# Muon with √(out/in), the scale of unit operator norms: the updates of both hidden layers are of one size at every
-# width. Of the last layer these widths and seeds do not decide it.
+# Muon with √(out/in), the scale of unit operator norms: the updates of both hidden layers are of
+# one size at every width. Of the last layer these widths and seeds do not decide it.
 
 
 # %%

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Reading the ledgers
 #
-# *Which statements of these papers hold, which do not, and what decided it?* Every numbered statement is a row of a
-# ledger, and the records of runs are in the package, so that nothing is computed here.
+# *Which statements of these papers hold, which do not, and what decided it?* Every numbered
+# statement is a row of a ledger, and the records of runs are in the package, so that nothing is
+# computed here.
 
 # %%
 from collections import Counter
@@ -36,7 +37,8 @@ axes.legend(
 plt.show()
 
 # %% [markdown]
-# What is false: what was found in its place, and which of our statements decided it. Here the first two of each paper.
+# What is false: what was found in its place, and which of our statements decided it. Here the first
+# two of each paper.
 
 # %%
 for paper, rows in found.items():

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Muon on your model
 #
-# *Which leaf of your model is a matrix, what will Muon do with each, and does it help?* The program of the loss knows
-# the first; nothing has to be named by hand.
+# *Which leaf of your model is a matrix, what will Muon do with each, and does it help?* The program
+# of the loss knows the first; nothing has to be named by hand.
 
 # %%
 import equinox as eqx
@@ -58,8 +58,8 @@ layout = matrix_layout(loss, model, batch)
 print(layout)
 
 # %% [markdown]
-# For every linear map: nr(G), the nuclear rank of its gradient, and st(A), the stable rank of its inputs. A spectral
-# step helps where the first is the larger one, for short steps.
+# For every linear map: nr(G), the nuclear rank of its gradient, and st(A), the stable rank of its
+# inputs. A spectral step helps where the first is the larger one, for short steps.
 
 # %%
 print(layer_report(loss, model, batch))
@@ -94,5 +94,6 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# It does not help here: at these rates, which nobody tuned, AdamW is ahead for some thirty steps, and then both are at
-# the noise of the batches. So small a problem is no place to judge an optimizer; your own model is.
+# It does not help here: at these rates, which nobody tuned, AdamW is ahead for some thirty steps,
+# and then both are at the noise of the batches. So small a problem is no place to judge an
+# optimizer; your own model is.
