@@ -84,13 +84,18 @@ def subfolder(*identity: str) -> Path:
         raise ValueError(
             "No folder to resume from is set; call this within `with resume.enabled(FOLDER):`."
         )
+    make_folder(parent, "folder")
+    return parent / hashlib.sha256("\0".join(identity).encode()).hexdigest()[:_LETTERS]
+
+
+def make_folder(path: Path, other: str) -> None:
+    """Make a folder and its parents; raises ValueError, which advises to choose another `other`."""
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(
-            f"{parent} cannot be made ({error.strerror or error}); choose another folder."
+            f"{path} cannot be made ({error.strerror or error}); choose another {other}."
         ) from error
-    return parent / hashlib.sha256("\0".join(identity).encode()).hexdigest()[:_LETTERS]
 
 
 @contextmanager

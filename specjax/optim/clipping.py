@@ -20,7 +20,7 @@ from specjax.arguments import check_number, checked
 from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.scales import Scale, scale_named, shape_factors
-from specjax.optim.sharded import explicit_mesh, with_automatic_axes
+from specjax.optim.sharded import with_automatic_axes
 from specjax.spectral import spectral_map
 
 Kind = Literal["hard", "soft"]
@@ -65,9 +65,7 @@ def clip_singular_values(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
     ) -> tuple[PyTree, optax.EmptyState]:
         del params
-        if (mesh := explicit_mesh(updates)) is not None:
-            return with_automatic_axes(clip, updates, mesh), state
-        return clip(updates), state
+        return with_automatic_axes(clip, updates), state
 
     return in_float32(optax.GradientTransformation(init, update))
 

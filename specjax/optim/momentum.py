@@ -162,18 +162,18 @@ def _is_kept(dtype: DTypeLike) -> bool:
         return False
 
 
-def _rounded(key: Key[Array, ""], moments: PyTree, like: PyTree) -> PyTree:
-    """The moments in the dtypes of `like`, those in bfloat16 rounded at random, each leaf with a
+def _rounded(key: Key[Array, ""], wide: PyTree, like: PyTree) -> PyTree:
+    """The accumulators in the dtypes of `like`; bfloat16 leaves are rounded at random, each by a
     key of its own.
     """
     kept = [
         (
-            stochastic_bfloat16(jax.random.fold_in(key, i), wide)
+            stochastic_bfloat16(jax.random.fold_in(key, i), new)
             if old.dtype == jnp.bfloat16
-            else wide.astype(old.dtype)
+            else new.astype(old.dtype)
         )
-        for i, (wide, old) in enumerate(
-            zip(jax.tree.leaves(moments), jax.tree.leaves(like), strict=True)
+        for i, (new, old) in enumerate(
+            zip(jax.tree.leaves(wide), jax.tree.leaves(like), strict=True)
         )
     ]
-    return jax.tree.unflatten(jax.tree.structure(moments), kept)
+    return jax.tree.unflatten(jax.tree.structure(wide), kept)

@@ -5,6 +5,7 @@ and AdamW for every leaf that is not a matrix.
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,13 +19,18 @@ from optax.contrib import MuonDimensionNumbers
 from specjax.arguments import REAL, check_number, checked_but, scheduled
 from specjax.optim.float32_wrapper import check_alike, check_arrays, in_float32
 from specjax.optim.fused_projections import Splits
-from specjax.optim.iteration import STANDARD, Coefficients, Preconditioning, newton_schulz
 from specjax.optim.leaf_names import leaf_names
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, Layout, is_matrix, prefix_leaves
 from specjax.optim.momentum import Convention, momentum
+from specjax.optim.newton_schulz_arguments import (
+    STANDARD,
+    Coefficients,
+    Preconditioning,
+    newton_schulz_method,
+)
 from specjax.optim.orthogonal import Method, orthogonalize
 from specjax.optim.routing import Routed, routes
-from specjax.optim.scales import Extent, Scale, scale_named
+from specjax.optim.scales import Scale, rms_sqrt_max, scale_named
 
 MATRIX, OTHER = "matrix", "other"
 
@@ -72,11 +78,11 @@ def muon(
         state = optimizer.init(params)
         updates, state = optimizer.update(gradients, state, params)
 
-    A leaf is a matrix by, in this order: `layout` or `labels`; a tree (or function) of dimension
-    numbers, in which None marks a leaf that is not; two axes and a floating dtype. The last rule is
-    wrong for stacked layers, and `init` warns of leaves with more axes:
-    `layout=specjax.diagnostics.matrix_layout(loss, params, batch)` reads the matrices off the loss,
-    and `specjax.optim.routing` shows where every leaf goes.
+    `layout` or `labels` say which leaves are matrices. Without them a tree (or function) of
+    dimension numbers does, in which None marks a leaf that is not a matrix. Without that, leaves of
+    two axes and a floating dtype are matrices. This last rule is wrong for stacked layers, so
+    `init` warns of leaves with more axes: `layout=specjax.diagnostics.matrix_layout(loss, params,
+    batch)` reads the matrices off the loss. `specjax.optim.routing` shows where every leaf goes.
 
     Numbers may be traced arrays, so a sweep over them is one compiled program: build the optimizer
     inside the vmapped function, or use `specjax.optim.inject_hyperparams` (optax's own takes
@@ -139,12 +145,13 @@ def muon(
     check_number(weight_decay, "weight_decay", REAL, "muon")
     iteration = {"ns_coeffs": ns_coeffs, "ns_steps": ns_steps, "preconditioning": preconditioning}
     if method is None:
-        method = newton_schulz(**iteration)
+        method = newton_schulz_method(**iteration)
     else:
         _check_default("method", **iteration)
     if consistent_rms is not None:
         _check_default("consistent_rms", scale=scale)
-        scale = _consistent(consistent_rms)
+        check_number(consistent_rms, "consistent_rms", REAL, "muon")
+        scale = partial(rms_sqrt_max, jnp.asarray(consistent_rms))
     if fallback is None:
         fallback = _adamw(
             learning_rate if adam_learning_rate is None else adam_learning_rate,
@@ -258,20 +265,8 @@ def jordan_muon(
 def _adamw(
     learning_rate: optax.ScalarOrSchedule, **options: Any
 ) -> optax.GradientTransformationExtraArgs:
-    """AdamW in at least float32: in float16 eps, and squares of gradients below 2e-4, would be
-    0.
-    """
+    """AdamW in float32 at least: in float16 eps and squares of gradients below 2e-4 are zero."""
     return in_float32(optax.adamw(learning_rate, **options))
-
-
-def _consistent(consistent_rms: ArrayLike) -> Scale:
-    """c √max(out, in) (Liu et al. 2025, Moonlight)."""
-    check_number(consistent_rms, "consistent_rms", REAL, "muon")
-
-    def scale(fan_in: Extent, fan_out: Extent) -> Extent:
-        return jnp.asarray(consistent_rms) * jnp.sqrt(jnp.maximum(fan_in, fan_out))
-
-    return scale
 
 
 def _check_default(given: str, **others: object) -> None:
@@ -279,8 +274,9 @@ def _check_default(given: str, **others: object) -> None:
 
     Arrays pass: optax.inject_hyperparams makes one of each default.
     """
+    parameters = inspect.signature(muon).parameters
     for name, value in others.items():
-        default = inspect.signature(muon).parameters[name].default
+        default = parameters[name].default
         if value is default or isinstance(value, jax.Array):
             continue
         if type(value) is not type(default) or value != default:
@@ -288,9 +284,7 @@ def _check_default(given: str, **others: object) -> None:
 
 
 def _warn_of_stacks(params: PyTree) -> None:
-    """A warning where the rule of two axes meets leaves of more, and stacked vectors that it takes
-    for matrices.
-    """
+    """Warn of leaves of more than two axes, and of stacked vectors that look like matrices."""
     named = [
         (name, leaf.shape)
         for name, leaf in zip(leaf_names(params), jax.tree.leaves(params), strict=True)
@@ -329,6 +323,8 @@ def _labels(params: PyTree, labels: object, dimension_numbers: DimensionNumbers)
     elif isinstance(dimension_numbers, MuonDimensionNumbers):
         found = [MATRIX if is_matrix(leaf) else OTHER for leaf in leaves]
     else:
-        specs = prefix_leaves(dimension_numbers, params, MuonDimensionNumbers, "dimension_numbers")
+        specs = prefix_leaves(
+            dimension_numbers, params, MuonDimensionNumbers, "muon_weight_dimension_numbers"
+        )
         found = [OTHER if spec is None else MATRIX for spec in specs]
     return jax.tree.unflatten(treedef, found)

@@ -10,7 +10,7 @@ import numpy as np
 from specjax.arguments import check_count, shown
 from specjax.optim.orthogonal import Method
 from specjax.spectral.methods import NewtonSchulz
-from specjax.spectral.methods.polynomials import newton_schulz_steps
+from specjax.spectral.methods.polynomials import Scaling, newton_schulz_steps
 from specjax.spectral.polynomial_design import MUON, Quintic
 
 Coefficients = tuple[float, float, float]
@@ -32,16 +32,27 @@ _PRESETS: dict[str, Quintic | tuple[Quintic, ...]] = {
 }
 
 
-def newton_schulz(ns_coeffs: Any, ns_steps: Any, preconditioning: Any) -> Method:
-    """The iteration that optax's three arguments describe."""
-    names: dict[str, Any] = {name: name for name in ("frobenius", "spectral", "aol")}
-    names["schatten"] = "schatten-4"
-    if preconditioning not in names:
+_SCALINGS: dict[str, Scaling] = {
+    "aol": "aol",
+    "frobenius": "frobenius",
+    "schatten": "schatten-4",
+    "spectral": "spectral",
+}
+
+
+def newton_schulz_method(ns_coeffs: Any, ns_steps: Any, preconditioning: Any) -> Method:
+    """The method that optax's three arguments describe.
+
+    Raises:
+        ValueError: coefficients that are not triples of finite numbers, more of them than steps, no
+            positive number of steps, or an unknown preconditioning.
+    """
+    if preconditioning not in _SCALINGS:
         raise ValueError(
-            f"muon needs one of {', '.join(sorted(names))} as preconditioning, got"
+            f"muon needs one of {', '.join(_SCALINGS)} as preconditioning, got"
             f" {shown(preconditioning)}."
         )
-    scaling = names[preconditioning]
+    scaling = _SCALINGS[preconditioning]
     is_preset = isinstance(ns_coeffs, str) and ns_coeffs in _PRESETS
     coefficients = _PRESETS[ns_coeffs] if is_preset else _quintics(ns_coeffs)
     # optax.inject_hyperparams hands over every number as an array.

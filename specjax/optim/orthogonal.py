@@ -192,8 +192,8 @@ def matrix_transform(
     ) -> tuple[PyTree, optax.EmptyState]:
         del params, extra_args
         matrices = matrices_of(updates, dimension_numbers, name, splits, complex_too=complex_too)
-        if (mesh := explicit_mesh(updates)) is not None:
-            return with_automatic_axes(lambda tree: update(tree, state)[0], updates, mesh), state
+        if explicit_mesh(updates) is not None:
+            return with_automatic_axes(lambda tree: update(tree, state)[0], updates), state
         factors = shape_factors(formula, matrices, sizes, updates)
         parts = matrices.parts()
         results = iter(map_stacked(function, [part for part in parts if part.size], sharding))

@@ -44,7 +44,12 @@ def point_two_sqrt_max(fan_in: Extent, fan_out: Extent) -> Extent:
     """0.2 √max(out, in): the RMS of AdamW's updates (Liu et al. 2025, Moonlight; torch
     "match_rms_adamw").
     """
-    return 0.2 * jnp.sqrt(jnp.maximum(fan_in, fan_out))
+    return rms_sqrt_max(0.2, fan_in, fan_out)
+
+
+def rms_sqrt_max(rms: float | Array, fan_in: Extent, fan_out: Extent) -> Extent:
+    """rms √max(out, in): an update with this root mean square if the factor has full rank."""
+    return rms * jnp.sqrt(jnp.maximum(fan_in, fan_out))
 
 
 SCALES: Mapping[str, Scale] = MappingProxyType(

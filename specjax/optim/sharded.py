@@ -41,10 +41,11 @@ def explicit_mesh(tree: PyTree) -> AbstractMesh | None:
     return next((mesh for mesh in meshes if AxisType.Explicit in mesh.axis_types), None)
 
 
-def with_automatic_axes(
-    function: Callable[[PyTree], PyTree], tree: PyTree, mesh: AbstractMesh
-) -> PyTree:
+def with_automatic_axes(function: Callable[[PyTree], PyTree], tree: PyTree) -> PyTree:
     """`function(tree)`, of the same shapes, while the compiler chooses how to cut explicit axes."""
+    mesh = explicit_mesh(tree)
+    if mesh is None:
+        return function(tree)
     shardings = jax.tree.map(lambda x: NamedSharding(mesh, jax.typeof(x).sharding.spec), tree)
     explicit = [
         name

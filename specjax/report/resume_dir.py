@@ -43,12 +43,7 @@ def resumable(record: Record, out: Path) -> Iterator[None]:
     if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()):
         print(f"specjax: {record.name} goes on from what is kept in {folder}", file=sys.stderr)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(
-            f"{folder} cannot be made ({error.strerror or error}); choose another --out."
-        ) from error
+    resume.make_folder(folder, "--out")
     with _locked(folder):
         try:
             with resume.enabled(folder):

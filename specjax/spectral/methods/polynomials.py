@@ -71,15 +71,12 @@ class _Composition(AbstractPolar):
 
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
-        is_complex = jnp.issubdtype(x.dtype, jnp.complexfloating)
-        if is_complex and self.operands is not None:
+        if jnp.iscomplexobj(x) and self.operands is not None:
             raise ValueError(
                 f"operands={jnp.dtype(self.operands)} is for real matrices, got {x.dtype}; leave it"
                 " out."
             )
-        is_half = not is_complex and jnp.finfo(x.dtype).bits < 32
-        rounded = x.dtype if is_half else self.operands
-        y = x if rounded is None else x.astype(jnp.float32)
+        y, rounded = _widened(x, self.operands)
         steps, restart = self.polynomials(), self.restart
         if restart is None:
             blocks = gram_blocks(steps, GRAM_GROWTH if rounded is None else GRAM_GROWTH_ROUNDED)
@@ -165,8 +162,7 @@ def newton_schulz_steps(
 
     It has no derivatives in reverse mode, as loops of unknown length have none.
     """
-    rounded = x.dtype if jnp.finfo(x.dtype).bits < 32 else None
-    y = x if rounded is None else x.astype(jnp.float32)
+    y, rounded = _widened(x, None)
     _, reciprocal = _scaled_gram(rounded_gram(y, rounded), scaling)
     one = jnp.ones((), y.dtype)
 
@@ -277,6 +273,12 @@ def gram_is_cheaper(shape: tuple[int, ...], steps: int, blocks: int) -> bool:
     """
     m, n = shape
     return 2 * n * blocks + m * (4 * steps - 3 * blocks) < (2 * n + m) * steps
+
+
+def _widened(x: Array, operands: DTypeLike | None) -> tuple[Array, DTypeLike | None]:
+    """x with sums in float32 at least, and the dtype to which operands of products are rounded."""
+    rounded = x.dtype if jnp.finfo(x.dtype).bits < 32 else operands
+    return x if rounded is None else x.astype(jnp.float32), rounded
 
 
 def _in_gram_form(
