@@ -1,4 +1,4 @@
-"""How often fits and relations confirm what is true of eighteen laws, and what is false, at four
+"""How often fits and relations confirm what is true of 21 laws, and what is false, at four
 numbers of seeds.
 
 Each law is a mean over eight widths from 16 to 2048 and noise of 10 % in each seed, half of whose
@@ -71,6 +71,9 @@ LAWS = {
     "x (log x + 2)": Law(lambda x: x * (np.log(x) + 2), near=1.1, grows=True),
     "x / (log x + 2)": Law(lambda x: x / (np.log(x) + 2), near=0.9, grows=True),
     "x^1/2, heavy tails": Law(np.sqrt, 0.5, grows=True, heavy=True),
+    "2 - x^-1/2 + 3/x": Law(lambda x: 2 - x**-0.5 + 3 / x, 0.0, grows=False, limit=2.0),
+    "1 + 3 x^-1/2 - 2/x": Law(lambda x: 1 + 3 * x**-0.5 - 2 / x, 0.0, grows=False, limit=1.0),
+    "3 + log(x)^2": Law(lambda x: 3 + np.log(x) ** 2, near=0.3),
 }
 STATEMENTS = (
     "true: the exponent",

@@ -14,6 +14,7 @@ import xarray as xr
 
 from specjax.arguments import checked_but
 from specjax.fits.extrapolation import (
+    FEWEST,
     LEAST_LOGARITHM,
     Extrapolation,
     Extrapolations,
@@ -22,9 +23,6 @@ from specjax.fits.extrapolation import (
 )
 from specjax.fits.logarithms import in_words
 from specjax.fits.resampling import By, Sample, sample_of
-
-# The number of sizes that can reject a model with one correction; two corrections need one more.
-_FEWEST = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +92,9 @@ def asymptotics(
     fitted. If those are rejected as well, the smallest sizes are left out, as long as 5 remain.
     Data, errors and warnings are those of `fits.extrapolate`.
     """
-    sample = sample_of(data, dim, least=_FEWEST, by=by)
+    sample = sample_of(data, dim, least=FEWEST, by=by)
     last: Extrapolations | None = None
-    for left_out in range(len(sample.x) - _FEWEST + 1):
+    for left_out in range(len(sample.x) - FEWEST + 1):
         part = sample.select(slice(left_out, None))
         for models in _one_or_two_terms(part, significance):
             if any(model.p_misfit >= significance for model in models[:2]):
@@ -115,7 +113,7 @@ def _one_or_two_terms(part: Sample, significance: float) -> Iterator[Extrapolati
     """The models with one correction, then with two if there are enough sizes to reject them."""
     models = extrapolate_sample(part, significance, second_terms=True)
     yield models
-    if len(part.x) > _FEWEST:
+    if len(part.x) > FEWEST:
         yield with_another_term(part, significance, models)
 
 

@@ -2,7 +2,8 @@
 reject.
 
 The models are y = E + A xᵇ ("offset"), y = a xᵇ (1 + c x⁻ᵍ) with a fitted power g ("subleading"),
-and y = a xᵇ (log x)ᶜ ("logarithm"). An exponent is not rejected if the distance T² of
+and y = a xᵇ (log x)ᶜ ("logarithm"). A model that the data reject gets one more term.
+An exponent is not rejected if the distance T² of
 `specjax.fits.goodness_of_fit` is above its least value by no more than Rao's test allows for one
 parameter; likewise a limit E and a power c of the logarithm. As b tends to 0, E runs to infinity: a
 limit has a finite interval exactly if growth without end is rejected within that model.
@@ -20,7 +21,7 @@ from specjax.arguments import checked_but
 from specjax.fits import log_models
 from specjax.fits.goodness_of_fit import Whitened, beside, whitened
 from specjax.fits.log_models import FASTEST, Allowed
-from specjax.fits.logarithms import Logarithms
+from specjax.fits.logarithms import LEAST_LOGARITHM, Logarithms
 from specjax.fits.regression import rise
 from specjax.fits.resampling import By, Sample, sample_of
 
@@ -31,15 +32,15 @@ TOLERANCE = 3e-4
 
 All laws have more terms than models, and precise data would reject any model.
 """
-LEAST_LOGARITHM = 0.5
-"""The smallest power of a logarithm that counts: no data distinguish (log x)^0.001 from 1."""
+FEWEST = 5
+"""The number of sizes that can reject a model with one correction; two need one more."""
 _LIMITS = 401  # exponents at which a limit is computed
 _FLATTEST = 1e-6  # the one nearest to 0: E + A xᵇ is a logarithm there
 
 
 @dataclass(frozen=True)
 class Extrapolation:
-    """The curves of one model that data do not reject.
+    """The curves of one model, with this `formula`, that data do not reject.
 
     `p_misfit` is the p-value of the nearest curve, small if the model is rejected, and `misfit` its
     T². `exponent` is b of that curve and `exponents` the interval of all. `rises` says whether the
@@ -54,6 +55,7 @@ class Extrapolation:
     """
 
     model: Literal["offset", "subleading", "logarithm"]
+    formula: str
     p_misfit: float
     misfit: float
     exponent: float
@@ -68,6 +70,8 @@ class Extrapolation:
     limits: tuple[float, float] | None = None
     from_no_limit: float | None = None
     logarithmic: float | None = None
+    misfit_above_offset: float = np.inf
+    p_above_offset: float = 0.0
 
     @property
     def is_logarithm(self) -> bool:
@@ -91,11 +95,14 @@ def extrapolate(
     slowest: float = SLOWEST,
     tolerance: float = TOLERANCE,
     by: By = "mean",
+    second_terms: bool = False,
 ) -> Extrapolations:
     """The curves of the models "offset", "subleading" and "logarithm" that `data` do not reject.
 
-    If a model is right, each of its intervals excludes the truth with probability `significance`.
-    Data, errors and warnings are those of `choose_model`, with at least 5 widths.
+    If a model is right, each of its intervals excludes the truth with probability `significance`. A
+    model that the data reject gets one more term, of any size, if there are widths to reject it: E
+    + A x⁻ᵍ + B x⁻²ᵍ, a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ) and a xᵇ (log x)ᶜ exp(p x⁻ᵍ). Data, errors and
+    warnings are those of `choose_model`, with at least 5 widths.
 
     Args:
         data: Dimensions exactly `dim` and "seed" or "batch".
@@ -105,10 +112,23 @@ def extrapolate(
         tolerance: The relative error by which a model may miss each mean besides the noise of the
             seeds.
         by: The center estimated at each x: the mean, the median or the geometric mean.
+        second_terms: Whether the correction of "subleading" may have a second term that is no
+            larger at the smallest width, x⁻²ᵍ or x⁻ᵍ log x.
     """
-    return extrapolate_sample(
-        sample_of(data, dim, least=5, by=by), significance, slowest, tolerance
-    )
+    sample = sample_of(data, dim, least=FEWEST, by=by)
+    models = extrapolate_sample(sample, significance, slowest, tolerance, second_terms=second_terms)
+    offset, corrected, logarithm = models
+    if any(model.p_misfit < significance for model in models):
+        more = with_another_term(sample, significance, models, slowest, tolerance)
+        # With a parameter for every width a model says nothing.
+        offset, corrected, logarithm = (
+            other if model.p_misfit < significance and other.p_misfit < 1 else model
+            for model, other in zip(models, more, strict=True)
+        )
+    means = whitened(sample, significance, tolerance)
+    misfit = log_models.above_an_offset(means)
+    above = replace(logarithm, misfit_above_offset=misfit, p_above_offset=means.p_misfit(misfit, 4))
+    return offset, corrected, above
 
 
 def extrapolate_sample(
@@ -135,29 +155,39 @@ def extrapolate_sample(
     logarithm = log_models.logarithmic_in_any_unit(means, significance)
     return (
         _offset(means, significance),
-        _from_curves("subleading", means, corrected, significance),
-        _from_curves("logarithm", means, logarithm, significance),
+        _from_curves("subleading", "a xᵇ (1 + c x⁻ᵍ)", means, corrected, significance),
+        _from_curves("logarithm", "a xᵇ (log x)ᶜ", means, logarithm, significance),
     )
 
 
 def with_another_term(
-    sample: Sample, significance: float, models: Extrapolations
+    sample: Sample,
+    significance: float,
+    models: Extrapolations,
+    slowest: float = SLOWEST,
+    tolerance: float = TOLERANCE,
 ) -> Extrapolations:
-    """The extrapolations with two terms of a correction, and one beside the logarithm; the offset
-    stays.
+    """The extrapolations with another term: E + A x⁻ᵍ + B x⁻²ᵍ, a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ) and
+    a xᵇ (log x)ᶜ exp(p x⁻ᵍ).
 
-    The terms may have any size. The exponents of `models` with a second term that is no larger are
-    included.
+    The terms may have any size, and g is at least `slowest`. The exponents of `models` with a
+    second term that is no larger are included.
     """
-    means = whitened(sample, significance, TOLERANCE)
-    corrected = log_models.corrected_twice(means, significance, SLOWEST)
+    means = whitened(sample, significance, tolerance)
+    corrected = log_models.corrected_twice(means, significance, slowest)
     low, high = corrected.exponents
     exponents = min(low, models[1].exponents[0]), max(high, models[1].exponents[1])
-    logarithm = log_models.logarithmic_corrected(means, significance, SLOWEST)
+    logarithm = log_models.logarithmic_corrected(means, significance, slowest)
     return (
-        models[0],
-        _from_curves("subleading", means, replace(corrected, exponents=exponents), significance),
-        _from_curves("logarithm", means, logarithm, significance),
+        _limit_with_two_terms(means, significance, slowest),
+        _from_curves(
+            "subleading",
+            "a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ)",
+            means,
+            replace(corrected, exponents=exponents),
+            significance,
+        ),
+        _from_curves("logarithm", "a xᵇ (log x)ᶜ exp(p x⁻ᵍ)", means, logarithm, significance),
     )
 
 
@@ -191,6 +221,7 @@ def _offset(means: Whitened, significance: float) -> Extrapolation:
         logarithmic = float(slope[0] * np.log(x[-1]) / np.log(x[-1] / x[0]) / (start + slope[0]))
     return Extrapolation(
         "offset",
+        "E + A xᵇ",
         means.p_misfit(least, 3),
         least,
         b,
@@ -204,22 +235,62 @@ def _offset(means: Whitened, significance: float) -> Extrapolation:
     )
 
 
+def _limit_with_two_terms(means: Whitened, significance: float, slowest: float) -> Extrapolation:
+    """The curves E + A x⁻ᵍ + B x⁻²ᵍ; they have the fields of the model "offset" with b = -g."""
+    x = means.sample.x
+    powers = np.linspace(slowest, FASTEST, _LIMITS)
+    term = (x[0] / x) ** powers[:, None]
+    columns = np.stack([np.ones_like(term), term, term**2], axis=-1)
+    white = np.stack([means.units(each) for each in columns])
+    inverse = np.linalg.pinv(white, rcond=1e-13)
+    coefficients = inverse @ means.target
+    misfits = np.sum((means.target - np.einsum("snk,sk->sn", white, coefficients)) ** 2, axis=1)
+    least = int(np.argmin(misfits))
+    room = means.room(misfits[least], significance, 4)
+    allowed = misfits <= misfits[least] + room
+    e, stderr = coefficients[:, 0], np.sqrt(np.sum(inverse[:, 0] ** 2, axis=1))
+    half = np.sqrt(np.clip(room - (misfits - misfits[least]), 0, None)) * stderr
+    ends = np.min((e - half)[allowed]), np.max((e + half)[allowed])
+    curve = columns[least] @ coefficients[least]
+    from_no_limit = np.min(misfits + (e / stderr) ** 2) - misfits[least]
+    return Extrapolation(
+        "offset",
+        "E + A x⁻ᵍ + B x⁻²ᵍ",
+        means.p_misfit(float(misfits[least]), 4),
+        float(misfits[least]),
+        -float(powers[least]),
+        (-float(powers[allowed][-1]), -float(powers[allowed][0])),
+        bool(curve[-1] > curve[-2]),
+        np.inf,
+        limit=float(e[least]) * means.unit,
+        limits=(float(ends[0]) * means.unit, float(ends[1]) * means.unit),
+        from_no_limit=float(np.sqrt(max(from_no_limit, 0.0))),
+        logarithmic=0.0,
+    )
+
+
 def _from_curves(
-    model: Literal["subleading", "logarithm"], means: Whitened, found: Allowed, significance: float
+    model: Literal["subleading", "logarithm"],
+    formula: str,
+    means: Whitened,
+    found: Allowed,
+    significance: float,
 ) -> Extrapolation:
     x = means.sample.x
-    curve = x**found.exponent * np.exp(found.correction)
+    # Of a model that the data reject by far, a curve itself need not be a float.
+    steps = found.exponent * np.log(x) + found.correction
     low, high = found.exponents
     # Standard errors from 0: the room has as many between the exponent and the end of its interval.
     reach = abs((low if found.exponent > 0 else high) - found.exponent)
     room = np.sqrt(means.room(found.misfit, significance, found.parameters))
     powers_only = Extrapolation(
         model,
+        formula,
         means.p_misfit(found.misfit, found.parameters),
         found.misfit,
         found.exponent,
         found.exponents,
-        bool(curve[-1] > curve[-2]),
+        bool(steps[-1] > steps[-2]),
         float(room * abs(found.exponent) / reach) if reach > 0 else np.inf,
         power=found.power,
     )

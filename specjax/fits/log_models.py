@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from specjax.fits.goodness_of_fit import Whitened
-from specjax.fits.logarithms import Logarithms
+from specjax.fits.goodness_of_fit import Whitened, beside
+from specjax.fits.logarithms import LEAST_LOGARITHM, Logarithms
 from specjax.fits.regression import LEAST_S, unit_of_logarithm
 
 FASTEST = 2.0
@@ -24,6 +24,7 @@ _CLOSER = 3  # grids of powers about the one of the farthest exponent
 _REACH = 1.5  # times the radius within which a parabola stays below the level
 _SECOND = ((0, 0), (-1, 0), (-0.5, 0), (0.5, 0), (1, 0), (0, 0.2), (0, 0.35), (0, 0.6), (0, 1))
 """The second terms of a correction u = (x₀/x)ᵍ: with (r, l) it is u (1 + r u + l log(x/x₀))."""
+_LARGEST_ABOVE = 2.0  # power of a logarithm above an offset: its cube looks like √x over a decade
 _LOGS_AT_SMALLEST = np.geomspace(0.7, 10, 16)  # log x/x₁ at the smallest x, for the units x₁
 
 
@@ -83,6 +84,16 @@ def logarithmic_corrected(means: Whitened, significance: float, slowest: float) 
     columns = _columns(means, logs, np.repeat(term, len(units), axis=0))
     units, powers = np.tile(units, len(powers)), np.repeat(powers, len(units))
     return _linear(means, significance, columns, units, powers)
+
+
+def above_an_offset(means: Whitened) -> float:
+    """T² to the nearest E + A (log x/x₁)ᶜ, c from 1/2 to 2, which has 4 parameters."""
+    units = _units(means)
+    powers = np.linspace(LEAST_LOGARITHM, _LARGEST_ABOVE, _SHAPES)
+    logs = np.log(means.sample.x / units[:, None])[:, None] ** powers[:, None]
+    terms = means.units((logs / logs[..., -1:]).reshape(-1, len(means.sample.x)).T)
+    constant = means.units(np.ones((len(means.sample.x), 1)))
+    return float(beside(constant, terms, means.target)[2].min())
 
 
 def corrected(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+LEAST_LOGARITHM = 0.5
+"""The smallest power of a logarithm that counts: no data distinguish (log x)^0.001 from 1."""
 _LARGEST = 3.0  # the largest power of a logarithm, up or down
 
 

@@ -4,6 +4,7 @@ the stated one, growth has no limit.
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import optimize, stats
 
 from specjax.fits.extrapolation import extrapolate, extrapolate_sample
@@ -40,7 +41,7 @@ CURVES = [lambda x: 2 - 8 / x, lambda x: 0.5 + 9 * x**-0.7, lambda x: x**0.4 * (
 @pytest.mark.parametrize("curve", CURVES)
 def test_the_ends_of_an_offset_are_where_scipys_misfit_rises_by_the_quantile(make, curve):
     data = make(np.random.default_rng(3), SEEDS, curve)
-    end, *_ = extrapolate(data, "d", significance=0.05, tolerance=0.0)
+    end, *_ = extrapolate_sample(sample_of(data, "d", least=5), 0.05, tolerance=0.0)
     b, least = min(
         (
             (found.x, found.fun)
@@ -252,3 +253,40 @@ def test_a_tolerance_is_not_negative(tolerance):
             significance=0.05,
             tolerance=tolerance,
         )
+
+
+def of_law(mean, seeds: int, repetition: int) -> xr.DataArray:
+    """Samples at eight sizes with noise of 10 %."""
+    x = 2.0 ** np.arange(4, 12)
+    noise = np.random.default_rng([5, seeds, repetition]).standard_normal((8, seeds))
+    return xr.DataArray(
+        mean(x)[:, None] * (1 + 0.1 * noise), dims=("x", "seed"), coords={"x": x}, name="y"
+    )
+
+
+@pytest.mark.integration
+def test_a_limit_with_two_terms_lies_in_its_interval():
+    """One term is rejected here, and its limit would be wrong by 20 %."""
+    inside, extended = 0, 0
+    for repetition in range(30):
+        data = of_law(lambda x: 1 + 3 * x**-0.5 - 2 / x, 12800, repetition)
+        offset, *_ = extrapolate(data, "x", significance=0.05, slowest=0.25)
+        extended += offset.formula == "E + A x⁻ᵍ + B x⁻²ᵍ"
+        inside += offset.limits[0] <= 1 <= offset.limits[1]
+        assert offset.limits[1] - offset.limits[0] < 0.5
+    assert extended >= 25
+    assert inside >= 26
+
+
+def test_a_rejected_model_gets_one_more_term_and_no_more_than_the_sizes_bear():
+    data = of_law(lambda x: x - 2 * np.sqrt(x) + 4, 3200, 0)
+    one = extrapolate_sample(sample_of(data, "x", least=5), 0.01)
+    assert max(model.p_misfit for model in one) < 0.01
+    offset, corrected, logarithm = extrapolate(data, "x", significance=0.01)
+    assert corrected.formula == "a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ)"
+    assert corrected.exponents[0] < 1 < corrected.exponents[1]
+    assert corrected.p_misfit > 0.01
+    assert (offset.p_misfit, logarithm.p_misfit) < (0.01, 1.0)
+    # Six sizes leave nothing to reject six parameters with.
+    few = extrapolate(data.isel(x=slice(6)), "x", significance=0.01)
+    assert few[2].formula == "a xᵇ (log x)ᶜ"

@@ -1,13 +1,13 @@
 """Relations about growth without end and finite limits, judged by extrapolated curves.
 
 The curves are those that the data do not reject (`specjax.fits.extrapolation`), of three models:
-E + A xᵇ, a xᵇ (1 + c x⁻ᵍ) and a xᵇ (log x)ᶜ. A rejected model has no say; if all are rejected, the
-verdict is inconclusive.
+E + A xᵇ, a xᵇ (1 + c x⁻ᵍ) and a xᵇ (log x)ᶜ. A model that the data reject gets one more term, and
+has no say if they reject that too; if all are rejected, the verdict is inconclusive.
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import xarray as xr
@@ -62,9 +62,7 @@ class _CurveRelation(SizeRelation):
 
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         try:
-            models = fits.extrapolate(
-                self.draws, self.dim, significance=_MISFIT, slowest=self._slowest, by=self.by
-            )
+            models = self._models(second_terms=False)
         except ValueError as error:
             nothing = known(np.nan, -np.inf, np.inf, self.seeds)
             return Finding(
@@ -75,28 +73,47 @@ class _CurveRelation(SizeRelation):
                 (),
                 str(error),
             )
-        borne = [end for end in models if end.p_misfit >= _MISFIT]
+        verdict = self._decided(models)
+        if verdict != "confirmed":
+            # Intervals that lack a second term are too short to exclude what is true.
+            models = self._models(second_terms=True)
+            verdict = self._decided(models)
         found, distances = self._estimated(models)
-        verdict = self._decided(borne) if borne else "inconclusive"
+        borne = any(_is_borne(end) for end in models)
         return Finding(
             verdict,
-            f"{self._rule}; a model counts unless its misfit is contradicted at {_MISFIT:.1g}, and"
-            " its curves are those within 4 standard errors of the nearest",
+            f"{self._rule}, with a second term no larger at the smallest size as well; a model"
+            f" counts unless its misfit is contradicted at {_MISFIT:.1g}, with one more term too,"
+            " and its curves are those within 4 standard errors of the nearest",
             outcome.points(found, 0.0, first=found.value),
             self.seeds,
             distances,
             (
                 ""
                 if verdict != "inconclusive"
-                else " ".join((_OPENINGS[bool(borne)], *map(_described, models)))
+                else " ".join((_OPENINGS[borne], *map(_described, models)))
             ),
+        )
+
+    def _models(self, *, second_terms: bool) -> tuple[fits.Extrapolation, ...]:
+        return fits.extrapolate(
+            self.draws,
+            self.dim,
+            significance=_MISFIT,
+            slowest=self._slowest,
+            by=self.by,
+            second_terms=second_terms,
         )
 
     _rule: str
     _slowest = fits.SLOWEST
 
+    def _decided(self, models: tuple[fits.Extrapolation, ...]) -> Verdict:
+        borne = [end for end in models if _is_borne(end)]
+        return self._decided_by(borne) if borne else "inconclusive"
+
     @abstractmethod
-    def _decided(self, borne: list[fits.Extrapolation]) -> Verdict: ...
+    def _decided_by(self, borne: list[fits.Extrapolation]) -> Verdict: ...
 
     @abstractmethod
     def _estimated(
@@ -108,7 +125,16 @@ _OPENINGS = {
     True: "The models that the data bear do not decide.",
     False: "The data contradict all models: more sizes, or larger ones, may bear one.",
 }
-_FORMULAS = {"offset": "E + A xᵇ", "subleading": "a xᵇ (1 + c x⁻ᵍ)", "logarithm": "a xᵇ (log x)ᶜ"}
+
+
+def _is_borne(end: fits.Extrapolation) -> bool:
+    """Whether the data do not reject the model."""
+    return end.p_misfit >= _MISFIT
+
+
+def _is_logarithm_above_offset(log: fits.Extrapolation) -> bool:
+    """Whether the data do not reject E + A (log x)ᶜ."""
+    return log.p_above_offset >= _MISFIT
 
 
 def _described(end: fits.Extrapolation) -> str:
@@ -116,7 +142,7 @@ def _described(end: fits.Extrapolation) -> str:
     power = "" if end.powers is None else f", c from {end.powers[0]:.3g} to {end.powers[1]:.3g}"
     low, high = end.exponents
     return (
-        f"{_FORMULAS[end.model]}: b from {low:.3g} to {high:.3g}{limit}{power} (misfit p ="
+        f"{end.formula}: b from {low:.3g} to {high:.3g}{limit}{power} (misfit p ="
         f" {end.p_misfit:.2g})."
     )
 
@@ -129,17 +155,25 @@ def _powers_and_logarithm(
     return powers, next((end for end in borne if end.model == "logarithm"), None)
 
 
+@dataclass(frozen=True, eq=False)
 class Grows(_CurveRelation):
-    """See `grows`."""
+    """See `grows`; not `like_a_power`, a logarithm above an offset counts as well."""
+
+    like_a_power: bool = field(default=True, kw_only=True)
 
     _rule = (
         "confirmed if all curves of the models E + A xᵇ and a xᵇ (1 + c x⁻ᵍ) that the data bear"
         " rise with an exponent b > 0.01, or those with a logarithm where they bear no other, and"
-        " none with a logarithm has b = 0; refuted if those of none do and those of one have b < 0"
-        " or fall"
+        " none with a logarithm has b = 0, and the data do not bear E + A (log x)ᶜ, c from 1/2 to 2;"
+        " refuted if those of none do and those of one have b < 0 or fall"
     )
 
-    def _decided(self, borne: list[fits.Extrapolation]) -> Verdict:
+    def _decided(self, models: tuple[fits.Extrapolation, ...]) -> Verdict:
+        verdict = super()._decided(models)
+        slow = self.like_a_power and _is_logarithm_above_offset(models[2])
+        return "inconclusive" if verdict == "confirmed" and slow else verdict
+
+    def _decided_by(self, borne: list[fits.Extrapolation]) -> Verdict:
         powers, logarithm = _powers_and_logarithm(borne)
         growing = [end.rises and end.exponents[0] > LEAST_GROWTH for end in powers]
         slow = logarithm is not None and logarithm.exponents[0] <= 0 <= logarithm.exponents[1]
@@ -154,16 +188,18 @@ class Grows(_CurveRelation):
     def _estimated(
         self, models: tuple[fits.Extrapolation, ...]
     ) -> tuple[Estimate, tuple[Distance, ...]]:
-        borne, _ = _powers_and_logarithm([end for end in models if end.p_misfit >= _MISFIT])
+        borne, _ = _powers_and_logarithm([end for end in models if _is_borne(end)])
         # The model nearest to the other verdict.
         last = min(borne or models[:2], key=lambda end: end.exponents[0])
         limit = Distance("a limit", last.from_zero, last.exponents[0] > LEAST_GROWTH)
         log = models[2]
         apart = log.p_misfit < _MISFIT or not log.exponents[0] <= 0 <= log.exponents[1]
+        nearest = log.misfit + log.from_zero**2
+        if self.like_a_power:
+            apart &= not _is_logarithm_above_offset(log)
+            nearest = min(nearest, log.misfit_above_offset)
         logarithm = Distance(
-            "a power of the logarithm alone",
-            _standard_errors(models, log.misfit + log.from_zero**2),
-            apart,
+            "a power of the logarithm alone", _standard_errors(models, nearest), apart
         )
         return known(last.exponent, *last.exponents, self.seeds), (limit, logarithm)
 
@@ -192,7 +228,7 @@ class Saturates(_CurveRelation):
             axes.axhspan(limit.low, limit.high, color="black", alpha=0.15, label="limit")
         axes.set_ylabel(str(self.draws.name or "mean"))
 
-    def _decided(self, borne: list[fits.Extrapolation]) -> Verdict:
+    def _decided_by(self, borne: list[fits.Extrapolation]) -> Verdict:
         powers, logarithm = _powers_and_logarithm(borne)
         if powers and not any(map(_may_have_limit, borne)):
             return "refuted"

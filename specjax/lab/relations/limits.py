@@ -118,7 +118,7 @@ class _RefutedByGrowth(_LocalExponent):
 
     def opposite(self) -> Finding:
         """The finding on growth."""
-        return Grows(self.draws, self.dim, self.by).judge({})
+        return Grows(self.draws, self.dim, self.by, like_a_power=False).judge({})
 
     def _contradicted(self, other: Finding) -> tuple[Verdict, str]:
         low, high = other.deciding.low, other.deciding.high
