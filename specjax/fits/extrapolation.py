@@ -99,7 +99,8 @@ def extrapolate(
 ) -> Extrapolations:
     """The curves of the models "offset", "subleading" and "logarithm" that `data` do not reject.
 
-    If a model is right, each of its intervals excludes the truth with probability `significance`. A
+    If a model is right, each of its intervals excludes the truth with probability `significance` or
+    less. A
     model that the data reject gets one more term, of any size, if there are widths to reject it: E
     + A x⁻ᵍ + B x⁻²ᵍ, a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ) and a xᵇ (log x)ᶜ exp(p x⁻ᵍ). Data, errors and
     warnings are those of `choose_model`, with at least 5 widths.
