@@ -81,9 +81,7 @@ def page() -> str:
         where = experiment.paper if experiment.paper in SECTIONS else OURS
         title = experiment.title.rstrip(".")
         sentence = title if title.endswith("?") else f"{title}."
-        sections[where].append(
-            ENTRY.format(name=name, sentence=sentence, command=command(name))
-        )
+        sections[where].append(ENTRY.format(name=name, sentence=sentence, command=command(name)))
     parts = [HEAD]
     for key, entries in sections.items():
         title, link = SECTIONS.get(key, (OURS, None))

@@ -117,7 +117,9 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     markdown = re.sub(
         r"^::: (specjax[\w.]*)$", lambda line: entries(line[1]), markdown, flags=re.MULTILINE
     )
-    return re.sub(r"^::: ([A-Z]+\.md)$", lambda line: at_root(line[1]), markdown, flags=re.MULTILINE)
+    return re.sub(
+        r"^::: ([A-Z]+\.md)$", lambda line: at_root(line[1]), markdown, flags=re.MULTILINE
+    )
 
 
 def at_root(name: str) -> str:
@@ -145,7 +147,8 @@ def entries(path: str) -> str:
     modules = {
         module: names
         for module, names in modules.items()
-        if module.startswith(path) or not (ROOT / "docs/api" / f"{module.split('.')[1]}.md").exists()
+        if module.startswith(path)
+        or not (ROOT / "docs/api" / f"{module.split('.')[1]}.md").exists()
     }
     about = entry(path, members=False, show_root_heading=False, show_root_toc_entry=False)
     how = (
