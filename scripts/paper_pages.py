@@ -81,18 +81,9 @@ def with_tables(page: str, paper: str, ids: Sequence[str] | None = None) -> str:
         page = page.rstrip("\n") + "\n" + SECTION
     every = ledger_status.rows(paper, list(recorded.values()))
     found = [s for s in every if ids is None or s.row.id in ids]
-    rows = [
-        (s.row.id, s.row.says, s.status, s.row.finding or s.row.because, _decided(s)) for s in found
-    ]
     # On a phone docs/assets/specjax.css shows each row as a list.
     ran_on = _ran_on([result for result in recorded.values() if result.record.paper == paper])
-    page = _placed(
-        page,
-        "standing",
-        f'<details class="standing" markdown>\n<summary>{len(rows)} statements:'
-        f" {ledger_status.counts(found)}</summary>\n\n{_table(HEADER, rows)}\n{ran_on}\n\n"
-        "</details>\n",
-    )
+    page = _placed(page, "standing", f"{_folded(found)}{ran_on}\n")
     page = with_findings(page, {s.row.id: s.status for s in every})
     for place, (name, beginning) in TABLES.get(paper, {}).items():
         # What has no record yet stays as it was written.
@@ -128,6 +119,34 @@ def numbers(paper: str) -> str:
     return "".join("\t".join(row) + "\n" for row in (NUMBERS, *_numbers(recorded)))
 
 
+def _folded(found: Sequence[ledger_status.Standing]) -> str:
+    """The judged rows as a table, and the others as a list of reasons, each to be unfolded."""
+    judged = [s for s in found if s.status != "not judged"]
+    rows = [(s.row.id, s.row.says, s.status, s.row.finding, _decided(s)) for s in judged]
+    reasons = [(s.row.id, s.row.because) for s in found if s.status == "not judged"]
+    text = (
+        f'<details class="standing" markdown>\n<summary>{ledger_status.counts(judged)}</summary>'
+        f"\n\n{_table(HEADER, rows)}\n</details>\n\n"
+    )
+    if reasons:
+        lines = "".join(f"- `{id}`: {_escaped(reason)}\n" for id, reason in reasons)
+        text += (
+            f"<details markdown>\n<summary>{len(reasons)} not judged, and why</summary>\n\n{lines}\n"
+            "</details>\n\n"
+        )
+    return text
+
+
+def full_ledger(paper: str) -> str:
+    """Every row of a ledger in full, as the text of a file."""
+    rows = [
+        (s.row.id, s.row.where, s.row.says, s.status, s.row.finding or s.row.because, _decided(s))
+        for s in ledger_status.rows(paper, list(records.load_all().values()))
+    ]
+    header = ("row", "where", *HEADER[1:])
+    return "".join("\t".join(row) + "\n" for row in (header, *rows))
+
+
 def _decided(standing: ledger_status.Standing) -> str:
     """The deciding statement; the scale of its record only where that is not `paper`."""
     decided = "; ".join(standing.decided[:1])
@@ -138,7 +157,7 @@ def _ran_on(results: Sequence[Result]) -> str:
     """Which versions of JAX and Python the records of a paper were made on."""
     versions = sorted({(r.record.versions["jax"], r.record.versions["python"]) for r in results})
     return (
-        "Records are of the scale paper where no other is named. They were made on"
+        "Records were made on"
         f" {', '.join(f'jax {jax} (Python {python})' for jax, python in versions)}."
     )
 
@@ -180,7 +199,7 @@ def _placed(page: str, place: str, text: str) -> str:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ("---",) * len(header), *rows]
-    return "".join("| " + " | ".join(map(_escaped, line)) + " |\n" for line in lines)
+    return "".join("|" + "|".join(map(_escaped, line)) + "|\n" for line in lines)
 
 
 def _escaped(cell: str) -> str:
@@ -199,6 +218,8 @@ if __name__ == "__main__":
     overview.write_text(
         with_findings(overview.read_text(encoding="utf-8"), statuses), encoding="utf-8"
     )
+    for paper in PAPERS:
+        (FOLDER / "ledgers" / f"{paper}.tsv").write_text(full_ledger(paper), encoding="utf-8")
     (FOLDER / "preconditioning-numbers.tsv").write_text(
         numbers("preconditioning"), encoding="utf-8"
     )

@@ -33,10 +33,17 @@ def test_a_page_is_in_step_with_ledger_and_records(path):
 
 
 @BY_PAGE
-def test_a_page_has_every_row_of_its_table(path):
-    table = path.read_text().partition("<!-- standing -->")[2]
-    rows = re.findall(r"(?m)^\| ([a-z0-9-]+) \| ", table.partition("<!-- end of standing -->")[0])
-    assert rows[2:] == PAGES[path][1]
+def test_a_page_has_every_row_of_its_ledger_once(path):
+    place = path.read_text().partition("<!-- standing -->")[2].partition("<!-- end of standing -->")[0]
+    judged = re.findall(r"(?m)^\|([a-z0-9-]+)\|", place)[2:]
+    others = re.findall(r"(?m)^- `([a-z0-9-]+)`: ", place)
+    assert sorted(judged + others) == sorted(PAGES[path][1])
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_ledger_in_full_is_that_of_the_package(paper):
+    stored = ROOT / "docs" / "papers" / "ledgers" / f"{paper}.tsv"
+    assert stored.read_text() == script().full_ledger(paper)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -78,7 +85,7 @@ def test_a_page_without_a_place_gets_one_and_keeps_its_prose(monkeypatch, tmp_pa
     made = script().with_tables(prose, "outer-product")
     assert made.startswith(prose + "\n## Every statement\n\n")
     assert made.endswith("<!-- end of standing -->\n")
-    assert "| not run |" in made
+    assert "|not run|" in made
     assert script().with_tables(made, "outer-product") == made
 
 
