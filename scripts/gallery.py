@@ -81,7 +81,9 @@ def page() -> str:
         where = experiment.paper if experiment.paper in SECTIONS else OURS
         title = experiment.title.rstrip(".")
         sentence = title if title.endswith("?") else f"{title}."
-        sections[where].append(ENTRY.format(name=name, sentence=sentence, command=command(name)))
+        # The scale quick is the default.
+        how = command(name).removesuffix(" --scale quick")
+        sections[where].append(ENTRY.format(name=name, sentence=sentence, command=how))
     parts = [HEAD]
     for key, entries in sections.items():
         title, link = SECTIONS.get(key, (OURS, None))

@@ -131,8 +131,8 @@ def _folded(found: Sequence[ledger_status.Standing]) -> str:
     if reasons:
         lines = "".join(f"- `{id}`: {_escaped(reason)}\n" for id, reason in reasons)
         text += (
-            f"<details markdown>\n<summary>{len(reasons)} not judged, and why</summary>\n\n{lines}\n"
-            "</details>\n\n"
+            f"<details markdown>\n<summary>{len(reasons)} not judged, and why</summary>\n\n"
+            f"{lines}\n</details>\n\n"
         )
     return text
 

@@ -34,7 +34,9 @@ def test_a_page_is_in_step_with_ledger_and_records(path):
 
 @BY_PAGE
 def test_a_page_has_every_row_of_its_ledger_once(path):
-    place = path.read_text().partition("<!-- standing -->")[2].partition("<!-- end of standing -->")[0]
+    place = (
+        path.read_text().partition("<!-- standing -->")[2].partition("<!-- end of standing -->")[0]
+    )
     judged = re.findall(r"(?m)^\|([a-z0-9-]+)\|", place)[2:]
     others = re.findall(r"(?m)^- `([a-z0-9-]+)`: ", place)
     assert sorted(judged + others) == sorted(PAGES[path][1])
