@@ -44,7 +44,7 @@ means = data[["squared_norm", "off_over_diagonal"]].mean("seed")
 print(means.to_dataframe().to_string(float_format="{:.4g}".format))
 
 # %% [markdown]
-# The norm is a power of the width up to a subleading term; the ratio in a single draw is not the
+# The norm is a power of the width up to a subleading term; the ratio in a single sample is not the
 # ratio of expectations.
 
 # %%
