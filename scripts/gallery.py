@@ -44,7 +44,7 @@ fitted.
 """
 ENTRY = """
 <figure markdown>
-[![{name}](images/gallery/{name}.png){{ loading=lazy }}](images/gallery/{name}.png)
+[![{name}](images/gallery/{name}.png){{loading=lazy}}](images/gallery/{name}.png)
 <figcaption markdown>{sentence} `{command}`</figcaption>
 </figure>
 """
