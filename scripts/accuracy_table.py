@@ -1,7 +1,7 @@
 """How accurate each polar method is: method × condition number × dtype, as two Markdown tables.
 
     python scripts/accuracy_table.py            # prints them
-    python scripts/accuracy_table.py --write    # puts them into docs/accuracy.md
+    python scripts/accuracy_table.py --write    # into docs/accuracy.md, and a file that it links
 
 x = U diag(s) Vᵀ with Haar-distributed U and V and singular values in geometric progression from 1
 to 1/κ, made in float64 and rounded to the dtype of the row, is what a method gets. U Vᵀ is what its
@@ -26,6 +26,7 @@ from specjax import spectral
 from specjax.spectral import CUBIC, QDWH, SVD, Newton, NewtonSchulz, PolarError, PolarExpress
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+DEFECTS = PAGE.parent / "benchmarks" / "accuracy-defects.txt"
 BEGIN, END = "<!-- accuracy tables -->\n", "<!-- end of accuracy tables -->\n"
 ORDER = 64
 FLOOR = "rounding of x alone"
@@ -128,20 +129,17 @@ def written(value: float) -> str:
     )
 
 
-def tables() -> str:
-    """Both tables in Markdown: the distance from U Vᵀ, and the defect."""
+def tables() -> tuple[str, str]:
+    """In Markdown: the distance from U Vᵀ, and the defect."""
     rows: dict[tuple[str, str], dict[str, PolarError]] = {}
     for dtype in DTYPES:
         # In float64 the factor of the rounded matrix would be the method SVD() itself.
         names = methods(dtype) if dtype == "float64" else (FLOOR, *methods(dtype))
         for name in names:
             rows[dtype, name] = errors(dtype, name)
-    return "\n".join(
-        f"{title}\n\n{_table(rows, field)}"
-        for title, field in (
-            ("Distance from the exact factor, ‖O - U Vᵀ‖_F / √rank:", "distance"),
-            ("Defect, ‖O Oᵀ - U Uᵀ‖_F / √rank:", "defect"),
-        )
+    return (
+        f"Distance from the exact factor, ‖O - U Vᵀ‖_F / √rank:\n\n{_table(rows, 'distance')}",
+        f"Defect, ‖O Oᵀ - U Uᵀ‖_F / √rank:\n\n{_table(rows, 'defect')}",
     )
 
 
@@ -150,7 +148,7 @@ def _table(rows: dict[tuple[str, str], dict[str, PolarError]], field: str) -> st
     for (dtype, name), by_case in rows.items():
         cells = (written(float(getattr(error, field))) for error in by_case.values())
         lines.append((dtype, name if name == FLOOR else f"`{name}`", *cells))
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return "".join("|" + "|".join(line) + "|\n" for line in lines)
 
 
 def main() -> None:
@@ -158,19 +156,22 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--write", action="store_true", help="replace the tables in docs/accuracy.md"
+        "--write",
+        action="store_true",
+        help="replace the table in docs/accuracy.md, and the file of defects",
     )
     arguments = parser.parse_args()
     with jax.enable_x64(True):
-        text = tables()
+        distance, defect = tables()
     if not arguments.write:
-        print(text, end="")
+        print(distance, defect, sep="\n", end="")
         return
     page = PAGE.read_text(encoding="utf-8")
     block = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
     if not block.search(page):
         raise SystemExit(f"{PAGE} has no lines {BEGIN.strip()} and {END.strip()} to write between.")
-    PAGE.write_text(block.sub(lambda _: f"{BEGIN}\n{text}\n{END}", page), encoding="utf-8")
+    PAGE.write_text(block.sub(lambda _: f"{BEGIN}\n{distance}\n{END}", page), encoding="utf-8")
+    DEFECTS.write_text(defect, encoding="utf-8")
 
 
 if __name__ == "__main__":

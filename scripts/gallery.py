@@ -31,20 +31,20 @@ SECTIONS = {
     "spectral-criterion": ("The spectral-criterion paper", "papers/spectral-criterion.md"),
     "associative-memory": ("The associative-memory paper", "papers/associative-memory.md"),
     "scaling": ("Widths and rates", "papers/scaling.md"),
-    "field": ("The field", "papers/field.md"),
+    "field": ("Recent papers", "papers/field.md"),
 }
 """Title and page of each paper; what is under none of them is ours."""
 OURS = "What no paper has"
 HEAD = """# Gallery
 
-*The figure of every experiment, with its finding and the command that draws it. Many figures have a
-panel for each statement; statements without a curve share a panel, as lines with a black bar at the
-limit. Bars in these panels are four standard errors where no label says otherwise, and two where a
-power is fitted. `python scripts/gallery.py DIR` puts the pictures of the results in DIR here.*
+The figure of every experiment, with its finding and its command. Many figures have a panel for each
+statement; statements without a curve share a panel, as lines with a black bar at the limit. Bars in
+these panels are four standard errors unless a label says otherwise, and two where a power is
+fitted.
 """
 ENTRY = """
 <figure markdown>
-[![{title}](images/gallery/{name}.png){{ loading=lazy }}](images/gallery/{name}.png)
+[![{name}](images/gallery/{name}.png){{loading=lazy}}](images/gallery/{name}.png)
 <figcaption markdown>{sentence} `{command}`</figcaption>
 </figure>
 """
@@ -81,9 +81,9 @@ def page() -> str:
         where = experiment.paper if experiment.paper in SECTIONS else OURS
         title = experiment.title.rstrip(".")
         sentence = title if title.endswith("?") else f"{title}."
-        sections[where].append(
-            ENTRY.format(name=name, title=title, sentence=sentence, command=command(name))
-        )
+        # The scale quick is the default.
+        how = command(name).removesuffix(" --scale quick")
+        sections[where].append(ENTRY.format(name=name, sentence=sentence, command=how))
     parts = [HEAD]
     for key, entries in sections.items():
         title, link = SECTIONS.get(key, (OURS, None))

@@ -24,8 +24,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 NOTEBOOKS = DOCS / "notebooks"
 PICTURES = Path("images") / "notebooks"
 ORIGIN = """
-*This page shows the notebook [{name}.py]({name}.py): under each piece of code stands what it prints
-and draws. [Five notebooks](index.md) says how to run it.*
+*This page shows the notebook [{name}.py]({name}.py) with its output.
+[Scripts and notebooks](../examples/index.md) says how to run it.*
 """
 
 

@@ -1,15 +1,15 @@
-"""The tables of docs/papers/*.md, from the ledgers and the records: where every statement stands,
-and what else a page shows of a record.
+"""The tables of docs/papers, from the ledgers and the records: where every statement stands, the
+verdicts of the findings at the top of a page, and what else a page shows of a record.
 
 python scripts/paper_pages.py
 """
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from specjax.experiments.ledgers import PAPERS
+from specjax.experiments.ledgers import PAPERS, ledger
 from specjax.report import ledger_status, records
 from specjax.report.record import Result
 
@@ -25,49 +25,66 @@ TABLES = {
 """Other places of the pages: the experiment whose record has the table, and how the title of that
 begins.
 """
+FIELD = {
+    "grid": "grid",
+    "momentum-order": "order",
+    "margin": "margin",
+    "factorization": "conserved",
+    "simplicity-bias": "gradient-descent-bias",
+    "batch-size": "square-root",
+    "momentum-quantiles": "quantiles-settle",
+    "random-spectra": "random-spectra",
+    "loss-exponents": "exponent-steeper",
+    "edge-of-stability": "edge",
+}
+"""The pages of the ledger `field`, each with the first row of its paper; the rows of a paper follow
+one another.
+"""
 HEADER = ("row", "what it says", "status", "what is true", "decided by")
 NUMBERS = ("statement", "estimate", "interval", "compared with", "draws", "scale")
 SECTION = """
-## Where each statement stands
-
-A row *holds* where every statement in the paper's own words is confirmed, and is *false* where one
-is refuted; *corrected* means that our statement in its place is confirmed. `python
-scripts/paper_pages.py` writes this table from the ledger and the records of runs.
+## Every statement
 
 <!-- standing -->
 <!-- end of standing -->
 """
+VERDICT = re.compile(r"\*\*[a-z ]+\*\* \(`([a-z0-9-]+)`\)")
+"""A cell of the findings: the status of a row, and the row."""
 
 
-def with_tables(page: str, paper: str) -> str:
-    """The text of the page of a paper with its tables as ledger and records have them; one without
-    the first gets it at its end.
+def pages() -> dict[Path, tuple[str, list[str]]]:
+    """Every page with a table of statements: its ledger, and the rows of it that the page has."""
+    found = {
+        FOLDER / f"{paper}.md": (paper, list(ledger(paper).rows))
+        for paper in PAPERS
+        if paper != "field"
+    }
+    rows = list(ledger("field").rows)
+    starts = [*(rows.index(first) for first in FIELD.values()), len(rows)]
+    return found | {
+        FOLDER / "field" / f"{name}.md": ("field", rows[start:end])
+        for name, start, end in zip(FIELD, starts, starts[1:], strict=False)
+    }
 
-    A page that has the place `numbers` gets the estimates of all statements there.
 
-    Raises ValueError if the page has a place twice or not closed, or a record lacks its table.
+def with_tables(page: str, paper: str, ids: Sequence[str] | None = None) -> str:
+    """The text of a page on the rows `ids` of a ledger, or on all of them, with its tables as
+    ledger and records have them; one without the table of statements gets it at its end.
+
+    A page that has the place `findings` gets the status of each row that is named there.
+
+    Raises ValueError if the page has a place twice or not closed, the findings name a row that the
+    ledger lacks, or a record lacks its table.
     """
     recorded = records.load_all()
     if "<!-- standing -->" not in page:
         page = page.rstrip("\n") + "\n" + SECTION
-    found = ledger_status.rows(paper, list(recorded.values()))
-    rows = [
-        (s.row.id, s.row.says, s.status, s.row.finding or s.row.because, "; ".join(s.decided[:1]))
-        for s in found
-    ]
+    every = ledger_status.rows(paper, list(recorded.values()))
+    found = [s for s in every if ids is None or s.row.id in ids]
     # On a phone docs/assets/specjax.css shows each row as a list.
     ran_on = _ran_on([result for result in recorded.values() if result.record.paper == paper])
-    page = _placed(
-        page,
-        "standing",
-        f'<div class="standing" markdown>\n\n{_table(HEADER, rows)}\n</div>\n\n{ran_on}\n',
-    )
-    if "<!-- numbers -->" in page:
-        page = _placed(
-            page,
-            "numbers",
-            _table(NUMBERS, _numbers([r for r in recorded.values() if r.record.paper == paper])),
-        )
+    page = _placed(page, "standing", f"{_folded(found)}{ran_on}\n")
+    page = with_findings(page, {s.row.id: s.status for s in every})
     for place, (name, beginning) in TABLES.get(paper, {}).items():
         # What has no record yet stays as it was written.
         if name in recorded:
@@ -81,11 +98,66 @@ def with_tables(page: str, paper: str) -> str:
     return page
 
 
+def with_findings(page: str, statuses: Mapping[str, str]) -> str:
+    """The text of a page whose findings have these statuses of rows.
+
+    Raises ValueError if the findings name another row.
+    """
+    if "<!-- findings -->\n" not in page:
+        return page
+    table = page.partition("<!-- findings -->\n")[2].partition("<!-- end of findings -->")[0]
+    if unknown := set(VERDICT.findall(table)) - set(statuses):
+        raise ValueError(f"The findings name rows that the ledger lacks: {', '.join(unknown)}.")
+    return _placed(
+        page, "findings", VERDICT.sub(lambda m: f"**{statuses[m[1]]}** (`{m[1]}`)", table)
+    )
+
+
+def numbers(paper: str) -> str:
+    """The estimates of all statements on a paper, as the text of a file."""
+    recorded = [r for r in records.load_all().values() if r.record.paper == paper]
+    return "".join("\t".join(row) + "\n" for row in (NUMBERS, *_numbers(recorded)))
+
+
+def _folded(found: Sequence[ledger_status.Standing]) -> str:
+    """The judged rows as a table, and the others as a list of reasons, each to be unfolded."""
+    judged = [s for s in found if s.status != "not judged"]
+    rows = [(s.row.id, s.row.says, s.status, s.row.finding, _decided(s)) for s in judged]
+    reasons = [(s.row.id, s.row.because) for s in found if s.status == "not judged"]
+    text = (
+        f'<details class="standing" markdown>\n<summary>{ledger_status.counts(judged)}</summary>'
+        f"\n\n{_table(HEADER, rows)}\n</details>\n\n"
+    )
+    if reasons:
+        lines = "".join(f"- `{id}`: {_escaped(reason)}\n" for id, reason in reasons)
+        text += (
+            f"<details markdown>\n<summary>{len(reasons)} not judged, and why</summary>\n\n"
+            f"{lines}\n</details>\n\n"
+        )
+    return text
+
+
+def full_ledger(paper: str) -> str:
+    """Every row of a ledger in full, as the text of a file."""
+    rows = [
+        (s.row.id, s.row.where, s.row.says, s.status, s.row.finding or s.row.because, _decided(s))
+        for s in ledger_status.rows(paper, list(records.load_all().values()))
+    ]
+    header = ("row", "where", *HEADER[1:])
+    return "".join("\t".join(row) + "\n" for row in (header, *rows))
+
+
+def _decided(standing: ledger_status.Standing) -> str:
+    """The deciding statement; the scale of its record only where that is not `paper`."""
+    decided = "; ".join(standing.decided[:1])
+    return decided.replace(" (record of scale paper)", "").replace("(record of scale ", "(")
+
+
 def _ran_on(results: Sequence[Result]) -> str:
     """Which versions of JAX and Python the records of a paper were made on."""
     versions = sorted({(r.record.versions["jax"], r.record.versions["python"]) for r in results})
     return (
-        "The records were made on"
+        "Records were made on"
         f" {', '.join(f'jax {jax} (Python {python})' for jax, python in versions)}."
     )
 
@@ -98,9 +170,9 @@ def _numbers(results: Sequence[Result]) -> list[tuple[str, ...]]:
     for result in sorted(results, key=lambda result: result.record.name):
         for check in result.checks:
             numbers = (
-                _told(check.estimate),
-                " to ".join(map(_told, check.interval)),
-                _told(check.compared),
+                _short(check.estimate),
+                " to ".join(map(_short, check.interval)),
+                _short(check.compared),
             )
             rows.append(
                 (
@@ -113,7 +185,7 @@ def _numbers(results: Sequence[Result]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _told(number: float | None) -> str:
+def _short(number: float | None) -> str:
     return "–" if number is None else f"{number:.3g}"
 
 
@@ -127,7 +199,7 @@ def _placed(page: str, place: str, text: str) -> str:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ("---",) * len(header), *rows]
-    return "".join("| " + " | ".join(map(_escaped, line)) + " |\n" for line in lines)
+    return "".join("|" + "|".join(map(_escaped, line)) + "|\n" for line in lines)
 
 
 def _escaped(cell: str) -> str:
@@ -138,6 +210,16 @@ if __name__ == "__main__":
     argparse.ArgumentParser(
         description="Write the tables of docs/papers from ledgers and records."
     ).parse_args()
+    for path, (paper, ids) in pages().items():
+        path.write_text(with_tables(path.read_text(encoding="utf-8"), paper, ids), encoding="utf-8")
+    overview = FOLDER / "field.md"
+    field = ledger_status.rows("field", list(records.load_all().values()))
+    statuses = {row.row.id: row.status for row in field}
+    overview.write_text(
+        with_findings(overview.read_text(encoding="utf-8"), statuses), encoding="utf-8"
+    )
     for paper in PAPERS:
-        path = FOLDER / f"{paper}.md"
-        path.write_text(with_tables(path.read_text(encoding="utf-8"), paper), encoding="utf-8")
+        (FOLDER / "ledgers" / f"{paper}.tsv").write_text(full_ledger(paper), encoding="utf-8")
+    (FOLDER / "preconditioning-numbers.tsv").write_text(
+        numbers("preconditioning"), encoding="utf-8"
+    )

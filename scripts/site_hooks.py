@@ -4,7 +4,7 @@ The API page of a package shows what its `__init__` exports, and nothing else: a
 specjax.sweep` in docs/api stands for the docstring of the package and an entry for each module from
 which specjax/sweep/__init__.py imports names `as` themselves, with these names alone. The
 docstrings of modules are shown since they have the formulas of which those of functions speak.
-Lines that name a module are left as they are.
+Lines that name a module are left as they are. A line `::: CHANGELOG.md` stands for that file.
 
 Formulas in plain text are set: what stands below or above in u_i, ‖G‖_* and d^(1/α). Other
 underscores keep their sign, and make no emphasis.
@@ -114,9 +114,18 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    return re.sub(
+    markdown = re.sub(
         r"^::: (specjax[\w.]*)$", lambda line: entries(line[1]), markdown, flags=re.MULTILINE
     )
+    return re.sub(
+        r"^::: ([A-Z]+\.md)$", lambda line: at_root(line[1]), markdown, flags=re.MULTILINE
+    )
+
+
+def at_root(name: str) -> str:
+    """The text of a file beside docs, with its links as a page at the top of docs has them."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return text.replace("](docs/", "](").replace("](CHANGELOG.md)", "](changelog.md)")
 
 
 def on_page_content(html: str, **_: object) -> str:
@@ -134,6 +143,13 @@ def entries(path: str) -> str:
     modules = public(path)
     if not modules:
         return f"::: {path}"
+    # A name of another package that has a page has its entry there.
+    modules = {
+        module: names
+        for module, names in modules.items()
+        if module.startswith(path)
+        or not (ROOT / "docs/api" / f"{module.split('.')[1]}.md").exists()
+    }
     about = entry(path, members=False, show_root_heading=False, show_root_toc_entry=False)
     how = (
         f"Import what follows from `{path}`. Each heading is the module that defines what stands"

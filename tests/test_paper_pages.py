@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specjax.experiments.ledgers import PAPERS, ledger
-from specjax.report import records
+from specjax.report import ledger_status, records
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,30 +21,73 @@ def script():
     return module
 
 
-def page(paper):
-    return (ROOT / "docs" / "papers" / f"{paper}.md").read_text()
+PAGES = script().pages()
+BY_PAGE = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+
+
+@BY_PAGE
+def test_a_page_is_in_step_with_ledger_and_records(path):
+    paper, rows = PAGES[path]
+    page = path.read_text()
+    assert script().with_tables(page, paper, rows) == page, "run `python scripts/paper_pages.py`"
+
+
+@BY_PAGE
+def test_a_page_has_every_row_of_its_ledger_once(path):
+    place = (
+        path.read_text().partition("<!-- standing -->")[2].partition("<!-- end of standing -->")[0]
+    )
+    judged = re.findall(r"(?m)^\|([a-z0-9-]+)\|", place)[2:]
+    others = re.findall(r"(?m)^- `([a-z0-9-]+)`: ", place)
+    assert sorted(judged + others) == sorted(PAGES[path][1])
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_a_page_is_in_step_with_ledger_and_records(paper):
-    assert script().with_tables(page(paper), paper) == page(paper), (
-        "run `python scripts/paper_pages.py`"
+def test_the_ledger_in_full_is_that_of_the_package(paper):
+    stored = ROOT / "docs" / "papers" / "ledgers" / f"{paper}.tsv"
+    assert stored.read_text() == script().full_ledger(paper)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_pages_have_every_row_of_a_ledger_once(paper):
+    assert [row for name, rows in PAGES.values() if name == paper for row in rows] == list(
+        ledger(paper).rows
     )
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_a_page_has_every_row_of_its_ledger(paper):
-    table = page(paper).partition("<!-- standing -->")[2].partition("<!-- end of standing -->")[0]
-    assert re.findall(r"(?m)^\| ([a-z0-9-]+) \| ", table)[2:] == list(ledger(paper).rows)
+@BY_PAGE
+def test_a_page_opens_with_its_findings(path):
+    lines = path.read_text().splitlines()
+    assert lines.index("<!-- findings -->") <= 10
+    assert script().VERDICT.search("\n".join(lines))
+
+
+def test_the_overview_of_recent_papers_is_in_step_with_the_ledger():
+    page = (ROOT / "docs" / "papers" / "field.md").read_text()
+    rows = ledger_status.rows("field", list(records.load_all().values()))
+    assert script().with_findings(page, {row.row.id: row.status for row in rows}) == page
+
+
+def test_the_numbers_are_those_of_the_records():
+    stored = ROOT / "docs" / "papers" / "preconditioning-numbers.tsv"
+    assert stored.read_text() == script().numbers("preconditioning")
+
+
+def test_findings_have_the_status_of_their_row_and_no_unknown_row():
+    page = "<!-- findings -->\n| a | **false** (`theorem-1`) | 1 |\n<!-- end of findings -->\n"
+    made = script().with_findings(page, {"theorem-1": "not judged"})
+    assert made == page.replace("false", "not judged")
+    with pytest.raises(ValueError, match="theorem-1"):
+        script().with_findings(page, {"theorem-2": "holds"})
 
 
 def test_a_page_without_a_place_gets_one_and_keeps_its_prose(monkeypatch, tmp_path):
     monkeypatch.setattr(records, "home", lambda: tmp_path)
     prose = "# A paper\n\nIn short.\n\n## What holds\n\nMuch.\n"
     made = script().with_tables(prose, "outer-product")
-    assert made.startswith(prose + "\n## Where each statement stands\n\n")
+    assert made.startswith(prose + "\n## Every statement\n\n")
     assert made.endswith("<!-- end of standing -->\n")
-    assert "| not run |" in made
+    assert "|not run|" in made
     assert script().with_tables(made, "outer-product") == made
 
 

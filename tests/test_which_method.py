@@ -1,5 +1,5 @@
-"""docs/which-method.md runs and says what its comments claim; the tables of docs/accuracy.md are
-those of scripts/accuracy_table.py.
+"""docs/which-method.md runs and says what its comments claim; the tables that
+docs/accuracy.md shows and links are those of scripts/accuracy_table.py.
 """
 
 import importlib.util
@@ -31,6 +31,7 @@ def script():
 def documented(script):
     """The cells of the tables by field, (dtype, method) and column."""
     block = TABLES.read_text(encoding="utf-8").split(script.BEGIN)[1].split(script.END)[0]
+    block += script.DEFECTS.read_text(encoding="utf-8")
     tables = {}
     for field, lines in zip(
         ("distance", "defect"), re.findall(r"(?:^\|.*\n)+", block, re.MULTILINE), strict=True

@@ -2,8 +2,7 @@
 # # A conjecture, judged
 #
 # *Does G Gᵀ of a network's first gradient become diagonal as the network widens?* One call over
-# widths and seeds, a fit that knows of finite sizes, and a verdict that could have come out
-# otherwise.
+# widths and seeds, a fit that allows for finite sizes, and a verdict answer this.
 
 # %%
 import jax
@@ -21,8 +20,7 @@ def loss(w1, w2):
 
 
 # %% [markdown]
-# A measurement is a pure function of a key and of sizes. `k` is an int or a padded, traced size:
-# draws and norms take either.
+# A measurement is a pure function of a key and of sizes. `k` is an int or a padded, traced size.
 
 
 # %%
@@ -46,7 +44,7 @@ means = data[["squared_norm", "off_over_diagonal"]].mean("seed")
 print(means.to_dataframe().to_string(float_format="{:.4g}".format))
 
 # %% [markdown]
-# The norm is a power of the width up to a subleading term; the ratio in a single draw is not the
+# The norm is a power of the width up to a subleading term; the ratio in a single sample is not the
 # ratio of expectations.
 
 # %%

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A coordinate check
 #
-# *Is a learning rate that was found on a narrow model right for a wide one, and if not, which layer
-# is to blame?* For a model of yours, in two calls.
+# *Is a learning rate of a narrow model right for a wide one, and if not, which layer is to blame?*
+# Two calls answer this for your model.
 
 # %%
 import equinox as eqx
@@ -43,8 +43,8 @@ adam.plot()
 plt.show()
 
 # %% [markdown]
-# Muon with √(out/in), the scale of unit operator norms: the updates of both hidden layers are of
-# one size at every width. Of the last layer these widths and seeds do not decide it.
+# Muon with √(out/in), the scale of unit operator norms: the updates of both hidden layers have one
+# size at every width. For the last layer these widths and seeds do not decide.
 
 
 # %%

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Exact moments
 #
-# *What is the expectation of this, at every size?* Whatever is polynomial in Gaussian matrices has
-# an exact answer, without a simulation; here each is put beside one.
+# *What is the expectation of this, at every size?* A polynomial in Gaussian matrices has an exact
+# answer; here each stands beside a simulation.
 
 # %%
 import jax
@@ -16,7 +16,7 @@ u = moments.gaussian("U", "d", "k")
 print("E[(U Uᵀ)²] =", moments.expectation(u @ u.T @ u @ u.T))
 
 # %% [markdown]
-# A function of JAX is followed: the loss of a matrix factorization after one step of gradient
+# `moments.of` follows a JAX function: the loss of a matrix factorization after one step of gradient
 # descent of length η.
 
 
@@ -58,8 +58,8 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# The best single step, from the exact curve. All points of the simulation share their draws, so
-# that they are off together.
+# The best single step, from the exact curve. All points of the simulation share their samples, so
+# they are off together.
 
 # %%
 best = rates[np.argmin(curve)]

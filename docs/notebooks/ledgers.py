@@ -2,12 +2,12 @@
 # # Reading the ledgers
 #
 # *Which statements of these papers hold, which do not, and what decided it?* Every numbered
-# statement is a row of a ledger, and the records of runs are in the package, so that nothing is
+# statement is a row of a ledger, and the records of runs are in the package, so nothing is
 # computed here.
 
 # %%
 from collections import Counter
-from textwrap import fill, indent
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 
@@ -37,19 +37,14 @@ axes.legend(
 plt.show()
 
 # %% [markdown]
-# What is false: what was found in its place, and which of our statements decided it. Here the first
-# two of each paper.
+# Two false rows of each paper with the statement that decided, and one finding in full.
 
 # %%
 for paper, rows in found.items():
     for row in [row for row in rows if row.status == "false"][:2]:
-        told = (row.sentence, "; ".join(row.decided[:1]))
-        print(
-            f"{paper}, {row.row.where}",
-            *(indent(fill(line, 90), "  ") for line in told),
-            "",
-            sep="\n",
-        )
+        print(f"{paper}, {row.row.id}: {row.decided[0]}")
+
+print(fill(f"{row.row.where}: {row.sentence}", 90))
 
 # %% [markdown]
 # Rows that are not judged say why.

@@ -2,7 +2,7 @@
 # # Muon on your model
 #
 # *Which leaf of your model is a matrix, what will Muon do with each, and does it help?* The program
-# of the loss knows the first; nothing has to be named by hand.
+# of the loss answers the first, so you name nothing by hand.
 
 # %%
 import equinox as eqx
@@ -95,5 +95,4 @@ plt.show()
 
 # %% [markdown]
 # It does not help here: at these rates, which nobody tuned, AdamW is ahead for some thirty steps,
-# and then both are at the noise of the batches. So small a problem is no place to judge an
-# optimizer; your own model is.
+# and then both are at the noise of the batches. Judge an optimizer on your own model.
