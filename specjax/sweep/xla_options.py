@@ -27,12 +27,13 @@ def xla_options(*, is_kept: bool) -> Options:
     """
     if jax.default_backend() != "cpu":
         return {}
-    wanted = cpu_options()
-    if not jax.config.read("jax_disable_most_optimizations"):
-        wanted |= _KEPT if is_kept else _CHECK
+    effort = _KEPT if is_kept else _CHECK
+    if jax.config.read("jax_disable_most_optimizations"):
+        effort = {}
     flags = os.environ.get("XLA_FLAGS", "")
-    return {
+    kept = {
         option: value
-        for option, value in wanted.items()
+        for option, value in effort.items()
         if option not in flags and is_known(option, value)
     }
+    return cpu_options(side_by_side=True) | kept

@@ -930,8 +930,6 @@ def test_growth_and_limits_of_laws_with_two_terms(mean, noise, grows, saturates)
     for repetition in range(3):
         factors = 1 + noise * np.random.default_rng(repetition).standard_normal((8, 3200))
         x = 2.0 ** np.arange(4, 12)
-        y = xr.DataArray(
-            mean(x)[:, None] * factors, dims=("x", "seed"), coords={"x": x}, name="y"
-        )
+        y = xr.DataArray(mean(x)[:, None] * factors, dims=("x", "seed"), coords={"x": x}, name="y")
         assert lab.grows(y, "x").judge({}).verdict in grows
         assert lab.saturates(y, "x").judge({}).verdict in saturates

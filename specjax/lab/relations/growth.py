@@ -164,8 +164,8 @@ class Grows(_CurveRelation):
     _rule = (
         "confirmed if all curves of the models E + A xᵇ and a xᵇ (1 + c x⁻ᵍ) that the data bear"
         " rise with an exponent b > 0.01, or those with a logarithm where they bear no other, and"
-        " none with a logarithm has b = 0, and the data do not bear E + A (log x)ᶜ, c from 1/2 to 2;"
-        " refuted if those of none do and those of one have b < 0 or fall"
+        " none with a logarithm has b = 0, and the data do not bear E + A (log x)ᶜ, c from 1/2 to"
+        " 2; refuted if those of none do and those of one have b < 0 or fall"
     )
 
     def _decided(self, models: tuple[fits.Extrapolation, ...]) -> Verdict:
