@@ -465,9 +465,7 @@ def test_a_number_too_large_is_refused_by_its_field(name):
     ],
 )
 @pytest.mark.filterwarnings("ignore:measure does not use the key")
-def test_a_sweep_that_is_too_large_is_refused_before_it_is_compiled(
-    arguments, sentence, monkeypatch
-):
+def test_a_sweep_that_is_too_large_is_refused_before_compiling(arguments, sentence, monkeypatch):
     monkeypatch.setattr("specjax.sweep.engine.execute", None)
     with pytest.raises(ValueError, match=f"^{sentence}$"):
         sweep.run(**{"measure": measure, "over": OVER, "num_seeds": 2, "key": KEY} | arguments)

@@ -223,7 +223,7 @@ def test_flags_of_every_type_reach_the_configuration():
     }
 
 
-def test_help_of_an_experiment_shows_the_flags_with_the_defaults_of_the_scale(capsys):
+def test_help_of_an_experiment_shows_flags_with_scale_defaults(capsys):
     with pytest.raises(SystemExit) as leaving:
         main(["run", "toy-slope", "--scale", "paper", "--help"])
     assert leaving.value.code == 0
@@ -342,9 +342,7 @@ def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_p
     )
 
 
-def test_continue_runs_what_has_neither_a_record_nor_a_result_of_the_scale(
-    capsys, monkeypatch, tmp_path
-):
+def test_continue_runs_names_without_record_or_result(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
     assert main(["run", "toy-slope", "--out", "earlier"]) == 0
     records.save(report.load(Path("earlier/toy-slope")), tmp_path / "records")
@@ -400,7 +398,7 @@ def test_run_marks_an_unexpected_verdict_but_has_done_its_work(register, capsys)
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_warning_is_told_once_and_without_the_line_that_gave_it(register, capsys):
+def test_a_warning_is_printed_once_without_its_source_line(register, capsys):
     def warned(config, save):
         for _ in range(2):
             warnings.warn("The intervals are rough;\n run more seeds.", UserWarning, stacklevel=1)
@@ -423,7 +421,7 @@ def test_a_warning_is_told_once_and_without_the_line_that_gave_it(register, caps
 
 
 @pytest.mark.integration
-def test_judge_has_the_verdicts_of_other_statements_on_the_same_data(register, capsys, monkeypatch):
+def test_judge_gives_verdicts_of_new_statements_on_stored_data(register, capsys, monkeypatch):
     assert main(["run", "toy-slope", "--seed", "7"]) == 0
     ran, data = (
         stored("toy-slope"),
@@ -453,7 +451,7 @@ def test_judge_has_the_verdicts_of_other_statements_on_the_same_data(register, c
     assert "Another title" in Path("results/report.html").read_text()
 
 
-def test_judge_ends_with_1_where_a_verdict_is_not_the_expected_one(register, capsys):
+def test_judge_exits_with_1_at_an_unexpected_verdict(register, capsys):
     main(["run", "toy-slope"])
     register(dataclasses.replace(TOY, statements=(holds, dataclasses.replace(fails, holds=True))))
     assert main(["judge", "toy-slope"]) == 1
@@ -561,7 +559,7 @@ def test_nothing_is_written_when_every_experiment_raises(register, capsys):
     assert list(Path().iterdir()) == []
 
 
-def test_a_defect_of_an_experiment_is_not_dressed_up_as_a_user_error(register):
+def test_a_defect_of_an_experiment_is_not_a_user_error(register):
     def draw(*_):
         raise ValueError("x and y must have same first dimension")
 
@@ -680,9 +678,7 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
 
 
 @pytest.mark.integration
-def test_a_run_that_takes_long_tells_how_far_it_is_where_there_is_no_terminal(
-    register, capsys, monkeypatch
-):
+def test_a_long_run_without_terminal_prints_its_progress(register, capsys, monkeypatch):
     clock = iter(np.arange(0, 1000, 1.2))
     monkeypatch.setattr("specjax.sweep.progress.perf_counter", lambda: float(next(clock)))
 

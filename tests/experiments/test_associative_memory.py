@@ -114,7 +114,7 @@ def test_the_order_of_the_optimizers_is_judged():
 
 
 @pytest.mark.integration
-def test_every_alpha_has_draws_of_its_own_and_if_asked_every_dimension():
+def test_every_alpha_has_its_own_samples():
     def of_alpha(key, _, alpha, twice):
         return {"draw": jax.random.normal(key), "twice": twice / alpha}
 

@@ -36,7 +36,7 @@ def separable_data(scale):
         )
 
 
-def test_the_weights_are_those_of_the_gradient_of_the_cross_entropy():
+def test_the_weights_are_those_of_the_cross_entropy_gradient():
     with jax.enable_x64(True):
         w, h, labels = separable_data(1.0)
         gradient, log, total = separable.weights(w, h, labels)
@@ -50,7 +50,7 @@ def test_the_weights_are_those_of_the_gradient_of_the_cross_entropy():
         np.testing.assert_allclose(total * jnp.exp(log), wrong, rtol=1e-12)
 
 
-def test_far_out_the_weights_are_numbers_although_the_probabilities_underflow():
+def test_weights_stay_finite_where_probabilities_underflow():
     with jax.enable_x64(True):
         w, h, labels = separable_data(1000.0)
         gradient, log, total = separable.weights(w, h, labels)
@@ -91,12 +91,12 @@ def test_muon_moves_every_layer_by_an_orthogonal_matrix():
         np.testing.assert_allclose(step @ step.T, np.eye(dynamics.N), atol=1e-5)
 
 
-def test_the_first_step_above_a_level_counts_from_one_and_is_the_last_one_where_there_is_none():
+def test_the_first_step_above_a_level_counts_from_one():
     path = jnp.asarray([[0.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
     assert dynamics.first_above(path, jnp.asarray([1.0, 1.0])).tolist() == [2, 3]
 
 
-def test_the_gradient_is_the_mean_over_a_batch_of_residuals_times_both_vectors():
+def test_the_gradient_averages_residuals_times_both_vectors():
     key, eigenvalues = jax.random.key(0), bilinear.power_law(5, 1.0)
     error = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
     x, z = (np.asarray(jax.random.normal(sizes.stream(key, side), (7, 5))) for side in ("x", "z"))
@@ -126,7 +126,7 @@ def test_signs_are_those_of_the_entries_in_the_given_basis():
 
 
 @pytest.mark.parametrize("q", [0.0, 0.5, 1.0])
-def test_the_exponent_of_responses_that_are_a_power_of_the_variance_is_that_power(q):
+def test_responses_that_are_a_power_have_its_exponent(q):
     widths, alphas = [32, 64], [0.75, 1.5]
     parts = [
         [np.split(np.arange(1, n + 1), mode_exponents.edges(n)[1:-1]) for _ in alphas]
@@ -148,7 +148,7 @@ def test_the_exponent_of_responses_that_are_a_power_of_the_variance_is_that_powe
     np.testing.assert_allclose(found, q, atol=1e-6)
 
 
-def test_lengths_are_chosen_on_other_draws_than_those_that_are_judged():
+def test_lengths_are_chosen_on_other_samples_than_judged_ones():
     tuned, judged = np.array([3.0, 1.0, 2.0]), np.array([0.0, 5.0, 6.0])
     losses = np.stack([tuned] * phases.TUNED + [judged] * 2)
     data = xr.Dataset({"log_loss": (("seed", "length"), losses)}).assign_coords(
@@ -171,9 +171,7 @@ def test_lengths_are_chosen_on_other_draws_than_those_that_are_judged():
         ("damped", 1.0, power_law.DAMPING),
     ],
 )
-def test_what_is_left_is_what_the_steps_leave_of_an_isotropic_target(
-    optimizer, power, damping, size
-):
+def test_the_remainder_is_that_of_steps_to_an_isotropic_target(optimizer, power, damping, size):
     with jax.enable_x64(True):
         inputs, n, steps = 12, 4, 7
         spread = np.asarray(power_law.variances(1.5, 10.0, inputs))

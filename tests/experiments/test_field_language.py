@@ -58,7 +58,7 @@ def test_every_method_trains_as_muon_with_it_does():
         np.testing.assert_allclose(momenta[kind][0], expected, rtol=1e-4, atol=1e-8)
 
 
-def test_spectra_are_those_of_each_matrix_over_its_frobenius_norm():
+def test_spectra_are_divided_by_the_frobenius_norm():
     rng = np.random.default_rng(0)
     shapes = {"up": (12, 3), "down": (3, 12)}
     matrices = {kind: rng.normal(size=(2, *shapes.get(kind, (3, 3)))) for kind in language.KINDS}

@@ -66,7 +66,7 @@ def largest_on_a_grid(h, points):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("negative", [0, 3])
-def test_in_the_box_the_best_ascent_is_the_largest_value_of_all_faces(seed, negative):
+def test_the_best_ascent_in_a_box_is_the_largest_of_all_faces(seed, negative):
     with jax.enable_x64(True):
         h = quadratic(seed, 6, negative)
         largest = largest_in_the_box(h)
@@ -86,7 +86,7 @@ def test_in_the_spectral_ball_of_two_layers_it_is_that_of_a_grid(seed):
         assert grid - 1e-9 <= found <= grid * (1 + 1e-4)
 
 
-def test_without_line_search_an_indefinite_form_is_missed_that_the_ascent_finds():
+def test_the_ascent_needs_line_search_for_an_indefinite_form():
     """diag(-1, 3): the corners of the box have 2, the middle of an edge 3."""
     with jax.enable_x64(True):
         h = np.diag([-1.0, 3.0])
@@ -114,7 +114,7 @@ def test_an_ascent_never_leaves_the_ball_and_never_falls(ball):
 
 
 @pytest.mark.integration
-def test_the_dual_norms_are_frobenius_nuclear_and_the_sum_of_entries():
+def test_dual_norms_are_frobenius_nuclear_and_sum_of_entries():
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         g = tuple(jnp.asarray(rng.normal(size=shape)) for shape in ((4, 3), (2, 4)))
@@ -153,7 +153,7 @@ def by_hand(x, y, w, ball, rate, fixed, steps):
 @pytest.mark.integration
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("ball", BALLS)
-def test_a_linear_model_has_the_steps_and_the_sharpness_that_are_known(ball, fixed):
+def test_a_linear_model_has_known_steps_and_sharpness(ball, fixed):
     key, rate = jax.random.key(3), 0.02
     with jax.enable_x64(True):
         found = steepest.train(

@@ -86,7 +86,7 @@ def test_a_rate_at_the_end_of_its_grid_decides_nothing(best, end):
         )
 
 
-def test_a_fraction_is_the_ratio_of_means_with_the_error_that_experiments_have():
+def test_a_fraction_is_a_ratio_of_means_with_its_standard_error():
     """50 draws with correlated gains, 4000 times: the deviation of the estimates has a relative
     error of about 1/√8000.
     """

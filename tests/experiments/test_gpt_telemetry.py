@@ -199,7 +199,7 @@ def test_one_violation_at_one_length_turns_the_inequality():
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(0.5, "confirmed"), (2.0, "refuted")])
-def test_the_snapshot_says_the_same_of_its_architecture_and_that_values_are_modest(factor, verdict):
+def test_the_snapshot_repeats_its_architecture_and_modest_values(factor, verdict):
     snapshot = experiments.load("gpt-snapshot")
     config, data = snapshot.at("quick"), ranks(nuclear_rank=of("nuclear_rank", factor, "value"))
     assert config.architecture("relu_squared") == transformer.figure_19(

@@ -74,7 +74,7 @@ def steps_by_kappa(**values):
     }
 
 
-def test_runs_that_were_given_up_pass_for_slow_and_never_for_flat():
+def test_abandoned_runs_count_as_slow_and_never_as_flat():
     config = condition_number.Config()
     given_up = float(config.limit)
     flat, grows = (
@@ -98,7 +98,7 @@ def test_runs_that_were_given_up_pass_for_slow_and_never_for_flat():
         assert grows.judge(config, data).finding.verdict == verdict
 
 
-def test_arrivals_that_come_and_go_with_the_patience_are_no_verdict():
+def test_arrivals_that_depend_on_the_patience_give_no_verdict():
     config = curves.Config(kappas=(1.0, 10.0))
     statement, seeds = of(curves.EXPERIMENT, "plateau"), 30
     found = {}

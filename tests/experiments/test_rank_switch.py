@@ -109,7 +109,7 @@ def made(best="middle"):
     }
 
 
-def test_no_draw_is_judged_at_a_step_size_that_it_helped_to_choose():
+def test_no_sample_is_judged_at_a_step_size_it_helped_to_choose():
     data = made()
     # The draws that judge would have chosen otherwise.
     data["network"]["left"][2, 4:] = -100.0
@@ -120,7 +120,7 @@ def test_no_draw_is_judged_at_a_step_size_that_it_helped_to_choose():
     assert np.unique(experiment.lead(tuned, "rule", "internal")).tolist() == [1.0]
 
 
-def test_a_best_step_size_at_the_end_of_the_grid_decides_nothing_and_is_named():
+def test_a_best_step_size_at_the_end_of_the_grid_is_inconclusive():
     statement = next(
         s for s in experiment.EXPERIMENT.statements if s.name == "spectral-ahead-of-rule"
     )
@@ -134,7 +134,7 @@ def test_a_best_step_size_at_the_end_of_the_grid_decides_nothing_and_is_named():
 
 
 @pytest.mark.integration
-def test_nr_is_above_st_at_the_start_on_features_and_below_it_in_the_control():
+def test_nr_starts_above_st_on_features_and_below_in_control():
     for control, above in ((0, True), (1, False)):
         (w,), (x, y) = linear_problem(jax.random.key(1), 32, jnp.asarray(control))
         assert not np.any(w)

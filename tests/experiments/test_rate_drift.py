@@ -129,7 +129,7 @@ def of_each(*values):
     return dict(zip(drift.SETTINGS, values, strict=True))
 
 
-def test_the_papers_powers_confirm_all_and_those_of_no_drift_refute_them():
+def test_the_papers_powers_confirm_all_and_no_drift_refutes():
     # Shampoo with Adam's norm, in blocks, with its spectral norm; AdaMuon, with its spectral norm.
     tuned = {drift.ADAMUON: 0.4, drift.ADAMUON_SPECTRAL: 0.0}
     data = made(of_each(0.9, 0.1, 0.9, 0.9, 0.9), of_each(-0.4, -0.1, 0.0, -0.4, 0.0), tuned)

@@ -128,7 +128,7 @@ def test_settings_are_each_exponent_alone_and_the_other_batches():
     assert config.skewed == "batch 64"
 
 
-def test_cells_are_taken_apart_in_the_order_in_which_they_were_swept():
+def test_cells_are_separated_in_the_order_of_the_sweep():
     shape = (len(CONFIG.dims) * len(CONFIG.settings) * len(CONFIG.muon_rates), 2, 3, 3)
     counted = np.arange(np.prod(shape)).reshape(shape)
     dims = ("cell", "seed", "record", "optimizer")

@@ -456,7 +456,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_the_command_line_refuses_in_one_sentence_and_writes_nothing(line, folder, capsys):
+def test_the_command_refuses_in_one_sentence_and_writes_nothing(line, folder, capsys):
     before = sorted(path.name for path in folder.rglob("*"))
     assert main(line.split()) == 2
     output = capsys.readouterr()

@@ -43,7 +43,7 @@ def moved(problem, width):
         for model in builtin_models.MODELS
     ],
 )
-def test_mup_has_rates_by_layer_and_a_smaller_output_and_is_standard_at_its_base(model):
+def test_mup_has_rates_by_layer_and_is_standard_at_its_base(model):
     standard, mup = (
         builtin_models.problem(model, "sgd", name, BASE) for name in builtin_models.PARAMETRIZATIONS
     )
@@ -72,7 +72,7 @@ def test_slopes_are_those_of_lines_through_logarithms():
 
 
 @pytest.mark.integration
-def test_the_perceptron_starts_and_has_rates_by_layer_as_its_settings_say():
+def test_the_perceptron_follows_its_settings_at_each_layer():
     narrow, wide = perceptron.BASE, 64 * perceptron.BASE
     adam = SETTINGS["Adam, μP"]
     weights = {
@@ -150,7 +150,7 @@ def test_the_best_rate_of_a_group_and_its_exponent():
     np.testing.assert_allclose(rates.exponents(data, "Adam"), -1, atol=0.01)
 
 
-def test_best_rates_that_fall_as_one_over_the_width_are_told_from_those_that_do_not_fall():
+def test_falling_best_rates_are_distinguished_from_constant_ones():
     # All settings are the same here, so that a control that puts one in the place of another
     # changes nothing: the numbers alone.
     found = {
@@ -306,9 +306,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize("line", SENTENCES)
-def test_wrong_calls_of_specjax_scaling_are_answered_in_a_sentence(
-    line, tmp_path, monkeypatch, capsys
-):
+def test_wrong_calls_of_specjax_scaling_get_one_sentence(line, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["scaling", *line.split()]) == 2
     output = capsys.readouterr()

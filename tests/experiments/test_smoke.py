@@ -134,9 +134,7 @@ def test_an_unknown_experiment_is_refused_with_the_known_names():
         for name in experiments.names()
     ],
 )
-def test_an_experiment_runs_is_judged_and_attacked_and_draws_what_it_found(
-    name, smoke_data, smoke_streams, tmp_path
-):
+def test_an_experiment_runs_is_judged_attacked_and_drawn(name, smoke_data, smoke_streams, tmp_path):
     experiment = experiments.load(name)
     config = experiment.at("smoke")
     data = smoke_data(name)

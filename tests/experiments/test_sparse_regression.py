@@ -61,7 +61,7 @@ def test_a_diverged_run_counts_as_the_worst_there_is():
     assert not change.sel(optimizer="gd").any()
 
 
-def test_points_have_their_own_numbers_of_draws_and_divergence_is_counted():
+def test_points_have_their_own_seeds_and_divergence_is_counted():
     data = made("relu")
     assert experiment.select_point(data, "relu", 1).sizes["seed"] == DRAWS - 2
     fragile = {s.name: s for s in experiment.EXPERIMENT.statements}["large-step-diverges"]
@@ -70,7 +70,7 @@ def test_points_have_their_own_numbers_of_draws_and_divergence_is_counted():
     assert found.deciding.compared == 0.05
 
 
-def test_a_training_is_looked_at_from_its_start_to_its_last_length():
+def test_a_training_is_observed_from_start_to_last_length():
     assert list(records((100, 200))) == list(range(0, 201, 10))
     assert list(records((4, 6))) == [0, 2, 4, 6]
 

@@ -124,7 +124,7 @@ def test_the_drawn_problems_cover_every_range_of_the_rule(problems):
 
 @pytest.mark.slow
 @pytest.mark.integration
-def test_the_curvatures_of_the_smooth_losses_bound_their_hessians_and_not_by_much():
+def test_smooth_curvatures_bound_their_hessians_closely():
     """On one sample with outputs near zero, where the losses are curved the most."""
     z = jnp.asarray([[0.05], [-0.02]])
     for name, (smooth, curvature) in one_step.LOSSES.items():
@@ -137,7 +137,7 @@ def test_the_curvatures_of_the_smooth_losses_bound_their_hessians_and_not_by_muc
 
 
 @pytest.mark.integration
-def test_the_ranks_of_figures_14_and_15_are_those_of_gradient_steps():
+def test_figures_14_and_15_have_the_ranks_of_gradient_steps():
     key, k, d, c = jax.random.key(5), 8, 4, 1.0
     v, v_bar, x = np.split(
         np.asarray(model.weights(sizes.stream(key, "rows"), 4 * k, d)), [k, 2 * k]

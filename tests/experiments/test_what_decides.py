@@ -145,7 +145,7 @@ def pooled(*columns):
 
 
 @pytest.mark.integration
-def test_concordance_is_kendalls_tau_of_each_class_with_its_spread():
+def test_concordance_is_kendalls_tau_of_each_class():
     rng = np.random.default_rng(5)
     estimates, errors = [], []
     for _ in range(300):
@@ -162,7 +162,7 @@ def test_concordance_is_kendalls_tau_of_each_class_with_its_spread():
     assert np.mean(errors) == pytest.approx(np.std(estimates, ddof=1), rel=0.16)
 
 
-def test_errors_of_probabilities_are_zero_where_all_is_known_and_a_variance_where_nothing_is():
+def test_probability_errors_are_between_zero_and_the_variance():
     rng = np.random.default_rng(6)
     x, other = rng.standard_normal((2, 8000))
     faster = np.log(outcomes.MUCH) + np.where(x > 0.3, 1.0, -1.0)
@@ -175,7 +175,7 @@ def test_errors_of_probabilities_are_zero_where_all_is_known_and_a_variance_wher
     assert share * (1 - share) < float(nothing.mean()) < share * (1 - share) + 0.02
 
 
-def test_a_network_that_is_left_out_changes_the_error_of_no_other_of_its_half():
+def test_leaving_out_a_network_changes_no_error_in_its_half():
     """It is in the fit for the other half alone."""
     x, noise = np.random.default_rng(7).standard_normal((2, 400))
     whole, rest = (
@@ -206,7 +206,7 @@ def losses():
     return xr.Dataset({"left": xr.DataArray(full, coords, dims)})
 
 
-def test_the_faster_method_lowers_the_logarithm_of_the_loss_by_more():
+def test_the_faster_method_lowers_the_log_loss_more():
     speed = outcomes.speed(losses())
     np.testing.assert_allclose(speed, np.log(2), rtol=1e-12)
     assert speed.sizes == {"seed": 3, "length": 2}

@@ -42,7 +42,7 @@ def blocks(request, monkeypatch):
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64", "blocks")
-def test_the_streamed_loss_and_gradient_are_those_of_the_dense_loss(problem):
+def test_streamed_loss_and_gradient_are_those_of_the_dense_loss(problem):
     u, v, q, w = problem
 
     # A new function, so that it is traced with these blocks.
@@ -99,7 +99,7 @@ def test_the_loss_does_not_overflow(problem):
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
-def test_the_gradient_and_hessian_at_zero_are_those_of_the_dense_loss(problem):
+def test_gradient_and_hessian_at_zero_are_the_dense_losss(problem):
     u, v, q, w = problem
     assert memory.init(u, 3).shape == (3, D, D)
 
@@ -134,7 +134,7 @@ def test_the_deflated_gradient_leaves_out_the_first_items(problem):
 
 
 @pytest.mark.usefixtures("x64")
-def test_the_loss_is_bi_orthogonally_invariant_and_its_gradient_equivariant(problem):
+def test_rotations_keep_the_loss_and_rotate_its_gradient(problem):
     """Proposition C.1: u → Uᵀu, v → Vᵀv, W → UᵀWV leaves every logit, so the loss, and turns the
     gradient.
     """
@@ -231,7 +231,7 @@ def test_a_minibatch_has_the_frequencies_it_was_drawn_with():
     assert 8 < np.sum((q - exact) ** 2 / exact) * batch < 68
 
 
-def test_a_smaller_batch_is_the_start_of_a_larger_one_and_rare_items_are_drawn():
+def test_a_batch_starts_a_larger_one_and_has_rare_items():
     key, p = jax.random.key(1), memory.power_law(100_000, 1.1)
     batches = jax.jit(memory.minibatches, static_argnums=2)(key, p, (1000, 20_000))
     small, large = (np.asarray(q) * batch for q, batch in zip(batches, (1000, 20_000), strict=True))

@@ -25,7 +25,7 @@ def _case():
     return rng.standard_normal((D, N)), rng.standard_normal((D, D)), rng.standard_normal((50, D))
 
 
-def test_the_spectrum_is_logarithmic_from_the_largest_to_the_smallest():
+def test_the_spectrum_is_logarithmic_between_its_ends():
     np.testing.assert_allclose(factorization_spectra.logarithmic_spectrum(3, 4.0, 2.0), [2, 1, 0.5])
     np.testing.assert_allclose(factorization_spectra.logarithmic_spectrum(1, 4.0), [1])
     traced = jax.jit(lambda kappa: factorization_spectra.logarithmic_spectrum(3, kappa))(
@@ -126,7 +126,7 @@ def test_the_risk_of_the_prompts_is_the_quadratic_objective(case):
 
 
 @pytest.mark.integration
-def test_the_gradient_is_that_of_the_loss_and_the_condition_number_is_cubed(case):
+def test_gradient_is_that_of_the_loss_and_condition_is_cubed(case):
     inputs, q, _ = (jnp.asarray(x) for x in case)
     s = in_context_regression.covariance(inputs)
     inverse = jnp.asarray(np.linalg.inv(s))
@@ -146,7 +146,7 @@ def test_the_gradient_is_that_of_the_loss_and_the_condition_number_is_cubed(case
 
 
 @pytest.mark.integration
-def test_matrix_regression_has_its_gradient_and_its_condition_number():
+def test_matrix_regression_has_its_gradient_and_condition():
     inputs = matrix_regression.conditioned_inputs(jax.random.key(0), 4, 6, 25.0)
     assert np.linalg.cond(inputs @ inputs.T) == pytest.approx(25)
     outputs = matrix_regression.linear_outputs(jax.random.key(1), inputs, 3)

@@ -80,7 +80,7 @@ def test_entries_are_standard_normal_over_the_root_of_the_fan_in():
 
 
 @pytest.mark.integration
-def test_the_architecture_of_figure_19_starts_from_zero_outputs_and_equal_shares():
+def test_figure_19_starts_from_zero_outputs_and_equal_shares():
     architecture = transformer.figure_19(11, 24, 7)
     model = transformer.init(KEY, architecture)
     for zero in (model.blocks.output, model.blocks.down, model.head):
@@ -104,7 +104,7 @@ def test_the_architecture_of_figure_19_starts_from_zero_outputs_and_equal_shares
 
 
 @pytest.mark.slow
-def test_a_padded_width_gives_the_same_model_and_the_same_muon_step():
+def test_a_padded_width_gives_the_same_model_and_muon_step():
     batch = Sequences(jax.random.randint(KEY, (3, 7), 0, 11))
     optimizer = optim.jordan_muon(
         0.1,
@@ -160,7 +160,7 @@ def test_labels_send_the_matrices_of_the_blocks_to_muon():
     assert named == blocks | {".embedding": "other", ".positions": "other"}
 
 
-def test_labels_keep_value_tables_shares_and_weights_of_skips_from_muon():
+def test_labels_keep_tables_shares_and_skip_weights_from_muon():
     labels = transformer.labels(shapes(transformer.figure_19(5, 8, 3, blocks=4, heads=1)))
     assert (labels.values.tables, labels.values.shares, labels.skips, labels.head) == ("other",) * 4
     assert labels.blocks.up == "matrix"

@@ -92,7 +92,7 @@ def test_what_an_expression_has_not_is_left_out_of_its_values():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_expressions_are_no_sequences_and_numbers_of_numpy_multiply_them():
+def test_expressions_are_no_sequences_and_numpy_scales_them():
     with pytest.raises(TypeError):
         list(U)
     assert np.float64(2) * U == 2 * U == np.int64(2) * U

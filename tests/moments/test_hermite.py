@@ -62,7 +62,7 @@ def test_a_polynomial_is_its_own_series():
 
 
 @pytest.mark.parametrize("f", [jnp.tanh, jax.nn.silu, jax.nn.gelu])
-def test_smooth_activations_have_the_averages_of_the_trapezoidal_rule(f):
+def test_smooth_activations_have_trapezoidal_averages(f):
     """It converges faster than any power for smooth functions that decay as the normal density."""
     series = moments.hermite(f, 12, variance=2.0)
     t = np.linspace(-14, 14, 4001)
@@ -75,7 +75,7 @@ def test_smooth_activations_have_the_averages_of_the_trapezoidal_rule(f):
         assert series.coefficients[n] == pytest.approx(np.sum(density * y * he), abs=5e-13)
 
 
-def test_the_derivative_in_the_correlation_is_the_kernel_of_the_derivative():
+def test_the_kernels_slope_is_the_kernel_of_the_derivative():
     """d/dρ E σ(s)σ(t) = E σ'(s)σ'(t) = (π - θ)/2π."""
     series = moments.hermite(jax.nn.relu, 150)
     with jax.enable_x64(True):

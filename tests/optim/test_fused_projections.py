@@ -33,7 +33,7 @@ def polar(x):
     ],
     ids=["in-out", "out-in", "stack", "two-axes"],
 )
-def test_each_part_is_orthogonalized_and_scaled_as_a_matrix_of_its_own(shape, numbers, matrices):
+def test_each_part_is_orthogonalized_and_scaled_separately(shape, numbers, matrices):
     x = np.asarray(jax.random.normal(jax.random.key(0), shape))
     transform = optim.orthogonalize(
         SVD(), "sqrt_out_over_in", dimension_numbers=numbers, splits={"qkv": (8, 4, 2)}

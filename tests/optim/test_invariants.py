@@ -142,7 +142,7 @@ def test_state_and_updates_keep_their_types_on_a_tree_of_several(name):
 
 @pytest.mark.integration
 @every_transform
-def test_the_state_keeps_its_types_and_the_second_call_does_not_retrace(name):
+def test_the_state_keeps_its_types_and_is_not_retraced(name):
     init, update, traces = compiled(name)
     _, state = update(GRADIENTS[0], init(PARAMS), PARAMS)
     traces.clear()
@@ -297,7 +297,7 @@ def test_injected_hyperparameters_change_nothing(make, arguments):
 
 
 @injected_ones
-def test_injected_hyperparameters_keep_the_types_of_a_tree_of_several(make, arguments):
+def test_injected_hyperparameters_keep_the_types_of_a_mixed_tree(make, arguments):
     """Numbers that are arrays promote what they are multiplied with: the state would change its
     type in the second step.
     """

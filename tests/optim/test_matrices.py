@@ -167,7 +167,7 @@ def test_normalization_is_of_the_rows_as_stored_by_default():
     )
 
 
-def test_spectral_descent_is_the_nuclear_norm_times_the_polar_factor():
+def test_spectral_descent_is_nuclear_norm_times_polar_factor():
     x = jax.random.normal(jax.random.key(0), (3, 4))
     u, s, vt = np.linalg.svd(x, full_matrices=False)
     close(update(optim.spectral_descent(5.0), x), -s.sum() / 5 * u @ vt)
@@ -187,7 +187,7 @@ def test_spectral_descent_is_the_nuclear_norm_times_the_polar_factor():
     ids=[*optim.SCALES, "function"],
 )
 @pytest.mark.parametrize("shape", [(2, 8), (8, 2)], ids=str)
-def test_scales_are_their_formulas_in_both_layouts_and_on_padding(scale, formula, shape):
+def test_scales_are_their_formulas_in_both_layouts_and_padded(scale, formula, shape):
     x = jax.random.normal(jax.random.key(0), shape)
     rows, columns = shape
 

@@ -65,7 +65,7 @@ def by_recursion(convention, nesterov, bias_correction):
 
 
 @pytest.mark.parametrize(("convention", "nesterov", "bias_correction"), FORMULAS, ids=str)
-def test_a_scheduled_decay_is_the_recursion_with_the_decay_of_each_step(
+def test_a_scheduled_beta_is_the_recursion_with_each_steps_beta(
     convention, nesterov, bias_correction
 ):
     """torch.optim.Muon's for "ema" with Nesterov, whose momentum is warmed up: m ← lerp(m, g, 1 -
@@ -85,7 +85,7 @@ def test_a_scheduled_decay_is_the_recursion_with_the_decay_of_each_step(
         np.testing.assert_allclose(update, expected, rtol=1e-12, atol=1e-14)
 
 
-def test_a_corrected_average_of_equal_gradients_is_the_gradient_whatever_the_schedule():
+def test_a_corrected_average_of_equal_gradients_is_the_gradient():
     transform = optim.inject_hyperparams(optim.momentum)(
         lambda t: jnp.asarray(DECAYS)[t], bias_correction=True
     )
@@ -172,7 +172,7 @@ def test_updates_of_a_bfloat16_momentum_are_not_rounded():
     )
 
 
-def test_stochastic_rounding_takes_the_neighbours_with_the_right_probabilities():
+def test_stochastic_rounding_has_the_right_probabilities():
     """1 + 2⁻⁷ k / 4 lies between 1 and 1 + 2⁻⁷: the upper one in k of 4 cases."""
     count = 20000
     for sign in (1, -1):

@@ -73,7 +73,7 @@ def test_it_takes_keller_jordans_steps(shape, bits, tolerance):
     close(sgd, expected, tolerance)
 
 
-def test_it_takes_keller_jordans_steps_while_the_momentum_is_warmed_up():
+def test_steps_are_keller_jordans_while_momentum_warms_up():
     betas = np.linspace(0.5, 0.95, STEPS)
     with jax.enable_x64(True):
         weight, gradients = problem((4, 9))

@@ -102,7 +102,7 @@ def test_a_stack_has_neurons_of_its_own_and_padding_changes_none():
     assert not found[:, 3:].any()
 
 
-def test_cautious_decay_is_its_formula_and_sees_signs_of_any_size():
+def test_cautious_decay_is_its_formula_at_every_magnitude():
     u, x = DRAWS[0], WEIGHT
     (found,) = run(optim.add_cautious_decay(0.3), [jnp.asarray(u)], jnp.asarray(x))
     close(found, u + 0.3 * np.where(u * x >= 0, x, 0))
@@ -112,7 +112,7 @@ def test_cautious_decay_is_its_formula_and_sees_signs_of_any_size():
     np.testing.assert_array_equal(found, jnp.float32([2e-30, -1e-30, 2.0, 1.0]))
 
 
-def test_cautious_decay_follows_schedules_and_masks_as_optax_does():
+def test_cautious_decay_follows_schedules_and_masks_as_in_optax():
     """Where all signs agree it is `optax.add_decayed_weights`."""
     tree = {"a": jnp.abs(WEIGHT), "b": jnp.abs(DRAWS[0])}
     arguments = optax.linear_schedule(0.5, 0.0, 4), {"a": True, "b": False}
@@ -152,7 +152,7 @@ def test_each_matrix_of_a_stack_keeps_its_own_norm():
     ("per", "dims", "axis"),
     [("output", optim.IN_OUT, 0), ("output", optim.OUT_IN, 1), ("matrix", optim.IN_OUT, None)],
 )
-def test_what_is_small_beside_its_weights_is_lifted_to_a_share_of_them(per, dims, axis, size):
+def test_updates_small_beside_weights_are_lifted_to_a_share(per, dims, axis, size):
     """max(1, τ ‖w‖ / ‖u‖) u: of these neurons, and matrices, some lie below the floor and some
     above, one is zero.
     """
@@ -184,7 +184,7 @@ def schatten_directions(shape, dtype="float64", size=1.0):
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5)], ids=str)
-def test_a_schatten_direction_has_norm_one_and_the_largest_product(shape):
+def test_a_schatten_direction_has_norm_one_and_largest_product(shape):
     """By Hölder: ⟨G, D⟩ is the dual norm (Σ s^q)^(1/q), which no matrix of Schatten-p norm 1
     exceeds; s_1 for quasi-norms.
     """
@@ -212,7 +212,7 @@ def test_schatten_directions_in_their_limits():
 
 
 @pytest.mark.parametrize("size", [2.0**-14, 2.0**10])
-def test_a_schatten_direction_does_not_depend_on_the_size_nor_much_on_the_precision(size):
+def test_a_schatten_direction_ignores_magnitude_and_precision(size):
     low, high = schatten_directions((5, 3), "float16", size), schatten_directions((5, 3))
     close(low[2:], high[2:], 2e-2)
 
@@ -245,7 +245,7 @@ def test_clipping_maps_the_singular_values(kind, dims):
     close(0.3 + update, expected)
 
 
-def test_what_lies_below_the_limit_is_left_alone_and_padding_has_its_own_limit():
+def test_clipping_leaves_small_updates_and_sees_padded_sizes():
     (found,) = run(optim.clip_singular_values(5.1), [jnp.asarray(MATRIX)])
     close(found, MATRIX)
     fans = optim.Fans(Size(8, 4), Size(8, 3))
@@ -370,7 +370,7 @@ def test_shampoo_is_its_formula(decay, order):
     close(np.stack(run(optim.scale_by_shampoo(decay, order=order), arrays(DRAWS))), expected, 1e-8)
 
 
-def test_shampoo_begins_with_the_polar_factor_and_keeps_its_roots_in_between():
+def test_shampoo_begins_with_the_polar_factor_and_keeps_roots():
     g = DRAWS[0]
     found = run(optim.scale_by_shampoo(0.9, every=3), arrays([g, 2 * g, 3 * g, 3 * g]))
     close(np.stack(found[:3]), np.stack([polar(g), 2 * polar(g), 3 * polar(g)]), 1e-8)
@@ -520,7 +520,7 @@ def test_a_state_keeps_its_dtype_where_64_bits_are_enabled(make):
     assert jax.tree.map(lambda a: a.dtype, after) == jax.tree.map(lambda a: a.dtype, before)
 
 
-def test_mars_leaves_the_first_gradient_as_it_is_beside_parameters_of_less_precision():
+def test_mars_leaves_the_first_gradient_of_half_precision_params():
     gradient = jnp.asarray(DRAWS[0], jnp.float32)
     step, params = optim.mars_correction(1.0, 0.9), gradient.astype(jnp.bfloat16)
     np.testing.assert_array_equal(step.update(gradient, step.init(params), params)[0], gradient)

@@ -398,7 +398,7 @@ def stepped(name, state, gradient, params):
 
 
 @each
-def test_a_stack_is_its_matrices_and_a_state_can_be_stored_and_given_away(name):
+def test_a_stack_is_its_matrices_and_states_can_be_donated(name):
     """The same numbers for a stack as for each matrix alone, after a way through NumPy, and where
     the state's memory is given up.
     """

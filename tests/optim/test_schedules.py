@@ -47,7 +47,7 @@ def test_random_prefactors_are_drawn_once_or_in_each_step():
     np.testing.assert_array_equal(flat(times[:5]), drawn[:5].astype(np.float32))
 
 
-def test_the_scale_falls_after_as_many_updates_without_a_new_minimum():
+def test_the_scale_falls_after_patience_without_a_new_minimum():
     plateau = schedules.decay_on_plateau(0.5, 3)
     state = plateau.init(jnp.ones(2))
     losses = [3.0, 2.0, 2.0, 2.5, 2.1, 2.05, 2.0, 1.9, 1.9, 1.8, 1.8, 1.8, 1.8]
@@ -76,7 +76,7 @@ def scales(plateau, losses, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_a_falling_loss_is_told_apart_from_a_plateau_whatever_the_precision_of_the_parameters(
+def test_a_falling_loss_is_no_plateau_at_any_precision(
     dtype,
 ):
     """Steps of 1e-6 relative, below the resolution of half precision and eight times that of
@@ -90,7 +90,7 @@ def test_a_falling_loss_is_told_apart_from_a_plateau_whatever_the_precision_of_t
 
 
 @pytest.mark.usefixtures("x64")
-def test_in_float64_the_loss_may_be_more_precise_than_the_parameters():
+def test_a_float64_loss_may_be_more_precise_than_the_parameters():
     losses = jnp.asarray(3 * (1 - 1e-13) ** np.arange(50))
     assert (np.diff(losses) < 0).all()
     np.testing.assert_array_equal(
@@ -98,7 +98,7 @@ def test_in_float64_the_loss_may_be_more_precise_than_the_parameters():
     )
 
 
-def test_the_scale_itself_is_not_rounded_to_the_precision_of_the_parameters():
+def test_the_scale_is_not_rounded_to_the_parameters_precision():
     """0.9 again and again, rounded each time to the 8 bits of bfloat16, ends 6 % off after 30
     decays.
     """

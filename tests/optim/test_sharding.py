@@ -148,7 +148,7 @@ def output_of(arguments, environment):
 
 
 @pytest.mark.slow
-def test_no_collective_is_inside_the_iteration_where_the_stack_is_cut():
+def test_a_sharded_stack_has_no_collective_in_its_iteration():
     """A step of 24 stacked layers on eight devices, by the compiled programs, which the script
     counts in; results agree there.
     """
@@ -168,5 +168,5 @@ def test_each_device_orthogonalizes_its_own_matrices():
 
 
 @pytest.mark.slow
-def test_sharded_parameters_give_the_same_steps_and_keep_their_sharding():
+def test_sharded_parameters_keep_their_steps_and_sharding():
     run_on_eight_devices(PROGRAM)

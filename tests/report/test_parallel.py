@@ -59,7 +59,7 @@ def test_every_name_has_its_result(jobs, capfd):
 
 @pytest.mark.slow
 @pytest.mark.integration
-def test_a_process_that_ends_costs_its_own_name_and_at_most_what_ran_beside_it():
+def test_a_dead_process_costs_only_names_that_ran_beside_it():
     found = dict(parallel.each(ended, NAMES, 2, lambda _: None))
     assert found.keys() == set(NAMES)
     assert found["b"] is None
@@ -121,7 +121,7 @@ def alive(process):
         return False
 
 
-def test_the_longest_comes_first_and_what_has_no_record_before_it():
+def test_names_without_record_come_first_then_the_longest():
     recorded = records.load_all(Path(__file__).parents[2] / "records")
     slow, quick = sorted(recorded, key=lambda name: -recorded[name].record.seconds)[
         :: len(recorded) - 1

@@ -61,7 +61,7 @@ def test_a_record_has_the_numbers_of_a_result_and_not_its_data(run, folder):
     assert records.load_all() == {NAME: loaded}
 
 
-def test_the_command_has_the_fields_that_are_not_those_of_the_scale(run, folder):
+def test_the_command_has_the_fields_that_differ_from_the_scale(run, folder):
     config = dict(run().record.config) | {"inits": 7, "sampled_inits": 9}
     path = records.save(
         run(config=config, device={"platform": "gpu", "kind": "A100", "count": 2}), folder
@@ -173,7 +173,7 @@ HERE, RECORD = "κ₂", "9 SE from κ₂ (record of scale paper)"
         ("confirmed", "refuted", {"seed": 5}, ("holds", HERE)),
     ],
 )
-def test_a_row_depends_where_the_record_does_not_say_what_is_decided_here(
+def test_a_row_depends_if_the_record_lacks_what_is_decided_here(
     run, folder, tmp_path, data, figure, stands, here, there, config, expected
 ):
     records.save(run("paper", there), folder)
@@ -242,7 +242,7 @@ def test_verdicts_that_differ_are_told_with_both_intervals(run, result, folder):
     assert "the record says inconclusive, as it depends on the length, 1.98 [1.9, 2.1]" in told[1]
 
 
-def test_the_records_that_there_are_can_be_read_and_say_what_is_expected():
+def test_the_stored_records_are_readable_and_as_expected():
     # The records' home is another folder in these tests.
     committed = sorted((Path(__file__).parents[2] / "records").glob("*.json"))
     assert committed

@@ -37,7 +37,7 @@ def refreshed(out):
 @pytest.mark.integration
 @mutated
 @pytest.mark.parametrize("seed", range(3))
-def test_a_result_that_was_changed_is_read_right_or_left_out_by_name(mutation, seed, out, data):
+def test_a_changed_result_is_read_right_or_left_out_by_name(mutation, seed, out, data):
     folder, parent = out / "toy-slope", out.parent
     right = load(folder)
     # The links of these mutations lead to a folder beside the one that they change.
@@ -102,7 +102,7 @@ def load_all_quietly(out):
         return load_all(out)
 
 
-def test_a_linked_result_is_left_out_and_nothing_is_written_where_it_leads(out):
+def test_a_linked_result_is_left_out_and_its_target_untouched(out):
     away = shutil.move(out / "toy-slope", out.parent / "outside" / "toy-slope")
     (out / "toy-slope").symlink_to(away)
     before = snapshot(out.parent, but=out)
@@ -115,9 +115,7 @@ def test_a_linked_result_is_left_out_and_nothing_is_written_where_it_leads(out):
     assert snapshot(out.parent, but=out) == before
 
 
-def test_two_results_whose_data_were_swapped_are_not_judged_by_each_other_s(
-    out, renamed, data, figure
-):
+def test_results_with_swapped_data_are_not_judged(out, renamed, data, figure):
     save(out, renamed("other"), {"points": data["points"] * 2, "fits": data["fits"]}, figure)
     for one, other in (("toy-slope", "x"), ("other", "toy-slope"), ("x", "other")):
         (out / one / "data.nc" if one != "x" else out / "x").rename(
@@ -163,7 +161,7 @@ def test_a_value_of_another_type_is_named_and_left_out(file, place, value, out):
     assert f"{out / 'toy-slope'} does not hold a result this version can read (" in told
 
 
-def test_what_a_system_or_a_killed_process_leaves_is_not_in_the_way(out):
+def test_leftovers_of_systems_and_killed_processes_do_no_harm(out):
     for name in (".DS_Store", "Thumbs.db", ".thumbnail.webp.123"):
         (out / "toy-slope" / name).write_text("")
     require_room(out, ["toy-slope"])

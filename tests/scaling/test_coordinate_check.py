@@ -279,7 +279,7 @@ def test_a_planted_mistake_is_caught_in_its_layer(name):
 
 
 @pytest.mark.slow
-def test_an_equinox_module_with_biases_an_embedding_and_nan_is_taken():
+def test_an_equinox_module_with_biases_and_nan_is_accepted():
     class Model(eqx.Module):
         embedding: jax.Array
         mlp: eqx.nn.MLP

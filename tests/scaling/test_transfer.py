@@ -93,7 +93,7 @@ def test_a_rate_that_diverges_at_a_wider_width_does_not_transfer():
 
 
 @pytest.mark.integration
-def test_a_grid_is_widened_up_to_its_limit_and_then_nothing_is_decided():
+def test_a_grid_is_widened_to_its_limit_and_then_undecided():
     found = descent(rates=(1e-4, 2e-4, 4e-4), widen=2, steps=2)
     np.testing.assert_allclose(found.data.rate, 1e-4 * 2.0 ** np.arange(5), rtol=1e-6)
     assert found.verdict == "not decided"
@@ -101,7 +101,7 @@ def test_a_grid_is_widened_up_to_its_limit_and_then_nothing_is_decided():
 
 
 @pytest.mark.integration
-def test_rates_that_diverge_everywhere_are_said_with_the_largest_that_does_not():
+def test_diverging_rates_are_named_with_the_largest_finite_one():
     with pytest.raises(
         ValueError,
         match=r"At width 64 .* at every 'rate' .*the largest at which no seed is: .* at width 16",
@@ -110,7 +110,7 @@ def test_rates_that_diverge_everywhere_are_said_with_the_largest_that_does_not()
 
 
 @pytest.mark.integration
-def test_a_padded_plan_and_a_drawn_batch_give_what_the_exact_plan_does():
+def test_padded_plans_and_sampled_batches_match_the_exact_plan():
     def padded(key, width):
         # What is no floating array is not trained.
         return {"w": sizes.normal(key, (width, 4)) / 64, "there": sizes.mask(width)}
@@ -199,7 +199,7 @@ def bowls(places, tilt=0.0):
     return xr.Dataset({"loss": (tuple(coords), np.array(curves)[..., None] + noise)}, coords)
 
 
-def test_of_two_scalars_each_has_its_optimum_where_the_other_is_best_and_the_pair_its_cost():
+def test_each_of_two_scalars_is_tuned_where_the_other_is_best():
     # Tilted: at one fixed value of the other scalar the optima of both would lie elsewhere.
     found = scaling.Transfer.of(bowls([(4, 1), (3, 2), (2, 3)], tilt=1.0), 0.01)
     assert list(found.optima) == ["rate", "gap"]
@@ -457,7 +457,7 @@ def test_depths_stand_in_the_place_of_widths():
         ),
     ],
 )
-def test_a_wrong_call_is_answered_in_a_sentence_before_anything_is_compiled(arguments, sentence):
+def test_a_wrong_call_is_refused_before_anything_is_compiled(arguments, sentence):
     given = {
         "build": sums,
         "loss": quadratic,
@@ -474,7 +474,7 @@ def test_a_wrong_call_is_answered_in_a_sentence_before_anything_is_compiled(argu
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_what_the_users_functions_raise_says_how_they_were_called():
+def test_errors_of_user_functions_say_how_they_were_called():
     def swapped(x, y):
         return quadratic(y, x)
 

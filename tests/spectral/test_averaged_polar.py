@@ -169,7 +169,7 @@ def test_rank_one_factors_of_any_size_are_normalized(size):
 
 
 @pytest.mark.integration
-def test_a_zero_sample_counts_as_zero_in_the_derivative_of_the_rank_one_average_too():
+def test_a_zero_sample_has_zero_derivative_in_rank_one_averages():
     """The closed-form derivative of the polar factors, which takes the directions that leave a zero
     matrix for none.
     """

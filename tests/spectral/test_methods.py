@@ -114,7 +114,7 @@ COMPLEX = EXACT | {
 @pytest.mark.integration
 @pytest.mark.parametrize("method", COMPLEX.values(), ids=COMPLEX)
 @pytest.mark.usefixtures("x64")
-def test_a_complex_matrix_goes_to_its_unitary_factor_with_its_derivative(method):
+def test_a_complex_matrix_has_its_unitary_factor_and_derivative(method):
     rng = np.random.default_rng(7)
 
     def draw(*shape):
@@ -176,7 +176,7 @@ def test_the_contract(method):
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
-def test_rank_deficient_matrices_go_to_the_partial_isometry_or_are_nan():
+def test_deficient_matrices_have_partial_isometries_or_nan():
     for name in ("rank-deficient", "rank-deficient-tall"):
         x = named(name)
         close(polar(x, QDWH()), polar(x, SVD()), 1e-14)
@@ -190,7 +190,7 @@ def test_rank_deficient_matrices_go_to_the_partial_isometry_or_are_nan():
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
-def test_qdwh_keeps_what_is_above_rtol_and_drops_what_is_far_below():
+def test_qdwh_keeps_values_above_rtol_and_drops_those_far_below():
     x = np.diag([1.0, 1e-3, 1e-8, 1e-16])
     for rtol, rank in ((None, 3), (1e-6, 2), (1e-2, 1)):
         close(polar(x, QDWH(rtol)), np.diag([1.0] * rank + [0.0] * (4 - rank)), 1e-14)
@@ -406,7 +406,7 @@ def test_any_callable_is_a_method():
     ],
     ids=repr,
 )
-def test_a_method_is_static_in_a_tree_and_equal_where_its_fields_are(method):
+def test_a_method_is_static_in_a_tree_and_equal_by_its_fields(method):
     assert not jax.tree.leaves(method)
     traces = []
 

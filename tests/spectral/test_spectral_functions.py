@@ -107,7 +107,7 @@ def second(f, x, dx):
 
 
 @pytest.mark.integration
-def test_second_derivatives_at_distinct_singular_values_and_nan_at_repeated_ones():
+def test_second_derivatives_are_nan_at_repeated_singular_values():
     dx = np.random.default_rng(4).standard_normal((2, 3, 3))[0]
 
     def f(x):

@@ -43,7 +43,7 @@ def test_zipped_axes_move_together(plan):
     assert data.swap_dims(k="n")["y"].dims == ("n", "seed")
 
 
-def test_a_zipped_axis_that_names_its_dimension_is_its_coordinate():
+def test_a_zipped_axis_named_as_its_dimension_is_its_coordinate():
     data = run(
         shape,
         {"n": zipped(n=widths(2, 4), d=widths(1, 2)), "lr": values(1.0, 3.0)},

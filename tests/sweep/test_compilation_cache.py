@@ -51,9 +51,7 @@ def test_it_is_on_where_nothing_gives_a_false_alarm(
 @pytest.mark.skipif(
     JAXLIB < (0, 11), reason="XLA of jaxlib 0.10 gives a false alarm for every program it reads."
 )
-def test_a_second_run_reads_its_programs_without_a_word_and_gives_the_same_bits(
-    optimized_environment, tmp_path
-):
+def test_a_second_run_silently_reads_its_programs_for_equal_bits(optimized_environment, tmp_path):
     environment = {**optimized_environment, compilation_cache.SWITCH: str(tmp_path)}
     # XLA says errors, unless it is told not to.
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)

@@ -123,7 +123,7 @@ def test_widths_are_coupled():
 
 
 @pytest.mark.integration
-def test_measure_is_traced_once_for_each_size_however_many_chunks():
+def test_measure_is_traced_once_per_size_for_all_chunks():
     traces = []
 
     def counted(key, d):

@@ -149,7 +149,7 @@ def test_the_plan_of_the_store_is_kept(interrupted):
 
 
 @pytest.mark.parametrize("reduce", [None, pytest.param("moments", marks=pytest.mark.slow)])
-def test_more_seeds_are_added_without_computing_the_old_ones_again(tmp_path, monkeypatch, reduce):
+def test_more_seeds_are_added_without_recomputing_old_ones(tmp_path, monkeypatch, reduce):
     seeds = 128 if reduce else 20
     run(tmp_path / "store", num_seeds=seeds, reduce=reduce)
     computed = []
@@ -187,7 +187,7 @@ def test_fewer_seeds_are_read(tmp_path):
     xr.testing.assert_equal(few, whole.isel(seed=slice(7)))
 
 
-def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
+def test_another_configuration_is_refused_with_differing_fields(tmp_path):
     store = tmp_path / "store"
     run(store)
     with pytest.raises(ValueError, match=r"another configuration: key\.1 is 5 there and 6 here"):
@@ -280,7 +280,7 @@ def test_stores_of_a_job_array_are_one_sweep(tmp_path):
     assert_identical(merged.load(), whole)
 
 
-def test_a_changed_line_that_only_narrow_widths_run_is_another_measurement(tmp_path):
+def test_a_changed_line_of_narrow_widths_is_another_measure(tmp_path):
     """The program of the largest width does not have the line."""
 
     def measure(key, d, factor):

@@ -78,7 +78,7 @@ def test_the_table_of_figure_12():
 
 
 @pytest.mark.usefixtures("x64")
-def test_the_gelu_row_needs_the_smallest_variance_and_not_its_square():
+def test_the_gelu_row_needs_the_least_variance_not_its_square():
     v = jnp.asarray(VARIANCES)
     mean_squared = ACTIVATIONS["gelu"].mean(v) ** 2
     for smallest in (0.1, 1.0, 4.0):

@@ -117,7 +117,7 @@ def test_own_logits_of_muon_recover_what_the_formula_says():
 
 
 @pytest.mark.parametrize("alpha", [1.25, 3.0])
-def test_the_spread_of_newtons_own_logits_is_that_of_simulated_memories(alpha):
+def test_newtons_logits_spread_as_those_of_simulated_memories(alpha):
     """Over the length of the other logits, of the items about the last that is recovered, within 4
     standard errors.
     """
@@ -145,7 +145,7 @@ def test_the_spread_of_newtons_own_logits_is_that_of_simulated_memories(alpha):
         *(pytest.param(64, 500, alpha, marks=pytest.mark.slow) for alpha in (1.5, 3.0)),
     ],
 )
-def test_the_count_of_gradient_descent_is_that_of_simulated_memories(d, n, alpha):
+def test_gradient_descent_counts_as_simulated_memories_do(d, n, alpha):
     """Without the noise in an item's own logit the formula would be a tenth to a fifth too
     small.
     """
@@ -158,7 +158,7 @@ def test_the_count_of_gradient_descent_is_that_of_simulated_memories(d, n, alpha
 @pytest.mark.integration
 @pytest.mark.parametrize("alpha", [1.25, 2.0])
 @pytest.mark.parametrize("optimizer", capacity.OPTIMIZERS)
-def test_the_finite_size_count_has_the_exponent_of_the_theorem_far_out(optimizer, alpha):
+def test_the_finite_size_count_has_the_theorems_exponent_far_out(optimizer, alpha):
     low, high = (
         finite_capacity.expected_count(optimizer, d, float(d) ** (2 * alpha + 2), alpha)
         for d in (2**20, 2**22)
@@ -472,7 +472,7 @@ def test_the_counts_of_muon_and_newton_are_sums_over_all_items(d, n, alpha):
 
 
 @pytest.mark.parametrize("items", [3.0, 17.4, 400.0])
-def test_the_batch_that_shows_half_is_that_of_the_expected_number_of_items(items):
+def test_the_half_batch_is_that_of_the_expected_item_count(items):
     p = np.arange(1.0, 401) ** -1.5
     p /= p.sum()
     whole = int(items)

@@ -81,7 +81,7 @@ def test_the_constants_of_the_squared_loss_are_its_derivatives(rng):
     assert (found.depth, found.activation_jacobian, found.activation_hessian) == (2, 0.5, 3.0)
 
 
-def test_the_decreases_are_the_largest_that_the_quadratic_model_guarantees(rng):
+def test_decreases_are_the_largest_of_the_quadratic_model(rng):
     """Over all lengths t of the step: t ⟨G, D⟩ - t²/2 (L ‖D‖_F² + C ‖D‖_op²), D = G or ‖G‖_*
     polar(G) with L^op for the first term.
     """
@@ -126,7 +126,7 @@ def test_the_bounds_of_a_decoder_block_by_hand():
 
 
 @pytest.mark.parametrize("scale", [0.1, 10.0], ids=["X", "H"])
-def test_the_bound_of_a_residual_branch_whichever_part_is_the_larger(scale, rng):
+def test_a_residual_branch_is_bounded_whichever_part_is_larger(scale, rng):
     x, h = rng.standard_normal((3, 6)), scale * rng.standard_normal((5, 6))
     parts = [
         [np.sum(s**2), s[0] ** 2]
@@ -136,7 +136,7 @@ def test_the_bound_of_a_residual_branch_whichever_part_is_the_larger(scale, rng)
     close(residual_bound(x, h, 0.3), expected)
 
 
-def test_the_tail_of_a_norm_by_samples_and_its_bound_by_all_exponents(rng):
+def test_the_norm_tail_matches_samples_and_its_bound_is_cramers(rng):
     d, eps = 20, 1.0
     share = np.mean(rng.chisquare(d, 200_000) / d > 1 + eps / 4)
     tail = math.exp(stable_rank.norm_log_tail(eps, d))
@@ -150,7 +150,7 @@ def test_the_tail_of_a_norm_by_samples_and_its_bound_by_all_exponents(rng):
     close(stable_rank.norm_log_tail_as_printed(0.5, 128), math.log(2) - 0.5)
 
 
-def test_the_noise_to_signal_bound_of_the_gelu_is_the_reciprocal_of_its_share():
+def test_the_gelus_noise_to_signal_bound_is_one_over_its_share():
     s = np.array([0.1, 1.0, 4.0])
     close(activations.gelu_nsr_bound(s) * activations.gelu_alpha(s), np.ones(3))
 
@@ -176,7 +176,7 @@ def test_the_mean_of_the_cross_covariance_beside_its_linear_part(rng):
     close(printed, v_bar @ v.T / 6.283185307179586 + 0.025, 1e-9)
 
 
-def test_step_sizes_for_the_squared_loss_are_those_of_gradient_descent_and_of_the_spectral_step(
+def test_smooth_rates_for_the_squared_loss_are_its_step_sizes(
     rng,
 ):
     """L = 1/n: 1/λ_1(B) and 1/tr B with B = A Aᵀ/n; as printed n times as long."""
@@ -203,7 +203,7 @@ def test_residuals_are_relative_distances_at_the_best_multiple(rng):
     )
 
 
-def test_the_iterations_of_the_theorems_bring_their_bounds_to_the_accuracy():
+def test_the_theorems_iterations_bring_bounds_to_the_accuracy():
     largest, accuracy = 3.0, 1e-5
     for rho in (0.7, 0.9):
         close(8 * largest * rho ** float(iterations.theorem_1a(largest, accuracy, rho)), accuracy)
@@ -312,7 +312,7 @@ def test_constants_of_the_perturbation_bounds():
     assert float(alignment.first_step_bound(0.25, 0.5, 3, 3)) == math.inf
 
 
-def test_steps_end_at_the_limit_where_the_accuracy_is_not_reached():
+def test_steps_end_at_the_limit_if_the_accuracy_is_not_reached():
     """Rounded up to whole turns of the loop; one that arrives before keeps its own number."""
     start, spectrum = jnp.asarray([[0.1], [1.0]]), jnp.asarray([[1.0], [1.0]])
     found = spectral_domain.gradient_descent_steps(
@@ -322,7 +322,7 @@ def test_steps_end_at_the_limit_where_the_accuracy_is_not_reached():
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 0.2])
-def test_the_auxiliary_start_is_that_of_the_gradient_at_every_small_alpha(alpha, rng):
+def test_the_auxiliary_start_is_the_gradients_at_small_alphas(alpha, rng):
     """As eq. 53 and Lemma 22 make it from polar(G) - polar(G_r), in NumPy."""
     d, k, r = 6, 4, 2
     u, v = (np.linalg.qr(rng.standard_normal((d, n)))[0] for n in (r, k))
@@ -364,7 +364,7 @@ def test_the_power_of_a_moment_of_rank_one():
     np.testing.assert_allclose(found, np.outer(v, v) / 27, atol=1e-12)
 
 
-def test_proportional_matrices_reach_their_mean_in_one_step_and_equal_ones_are_there():
+def test_proportional_matrices_reach_their_mean_in_one_step():
     """Their logarithms have no spread, so that the Hessian is 1 and the whole step is the best; the
     second step sees that it is done.
     """

@@ -136,7 +136,7 @@ def test_hidden_layers_have_no_expected_off_diagonal_entry():
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 @pytest.mark.usefixtures("x64")
-def test_the_noise_grows_with_the_exponents_of_the_recursion_and_not_as_printed(depth):
+def test_noise_grows_as_in_the_recursion_and_not_as_printed(depth):
     widths = jnp.asarray([1e6, 2e6])
     dims = (25, *[widths] * (depth - 1), 12)
     for layer in range(1, depth + 1):
@@ -156,7 +156,7 @@ def test_the_noise_grows_with_the_exponents_of_the_recursion_and_not_as_printed(
 
 
 @pytest.mark.usefixtures("x64")
-def test_the_printed_order_multiplies_the_sizes_that_the_paper_names():
+def test_the_printed_order_multiplies_the_sizes_of_the_paper():
     assert theory.order_as_printed((2, 3, 5, 7), 1) == 2 * 5**2 * 7**2
     assert theory.order_as_printed((2, 3, 5, 7), 2) == 3 * 2**2 * 7**2
     assert theory.order_as_printed((2, 3, 5, 7), 3) == 5 * 2**2 * 3**2
@@ -274,7 +274,7 @@ def test_the_ratios_of_one_draw_at_a_large_width_are_simulated(d0, d2):
         assert abs(found.mean() - wrong) > 6 * error
 
 
-def test_the_ratios_of_one_draw_are_exact_where_they_are_elementary():
+def test_the_ratios_of_one_sample_are_exact_if_elementary():
     # Rows of one number are parallel: |z₁ z₂| for N(0, 1), over the mean square.
     assert float(theory.one_draw_ratio_output(1)) == pytest.approx(2 / np.pi, rel=1e-14)
     assert float(theory.one_draw_ratio_hidden(1, 1)) == pytest.approx(2 / np.pi, rel=1e-14)

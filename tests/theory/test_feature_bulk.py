@@ -63,7 +63,7 @@ def test_the_edges_at_finite_d_tend_to_the_limit(gamma):
     assert (distances[1] < distances[0] / 3).all()
 
 
-def test_the_first_correction_to_the_lower_edge_is_that_of_two_semicircles():
+def test_the_lower_edge_has_the_correction_of_two_semicircles():
     """At γ ≫ 1, where ¼VVᵀ is far above: the quadratic part √(2γ/d)/2π and, beside it, the lengths
     √(2/d) (π-2)/4π.
     """

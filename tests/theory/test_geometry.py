@@ -32,7 +32,7 @@ def test_the_distance_is_the_norm_of_the_matrix_logarithm():
     assert expected > np.linalg.norm(scipy.linalg.logm(a) - scipy.linalg.logm(b)) * (1 + 1e-3)
 
 
-def test_the_distance_is_symmetric_zero_on_the_diagonal_and_batched():
+def test_the_distance_is_symmetric_batched_and_zero_if_equal():
     a, b = cloud(1), cloud(2)
     there, back = affine_invariant_distance(a, b), affine_invariant_distance(b, a)
     np.testing.assert_allclose(there, back, rtol=1e-12)
@@ -83,7 +83,7 @@ def test_one_step_is_the_one_of_the_docstring(spread):
     np.testing.assert_allclose(found, root @ scipy.linalg.expm(theta * tangent) @ root, rtol=1e-10)
 
 
-def test_of_two_matrices_and_of_commuting_ones_it_is_the_geometric_mean():
+def test_two_or_commuting_matrices_have_their_geometric_mean():
     a, b = definite(7), definite(8)
     root = scipy.linalg.sqrtm(a)
     inverse = np.linalg.inv(root)

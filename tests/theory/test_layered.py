@@ -84,7 +84,7 @@ def test_the_bound_is_attained_by_one_linear_layer():
 
 
 @pytest.mark.integration
-def test_the_feature_constant_falls_as_the_root_of_the_samples_and_by_samples_as_their_number():
+def test_feature_constants_fall_with_the_number_of_samples():
     """Erratum 10: the same samples repeated r times have the same loss and curvature; C_F falls as
     r^(-1/2), not as 1/r.
     """

@@ -56,7 +56,7 @@ def test_decreases_are_those_of_the_losses(problems):
 
 
 @pytest.mark.integration
-def test_stretches_make_the_guarantees_exact_and_lie_between_zero_and_one(problems):
+def test_stretches_make_guarantees_exact_and_are_zero_to_one(problems):
     for _, _, _, found, _, _ in problems:
         for stretch in (found.gd_stretch, found.spectral_stretch):
             assert np.all((stretch > 0) & (stretch <= 1 + 1e-12))
@@ -69,7 +69,7 @@ def test_stretches_make_the_guarantees_exact_and_lie_between_zero_and_one(proble
 
 @pytest.mark.slow
 @pytest.mark.integration
-def test_the_ratio_of_the_guarantees_is_nuclear_rank_over_stable_rank(problems):
+def test_the_guarantees_ratio_is_nuclear_rank_over_stable_rank(problems):
     for _, _, _, found, g, a in problems:
         ranks = spectral.nuclear_rank(g) / spectral.stable_rank(a)
         np.testing.assert_allclose(found.advantage, ranks, rtol=1e-9)
@@ -79,7 +79,7 @@ def test_the_ratio_of_the_guarantees_is_nuclear_rank_over_stable_rank(problems):
 
 
 @pytest.mark.integration
-def test_the_spectral_step_gains_more_exactly_above_the_threshold(problems):
+def test_the_spectral_step_gains_more_only_above_the_threshold(problems):
     wins = []
     for _, _, _, found, _, _ in problems:
         np.testing.assert_array_equal(found.spectral > found.gd, found.advantage > found.threshold)
@@ -90,7 +90,7 @@ def test_the_spectral_step_gains_more_exactly_above_the_threshold(problems):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("fraction", [1e-6, 0.25, 1.0])
-def test_the_ratio_of_a_fraction_of_the_steps_is_that_of_the_losses(problems, fraction):
+def test_the_ratio_of_fractional_steps_is_that_of_the_losses(problems, fraction):
     """L(W - c D) is a parabola in c, which the losses at 0 and 1 and the slope -⟨G, D⟩ = -2 times
     the guarantee determine.
     """
@@ -104,7 +104,7 @@ def test_the_ratio_of_a_fraction_of_the_steps_is_that_of_the_losses(problems, fr
 
 
 @pytest.mark.integration
-def test_the_best_ratio_is_that_of_the_lowest_points_of_the_parabolas(problems):
+def test_the_best_ratio_is_that_of_the_parabolas_minima(problems):
     for start, gd, sd, found, _, _ in problems:
         lowest = [
             guarantee**2 / (2 * guarantee - (start - end))
@@ -114,7 +114,7 @@ def test_the_best_ratio_is_that_of_the_lowest_points_of_the_parabolas(problems):
 
 
 @pytest.mark.integration
-def test_the_spectral_guarantee_is_attained_where_the_gradient_has_the_rank_of_the_features(
+def test_the_spectral_guarantee_is_attained_at_equal_ranks(
     problems,
 ):
     for (m, k, n), (_, _, _, found, _, _) in zip(SHAPES, problems, strict=True):
@@ -158,7 +158,7 @@ def test_a_zero_gradient_has_no_direction():
     assert np.isnan(found.nuclear_rank)
 
 
-def test_a_scaled_orthogonal_teacher_is_learned_in_one_spectral_step():
+def test_one_spectral_step_learns_a_scaled_orthogonal_teacher():
     rng = np.random.default_rng(2)
     target = 3 * np.linalg.qr(rng.standard_normal((5, 5)))[0]
     a = rng.standard_normal((5, 8)) + 1
@@ -174,7 +174,7 @@ def test_a_scaled_orthogonal_teacher_is_learned_in_one_spectral_step():
 
 
 @pytest.mark.integration
-def test_the_spectral_direction_is_the_polar_factor_times_the_nuclear_norm():
+def test_the_spectral_direction_is_nuclear_norm_times_polar():
     of = jax.jit(
         lambda g: (spectral.nuclear_norm(g), spectral.polar(g), one_step.spectral_direction(g))
     )
@@ -183,7 +183,7 @@ def test_the_spectral_direction_is_the_polar_factor_times_the_nuclear_norm():
 
 
 @pytest.mark.integration
-def test_corrected_steps_descend_as_guaranteed_and_printed_ones_do_not():
+def test_corrected_steps_descend_as_guaranteed_unlike_printed():
     """Logistic loss: f(Z) = mean over the n samples of softplus(-s z), whose gradient has Lipschitz
     constant 1/4n.
     """

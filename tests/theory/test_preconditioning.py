@@ -126,7 +126,7 @@ def test_iterations_of_the_theorems_suffice_and_not_many_less():
     assert float(iterations.theorem_3(50.0, 1e-6, 0.5)) == pytest.approx(math.log2(1e8))
 
 
-def test_gradient_descent_in_context_takes_the_steps_of_the_closed_form():
+def test_descent_in_context_takes_the_steps_of_the_closed_form():
     kappa, epsilon = 4.0, 1e-6
     eigenvalues = np.array([1, 0.5, 1 / kappa])
     error, t = 1 / eigenvalues, 0
@@ -162,7 +162,7 @@ def test_gradient_descent_in_the_spectral_domain_is_the_loop():
     assert 2 - 2 / (1 + (2 / 0.25 - 1) * math.exp(-4 * t)) == pytest.approx(0.3, rel=1e-12)
 
 
-def test_a_barrier_keeps_the_first_coordinate_above_its_threshold():
+def test_a_barrier_keeps_coordinate_one_above_its_threshold():
     barrier = jax.jit(adversarial.barrier)
     for _ in range(50):
         moves = np.sort(RNG.uniform(0.01, 1, 40))[::-1].copy()
@@ -180,7 +180,7 @@ def test_a_barrier_keeps_the_first_coordinate_above_its_threshold():
     assert (float(none.start), int(none.frozen)) == (0, 0)
 
 
-def test_the_instances_have_the_condition_number_and_the_start_of_the_theorems():
+def test_instances_have_the_theorems_condition_and_start():
     rates = jnp.asarray(0.1 * 0.9 ** np.arange(200))
     kappa = 50.0
     for instance in (
@@ -198,7 +198,7 @@ def test_the_instances_have_the_condition_number_and_the_start_of_the_theorems()
     assert float(adversarial.quadratic(kappa, rates, 0.1).accuracy) == 0.1
 
 
-def test_sign_descent_on_the_quadratic_instance_needs_the_steps_of_the_bound():
+def test_sign_descent_on_the_instance_needs_the_bounds_steps():
     kappa = 40.0
     for decay in (0.8, 0.95):
         rates = np.maximum(0.2 * decay ** np.arange(400), 2e-3) * np.exp(-np.arange(400) / 200)
@@ -336,7 +336,7 @@ def test_gaussian_singular_values_stay_within_lemma_20():
     assert float(perturbation.gaussian_tail(30, 0.2)) == pytest.approx(math.exp(-0.6))
 
 
-def test_the_smallest_singular_value_of_a_gaussian_matrix_has_the_tail_of_lemma_21():
+def test_least_gaussian_singular_values_have_the_lemma_21_tail():
     # For a square N×N matrix P(σ_min <= ε/√N) is ε (Edelman), of the order C ε of the lemma; for
     # N×(N-1) it is of order ε².
     n, draws = 8, 40_000
@@ -484,12 +484,12 @@ def test_a_haar_frame_sees_the_target_as_lemma_10_says():
         ),
     ],
 )
-def test_what_the_theorems_do_not_cover_is_refused_in_one_sentence(call, sentence):
+def test_inputs_beyond_the_theorems_are_refused_in_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         call()
 
 
-def test_steps_of_muon_and_of_sign_descent_are_preconditioned_gradients():
+def test_muon_and_sign_steps_are_preconditioned_gradients():
     # Eqs. 17 and 18, with rows stacked: a block for each row in Muon, a diagonal in SignGD.
     g = RNG.standard_normal((4, 3))
     values, vectors = np.linalg.eigh(g.T @ g)
@@ -530,7 +530,7 @@ def test_adversarial_gradients_are_within_a_factor_of_three():
     assert 2.75 < max(ratios) < 2.8125 + 1e-9
 
 
-def test_a_null_direction_of_gradient_descent_decays_as_the_reciprocal_of_time():
+def test_a_null_direction_decays_as_one_over_time():
     """With k > r columns x ← x - η x³, so that 1/x² grows by 2 η in each step and a start of scale
     √ε is needed (eq. 10, k > r).
     """

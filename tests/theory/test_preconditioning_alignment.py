@@ -64,7 +64,7 @@ def test_the_first_step_obeys_lemma_4(generator):
     assert float(alignment.first_step_bound(0.01, 0.1, 1, 1)) == math.inf
 
 
-def test_the_auxiliary_start_is_aligned_and_as_near_as_eq_54_says(generator):
+def test_the_auxiliary_start_is_aligned_and_within_eq_54(generator):
     start = jax.jit(alignment.auxiliary_start, static_argnums=2)
     rate, alpha, d, k, r = 0.7, 1e-3, 8, 5, 3
     distances = []
@@ -132,7 +132,7 @@ def test_polar_factors_of_tall_matrices_obey_lemma_18(generator):
         assert found / first == pytest.approx(2, rel=2 * size)
 
 
-def test_gradients_on_the_aligned_set_are_as_rarely_small_as_lemma_6_says():
+def test_aligned_gradients_are_small_as_rarely_as_in_lemma_6():
     # The measure of {x: |x² - λ| |x| <= δ} on a fine grid; at δ = 2 (λ/3)^(3/2) its intervals meet
     # at √(λ/3), and it is 4 √(λ/3).
     grid = np.linspace(-3, 3, 600_001)
@@ -161,7 +161,7 @@ def test_gradients_on_the_aligned_set_are_as_rarely_small_as_lemma_6_says():
 @pytest.mark.parametrize(
     "spectrum", [[1.0, 0.3, 0.1], [1.0, 0.3, 0.1, 0.0, 0.0]], ids=["k=r", "k>r"]
 )
-def test_the_probability_of_lemma_6_bounds_that_of_simulated_sequences(generator, spectrum):
+def test_lemma_6_bounds_the_probability_of_simulated_sequences(generator, spectrum):
     lams, least, rho, steps, draws = np.array(spectrum), 0.5, 0.7, 9, 100_000
     x = np.tile(np.linspace(0.6, 0.9, len(lams)), (draws, 1))
     for t in range(steps):

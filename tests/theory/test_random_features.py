@@ -70,7 +70,7 @@ def test_opposite_parallel_and_zero_rows_have_a_covariance():
 
 
 @pytest.mark.integration
-def test_covariance_and_mean_make_the_second_moment_of_the_network():
+def test_covariance_and_mean_make_the_networks_second_moment():
     @jax.jit
     def moments(v):
         mean, covariance = random_features.feature_mean(v), random_features.feature_covariance(v, v)
@@ -81,7 +81,7 @@ def test_covariance_and_mean_make_the_second_moment_of_the_network():
 
 
 @pytest.mark.integration
-def test_the_expansion_is_exact_on_the_diagonal_and_of_third_order_beside_it():
+def test_the_expansion_is_exact_on_the_diagonal_else_third_order():
     both = jax.jit(
         lambda v: (
             random_features.feature_covariance(v, v),
@@ -135,7 +135,7 @@ def test_the_expansion_with_norms_is_within_the_error():
 
 
 @pytest.mark.integration
-def test_cross_expansions_agree_with_the_cross_covariance_and_the_printed_one_does_not():
+def test_cross_expansions_match_covariances_unlike_as_printed():
     k, d = 300, 150
     names = (
         "cross_covariance_expansion",

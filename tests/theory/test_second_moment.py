@@ -21,7 +21,7 @@ def definite(n, seed):
 
 
 @pytest.mark.parametrize("p", [-0.5, -0.25, 0.5])
-def test_powers_are_those_of_scipy_and_pseudo_inverses_where_singular(p):
+def test_powers_are_scipys_and_pseudo_inverses_if_singular(p):
     m = definite(4, 0)
     np.testing.assert_allclose(
         theory.symmetric_power(jnp.asarray(m), p),
@@ -35,7 +35,7 @@ def test_powers_are_those_of_scipy_and_pseudo_inverses_where_singular(p):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("shape", MU)
-def test_without_noise_left_and_kronecker_directions_are_the_polar_factor(shape):
+def test_without_noise_both_directions_are_the_polar_factor(shape):
     mu = jnp.asarray(MU[shape])
     left, right, full = theory.isotropic_moments(mu, 0.0)
     factor = spectral.polar(mu)

@@ -44,7 +44,7 @@ def test_finite_counts_tend_to_the_sharp_ones(optimizer, alpha):
 
 
 @pytest.mark.slow
-def test_common_competitors_outdo_the_rare_ones_of_newton_at_small_alpha():
+def test_common_competitors_outdo_newtons_rare_ones_at_low_alpha():
     def excess(d, alpha):
         n = d ** (2 * alpha + 2)
         return (

@@ -84,7 +84,7 @@ def test_the_steps_to_an_accuracy_suffice(seed, spike, accuracy):
     assert float(absolute) == pytest.approx(float(steps), rel=1e-9)
 
 
-def test_the_steps_from_a_gap_that_is_no_positive_number_spoil_no_other():
+def test_steps_from_a_gap_that_is_not_positive_spoil_no_other():
     eigenvalues, rate = jnp.asarray(np.tile([0.5, 2.0], (4, 1))), jnp.asarray(np.full(4, 0.5))
     steps = jax.jit(lambda gap: gradient_rank.steps_to_absolute_gap(eigenvalues, rate, gap, 0.1))
     found = steps(np.array([1.0, 0.0, np.inf, np.nan]))
@@ -95,7 +95,7 @@ def test_the_steps_from_a_gap_that_is_no_positive_number_spoil_no_other():
         gradient_rank.steps_to_absolute_gap(eigenvalues, rate, rate, 0.0)
 
 
-def test_only_steps_to_an_absolute_gap_have_a_logarithm_of_the_dimension():
+def test_only_steps_to_an_absolute_gap_have_a_log_of_dimension():
     """Per dimension, with one spike of d and a bulk from 1/2: log(1/δ) relative, log(d/ε)
     absolute.
     """

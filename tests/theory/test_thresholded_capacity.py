@@ -88,7 +88,7 @@ def test_counts_are_those_of_simulated_memories(optimizer, alpha, draws, allowan
     assert np.all(np.abs(np.diff(expected)) > 4 * stderr[1:] + allowance * expected[1:])
 
 
-def test_several_steps_of_muon_overlap_as_those_of_simulated_memories():
+def test_several_muon_steps_overlap_as_simulated_memories_do():
     """The mean square of W's singular values is Σ κ_rs of a rare item: 4.2 after three steps, 3 or
     9 without or with all overlap.
     """

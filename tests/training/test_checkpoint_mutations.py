@@ -88,9 +88,7 @@ def whole(tmp_path_factory):
 
 @mutated
 @pytest.mark.parametrize("seed", range(3))
-def test_a_changed_checkpoint_is_continued_right_or_refused_in_a_sentence(
-    mutation, seed, whole, tmp_path
-):
+def test_a_changed_checkpoint_is_continued_right_or_refused(mutation, seed, whole, tmp_path):
     folder, right = tmp_path / "run", whole[1]
     outside(tmp_path)
     shutil.copytree(whole[0], folder)
@@ -113,7 +111,7 @@ def test_a_changed_checkpoint_is_continued_right_or_refused_in_a_sentence(
 @pytest.mark.parametrize(
     "damage", ["arrays", "older arrays", "description", "emptied", "gone", "link"]
 )
-def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_continued(damage, whole, tmp_path):
+def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(damage, whole, tmp_path):
     folder, right = shutil.copytree(whole[0], tmp_path / "run"), whole[1]
     newest = folder / str(STEPS)
     if damage == "arrays":
@@ -151,7 +149,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_continued(damag
     assert quick(folder)[1] == 3
 
 
-def test_two_checkpoints_that_were_swapped_are_refused_and_left_alone(whole, tmp_path):
+def test_two_swapped_checkpoints_are_refused_and_left_alone(whole, tmp_path):
     folder = shutil.copytree(whole[0], tmp_path / "run")
     for one, other in (("3", "x"), ("2", "3"), ("x", "2")):
         (folder / one).rename(folder / other)
@@ -303,7 +301,7 @@ def test_a_folder_that_cannot_be_made_is_refused_in_a_sentence(tmp_path):
     not hasattr(os, "geteuid") or os.geteuid() != 0,
     reason="only root becomes another user for a while",
 )
-def test_a_finished_training_is_read_from_a_disk_that_cannot_be_written(whole):
+def test_a_finished_training_is_read_from_a_read_only_disk(whole):
     # Not tmp_path, whose parents only their owner may enter.
     with tempfile.TemporaryDirectory() as name:
         folder = shutil.copytree(whole[0], Path(name) / "run")

@@ -75,7 +75,7 @@ def test_what_is_trained_is_what_the_steps_give():
 
 
 @pytest.mark.integration
-def test_a_training_goes_on_with_the_batches_that_it_has_not_seen(tmp_path):
+def test_a_training_continues_with_unseen_batches(tmp_path):
     pytest.importorskip("orbax.checkpoint")
 
     def interrupted():

@@ -168,7 +168,7 @@ def test_leaves_that_are_no_parameters_are_passed_through():
     assert layout.labels == {"w": "matrix", "count": None, "name": None}
 
 
-def test_what_a_loss_closes_over_is_data_where_the_batch_has_none():
+def test_closed_over_arrays_are_data_if_the_batch_has_none():
     x = jnp.ones((7, 8))
 
     def loss(p, _):
