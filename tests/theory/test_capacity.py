@@ -40,6 +40,7 @@ def test_the_exponents_agree_with_each_other(alpha):
 
 @pytest.mark.parametrize("alpha", [1.25, 1.5, 2.0])
 def test_several_steps(alpha):
+    assert capacity.multi_step_exponents("gd", alpha, 0) == [0.0]
     muon = capacity.multi_step_exponents("muon", alpha, 200)
     gd = capacity.multi_step_exponents("gd", alpha, 200)
     assert muon[0] == gd[0] == 0

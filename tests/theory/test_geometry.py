@@ -110,3 +110,13 @@ def test_a_mean_that_is_not_reached_is_nan():
     assert jnp.all(jnp.isnan(karcher_mean(cloud(5, spread=2.0), steps=2)))
     with pytest.raises(ValueError, match=r"karcher_mean needs steps >= 1, got steps=0\."):
         karcher_mean(cloud(5), steps=0)
+
+
+def test_proportional_matrices_reach_their_mean_in_one_step():
+    """Their logarithms have no spread, so that the Hessian is 1 and the whole step is the best; the
+    second step sees that it is done.
+    """
+    base = jnp.asarray([[2.0, 1.0], [1.0, 3.0]])
+    found = karcher_mean(jnp.stack([base, 4 * base, 16 * base]), steps=2)
+    np.testing.assert_allclose(found, 4 * base, rtol=1e-9)
+    np.testing.assert_allclose(karcher_mean(jnp.stack([base, base]), steps=1), base, rtol=1e-12)

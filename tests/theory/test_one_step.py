@@ -10,6 +10,7 @@ import pytest
 from specjax import spectral
 from specjax.models import random_features
 from specjax.theory import one_step
+from tests.theory.near import close, leading_axes_are_batch_axes
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -233,3 +234,22 @@ def test_one_step_from_an_infinite_gradient_is_nan_and_no_other():
     found = np.asarray(jax.jit(one_step.compare)(g, x.mT @ x).guaranteed_spectral)
     assert np.isnan(found[1])
     assert np.isfinite(found[0])
+
+
+def test_smooth_rates_for_the_squared_loss_are_its_step_sizes(
+    rng,
+):
+    """L = 1/n: 1/λ_1(B) and 1/tr B with B = A Aᵀ/n; as printed n times as long."""
+    a = rng.standard_normal((3, 8))
+    eigenvalues = np.linalg.eigvalsh(a @ a.T / 8)
+    for rates, longer in (
+        (one_step.smooth_rates(jnp.asarray(a), 1 / 8), 1),
+        (one_step.smooth_rates_as_printed(jnp.asarray(a), 1 / 8), 8),
+    ):
+        close(rates.gd, longer / eigenvalues[-1])
+        close(rates.spectral, longer / eigenvalues.sum())
+
+
+@pytest.mark.parametrize("rates", [one_step.smooth_rates, one_step.smooth_rates_as_printed])
+def test_leading_axes_are_batch_axes(rates, rng):
+    leading_axes_are_batch_axes(lambda a: jnp.stack(rates(a, 0.5), axis=-1), [(2, 4)], rng)

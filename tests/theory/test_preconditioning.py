@@ -19,6 +19,7 @@ from specjax.theory.preconditioning import (
     scalar,
     spectral_domain,
 )
+from tests.theory.near import close
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -538,3 +539,134 @@ def test_a_null_direction_decays_as_one_over_time():
     for _ in range(steps):
         x -= rate * x**3
     assert 1 / x**2 == pytest.approx(1 / 0.1**2 + 2 * rate * steps, rel=5e-3)
+
+
+def test_the_theorems_iterations_bring_bounds_to_the_accuracy():
+    largest, accuracy = 3.0, 1e-5
+    for rho in (0.7, 0.9):
+        close(8 * largest * rho ** float(iterations.theorem_1a(largest, accuracy, rho)), accuracy)
+        close(
+            4
+            * largest
+            * rho ** float(iterations.theorem_1b(largest, accuracy, rho))
+            / (1 - rho) ** 2,
+            accuracy,
+        )
+
+
+def test_gradient_descent_in_context_at_half_the_rate():
+    kappa, accuracy, rate, steps = 3.0, 1e-4, 0.5, 0
+    error = 1.0
+    while error > accuracy:
+        error, steps = error * (1 - rate / kappa**3), steps + 1
+    assert math.ceil(float(iterations.gradient_descent_regression(kappa, accuracy, rate))) == steps
+
+
+def held_start(moves, tau):
+    """The first coordinate that stays above τ while moves are at least 2 τ, backward in plain
+    Python, and how long it does.
+    """
+    held = [move for move in moves if move >= 2 * tau]
+    a = held[-1] / 2
+    for move in held[-2::-1]:
+        a = move - a
+    return a, len(held)
+
+
+def test_the_bad_starts_are_the_barrier_and_twice_the_accuracy():
+    kappa, accuracy = 6.0, 0.02
+    rates = 0.1 * 0.93 ** np.arange(60)
+    turn = np.array([[1, 1], [1, -1]]) / math.sqrt(2)
+    inverse = turn @ np.diag([1, kappa]) @ turn
+
+    found = adversarial.quadratic(kappa, jnp.asarray(rates), accuracy)
+    first, frozen = held_start(math.sqrt(2) * rates, 2 * accuracy / kappa)
+    np.testing.assert_allclose(turn @ found.start, [first, 2 * accuracy], atol=1e-12)
+    assert (float(found.accuracy), int(found.frozen)) == (accuracy, frozen)
+
+    found = adversarial.regression(kappa, jnp.asarray(rates), accuracy)
+    first, frozen = held_start(2 * rates, 2 * accuracy / kappa**3)
+    np.testing.assert_allclose(
+        turn @ (found.start - inverse) @ turn, np.diag([first, 2 * accuracy]), atol=1e-12
+    )
+    assert (float(found.accuracy), int(found.frozen)) == (accuracy, frozen)
+
+    found = adversarial.factorization(kappa, jnp.asarray(rates))
+    second = 0.25 / math.sqrt(kappa)
+    first, frozen = held_start(2 * rates, 3 * second / kappa)
+    root = turn @ np.diag([1, kappa**-0.5]) @ turn
+    np.testing.assert_allclose(
+        turn @ (found.start - root) @ turn, np.diag([first, second]), atol=1e-12
+    )
+    assert (float(found.accuracy), int(found.frozen)) == (pytest.approx(1 / (5 * kappa)), frozen)
+    # The largest rate that Theorem 2 allows.
+    assert adversarial.factorization(kappa, jnp.asarray([0.125, 0.1])).start.shape == (2, 2)
+
+
+def test_a_sign_step_moves_the_coordinate_that_lemma_14_names(rng):
+    kappa, turn = 5.0, np.asarray(adversarial.rotation())
+    for a, b in rng.standard_normal((50, 2)) * [0.3, 1.0]:
+        step = turn @ np.sign(turn @ np.diag([1, 1 / kappa]) @ [a, b])
+        assert (abs(step[0]) > 1) == bool(adversarial.first_moves(a, b, kappa))
+
+
+def test_constants_of_the_perturbation_bounds():
+    # Two lines at an angle, of lengths 3 and 2; at equal lengths the factors are as far apart as
+    # the bound allows.
+    line, turned = np.array([[1.0, 0], [0, 0]]), np.array([[math.cos(0.1), 0], [math.sin(0.1), 0]])
+    apart = np.linalg.norm(3 * line - 2 * turned)
+    close(
+        perturbation.polar_bound(jnp.asarray(3 * line), jnp.asarray(2 * turned), 1),
+        2 * apart / 5,
+        1e-9,
+    )
+    close(
+        perturbation.polar_bound(jnp.asarray(line), jnp.asarray(turned), 1),
+        2 * math.sin(0.05),
+        1e-9,
+    )
+    # Without a gap behind the rank best approximations may be anywhere.
+    assert float(perturbation.approximation_bound(jnp.eye(2), 3 * jnp.eye(2), 1)) == pytest.approx(
+        2 * (3 + 4 / 2)
+    )
+    assert float(perturbation.approximation_bound(jnp.eye(2), jnp.eye(2), 1)) == math.inf
+    # σ_2 = 2 and 1/2, and 3/2 between them.
+    a, b = jnp.diag(jnp.asarray([3.0, 2.0])), jnp.diag(jnp.asarray([2.5, 0.5]))
+    for pair in ((a, b), (b, a)):
+        assert float(perturbation.polar_operator_bound(*pair)) == pytest.approx(
+            (2 / 2.5 + 1 / 2) * 1.5
+        )
+    a = jnp.diag(jnp.asarray([2.0, 1.0]))
+    assert float(
+        perturbation.approximation_bound(a, jnp.diag(jnp.asarray([4.0, 1.0])), 1)
+    ) == pytest.approx(2 * (3 + 2 / 3))
+    # A gap below 1: 0.2, of the larger matrix.
+    a, b = jnp.diag(jnp.asarray([1.1, 1.0])), jnp.diag(jnp.asarray([1.2, 1.0]))
+    assert float(perturbation.approximation_bound(a, b, 1)) == pytest.approx(0.1 * (3 + 2 / 0.2))
+
+
+def test_steps_end_at_the_limit_if_the_accuracy_is_not_reached():
+    """Rounded up to whole turns of the loop; one that arrives before keeps its own number."""
+    start, spectrum = jnp.asarray([[0.1], [1.0]]), jnp.asarray([[1.0], [1.0]])
+    found = spectral_domain.gradient_descent_steps(
+        start, spectrum, jnp.asarray([1e-4, 1e-4]), 1e-6, 33
+    )
+    assert found.tolist() == [2 * spectral_domain.UNROLLED, 0]
+
+
+def test_ties_are_on_the_side_that_keeps_the_inequalities_strict():
+    assert not bool(adversarial.first_moves(1.0, 5.0, 5.0))
+    assert int(adversarial.regression(2.0, jnp.asarray([0.125]), 0.5).frozen) == 0
+    assert int(adversarial.regression(2.0, jnp.asarray([0.126]), 0.5).frozen) == 1
+
+
+def test_the_ends_of_what_the_theorems_cover_are_covered():
+    conditions.check_condition_number(1.0)
+    conditions.check_spectrum([1.0, 1.0])
+    # Differences of unsigned numbers would be positive.
+    conditions.check_spectrum(np.array([3, 2], np.uint8))
+    conditions.check_ranks(5, 1, 1)
+    conditions.check_ranks(5, 5, 5)
+    for spectrum in (np.zeros(0), np.ones((1, 1))):
+        with pytest.raises(ValueError, match="positive finite eigenvalues on one axis"):
+            conditions.check_spectrum(spectrum)

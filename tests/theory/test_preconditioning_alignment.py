@@ -12,6 +12,7 @@ import pytest
 from specjax import spectral
 from specjax.models import matrix_factorization
 from specjax.theory.preconditioning import alignment, perturbation
+from tests.theory.near import close
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -236,3 +237,29 @@ def test_the_floor_of_float32():
     }
     assert 1e-9 < errors[jnp.float32] < 1e-5
     assert errors[jnp.float64] < 1e-12
+
+
+def test_the_first_step_bound_by_hand():
+    # α² = 0.09 and 2 σ - α² = 0.91, with √r for as many columns as the rank and else √(8 r).
+    close(alignment.first_step_bound(0.5, 0.3, 3, 3), 2 * math.sqrt(3) * 0.09 / 0.91)
+    close(alignment.first_step_bound(0.5, 0.3, 3, 5), 2 * math.sqrt(24) * 0.09 / 0.91)
+    close(alignment.first_step_bound(5.0, 2.0, 3, 3), 2 * math.sqrt(3) * 4 / 6)
+    assert float(alignment.first_step_bound(0.25, 0.5, 3, 3)) == math.inf
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.2])
+def test_the_auxiliary_start_is_the_gradients_at_small_alphas(alpha, rng):
+    """As eq. 53 and Lemma 22 make it from polar(G) - polar(G_r), in NumPy."""
+    d, k, r = 6, 4, 2
+    u, v = (np.linalg.qr(rng.standard_normal((d, n)))[0] for n in (r, k))
+    target = (u * [1.0, 0.3]) @ u.T
+
+    def polar(x, rank):
+        left, _, right = np.linalg.svd(x, full_matrices=False)
+        return left[:, :rank] @ right[:rank]
+
+    gradient = alpha**2 * v - target @ v
+    aligned, rest = polar(target @ v, r), polar(gradient, k) - polar(gradient, r)
+    outside = (np.eye(d) - aligned @ aligned.T) @ rest @ (np.eye(k) - aligned.T @ aligned)
+    found = jax.jit(alignment.auxiliary_start, static_argnums=2)(target, v, r)
+    np.testing.assert_allclose(found, aligned - polar(outside, k - r), atol=1e-9)

@@ -14,6 +14,7 @@ from specjax import spectral
 from specjax.models import random_features as model
 from specjax.models import relu_network
 from specjax.theory import gradient_rank, random_features
+from tests.theory.near import close, leading_axes_are_batch_axes
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -338,3 +339,42 @@ def test_batches_of_weights_are_expanded_one_by_one():
     v = np.random.default_rng(0).standard_normal((2, 4, 3))
     for batch, *one_by_one in zip(expansions(v), *map(expansions, v), strict=True):
         np.testing.assert_allclose(batch, one_by_one, rtol=1e-6)
+
+
+@pytest.mark.integration
+def test_the_mean_of_the_cross_covariance_beside_its_linear_part(rng):
+    """1/4πd for each pair of independent rows N(0, I/d): E t²/2 · 1/2π, with the fourth order of t
+    = cos below one per cent.
+    """
+    k, d = 800, 40
+    v_bar, v = rng.standard_normal((2, k, d)) / math.sqrt(d)
+    forms = (
+        random_features.feature_covariance,
+        random_features.cross_covariance_expansion,
+        random_features.cross_covariance_expansion_with_norms,
+        random_features.cross_covariance_expansion_as_printed,
+    )
+    *found, printed = jax.device_get(
+        jax.jit(lambda v_bar, v: [form(v_bar, v) for form in forms])(v_bar, v)
+    )
+    exact, *expansions = (np.mean(each - v_bar @ v.T / 4) for each in found)
+    assert expansions == pytest.approx([exact, exact], rel=0.05)
+    close(printed, v_bar @ v.T / 6.283185307179586 + 0.025, 1e-9)
+
+
+BATCHES = {
+    "mean": (random_features.feature_mean, (4, 2)),
+    "printed mean": (random_features.feature_mean_as_printed, (4, 2)),
+    "covariance": (random_features.feature_covariance, (4, 2), (3, 2)),
+    "expansion": (jax.numpy_rank_promotion("allow")(random_features.covariance_expansion), (4, 2)),
+    "cross": (random_features.cross_covariance_expansion, (4, 2), (3, 2)),
+    "printed cross": (random_features.cross_covariance_expansion_as_printed, (4, 2), (3, 2)),
+    "cross with norms": (random_features.cross_covariance_expansion_with_norms, (4, 2), (3, 2)),
+    "bulk": (random_features.cross_bulk, (4, 2), (3, 2)),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_leading_axes_are_batch_axes(name, rng):
+    f, *shapes = BATCHES[name]
+    leading_axes_are_batch_axes(f, shapes, rng)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specjax.theory import gradient_rank, random_features
+from tests.theory.near import leading_axes_are_batch_axes
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -155,3 +156,27 @@ def test_the_cross_bulk_has_the_rank_of_the_inputs():
 def test_a_bulk_without_a_gap_is_refused():
     with pytest.raises(ValueError, match=r"gamma > 1, got 1\.0"):
         random_features.cross_bulk_edges(1.0)
+
+
+BATCHES = {
+    "shrinkage": (lambda x, rate: gradient_rank.shrinkage(x, rate, 3), (5,), ()),
+    "nuclear rank": (
+        lambda x, rate: gradient_rank.orthogonal_teacher_nuclear_rank(x, rate, 3),
+        (5,),
+        (),
+    ),
+    "gap": (lambda x, rate: gradient_rank.expected_gap(x, rate, 3), (5,), ()),
+    "relative steps": (lambda x, rate: gradient_rank.steps_to_relative_gap(x, rate, 0.1), (5,), ()),
+    "absolute steps": (
+        lambda x, rate: gradient_rank.steps_to_absolute_gap(x, rate, rate, 0.1),
+        (5,),
+        (),
+    ),
+    "bordered": (lambda row, a: gradient_rank.bordered_singular_value_bound(a, row, 0.3), (4,), ()),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_leading_axes_are_batch_axes(name, rng):
+    f, *shapes = BATCHES[name]
+    leading_axes_are_batch_axes(f, shapes, rng)
