@@ -295,39 +295,6 @@ def test_singular_values_interlace_under_low_rank_changes(generator):
         assert np.all(after[p:] <= before[: k - p] + 1e-12)
 
 
-def test_bordered_matrices_keep_their_smallest_singular_value(generator):
-    """Lemma G.1: M = [[a, zᵀ], [0, D]] has s_q(M) >= min(|a|, s_{q-1}(D))/(1 + ‖z‖/|a|)."""
-    tightest = 0.0
-    for _ in range(500):
-        q, extra = generator.integers(2, 6), generator.integers(0, 3)
-        a, scale = generator.exponential(), generator.choice([0.0, 0.1, 3.0])
-        z, d = (
-            scale * generator.standard_normal(q - 1 + extra),
-            generator.standard_normal((q - 1, q - 1 + extra)),
-        )
-        m = np.block([[np.full((1, 1), a), z[None]], [np.zeros((q - 1, 1)), d]])
-        bound = min(a, np.linalg.svd(d, compute_uv=False)[-1]) / (1 + np.linalg.norm(z) / a)
-        tightest = max(tightest, bound / np.linalg.svd(m, compute_uv=False)[-1])
-        assert tightest <= 1 + 1e-9
-    assert tightest > 0.99
-
-
-def test_scaled_columns_keep_the_nuclear_norm_of_the_kept_ones(generator):
-    """Lemma G.2: ‖M Diag(v)‖_* >= min_{i in P}|v_i| ‖M_P‖_*."""
-    tightest = 0.0
-    for _ in range(300):
-        m, v = (
-            generator.standard_normal((4, 6)),
-            generator.standard_normal(6) * generator.choice([1e-3, 1.0], 6),
-        )
-        kept = np.abs(v) > generator.choice([0.0, 0.01])
-        if kept.any():
-            bound = np.min(np.abs(v[kept])) * np.linalg.norm(m[:, kept], "nuc")
-            tightest = max(tightest, bound / np.linalg.norm(m * v, "nuc"))
-            assert tightest <= 1 + 1e-12
-    assert tightest > 0.9
-
-
 @pytest.mark.integration
 def test_batches_of_weights_are_expanded_one_by_one():
     @jax.jit
