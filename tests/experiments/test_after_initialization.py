@@ -94,8 +94,7 @@ def by_optax():
         update = jax.jit(optimizer.update)
         losses[name], momenta[name] = [], []
         for t, batch in enumerate(batches):
-            with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
-                moves, state = update(gradient(own, batch), state)
+            moves, state = update(gradient(own, batch), state)
             own = jax.tree.map(
                 lambda w, move, t=t, name=name: w - RATES[name] / np.sqrt(t + 1) * move, own, moves
             )

@@ -40,16 +40,14 @@ def test_every_method_trains_as_muon_with_it_does():
     start = jax.jit(
         lambda: transformer.init(sizes.stream(key, "weights"), language.architecture(WIDTH))
     )()
-    # Optax's Adam does not run under strict promotion.
-    with jax.numpy_dtype_promotion("standard"):
-        expected, _ = jax.jit(
-            lambda: training.train_many(
-                transformer.loss, start, batch, optimizers, (STEPS,), lambda models: models
-            )
-        )()
-        found, momenta = jax.jit(
-            lambda: language.train(key, WIDTH, data, methods, RATE, (1, STEPS), lambda *both: both)
-        )()
+    expected, _ = jax.jit(
+        lambda: training.train_many(
+            transformer.loss, start, batch, optimizers, (STEPS,), lambda models: models
+        )
+    )()
+    found, momenta = jax.jit(
+        lambda: language.train(key, WIDTH, data, methods, RATE, (1, STEPS), lambda *both: both)
+    )()
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one[-1], other[-1], rtol=1e-4, atol=1e-5)
     gradient = jax.jit(lambda model: jax.grad(transformer.loss)(model, batch(0)))(start)

@@ -50,13 +50,6 @@ MOVED = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def promotion():
-    # Optax's Adam does not run under strict promotion.
-    with jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 def by_a_plain_loop(key, cell, seed):
     """The weights after one step and two of cooling, by optax's own partition, from the keys that a
     sweep gives a seed.

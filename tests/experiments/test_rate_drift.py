@@ -55,7 +55,6 @@ def test_a_direction_gets_a_spectral_norm_of_one():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("optax_promotion")
 def test_what_is_kept_is_of_the_last_step_of_the_hidden_layer():
     width, steps = 64, 3
     of = drift.problem(drift.SETTINGS[drift.ADAMUON], width)
@@ -78,13 +77,6 @@ def test_what_is_kept_is_of_the_last_step_of_the_hidden_layer():
     inputs = perceptron.layer_inputs(params, of.held_out(KEY)[0])["hidden"]
     size = np.sqrt(np.mean((np.asarray(inputs) @ last.T) ** 2))
     assert float(found["size"]) == pytest.approx(size, rel=1e-4)
-
-
-@pytest.fixture
-def optax_promotion():
-    """Optax's Adam does not run under strict promotion."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 def made(ranks, sizes, rates):

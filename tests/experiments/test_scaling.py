@@ -99,7 +99,6 @@ def test_the_perceptron_follows_its_settings_at_each_layer():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("optax_promotion")
 def test_the_sizes_of_updates_are_those_of_numpy():
     setting, width = SETTINGS["gradient descent, μP"], 48
     data = updates.run(updates.Config(widths=(40, 48), seeds=10), KEY)
@@ -242,7 +241,6 @@ def test_tokens_follow_one_chain_whatever_the_seed():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("optax_promotion")
 @pytest.mark.parametrize(
     ("model", "optimizer"), [("mlp", "sgd"), ("mlp", "adamw"), ("transformer", "muon")]
 )
@@ -273,13 +271,6 @@ def test_specjax_scaling_writes_a_result_with_a_verdict(
     # What is stored can be judged again.
     judged = experiment.judge(experiment.at("smoke"), report.load_data(Path("results") / name))
     assert [each.statement.name for each in judged] == ["rate-transfers", "updates-are-stable"]
-
-
-@pytest.fixture
-def optax_promotion():
-    """Optax's AdamW does not run under strict promotion."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 SENTENCES = {

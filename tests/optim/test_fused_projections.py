@@ -14,8 +14,6 @@ from specjax.optim.leaf_names import leaf_names
 from specjax.spectral import SVD
 from tests.optim.registry import ITERATION
 
-pytestmark = pytest.mark.usefixtures("optax_promotion")
-
 
 def polar(x):
     u, _, vt = np.linalg.svd(x, full_matrices=False)

@@ -10,7 +10,7 @@ from specjax.optim.stochastic_rounding import stochastic_bfloat16
 
 DECAY = 0.9
 GRADIENTS = list(np.random.default_rng(0).standard_normal((5, 3, 2)))
-pytestmark = pytest.mark.usefixtures("x64", "optax_promotion")
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def last(transform):

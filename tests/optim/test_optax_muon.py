@@ -22,7 +22,7 @@ from specjax.spectral.polynomial_design import Quintic
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.usefixtures("optax_promotion", "adapted", "unchecked"),
+    pytest.mark.usefixtures("adapted", "unchecked"),
     # Leaves of three axes under the rule of two, as optax's test means it.
     pytest.mark.filterwarnings("ignore:muon by two axes"),
 ]
@@ -105,6 +105,7 @@ SCHEDULE = optax.linear_schedule(0.1, 0.01, 4)
         ((), {"consistent_rms": 0.2, "weight_decay": 0.1}),
     ],
 )
+@pytest.mark.usefixtures("standard_promotion")
 def test_each_argument_of_optax_has_its_meaning(args, kwargs):
     """In float64, where a difference is no rounding; each argument moves a parameter by 1e-3."""
     kwargs = kwargs if args else {"learning_rate": 0.1, **kwargs}

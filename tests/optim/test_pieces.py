@@ -17,7 +17,7 @@ from specjax.sizes import Size
 from specjax.spectral import SVD, inverse_root
 from tests.reference.spectra import matrix_with
 
-pytestmark = pytest.mark.usefixtures("x64", "optax_promotion")
+pytestmark = pytest.mark.usefixtures("x64")
 RNG = np.random.default_rng(0)
 DRAWS = list(RNG.standard_normal((4, 5, 3)))
 WEIGHT = RNG.standard_normal((5, 3))
@@ -112,6 +112,7 @@ def test_cautious_decay_is_its_formula_at_every_magnitude():
     np.testing.assert_array_equal(found, jnp.float32([2e-30, -1e-30, 2.0, 1.0]))
 
 
+@pytest.mark.usefixtures("standard_promotion")
 def test_cautious_decay_follows_schedules_and_masks_as_in_optax():
     """Where all signs agree it is `optax.add_decayed_weights`."""
     tree = {"a": jnp.abs(WEIGHT), "b": jnp.abs(DRAWS[0])}

@@ -18,7 +18,7 @@ from tests.optim.registry import parameters
 from tests.reference import optimizer_steps as numpy_steps
 from tests.reference.spectra import matrix_with
 
-pytestmark = [pytest.mark.usefixtures("optax_promotion"), pytest.mark.integration]
+pytestmark = pytest.mark.integration
 
 STEPS = {
     "orthogonalize": (lambda: optim.orthogonalize(SVD()), lambda g, _: numpy_steps.polar(g[-1]), 0),

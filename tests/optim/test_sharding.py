@@ -117,15 +117,14 @@ for kind in (AxisType.Auto, AxisType.Explicit):
             }
 
     # Muon takes it too, with a momentum in bfloat16.
-    with jax.numpy_dtype_promotion("standard"):
-        for given in ({}, {"mu_dtype": jnp.bfloat16, "key": jax.random.key(0)}):
-            updates = []
-            for sharding, g in ((over_all, cut), (None, layers)):
-                t = optim.muon(
-                    0.1, sharding=sharding, labels=matrices, weight_decay=0.1, **given
-                )
-                updates.append(jax.jit(lambda g, t=t: t.update(g, t.init(g), g)[0])(g))
-            same(*updates)
+    for given in ({}, {"mu_dtype": jnp.bfloat16, "key": jax.random.key(0)}):
+        updates = []
+        for sharding, g in ((over_all, cut), (None, layers)):
+            t = optim.muon(
+                0.1, sharding=sharding, labels=matrices, weight_decay=0.1, **given
+            )
+            updates.append(jax.jit(lambda g, t=t: t.update(g, t.init(g), g)[0])(g))
+        same(*updates)
 """
 
 

@@ -246,15 +246,7 @@ def test_it_prints_a_table_with_a_verdict_and_draws_every_layer(small):
     plt.close("all")
 
 
-@pytest.fixture
-def optax_promotion():
-    """Optax's Adam does not run under strict promotion."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("optax_promotion")
 @pytest.mark.parametrize("name", KNOWN)
 def test_updates_have_their_textbook_exponents(name):
     settings, exponents = KNOWN[name]
@@ -268,7 +260,6 @@ def test_updates_have_their_textbook_exponents(name):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("optax_promotion")
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_planted_mistake_is_caught_in_its_layer(name):
     settings, layer, verdict = MISTAKES[name]

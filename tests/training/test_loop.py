@@ -52,13 +52,6 @@ def trained(optimizer=OPTIMIZER, params=None, **options):
     )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _optax_promotion():
-    """Optax's Adam does not run under strict promotion."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 @pytest.fixture(scope="module")
 def whole():
     return trained()

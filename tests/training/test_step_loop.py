@@ -12,15 +12,8 @@ import pytest
 
 from specjax.training import Checkpoints, NotFinite, train_steps
 
-pytestmark = pytest.mark.usefixtures("optax_promotion")
 OPTIMIZER = optax.adam(0.1)
 X = np.random.default_rng(0).standard_normal((12, 8, 3)).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def optax_promotion():
-    with jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @jax.jit
