@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from specjax import experiments, optim, sizes, spectral, training
+from specjax import optim, sizes, spectral, training
 from specjax.experiments.field import language, momentum_spectra
 from specjax.models import transformer
 from specjax.models.transformer import Sequences
@@ -74,23 +74,3 @@ def test_spectra_are_divided_by_the_frobenius_norm():
 )
 def test_a_quantile_is_counted_from_the_largest_singular_value(q, width, expected):
     assert momentum_spectra.place(q, width) == expected
-
-
-BAD = [
-    (
-        {"widths": (8,)},
-        "widths needs 2 or more different sizes in ascending order, each at least 4",
-    ),
-    (
-        {"lengths": (10,)},
-        "lengths needs 2 or more different sizes in ascending order, each at least 1",
-    ),
-    ({"rate": 0.0}, "rate must be a finite number between 0 and inf"),
-    ({"seeds": 1}, "seeds must be at least 2, got 1."),
-]
-
-
-@pytest.mark.parametrize(("changes", "sentence"), BAD)
-def test_a_configuration_that_cannot_be_judged_is_refused(changes, sentence):
-    with pytest.raises(ValueError, match=f"^{sentence}"):
-        experiments.load("field-quantiles").at("quick", **changes)

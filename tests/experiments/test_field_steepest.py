@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 from jax.flatten_util import ravel_pytree
 
-from specjax import experiments, sizes
+from specjax import sizes
 from specjax.experiments.field import sharpness_ratio, steepest
 
 BALLS = (steepest.euclidean, steepest.spectral_norm, steepest.largest_entry)
@@ -210,30 +210,3 @@ def test_quarters_are_averages_named_by_their_last_step():
     found = sharpness_ratio.quarters(values)
     assert found.values.tolist() == [4, 7, 10]
     assert found["step"].values.tolist() == [25, 40, 55]
-
-
-BAD = [
-    (
-        "field-edge",
-        {"rates": (1.0, 2.0)},
-        "rates needs 3 or more different numbers in ascending order, each at least 0.5",
-    ),
-    (
-        "field-edge",
-        {"rates": (0.1, 1.0, 2.0)},
-        "rates needs 3 or more different numbers in ascending order, each at",
-    ),
-    ("field-edge", {"every": 1}, "every must be at least 2, got 1."),
-    (
-        "field-edge-fixed",
-        {"rates": (0.02,)},
-        "rates needs 3 or more different numbers in ascending order, each at least",
-    ),
-    ("field-edge-fixed", {"seeds": 1}, "seeds must be at least 2, got 1."),
-]
-
-
-@pytest.mark.parametrize(("name", "changes", "sentence"), BAD)
-def test_a_configuration_that_cannot_be_judged_is_refused(name, changes, sentence):
-    with pytest.raises(ValueError, match=f"^{sentence}"):
-        experiments.load(name).at("quick", **changes)

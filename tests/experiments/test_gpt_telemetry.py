@@ -204,13 +204,6 @@ def test_the_snapshot_repeats_its_architecture_and_modest_values(factor, verdict
     assert set(judged) < {s.name for s in EXPERIMENT.statements}
 
 
-def test_a_snapshot_of_an_odd_number_of_blocks_is_refused():
-    with pytest.raises(
-        ValueError, match=r"Skips join the blocks in pairs, got 3 blocks; make them even\."
-    ):
-        experiments.load("gpt-snapshot").at("quick", blocks=3)
-
-
 def test_a_text_that_cannot_be_read_is_told_in_a_sentence(tmp_path, capsys):
     empty = tmp_path / "empty.txt"
     empty.write_text("")
@@ -222,22 +215,3 @@ def test_a_text_that_cannot_be_read_is_told_in_a_sentence(tmp_path, capsys):
             in capsys.readouterr().err
         )
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"heads": 3}, "The heads must divide the width, got heads=3 and width=64."),
-        ({"records": 4}, "records must divide the steps, got 4 and 450."),
-        ({"records": 1}, "records must be at least 2, got 1."),
-        (
-            {"muon_rate": 0.0},
-            "muon_rate must be a finite number between 0 and inf, ends excluded, got 0.0.",
-        ),
-        ({"seeds": 1}, "seeds must be at least 2, got 1."),
-    ],
-)
-def test_what_cannot_be_trained_is_refused(fields, sentence):
-    with pytest.raises(ValueError) as refused:  # noqa: PT011
-        gpt_telemetry.Config(**fields)
-    assert str(refused.value) == sentence
