@@ -13,6 +13,7 @@ from specjax.models import (
     matrix_factorization,
     matrix_regression,
 )
+from tests.wrong_calls import wrong_calls
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -170,54 +171,33 @@ def test_matrix_regression_has_its_gradient_and_condition():
     assert float(start) == pytest.approx(np.sum(outputs**2) / 2)
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda: factorization_spectra.logarithmic_spectrum(3, 0.5), "at least 1, got 0.5"),
-        (
-            lambda: factorization_spectra.logarithmic_spectrum(0, 2.0),
-            "at least one eigenvalue, got rank=0",
-        ),
-        (
-            lambda: factorization_spectra.logarithmic_spectrum(2, 2.0, -1.0),
-            "positive finite eigenvalues",
-        ),
-        (
-            lambda: factorization_spectra.target(jax.random.key(0), 3, jnp.asarray([1.0, -1.0])),
-            "positive finite eigenvalues",
-        ),
-        (
-            lambda: factorization_spectra.target(jax.random.key(0), 1, jnp.asarray([2.0, 1.0])),
-            "rank from 1 to 1, got r=2",
-        ),
-        (
-            lambda: factorization_spectra.aligned_start(
-                jax.random.key(0),
-                factorization_spectra.target(jax.random.key(0), 3, jnp.asarray([2.0, 1.0])),
-                1,
-                0.1,
-            ),
-            "k=1 columns cannot reach a target of rank r=2",
-        ),
-        (
-            lambda: matrix_regression.conditioned_inputs(jax.random.key(0), 4, 3, 2.0),
-            "n=3 inputs in d=4 dimensions",
-        ),
-        (
-            lambda: in_context_regression.loss(jnp.zeros((2, 2)), jnp.triu(jnp.ones((2, 2)))),
-            "must be symmetric",
-        ),
-        (
-            lambda: matrix_regression.loss(
-                jnp.zeros((2, 2)), jnp.ones((2, 3)), jnp.full((2, 3), jnp.nan)
-            ),
-            "must have finite entries",
-        ),
-    ],
-)
+WRONG_CALLS = """
+factorization_spectra.logarithmic_spectrum(3, 0.5)
+    at least 1, got 0.5
+factorization_spectra.logarithmic_spectrum(0, 2.0)
+    at least one eigenvalue, got rank=0
+factorization_spectra.logarithmic_spectrum(2, 2.0, -1.0)
+    positive finite eigenvalues
+factorization_spectra.target(jax.random.key(0), 3, jnp.asarray([1.0, -1.0]))
+    positive finite eigenvalues
+factorization_spectra.target(jax.random.key(0), 1, jnp.asarray([2.0, 1.0]))
+    rank from 1 to 1, got r=2
+factorization_spectra.aligned_start(jax.random.key(0),
+factorization_spectra.target(jax.random.key(0), 3, jnp.asarray([2.0, 1.0])), 1, 0.1)
+    k=1 columns cannot reach a target of rank r=2
+matrix_regression.conditioned_inputs(jax.random.key(0), 4, 3, 2.0)
+    n=3 inputs in d=4 dimensions
+in_context_regression.loss(jnp.zeros((2, 2)), jnp.triu(jnp.ones((2, 2))))
+    must be symmetric
+matrix_regression.loss(jnp.zeros((2, 2)), jnp.ones((2, 3)), jnp.full((2, 3), jnp.nan))
+    must have finite entries
+"""
+
+
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("call", "sentence"), wrong_calls(WRONG_CALLS))
 def test_impossible_problems_are_refused_in_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence) as refusal:
-        call()
+        eval(call)
     assert "\n" not in str(refusal.value)
     assert str(refusal.value).endswith(".")

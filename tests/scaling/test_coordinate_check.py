@@ -17,6 +17,7 @@ from specjax import optim, scaling
 from specjax.fits import RoughFitWarning
 from specjax.scaling.coordinates import QUANTITIES
 from specjax.sizes import stream
+from tests.wrong_calls import wrong_calls
 
 D, OUT, SAMPLES = 8, 4, 6
 X = jax.random.normal(jax.random.key(7), (SAMPLES, D))
@@ -346,61 +347,28 @@ def test_an_equinox_module_with_biases_and_nan_is_accepted():
     assert any("It is NaN or infinite at width" in row.reason for row in found.rows)
 
 
+WRONG_CALLS = """
+widths=(16, 32)
+    A coordinate check needs 3 different widths or more, got [16, 32].
+steps=0
+    A coordinate check needs one step or more and a positive rate, got steps=0 and rate=0.001.
+rate=0
+    A coordinate check needs one step or more and a positive rate, got steps=1 and rate=0.
+build=lambda key, width: network()(key, width) | {"extra": jnp.ones(width)}, loss=lambda model,
+batch: (loss(model, batch) + (jnp.sum(batch[0][0, :2] @ model["extra"].reshape(2, -1)) if
+len(model["extra"]) > 16 else 0.0))
+    build needs to give the same layers at every width, got ['first', 'hidden', 'last'] at 16 and
+    ['first', 'hidden', 'last', 'extra'] at 48.
+loss=lambda model, batch: sum(jnp.sum(leaf) for leaf in jax.tree.leaves((model, batch)))
+    No parameter enters a matrix product in this model, so that there is no layer to report on.
+"""
+
+
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            {"widths": (16, 32)},
-            "A coordinate check needs 3 different widths or more, got [16, 32].",
-        ),
-        (
-            {"steps": 0},
-            (
-                "A coordinate check needs one step or more and a positive rate, got steps=0 and"
-                " rate=0.001."
-            ),
-        ),
-        (
-            {"rate": 0},
-            (
-                "A coordinate check needs one step or more and a positive rate, got steps=1 and"
-                " rate=0."
-            ),
-        ),
-        (
-            {
-                "build": lambda key, width: network()(key, width) | {"extra": jnp.ones(width)},
-                "loss": lambda model, batch: (
-                    loss(model, batch)
-                    + (
-                        jnp.sum(batch[0][0, :2] @ model["extra"].reshape(2, -1))
-                        if len(model["extra"]) > 16
-                        else 0.0
-                    )
-                ),
-            },
-            (
-                "build needs to give the same layers at every width, got ['first', 'hidden',"
-                " 'last'] at 16 and ['first', 'hidden', 'last', 'extra'] at 48."
-            ),
-        ),
-        (
-            {
-                "loss": lambda model, batch: sum(
-                    jnp.sum(leaf) for leaf in jax.tree.leaves((model, batch))
-                )
-            },
-            (
-                "No parameter enters a matrix product in this model, so that there is no layer to"
-                " report on."
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "sentence"), wrong_calls(WRONG_CALLS))
 def test_a_wrong_call_is_answered_in_a_sentence(arguments, sentence):
     with pytest.raises(ValueError) as refused:  # noqa: PT011
-        check(**arguments)
+        eval(f"check({arguments})")
     assert str(refused.value) == sentence
 
 

@@ -14,6 +14,7 @@ from scipy import optimize
 from specjax import scaling, sizes
 from specjax.scaling.transfer_loss import cost_of_narrowest, optima_of
 from tests.scaling.problems import CURVATURES, closed_form, quadratic, sums
+from tests.wrong_calls import wrong_calls
 
 WIDTHS, STEPS = (16, 32, 64), 6
 RATES = tuple(float(rate) for rate in 0.02 * 2.0 ** np.arange(5))
@@ -287,176 +288,81 @@ def test_depths_stand_in_the_place_of_widths():
     assert "the shallowest's costs" in str(found)
 
 
+WRONG_CALLS = """
+widths=(16,)
+    What a width changes is seen at two different ones or more, got widths=[16].
+widths=16
+    widths needs to be positive ints, got 16; write e.g. (2, 4).
+widths=(-8, 16)
+    widths needs to be positive ints, got (-8, 16); write e.g. (2, 4).
+widths=None, depths=(1.0, 2.0)
+    depths needs to be positive ints, got (1.0, 2.0); write e.g. (2, 4).
+rates=0.1
+    rates needs to be three different positive numbers or more, got 0.1; take e.g. powers of 2.
+widths=(16, 16)
+    What a width changes is seen at two different ones or more, got widths=[16, 16].
+build=lambda key, _: sums(key, 8)
+    build needs to give another model at each width, but its parameters have the same shapes at
+    width 16 and at width 32; use the width that it gets.
+build=lambda width: width
+    build is called as build(key, width), but has the signature build(width) (too many positional
+    arguments); wrap it in a lambda.
+build=lambda _, width: {"w": width}
+    build needs to return a tree with floating arrays, which are what is trained; at width 16 it has
+    none.
+loss=lambda model, _: model["w"]
+    loss needs to return one number, got shape (16, 4); take the mean over the batch.
+optimizer=optax.sgd(0.1)
+    optimizer needs to be a function of the rate, such as optax.adam, got a
+    GradientTransformationExtraArgs; write lambda rate: and what it is made of.
+optimizer=lambda rate, beta: optax.sgd(rate, beta)
+    optimizer gets a rate, and a width where it has an argument of that name, but has the signature
+    optimizer(rate, beta) (missing a required argument: 'beta'); give the others a default, or wrap
+    it in a lambda.
+optimizer=lambda _: "adam"
+    optimizer(rate) needs to return an optax transformation, got a str; pass e.g. optax.adam.
+optimizer=lambda _: optax.GradientTransformation(lambda _: (), lambda _, state, params, value:
+(state, params, value))
+    An optimizer gets gradients, state and parameters, and this one asks for more (
+rates=(0.1, 0.2)
+    rates needs to be three different positive numbers or more, got [0.1, 0.2]; take e.g. powers of
+    2.
+rates=(0.1, 0.2, -1)
+    rates needs to be three different positive numbers or more, got [0.1, 0.2, -1.0]; take e.g.
+    powers of 2.
+steps=0
+    A training has one step or more and a grid is widened by 0 rates or more, got steps=0 and
+    widen=8.
+widths=None
+    Models differ in their width or in their depth, got widths=None and depths=None; pass one.
+depths=(1, 2)
+    Models differ in their width or in their depth, got widths=(16, 32, 64) and depths=(1, 2); pass
+    one.
+rates={"rate": (0.1, 0.2, 0.4), "decay": (0.1, 0.2)}
+    rates['decay'] needs to be three different positive numbers or more, got [0.1, 0.2]; take e.g.
+    powers of 2.
+rates={}
+    rates by name needs one scalar or more, none called width, depth or seed, got []; write e.g.
+    {"rate": (0.1, 0.2, 0.4)}.
+rates={"rate": RATES, "decay": RATES}
+    optimizer gets rate and decay by name, and a width where it has an argument of that name, but
+    has the signature optimizer(learning_rate
+tolerance=2
+    tolerance is the share of the loss that counts, between 0 and 1, got 2; write e.g. 0.01.
+batch=lambda: 0
+    batch is called as batch(key), but has the signature batch() (too many positional arguments);
+    wrap it in a lambda.
+batch=iter([BATCH])
+    batch needs to be a tree of arrays, the batch of all steps, or a function of a key, got a
+    list_iterator; for batches of your data write lambda key: jax.random.choice(key, data, (64,)).
+build=lambda width, key: sums(key, width)
+    build is called as build(key, width), but has its arguments in the order width, key; write
+    lambda key, width: build(width, key).
+"""
+
+
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            {"widths": (16,)},
-            "What a width changes is seen at two different ones or more, got widths=[16].",
-        ),
-        ({"widths": 16}, "widths needs to be positive ints, got 16; write e.g. (2, 4)."),
-        (
-            {"widths": (-8, 16)},
-            "widths needs to be positive ints, got (-8, 16); write e.g. (2, 4).",
-        ),
-        (
-            {"widths": None, "depths": (1.0, 2.0)},
-            "depths needs to be positive ints, got (1.0, 2.0); write e.g. (2, 4).",
-        ),
-        (
-            {"rates": 0.1},
-            (
-                "rates needs to be three different positive numbers or more, got 0.1; take e.g."
-                " powers of 2."
-            ),
-        ),
-        (
-            {"widths": (16, 16)},
-            "What a width changes is seen at two different ones or more, got widths=[16, 16].",
-        ),
-        (
-            {"build": lambda key, _: sums(key, 8)},
-            (
-                "build needs to give another model at each width, but its parameters have the same"
-                " shapes at width 16 and at width 32; use the width that it gets."
-            ),
-        ),
-        (
-            {"build": lambda width: width},
-            (
-                "build is called as build(key, width), but has the signature build(width) (too many"
-                " positional arguments); wrap it in a lambda."
-            ),
-        ),
-        (
-            {"build": lambda _, width: {"w": width}},
-            (
-                "build needs to return a tree with floating arrays, which are what is trained; at"
-                " width 16 it has none."
-            ),
-        ),
-        (
-            {"loss": lambda model, _: model["w"]},
-            "loss needs to return one number, got shape (16, 4); take the mean over the batch.",
-        ),
-        (
-            {"optimizer": optax.sgd(0.1)},
-            (
-                "optimizer needs to be a function of the rate, such as optax.adam, got a"
-                " GradientTransformationExtraArgs; write lambda rate: and what it is made of."
-            ),
-        ),
-        (
-            {"optimizer": lambda rate, beta: optax.sgd(rate, beta)},
-            (
-                "optimizer gets a rate, and a width where it has an argument of that name, but has"
-                " the signature optimizer(rate, beta) (missing a required argument: 'beta'); give"
-                " the others a default, or wrap it in a lambda."
-            ),
-        ),
-        (
-            {"optimizer": lambda _: "adam"},
-            (
-                "optimizer(rate) needs to return an optax transformation, got a str; pass e.g."
-                " optax.adam."
-            ),
-        ),
-        (
-            {
-                "optimizer": lambda _: optax.GradientTransformation(
-                    lambda _: (), lambda _, state, params, value: (state, params, value)
-                )
-            },
-            "An optimizer gets gradients, state and parameters, and this one asks for more (",
-        ),
-        (
-            {"rates": (0.1, 0.2)},
-            (
-                "rates needs to be three different positive numbers or more, got [0.1, 0.2]; take"
-                " e.g. powers of 2."
-            ),
-        ),
-        (
-            {"rates": (0.1, 0.2, -1)},
-            (
-                "rates needs to be three different positive numbers or more, got [0.1, 0.2, -1.0];"
-                " take e.g. powers of 2."
-            ),
-        ),
-        (
-            {"steps": 0},
-            (
-                "A training has one step or more and a grid is widened by 0 rates or more, got"
-                " steps=0 and widen=8."
-            ),
-        ),
-        (
-            {"widths": None},
-            (
-                "Models differ in their width or in their depth, got widths=None and depths=None;"
-                " pass one."
-            ),
-        ),
-        (
-            {"depths": (1, 2)},
-            (
-                "Models differ in their width or in their depth, got widths=(16, 32, 64) and"
-                " depths=(1, 2); pass one."
-            ),
-        ),
-        (
-            {"rates": {"rate": (0.1, 0.2, 0.4), "decay": (0.1, 0.2)}},
-            (
-                "rates['decay'] needs to be three different positive numbers or more, got [0.1,"
-                " 0.2]; take e.g. powers of 2."
-            ),
-        ),
-        (
-            {"rates": {}},
-            (
-                "rates by name needs one scalar or more, none called width, depth or seed, got [];"
-                ' write e.g. {"rate": (0.1, 0.2, 0.4)}.'
-            ),
-        ),
-        (
-            {"rates": {"rate": RATES, "decay": RATES}},
-            (
-                "optimizer gets rate and decay by name, and a width where it has an argument of"
-                " that name, but has the signature optimizer(learning_rate"
-            ),
-        ),
-        (
-            {"tolerance": 2},
-            (
-                "tolerance is the share of the loss that counts, between 0 and 1, got 2; write e.g."
-                " 0.01."
-            ),
-        ),
-        (
-            {"batch": lambda: 0},
-            (
-                "batch is called as batch(key), but has the signature batch() (too many positional"
-                " arguments); wrap it in a lambda."
-            ),
-        ),
-        (
-            {"batch": iter([BATCH])},
-            (
-                "batch needs to be a tree of arrays, the batch of all steps, or a function of a"
-                " key, got a list_iterator; for batches of your data write lambda key:"
-                " jax.random.choice(key, data, (64,))."
-            ),
-        ),
-        (
-            {"build": lambda width, key: sums(key, width)},
-            (
-                "build is called as build(key, width), but has its arguments in the order width,"
-                " key; write lambda key, width: build(width, key)."
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "sentence"), wrong_calls(WRONG_CALLS))
 def test_a_wrong_call_is_refused_before_anything_is_compiled(arguments, sentence):
     given = {
         "build": sums,
@@ -467,7 +373,7 @@ def test_a_wrong_call_is_refused_before_anything_is_compiled(arguments, sentence
         "batch": BATCH,
         "steps": 1,
     }
-    given |= arguments
+    given |= eval(f"dict({arguments})")
     with pytest.raises(ValueError) as refused:  # noqa: PT011
         scaling.transfer(**given)
     assert str(refused.value).startswith(sentence)

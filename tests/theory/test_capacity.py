@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from specjax.theory import capacity, finite_capacity, muon_logits
+from tests.wrong_calls import wrong_calls
 
 
 @pytest.mark.parametrize("alpha", [1.2, 1.5, 2.0, 3.0])
@@ -193,51 +194,33 @@ def test_the_orthogonal_signal_is_one_when_items_are_few():
     assert signal[4] < 0.6
 
 
+WRONG_CALLS = """
+capacity.one_step_exponent("muon", 1.0)
+    The exponents hold for power laws with finite α > 1, got α=1.0.
+capacity.one_step_exponent("adam", 1.5)
+    There is a prediction for gd, muon, newton, not for 'adam'.
+capacity.multi_step_exponents("newton", 1.5, 2)
+    Several steps are predicted for 'gd' and 'muon', not 'newton'.
+capacity.multi_step_exponents("gd", 1.5, -1)
+    The number of steps must not be negative, got -1.
+finite_capacity.expected_count("muon", 8, 8, 1.5)
+    A count needs 2 <= d < n, got d=8 and n=8.
+finite_capacity.expected_count("muon", 1, 8, 1.5)
+    A count needs 2 <= d < n, got d=1 and n=8.
+muon_logits.signal(4, np.full(4, 0.25), np.ones(4))
+    Muon's signal needs more items than dimensions, got d=4 and 4 items.
+finite_capacity.expected_count("muon", 8, 90, 0.5)
+    The exponents hold for power laws with finite α > 1, got α=0.5.
+finite_capacity.expected_count("adam", 8, 90, 1.5)
+    There is a prediction for gd, muon, newton, not for 'adam'.
+"""
+
+
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (
-            lambda: capacity.one_step_exponent("muon", 1.0),
-            "The exponents hold for power laws with finite α > 1, got α=1.0.",
-        ),
-        (
-            lambda: capacity.one_step_exponent("adam", 1.5),
-            "There is a prediction for gd, muon, newton, not for 'adam'.",
-        ),
-        (
-            lambda: capacity.multi_step_exponents("newton", 1.5, 2),
-            "Several steps are predicted for 'gd' and 'muon', not 'newton'.",
-        ),
-        (
-            lambda: capacity.multi_step_exponents("gd", 1.5, -1),
-            "The number of steps must not be negative, got -1.",
-        ),
-        (
-            lambda: finite_capacity.expected_count("muon", 8, 8, 1.5),
-            "A count needs 2 <= d < n, got d=8 and n=8.",
-        ),
-        (
-            lambda: finite_capacity.expected_count("muon", 1, 8, 1.5),
-            "A count needs 2 <= d < n, got d=1 and n=8.",
-        ),
-        (
-            lambda: muon_logits.signal(4, np.full(4, 0.25), np.ones(4)),
-            "Muon's signal needs more items than dimensions, got d=4 and 4 items.",
-        ),
-        (
-            lambda: finite_capacity.expected_count("muon", 8, 90, 0.5),
-            "The exponents hold for power laws with finite α > 1, got α=0.5.",
-        ),
-        (
-            lambda: finite_capacity.expected_count("adam", 8, 90, 1.5),
-            "There is a prediction for gd, muon, newton, not for 'adam'.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("call", "sentence"), wrong_calls(WRONG_CALLS))
 def test_bad_input_is_refused_in_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
-        call()
+        eval(call)
 
 
 def test_two_dimensions_are_enough_for_a_count():

@@ -20,6 +20,7 @@ from specjax.theory.preconditioning import (
     spectral_domain,
 )
 from tests.theory.near import close
+from tests.wrong_calls import wrong_calls
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -361,133 +362,66 @@ def test_a_haar_frame_sees_the_target_as_lemma_10_says():
     assert np.mean(found >= 0.05 * lams[-1] / math.sqrt(d * k)) >= 0.995
 
 
+WRONG_CALLS = """
+conditions.check_condition_number(0.5)
+    A condition number is the largest eigenvalue over the smallest, at least 1, got 0.5; exchange
+    the two if you have its inverse.
+conditions.check_condition_number(float("inf"))
+    A condition number is the largest eigenvalue over the smallest, at least 1, got inf; exchange
+    the two if you have its inverse.
+conditions.check_spectrum([1, 0])
+    A spectrum needs positive finite eigenvalues on one axis, got [1.0, 0.0]; leave out the zeros,
+    the rank is its length.
+conditions.check_spectrum([1.0, 2.0])
+    A spectrum needs its eigenvalues in descending order, got [1.0, 2.0]; sort it with [::-1].
+conditions.check_ranks(5, 2, 3)
+    A factor with k=2 columns cannot reach a target of rank r=3; take k of at least 3 columns.
+conditions.check_ranks(5, 9, 6)
+    A target of shape (5, 5) has a rank from 1 to 5, got r=6.
+iterations.theorem_1a(1.0, 1e-8, 0.4)
+    The decay rho must be in [0.5, 1) for the theorem to hold, got 0.4; a smaller one stops short of
+    the target.
+iterations.theorem_1b(1.0, 1e-8, 0.6)
+    The decay rho must be in [0.6667, 1) for the theorem to hold, got 0.6; a smaller one stops short
+    of the target.
+iterations.theorem_3(1.0, 1e-8, 1)
+    The decay rho must be in [0.5, 1) for the theorem to hold, got 1.0; a smaller one stops short of
+    the target.
+iterations.gradient_descent_regression(0.9, 1e-8)
+    A condition number is the largest eigenvalue over the smallest, at least 1, got 0.9; exchange
+    the two if you have its inverse.
+adversarial.barrier(jnp.asarray([0.1, 0.2]), 0.01)
+    The lower bounds for SignGD need learning rates that never increase, but step 1 has a larger one
+    than step 0 (0.2 > 0.1); take np.minimum.accumulate of them.
+adversarial.barrier(jnp.asarray([0.5, 0.4, 0.1, 0.2, 0.3]), 0.01)
+    The lower bounds for SignGD need learning rates that never increase, but step 3 has a larger one
+    than step 2 (0.2 > 0.1); take np.minimum.accumulate of them.
+adversarial.barrier(jnp.asarray([0.5, 0.0]), 0.01)
+    A schedule needs positive finite learning rates on one axis, got [0.5, 0.0].
+adversarial.barrier(jnp.zeros(0), 0.01)
+    A schedule needs positive finite learning rates on one axis, got [].
+adversarial.barrier(jnp.full((2, 1), 0.5), 0.01)
+    A schedule needs positive finite learning rates on one axis, got [[0.5], [0.5]].
+adversarial.barrier(jnp.full(9, -1.0), 0.01)
+    A schedule needs positive finite learning rates on one axis, got [-1.0, -1.0, -1.0, -1.0, -1.0,
+    -1.0, -1.0, -1.0].
+adversarial.quadratic(10.0, jnp.asarray([0.1, -0.1]), 0.1)
+    A schedule needs positive finite learning rates on one axis, got [0.14142135623730953,
+    -0.14142135623730953].
+adversarial.factorization(10.0, jnp.asarray([0.2, 0.1]))
+    The factorization instance needs a first learning rate of at most 0.125, got 0.2; scale the
+    schedule.
+adversarial.regression(0.1, jnp.asarray([0.2]), 0.1)
+    A condition number is the largest eigenvalue over the smallest, at least 1, got 0.1; exchange
+    the two if you have its inverse.
+"""
+
+
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (
-            lambda: conditions.check_condition_number(0.5),
-            (
-                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
-                " 0.5; exchange the two if you have its inverse."
-            ),
-        ),
-        (
-            lambda: conditions.check_condition_number(float("inf")),
-            (
-                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
-                " inf; exchange the two if you have its inverse."
-            ),
-        ),
-        (
-            lambda: conditions.check_spectrum([1, 0]),
-            (
-                "A spectrum needs positive finite eigenvalues on one axis, got [1.0, 0.0]; "
-                "leave out the zeros, the rank is its length."
-            ),
-        ),
-        (
-            lambda: conditions.check_spectrum([1.0, 2.0]),
-            (
-                "A spectrum needs its eigenvalues in descending order, got [1.0, 2.0]; sort it with"
-                " [::-1]."
-            ),
-        ),
-        (
-            lambda: conditions.check_ranks(5, 2, 3),
-            (
-                "A factor with k=2 columns cannot reach a target of rank r=3; take k of at least 3"
-                " columns."
-            ),
-        ),
-        (
-            lambda: conditions.check_ranks(5, 9, 6),
-            "A target of shape (5, 5) has a rank from 1 to 5, got r=6.",
-        ),
-        (
-            lambda: iterations.theorem_1a(1.0, 1e-8, 0.4),
-            (
-                "The decay rho must be in [0.5, 1) for the theorem to hold, got 0.4; a smaller one"
-                " stops short of the target."
-            ),
-        ),
-        (
-            lambda: iterations.theorem_1b(1.0, 1e-8, 0.6),
-            (
-                "The decay rho must be in [0.6667, 1) for the theorem to hold, got 0.6; a smaller"
-                " one stops short of the target."
-            ),
-        ),
-        (
-            lambda: iterations.theorem_3(1.0, 1e-8, 1),
-            (
-                "The decay rho must be in [0.5, 1) for the theorem to hold, got 1.0; a smaller one"
-                " stops short of the target."
-            ),
-        ),
-        (
-            lambda: iterations.gradient_descent_regression(0.9, 1e-8),
-            (
-                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
-                " 0.9; exchange the two if you have its inverse."
-            ),
-        ),
-        (
-            lambda: adversarial.barrier(jnp.asarray([0.1, 0.2]), 0.01),
-            (
-                "The lower bounds for SignGD need learning rates that never increase, but step 1"
-                " has a larger one than step 0 (0.2 > 0.1); take np.minimum.accumulate of them."
-            ),
-        ),
-        (
-            lambda: adversarial.barrier(jnp.asarray([0.5, 0.4, 0.1, 0.2, 0.3]), 0.01),
-            (
-                "The lower bounds for SignGD need learning rates that never increase, but step 3"
-                " has a larger one than step 2 (0.2 > 0.1); take np.minimum.accumulate of them."
-            ),
-        ),
-        (
-            lambda: adversarial.barrier(jnp.asarray([0.5, 0.0]), 0.01),
-            "A schedule needs positive finite learning rates on one axis, got [0.5, 0.0].",
-        ),
-        (
-            lambda: adversarial.barrier(jnp.zeros(0), 0.01),
-            "A schedule needs positive finite learning rates on one axis, got [].",
-        ),
-        (
-            lambda: adversarial.barrier(jnp.full((2, 1), 0.5), 0.01),
-            "A schedule needs positive finite learning rates on one axis, got [[0.5], [0.5]].",
-        ),
-        (
-            lambda: adversarial.barrier(jnp.full(9, -1.0), 0.01),
-            f"A schedule needs positive finite learning rates on one axis, got {8 * [-1.0]}.",
-        ),
-        (
-            lambda: adversarial.quadratic(10.0, jnp.asarray([0.1, -0.1]), 0.1),
-            (
-                "A schedule needs positive finite learning rates on one axis, got "
-                f"{[math.sqrt(2) * 0.1, -math.sqrt(2) * 0.1]}."
-            ),
-        ),
-        (
-            lambda: adversarial.factorization(10.0, jnp.asarray([0.2, 0.1])),
-            (
-                "The factorization instance needs a first learning rate of at most 0.125, got 0.2;"
-                " scale the schedule."
-            ),
-        ),
-        (
-            lambda: adversarial.regression(0.1, jnp.asarray([0.2]), 0.1),
-            (
-                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
-                " 0.1; exchange the two if you have its inverse."
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("call", "sentence"), wrong_calls(WRONG_CALLS))
 def test_inputs_beyond_the_theorems_are_refused_in_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
-        call()
+        eval(call)
 
 
 def test_muon_and_sign_steps_are_preconditioned_gradients():
