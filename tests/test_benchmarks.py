@@ -107,13 +107,7 @@ def test_the_benchmark_of_moments_finds_the_same_polynomials():
         for n in re.findall(
             r"^tr.* layers? +\d+ +(\d+) +\d+\.\d+ +\d+\.\d+ ", printed, re.MULTILINE
         )
-    ] == [
-        3,
-        15,
-        105,
-        9,
-        27,
-    ]
+    ] == [3, 15, 105, 9, 27]
     # Of these the first is short enough to be expanded in entries.
     assert re.search(r"^tr\(P Pᵀ\)\^2, 1 layer +4 +3( +\d+\.\d+){3} ", printed, re.MULTILINE)
 

@@ -100,15 +100,7 @@ TOY = lab.Experiment(
     ],
 )
 OTHER = dataclasses.replace(TOY, name="other-toy", title="Another toy")
-FILES = {
-    "SHA256SUMS",
-    "config.json",
-    "data.nc",
-    "figure.png",
-    "thumbnail.webp",
-    "checks.json",
-    "tables.json",
-}
+FILES = "SHA256SUMS checks.json config.json data.nc figure.png tables.json thumbnail.webp"
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +124,11 @@ def register(monkeypatch, tmp_path):
 
     only(TOY, OTHER)
     return only
+
+
+def names(folder):
+    """The names in a folder, in order and separated by blanks."""
+    return " ".join(sorted(path.name for path in Path(folder).iterdir()))
 
 
 def stored(name, out="results"):
@@ -163,26 +160,15 @@ def test_list_shows_every_experiment(capsys):
 
 def test_run_writes_a_whole_result_and_the_report(capsys):
     assert main(["run", "toy-slope", "--seed", "7"]) == 0
-    assert {path.name for path in Path("results").iterdir()} == {
-        "toy-slope",
-        "report.md",
-        "report.html",
-    }
-    assert {path.name for path in Path("results/toy-slope").iterdir()} == FILES
+    assert names("results") == "report.html report.md toy-slope"
+    assert names("results/toy-slope") == FILES
     config = stored("toy-slope")["config"]
     assert config["scale"] == "quick"
     assert config["seed"] == 7
     assert config["config"] == json.loads(json.dumps(dataclasses.asdict(Config(seed=7))))
     assert config["versions"]["jax"] == jax.__version__
-    assert set(config["versions"]) == {
-        "specjax",
-        "jax",
-        "jaxlib",
-        "numpy",
-        "optax",
-        "equinox",
-        "python",
-    }
+    versions = "equinox jax jaxlib numpy optax python specjax"
+    assert " ".join(sorted(config["versions"])) == versions
     assert config["device"]["platform"] == jax.devices()[0].platform
     with xr.open_datatree("results/toy-slope/data.nc", engine="h5netcdf") as tree:
         assert tree["points"]["y"].shape == (3, 100)
@@ -282,23 +268,14 @@ def test_reproduce_runs_all_and_agrees(capsys):
     assert output.err == ""
     assert "[1/2] toy-slope ...\n" in output.out
     assert re.search(r"\[2/2\] other-toy: \d+\.\d s, 1 refuted, 1 confirmed\n", output.out)
-    assert {path.name for path in Path("results").iterdir()} == {
-        "toy-slope",
-        "other-toy",
-        "report.md",
-        "report.html",
-    }
+    assert names("results") == "other-toy report.html report.md toy-slope"
     assert "(expected" not in output.out
 
 
 @pytest.mark.parametrize("pattern", ["slope", "toy-*", "toy-slope"])
 def test_only_selects_by_part_or_pattern(pattern):
     assert main(["reproduce", "--scale", "smoke", "--only", pattern]) == 0
-    assert {path.name for path in Path("results").iterdir()} == {
-        "toy-slope",
-        "report.md",
-        "report.html",
-    }
+    assert names("results") == "report.html report.md toy-slope"
 
 
 def test_reproduce_names_verdicts_other_than_expected(register, capsys):
@@ -545,11 +522,7 @@ def test_an_experiment_that_raises_does_not_lose_the_others(register, capsys):
     output = capsys.readouterr()
     assert output.err.endswith("specjax: toy-slope failed with RuntimeError: out of memory\n")
     assert "Traceback" in output.err
-    assert {path.name for path in Path("results").iterdir()} == {
-        "other-toy",
-        "report.md",
-        "report.html",
-    }
+    assert names("results") == "other-toy report.html report.md"
 
 
 def test_nothing_is_written_when_every_experiment_raises(register, capsys):
@@ -583,7 +556,7 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
     register(OTHER, dataclasses.replace(TOY, figure=interrupt))
     assert main(["reproduce"]) == 130
     assert re.fullmatch(r"specjax: interrupted[^\n]*\n", capsys.readouterr().err)
-    assert {path.name for path in Path("results").iterdir()} == {"other-toy"}
+    assert names("results") == "other-toy"
 
 
 def test_an_output_that_nobody_reads_is_no_error():
@@ -713,6 +686,7 @@ BAD_INPUT = {
         r" ledger\."
     ),
     "--frob": r"There is no flag '--frob'; there are --help, --version\.",
+    "list --scale smoke": r"There is no flag '--scale'; there are --help\.",
     "list all": r"There is no place for 'all' here; see `specjax list --help`\.",
     "run": (
         r"The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the"
@@ -722,6 +696,12 @@ BAD_INPUT = {
         r"The experiment's name comes first, as in `specjax run NAME`; .*"
     ),
     "run toy-slop": r"There is no experiment 'toy-slop'; did you mean toy-slope\?",
+    "run Toy-Slope": r"There is no experiment 'Toy-Slope'; did you mean toy-slope\?",
+    "run toy_slope": r"There is no experiment 'toy_slope'; did you mean toy-slope\?",
+    "run toy-slope --explain=yes": r"--explain: ignored explicit argument 'yes'; see .*",
+    "run toy-slope --steps=": (
+        r"--steps takes comma-separated finite numbers, as in --steps FLOAT,FLOAT,\.\.\., not ''\."
+    ),
     "run zzz": r"There is no experiment 'zzz'; there are toy-slope, other-toy\.",
     "run toy-slope extra": (
         r"There is no place for 'extra' here; see `specjax run toy-slope --help`\."
@@ -771,6 +751,9 @@ BAD_INPUT = {
         r"There is no place for 'toy-slope' here; see `specjax reproduce --help`\."
     ),
     "reproduce --only zzz": r"--only 'zzz' matches no experiment; `specjax list` shows the names\.",
+    "reproduce --only=": r"--only needs a part of a name, as in `--only figure`; leave .*",
+    "reproduce --jobs 0": r"--jobs needs a whole number from 1 on, got '0'; write .*",
+    "reproduce --jobs two": r"--jobs needs a whole number from 1 on, got 'two'; write .*",
     "reproduce --onl toy": r"There is no flag '--onl'; did you mean --only\?",
     "reproduce --bogus": r"There is no flag '--bogus'; there are --help, .*--continue\.",
     "reproduce --scale huge": r"There is no scale 'huge'; there are smoke, quick, paper\.",

@@ -201,9 +201,7 @@ def made():
     return experiment.judged(CONFIG, xr.Dataset(data, coordinates))
 
 
-def test_step_sizes_are_chosen_per_length_on_other_samples(
-    made,
-):
+def test_step_sizes_are_chosen_per_length_on_other_samples(made):
     assert made.sizes["seed"] == CONFIG.seeds
     np.testing.assert_allclose(made["left"], -2)
     for rule, places in BEST.items():

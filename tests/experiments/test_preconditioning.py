@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from specjax.experiments.preconditioning import (
-    condition_number,
-    curves,
-    runs,
-    sign_gradient,
-)
+from specjax.experiments.preconditioning import condition_number, curves, runs, sign_gradient
 from specjax.models import conditioned
 
 

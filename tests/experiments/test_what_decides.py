@@ -7,11 +7,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from specjax.experiments.beyond.what_decides import (
-    networks,
-    outcomes,
-    quantities,
-)
+from specjax.experiments.beyond.what_decides import networks, outcomes, quantities
 
 D, WIDTH, OUT, N = 5, 4, 3, 9
 

@@ -237,7 +237,7 @@ def test_attack_rows_mark_the_survivors():
 
     rows = lab.check.attack_rows("e", [judged(weak)])
     assert [(row.attack, row.outcome, row.survived) for row in rows] == [
-        ("control: noise", "confirmed", True),
+        ("control: noise", "confirmed", True)
     ]
 
 

@@ -222,9 +222,7 @@ def standard_errors(sample, mean):
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n.startswith("momentum") else n for n in MEANS],
 )
-def test_entries_have_their_sample_mean_only_with_all_orders(
-    name,
-):
+def test_entries_have_their_sample_mean_only_with_all_orders(name):
     mean, values = mean_of(name)
     right = np.asarray(mean(**values))
     assert standard_errors(draws_of(name), right) < 4

@@ -298,10 +298,7 @@ def test_the_logits_of_the_clipped_weights_are_at_the_threshold():
     """What it is for: the same tokens, a step of zero, and the largest logit is τ afterwards."""
     x, params = (
         RNG.standard_normal((7, 4)),
-        {
-            "q": RNG.standard_normal((4, 3, 5)),
-            "k": RNG.standard_normal((4, 3, 5)),
-        },
+        {"q": RNG.standard_normal((4, 3, 5)), "k": RNG.standard_normal((4, 3, 5))},
     )
 
     def largest(params):

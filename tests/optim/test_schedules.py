@@ -76,9 +76,7 @@ def scales(plateau, losses, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_a_falling_loss_is_no_plateau_at_any_precision(
-    dtype,
-):
+def test_a_falling_loss_is_no_plateau_at_any_precision(dtype):
     """Steps of 1e-6 relative, below the resolution of half precision and eight times that of
     float32, are all new minima.
     """

@@ -21,7 +21,7 @@ ATTRIBUTES = {
         "make_jaxpr",
         "outvars",
         "primitive",
-    ),
+    )
 }
 WORDS = {
     *(

@@ -145,9 +145,7 @@ def test_a_row_has_the_status_that_its_statements_make(judged, changes, status):
     assert link["within"][-1]["within"][-1]["class"] == "counts"
 
 
-def test_a_row_shows_the_statement_with_the_nearest_rival(
-    judged,
-):
+def test_a_row_shows_the_statement_with_the_nearest_rival(judged):
     near = {
         "power": "5 SE from the near one",
         "rivals": ({"name": "near", "standard_errors": 5.0, "excluded": True},),

@@ -214,13 +214,7 @@ def test_before_training_nothing_has_changed(small):
     for row in found.at(0):
         assert (row.verdict == "zero") == (
             row.quantity
-            in (
-                "input_change",
-                "output_change",
-                "update_output",
-                "update_rms",
-                "update_norm",
-            )
+            in ("input_change", "output_change", "update_output", "update_rms", "update_norm")
         )
     with pytest.raises(ValueError, match="There are the steps 0 to 2, got 3"):
         found.at(3)

@@ -62,9 +62,7 @@ def test_the_losses_are_the_closed_form(standard):
 
 
 @pytest.mark.integration
-def test_in_standard_parametrization_a_rate_does_not_transfer(
-    standard,
-):
+def test_in_standard_parametrization_a_rate_does_not_transfer(standard):
     for width, (low, high) in zip(WIDTHS, standard.optimum.intervals, strict=True):
         best = optimize.minimize_scalar(
             closed_form, bounds=(0.1 / width, 2 / width), args=(width, STEPS), method="bounded"

@@ -44,8 +44,7 @@ def test_axes_of_all_or_some_outputs_have_names_and_labels(data):
 
 def test_names_without_axis_and_labels_that_misfit_are_refused(data):
     with pytest.raises(
-        ValueError,
-        match="No output has a dimension of its own for the name 'layer'",
+        ValueError, match="No output has a dimension of its own for the name 'layer'"
     ):
         sweep.labelled(data, "optimizer", "step", "layer", outputs=["loss"])
     with pytest.raises(ValueError, match="Nothing could be selected along a dimension 'method'"):

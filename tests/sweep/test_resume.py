@@ -85,8 +85,7 @@ def test_the_folder_is_the_innermost_and_ends_with_its_block(tmp_path):
         assert resume.folder() == tmp_path / "a"
     assert resume.folder() is None
     with pytest.raises(
-        ValueError,
-        match=r"No folder to resume from is set; call this within `with resume.enabled",
+        ValueError, match=r"No folder to resume from is set; call this within `with resume.enabled"
     ):
         resume.subfolder("x")
 

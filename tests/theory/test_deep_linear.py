@@ -120,10 +120,7 @@ def test_simulated_gradients_agree_at_every_layer(dims, chunks):
     for i in range(1, depth):
         r, v = (
             [*r, v[-1] + d[i] * d[i - 1] * r[-1]],
-            [
-                *v,
-                d[i] ** 2 * v[-1] + 2 * d[i] * d[i - 1] * r[-1],
-            ],
+            [*v, d[i] ** 2 * v[-1] + 2 * d[i] * d[i - 1] * r[-1]],
         )
     wrong = expected[-dims[-1] :] - bare[-1] + d[depth - 1] * r[-1]
     assert (np.abs(mean[-dims[-1] :] - wrong) > 4 * error[-dims[-1] :]).any()
@@ -195,10 +192,7 @@ def moments_in_whole_numbers(dims):
         trace_of_square = inner * r[-1]
         r, v = (
             [*r, v[-1] + (outer + 1) * trace_of_square],
-            [
-                *v,
-                outer**2 * v[-1] + 2 * outer * trace_of_square,
-            ],
+            [*v, outer**2 * v[-1] + 2 * outer * trace_of_square],
         )
     return r, v
 

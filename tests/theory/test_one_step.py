@@ -115,9 +115,7 @@ def test_the_best_ratio_is_that_of_the_parabolas_minima(problems):
 
 
 @pytest.mark.integration
-def test_the_spectral_guarantee_is_attained_at_equal_ranks(
-    problems,
-):
+def test_the_spectral_guarantee_is_attained_at_equal_ranks(problems):
     for (m, k, n), (_, _, _, found, _, _) in zip(SHAPES, problems, strict=True):
         if m >= min(k, n):
             np.testing.assert_allclose(found.spectral_stretch, 1, rtol=1e-12)
@@ -236,9 +234,7 @@ def test_one_step_from_an_infinite_gradient_is_nan_and_no_other():
     assert np.isfinite(found[0])
 
 
-def test_smooth_rates_for_the_squared_loss_are_its_step_sizes(
-    rng,
-):
+def test_smooth_rates_for_the_squared_loss_are_its_step_sizes(rng):
     """L = 1/n: 1/λ_1(B) and 1/tr B with B = A Aᵀ/n; as printed n times as long."""
     a = rng.standard_normal((3, 8))
     eigenvalues = np.linalg.eigvalsh(a @ a.T / 8)
