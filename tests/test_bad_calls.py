@@ -77,6 +77,10 @@ spectral.NewtonSchulz(3, (spectral.MUON, spectral.CUBIC))
     NewtonSchulz needs one polynomial or one for each of its 3 steps, got 2; set steps=2.
 spectral.NewtonSchulz(restart=0)
     restart needs at least one step between Gram matrices, got 0; None lets the method choose.
+spectral.PolarExpress(restart=0)
+    restart needs at least one step between Gram matrices, got 0; None lets the method choose.
+spectral.PolarExpress(operands=jnp.float32)
+    operands must be jnp.bfloat16, jnp.float16 or None (the dtype of x), got float32.
 spectral.NewtonSchulz(operands=jnp.float32)
     operands must be jnp.bfloat16, jnp.float16 or None (the dtype of x), got float32.
 spectral.NewtonSchulz(scaling="row")
@@ -91,8 +95,8 @@ spectral.PolarExpress(5, safety=0.5)
     PolarExpress needs safety >= 1, got safety=0.5; 1 means none.
 spectral.PolarExpress(5, cushion=1.0)
     PolarExpress needs 0 <= cushion < 1, got cushion=1.0; 0 means none.
-spectral.schatten_norm(WIDE, -1)
-    schatten_norm needs a number in (0, inf] as p, got -1.
+spectral.schatten_norm(WIDE, 0)
+    schatten_norm needs a number in (0, inf] as p, got 0.
 spectral.estimate_ranks(VECTOR, KEY)
     estimate_ranks needs one matrix, got shape (3,); take jax.vmap for several.
 spectral.band((spectral.MUON,), -1.0)
@@ -111,7 +115,7 @@ optim.spectral_descent(-1.0)
 optim.normalize_rows().update({"b": VECTOR}, optax.EmptyState())
     normalize_rows needs matrices, the leaf b has shape (3,); route it to another transformation
     with optax.partition or optax.masked.
-optim.jordan_muon(0.02, mu_dtype=jnp.bfloat16)
+optim.jordan_muon(0.02, mu_dtype="bfloat16")
     momentum in bfloat16 needs a key, since rounded to the nearest number it stands still; pass
     key=jax.random.key(0).
 optim.hyperball(0.1).update({"w": WIDE}, optim.hyperball(0.1).init({"w": WIDE}))
@@ -143,9 +147,11 @@ optim.jordan_muon(0.02, muon_weight_dimension_numbers=optax.contrib.MuonDimensio
 -1)).init({"w": WIDE})
     The dimension numbers of the leaf w need different axes below 2 (its shape is (2, 3)), got
     reduction_axis=1 and output_axis=-1.
-diagnostics.matrix_layout(lambda p, x: jnp.sum(x @ p["w"]), {"w": WIDE, "spare": VECTOR}, SQUARE[:,
+diagnostics.matrix_layout(lambda p, x: jnp.sum(x @ p["w"]), {"w": WIDE, "layer": {"spare": VECTOR}},
+SQUARE[:,
 :2])
-    The loss does not use the leaf spare of shape (3,), so that nothing is known of it; leave it out
+    The loss does not use the leaf layer.spare of shape (3,), so that nothing is known of it; leave
+    it out
     of the parameters.
 diagnostics.matrix_layout(lambda w, x: x @ w, WIDE, SQUARE[:, :2])
     The loss must be one number, or (number, anything), got ShapeDtypeStruct(shape=(3, 3),

@@ -112,16 +112,12 @@ def test_the_decay_can_be_vmapped():
 
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match=r"\[0, 1\) as beta, got 1.0"):
-        optim.momentum(1.0)
     with pytest.raises(ValueError, match="no bias correction"):
         optim.momentum(0.9, "sgd", bias_correction=True)
     with pytest.raises(ValueError, match="one of 'ema', 'sgd' as convention, got 'heavy-ball'"):
         optim.momentum(0.9, "heavy-ball")
     with pytest.raises(ValueError, match="bfloat16, float32 or float64, got mu_dtype=<class"):
         optim.momentum(0.9, mu_dtype=jnp.float16)
-    with pytest.raises(ValueError, match=r"in bfloat16 needs a key.*key=jax\.random\.key\(0\)"):
-        optim.momentum(0.9, mu_dtype=jnp.bfloat16)
     with pytest.raises(ValueError, match="complex leaves keep"):
         optim.momentum(0.9, mu_dtype=jnp.float32).init(jnp.ones(2, complex))
 

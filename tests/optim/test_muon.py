@@ -214,8 +214,6 @@ def test_wrong_leaves_and_labels_are_refused():
         optim.jordan_muon(0.1, labels={"w": "adam"}).init({"w": jnp.ones((2, 2))})
     with pytest.raises(ValueError, match=r"leaf dropout\.p of type float; leave it out with"):
         optim.jordan_muon(0.1).init({"w": jnp.ones((2, 2)), "dropout": {"p": 0.1}})
-    with pytest.raises(ValueError, match=r"leaf b has shape \(3,\).*optax\.partition"):
-        optim.jordan_muon(0.1, labels={"b": "matrix"}).init({"b": jnp.ones(3)})
 
 
 @pytest.mark.integration

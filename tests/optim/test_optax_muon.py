@@ -156,7 +156,6 @@ def test_no_argument_of_optax_is_missing():
         ({"ns_coeffs": "muon"}, r"ns_coeffs=\(a, b, c\), .* got 'muon'"),
         ({"ns_coeffs": ((3.0, -3.2, 1.2),) * 3, "ns_steps": 2}, "each of the 3 steps of ns_coeffs"),
         ({"ns_steps": 0}, "whole number of at least 1 as ns_steps"),
-        ({"mu_dtype": "bfloat16"}, "momentum in bfloat16 needs a key"),
     ],
 )
 def test_arguments_that_exclude_each_other_are_refused(kwargs, match):

@@ -468,7 +468,6 @@ def test_the_recipe_of_the_speedruns_is_their_step():
         ),
         (lambda: inverse_root(jnp.ones((2, 2)), 0), r"a number in \(0, inf\) as order, got 0"),
         (lambda: optim.qk_clip(-1.0, None), r"a number in \(0, inf\] as threshold, got -1.0"),
-        (lambda: run(optim.hyperball(0.1), arrays(DRAWS)), "hyperball needs the parameters"),
         (lambda: run(optim.clip_weights(0.1), arrays(DRAWS)), "clip_weights needs the parameters"),
         (
             lambda: run(optim.add_cautious_decay(0.1), arrays(DRAWS)),

@@ -180,9 +180,6 @@ def test_closed_over_arrays_are_data_if_the_batch_has_none():
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_loss_that_cannot_be_read_is_refused():
-    w = {"layer": {"w": shaped(8, 1), "spare": shaped(3)}}
-    with pytest.raises(ValueError, match=r"does not use the leaf layer\.spare of shape \(3,\)"):
-        matrix_layout(lambda p, b: jnp.mean(b[0] @ p["layer"]["w"]), w, BATCH)
     with pytest.raises(
         ValueError,
         match=r"program depends on the values of the batch's leaf kept, as with a boolean mask",
@@ -200,8 +197,6 @@ def test_a_loss_that_cannot_be_read_is_refused():
         ValueError, match="program depends on the values of the parameters or the batch"
     ):
         matrix_layout(lambda w, b: jnp.sum(b[0] @ w) if w[0, 0] > 0 else 0.0, shaped(8, 1), BATCH)
-    with pytest.raises(ValueError, match="must be one number, or"):
-        matrix_layout(lambda w, b: b[0] @ w, shaped(8, 1), BATCH)
 
 
 def test_without_a_layout_muon_warns_of_stacks():
