@@ -35,139 +35,88 @@ def test_every_field_refuses_a_value_of_no_use_by_its_name(name):
 
 
 def rows(table):
-    return [(name, *item) for name, items in table.items() for item in items.items()]
+    """The experiment, the field and its value of each entry."""
+    lines = (line.split(": ") for line in table.strip().split("\n"))
+    fields = [(name, eval(f"dict({given})", {"inf": math.inf})) for name, given in lines]
+    return [(name, *item) for name, given in fields for item in given.items()]
 
 
 # The smallest integer of a field, or how many sizes or numbers it needs and the smallest of them.
-LIMITS = {
-    "what-decides": {"classes": 1, "seeds": 20, "lengths": (2, 1)},
-    "best-filter-training": {
-        "items": 2,
-        "recall_width": 1,
-        "recall_steps": (2, 1),
-        "recall_seeds": 2,
-        "gpt_seeds": 2,
-        "choosing": 1,
-        "gpt_steps": (2, 1),
-    },
-    "claims-momentum": {"samples": 1000, "searches": 1000},
-    "claims-expectation": {"samples": 1000},
-    "claims-bias": {"gradients": 500},
-    "claims-limits": {"gradients": 500, "matrices": 20},
-    "claims-polar": {"matrices": 20},
-    "claims-integrability": {"matrices": 20},
-    "claims-newton": {"matrices": 20},
-    "claims-curvature": {"matrices": 20},
-    "claims-reparametrization": {"matrices": 20, "gradients": 100, "columns": (5, 4)},
-    "table-c7": {"inits": 2, "sampled_inits": 2, "samples": 2},
-    "figure-2": {"d0s": (5, 1), "d1s": (5, 2), "d2s": (5, 2), "seeds": 2, "sampled_seeds": 2},
-    "matrix-factorization": {
-        "d": 2,
-        "rank": 1,
-        "ks": (5, 1),
-        "small_ks": (1, 1),
-        "seeds": 2,
-        "small_seeds": 2,
-    },
-    "deep-linear": {
-        "small_widths": (1, 2),
-        "widths": (5, 2),
-        "growing_widths": (5, 2),
-        "d_in": 1,
-        "d_out": 2,
-        "seeds": 2,
-        "small_seeds": 2,
-    },
-    "relu-off-diagonal": {
-        "d0s": (1, 2),
-        "d1": 2,
-        "angle_d0s": (5, 2),
-        "angle_seeds": 2,
-        "activation_seeds": 2,
-        "samples": 1,
-        "seeds": 2,
-    },
-    "target": {"ks": (5, 6), "narrow_ks": (1, 6), "d1s": (5, 1), "seeds": 2, "relu_seeds": 2},
-    "dominance": {"widths": (5, 2), "linear_widths": (2, 2), "linear_seeds": 2, "seeds": 2},
-    "row-normalization": {
-        "widths": (5, 2),
-        "noise_widths": (5, 2),
-        "seeds": 2,
-        "noise_seeds": 2,
-        "steps": 1,
-    },
-    "after-initialization": {
-        "widths": (3, 4),
-        "seeds": 2,
-        "choosing": 1,
-        "stretches": 2,
-        "steps": 1,
-        "batch": 1,
-    },
-    "figure-1": {"widths": (5, 4), "seeds": 2, "metric_seeds": 2, "drawn_width": 2},
-    "orthogonalizer-error": {"widths": (4, 2), "seeds": 2},
-    "field-grid": {"n": 2, "seeds": 2},
-    "field-momentum": {"widths": (2, 4)},
-    "field-margin": {"steps": 500},
-    "field-balance": {"steps": (2, 1)},
-    "field-modes": {"depths": (1, 2)},
-    "field-phases": {"widths": (1, 24), "seeds": 8},
-    "field-exponents": {"widths": (5, 8)},
-    "field-exponent-numbers": {"seeds": 2},
-    "field-exponent-muon": {"widths": (4, 4), "seeds": 8},
-    "field-spectra": {"widths": (1, 12), "lengths": (1, 10), "seeds": 4},
-    "field-line-search": {"widths": (2, 4), "lengths": (1, 20), "seeds": 4},
-    "field-edge": {"rates": (3, 0.5), "every": 2},
-    "field-edge-fixed": {"rates": (3, 0.001), "seeds": 2},
-    "update-exponents": {"widths": (2, 2), "seeds": 10},
-    "rate-transfer": {"widths": (2, 2), "below": 1, "above": 1, "steps": 1, "seeds": 16},
-    "rate-drift": {"widths": (2, 16), "below": 1, "above": 1, "steps": 1, "seeds": 16},
-    "memory-one-step": {"n": 2, "seeds": 10, "dims": (2, 4), "descent_seeds": 50, "far_seeds": 2},
-    "memory-multi-step": {"n": 2, "seeds": 10, "dims": (2, 4), "many_steps": 10},
-    "memory-thresholded": {"n": 2, "seeds": 10, "dims": (2, 4)},
-    "memory-minibatch": {"n": 2, "seeds": 10, "dims": (2, 4), "batches": (4, 1)},
-    "memory-minibatch-steps": {"n": 2, "seeds": 10, "d": 4, "batches": (2, 1), "steps": 4},
-    "memory-anisotropy": {"n": 2, "seeds": 10, "dims": (2, 4)},
-    "memory-lambda": {"n": 2, "seeds": 10, "dims": (2, 4), "points": 2},
-    "memory-logits": {"n": 60, "seeds": 10, "dims": (3, 4), "items": (1, 0)},
-    "condition-number": {
-        "kappas": (2, 1.0),
-        "cubic_kappas": (5, 1.0),
-        "limit": 1,
-        "context_d": 2,
-        "seeds": 20,
-    },
-    "muon-convergence": {"ks": (1, 1), "kappas": (1, 1.0), "seeds": 24},
-    "decoupling": {"steps": 60},
-    "scalar-sequences": {"seeds": 100},
-    "sign-gradient-lower-bounds": {"kappas": (4, 1.0), "trials": 10, "seeds": 10},
-    "convergence-curves": {"ks": (2, 1)},
-    "preconditioner-maps": {"times": (2, 1)},
-    "gpt-ablation": {"cooldown": 1},
-    "gpt-telemetry": {"records": 2, "seeds": 2},
-    "sparse-regression": {"inputs": 3, "starts": (5, 3), "seeds": 16},
-    "rank-switch": {"inputs": 3, "lengths": (2, 1), "seeds": 16},
-    "recall-transformer": {
-        "dims": (2, 2),
-        "batches": (2, 1),
-        "iterations": (2, 1),
-        "evaluation": 1,
-        "seeds": 2,
-        "choosing": 1,
-        "items": 2,
-    },
-    "field-quantiles": {"widths": (2, 4), "lengths": (2, 1), "seeds": 2},
-    "stable-ranks": {"ns": (1, 64)},
-    "activations": {"widths": (5, 4), "seeds": 2},
-    "decoder-block": {"d": 8, "lengths": (5, 8)},
-    "layered-hessian": {"width": 2, "samples": (5, 2)},
-    "one-step-comparison": {"seeds": 500, "smooth_seeds": 20},
-    "relu-features": {"row_seeds": 260, "ds": (5, 8)},
-    "gradient-rank-window": {"large_ds": (2, 64), "ds": (5, 10)},
-    "figures-14-and-15": {"points": 2, "ks": (5, 8)},
-    "mean-strength": {"k": 4},
-    "figures-3-and-11": {"k": 4, "width_seeds": 10},
-}
+LIMITS = """
+what-decides: classes=1, seeds=20, lengths=(2, 1)
+best-filter-training: items=2, recall_width=1, recall_steps=(2, 1), recall_seeds=2, gpt_seeds=2, \
+choosing=1, gpt_steps=(2, 1)
+claims-momentum: samples=1000, searches=1000
+claims-expectation: samples=1000
+claims-bias: gradients=500
+claims-limits: gradients=500, matrices=20
+claims-polar: matrices=20
+claims-integrability: matrices=20
+claims-newton: matrices=20
+claims-curvature: matrices=20
+claims-reparametrization: matrices=20, gradients=100, columns=(5, 4)
+table-c7: inits=2, sampled_inits=2, samples=2
+figure-2: d0s=(5, 1), d1s=(5, 2), d2s=(5, 2), seeds=2, sampled_seeds=2
+matrix-factorization: d=2, rank=1, ks=(5, 1), small_ks=(1, 1), seeds=2, small_seeds=2
+deep-linear: small_widths=(1, 2), widths=(5, 2), growing_widths=(5, 2), d_in=1, d_out=2, seeds=2, \
+small_seeds=2
+relu-off-diagonal: d0s=(1, 2), d1=2, angle_d0s=(5, 2), angle_seeds=2, activation_seeds=2, \
+samples=1, seeds=2
+target: ks=(5, 6), narrow_ks=(1, 6), d1s=(5, 1), seeds=2, relu_seeds=2
+dominance: widths=(5, 2), linear_widths=(2, 2), linear_seeds=2, seeds=2
+row-normalization: widths=(5, 2), noise_widths=(5, 2), seeds=2, noise_seeds=2, steps=1
+after-initialization: widths=(3, 4), seeds=2, choosing=1, stretches=2, steps=1, batch=1
+figure-1: widths=(5, 4), seeds=2, metric_seeds=2, drawn_width=2
+orthogonalizer-error: widths=(4, 2), seeds=2
+field-grid: n=2, seeds=2
+field-momentum: widths=(2, 4)
+field-margin: steps=500
+field-balance: steps=(2, 1)
+field-modes: depths=(1, 2)
+field-phases: widths=(1, 24), seeds=8
+field-exponents: widths=(5, 8)
+field-exponent-numbers: seeds=2
+field-exponent-muon: widths=(4, 4), seeds=8
+field-spectra: widths=(1, 12), lengths=(1, 10), seeds=4
+field-line-search: widths=(2, 4), lengths=(1, 20), seeds=4
+field-edge: rates=(3, 0.5), every=2
+field-edge-fixed: rates=(3, 0.001), seeds=2
+update-exponents: widths=(2, 2), seeds=10
+rate-transfer: widths=(2, 2), below=1, above=1, steps=1, seeds=16
+rate-drift: widths=(2, 16), below=1, above=1, steps=1, seeds=16
+memory-one-step: n=2, seeds=10, dims=(2, 4), descent_seeds=50, far_seeds=2
+memory-multi-step: n=2, seeds=10, dims=(2, 4), many_steps=10
+memory-thresholded: n=2, seeds=10, dims=(2, 4)
+memory-minibatch: n=2, seeds=10, dims=(2, 4), batches=(4, 1)
+memory-minibatch-steps: n=2, seeds=10, d=4, batches=(2, 1), steps=4
+memory-anisotropy: n=2, seeds=10, dims=(2, 4)
+memory-lambda: n=2, seeds=10, dims=(2, 4), points=2
+memory-logits: n=60, seeds=10, dims=(3, 4), items=(1, 0)
+condition-number: kappas=(2, 1.0), cubic_kappas=(5, 1.0), limit=1, context_d=2, seeds=20
+muon-convergence: ks=(1, 1), kappas=(1, 1.0), seeds=24
+decoupling: steps=60
+scalar-sequences: seeds=100
+sign-gradient-lower-bounds: kappas=(4, 1.0), trials=10, seeds=10
+convergence-curves: ks=(2, 1)
+preconditioner-maps: times=(2, 1)
+gpt-ablation: cooldown=1
+gpt-telemetry: records=2, seeds=2
+sparse-regression: inputs=3, starts=(5, 3), seeds=16
+rank-switch: inputs=3, lengths=(2, 1), seeds=16
+recall-transformer: dims=(2, 2), batches=(2, 1), iterations=(2, 1), evaluation=1, seeds=2, \
+choosing=1, items=2
+field-quantiles: widths=(2, 4), lengths=(2, 1), seeds=2
+stable-ranks: ns=(1, 64)
+activations: widths=(5, 4), seeds=2
+decoder-block: d=8, lengths=(5, 8)
+layered-hessian: width=2, samples=(5, 2)
+one-step-comparison: seeds=500, smooth_seeds=20
+relu-features: row_seeds=260, ds=(5, 8)
+gradient-rank-window: large_ds=(2, 64), ds=(5, 10)
+figures-14-and-15: points=2, ks=(5, 8)
+mean-strength: k=4
+figures-3-and-11: k=4, width_seeds=10
+"""
 
 
 @pytest.mark.parametrize(("name", "field", "limit"), rows(LIMITS))
@@ -185,34 +134,30 @@ def test_values_below_the_limit_of_a_field_are_refused(name, field, limit):
 
 
 # The ends of an interval in which a number, or each of several, is.
-INTERVALS = {
-    "matrix-factorization": {"target_factor": (0, math.inf)},
-    "deep-linear": {"target_scale": (0, math.inf)},
-    "after-initialization": {"momentum": (0, 1)},
-    "row-normalization": {"momentum": (0, 1), "rate": (0, math.inf)},
-    "field-grid": {"rates": (0, math.inf)},
-    "field-momentum": {"strengths": (0, math.inf)},
-    "field-rate": {"small": (0, 0.3)},
-    "field-stability": {"over": (1, math.inf)},
-    "field-schedule": {"conditions": (1, math.inf)},
-    "field-batch": {"alphas": (0, math.inf)},
-    "field-modes": {"starts": (0, 0.5)},
-    "memory-one-step": {"alphas": (1, math.inf)},
-    "memory-minibatch": {"alpha": (1, math.inf)},
-    "memory-minibatch-steps": {"rate": (0, math.inf)},
-    "memory-anisotropy": {"ridge": (0, math.inf)},
-    "condition-number": {"accuracy": (1e-13, 1)},
-    "muon-convergence": {"accuracy": (1e-13, 1)},
-    "gpt-telemetry": {"muon_rate": (0, math.inf)},
-    "sparse-regression": {"spectral_rates": (0, math.inf)},
-    "recall-transformer": {
-        "output_exponent": (0, math.inf),
-        "trigger_exponent": (0, math.inf),
-        "muon_rates": (0, math.inf),
-    },
-    "field-quantiles": {"rate": (0, math.inf)},
-    "mean-strength": {"strength": (0, math.inf)},
-}
+INTERVALS = """
+matrix-factorization: target_factor=(0, inf)
+deep-linear: target_scale=(0, inf)
+after-initialization: momentum=(0, 1)
+row-normalization: momentum=(0, 1), rate=(0, inf)
+field-grid: rates=(0, inf)
+field-momentum: strengths=(0, inf)
+field-rate: small=(0, 0.3)
+field-stability: over=(1, inf)
+field-schedule: conditions=(1, inf)
+field-batch: alphas=(0, inf)
+field-modes: starts=(0, 0.5)
+memory-one-step: alphas=(1, inf)
+memory-minibatch: alpha=(1, inf)
+memory-minibatch-steps: rate=(0, inf)
+memory-anisotropy: ridge=(0, inf)
+condition-number: accuracy=(1e-13, 1)
+muon-convergence: accuracy=(1e-13, 1)
+gpt-telemetry: muon_rate=(0, inf)
+sparse-regression: spectral_rates=(0, inf)
+recall-transformer: output_exponent=(0, inf), trigger_exponent=(0, inf), muon_rates=(0, inf)
+field-quantiles: rate=(0, inf)
+mean-strength: strength=(0, inf)
+"""
 
 
 @pytest.mark.parametrize(("name", "field", "ends"), rows(INTERVALS))

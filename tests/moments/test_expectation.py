@@ -212,6 +212,11 @@ def cubic(edges):
     return contract([S] * len(edges), edges, ())
 
 
+def edges(pairs):
+    """Edges from pairs of digits."""
+    return [(int(a), int(b)) for a, b in pairs.split()]
+
+
 # Connected graphs with three edges at every vertex, so that no count of neighbors tells the
 # vertices apart.
 CUBIC = {
@@ -219,34 +224,8 @@ CUBIC = {
     "prism": [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3), (0, 3), (1, 4), (2, 5)],
     "cube": [(a, a ^ bit) for a in range(8) for bit in (1, 2, 4) if a < a ^ bit],
     # Two diamonds joined at both ends: of its vertices only some lie on triangles.
-    "diamonds": [
-        (0, 1),
-        (0, 2),
-        (1, 2),
-        (1, 3),
-        (2, 3),
-        (4, 5),
-        (4, 6),
-        (5, 6),
-        (5, 7),
-        (6, 7),
-        (3, 4),
-        (7, 0),
-    ],
-    "one triangle": [
-        (0, 1),
-        (1, 2),
-        (2, 0),
-        (0, 3),
-        (1, 4),
-        (2, 5),
-        (3, 6),
-        (3, 7),
-        (4, 6),
-        (4, 7),
-        (5, 6),
-        (5, 7),
-    ],
+    "diamonds": edges("01 02 12 13 23 45 46 56 57 67 34 70"),
+    "one triangle": edges("01 12 20 03 14 25 36 37 46 47 56 57"),
 }
 
 
