@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from specjax import experiments
 from specjax.experiments.associative_memory import (
     claims,
     lambda_sweep,
@@ -18,9 +17,6 @@ from specjax.experiments.associative_memory import (
     resolution,
 )
 from specjax.theory import capacity, finite_capacity
-
-MEMORY = [name for name in experiments.names() if name.startswith("memory-")]
-
 
 CONFIG = one_step.Config(
     n=2000,

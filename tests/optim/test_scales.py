@@ -136,7 +136,6 @@ parameters, and the power of a common factor on gradients and parameters with wh
 grows, None where it is no power.
 """
 
-SLOW = ("schatten", "clip", "scale_by_shampoo", "scale_by_soap")
 each = pytest.mark.parametrize("name", parameters({name: name for name in STEPS}))
 EXTRA = {"stable_ranks": 0.0, "value": 1.0, "max_logits": 4.0}
 COUNT = 3  # gradients

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from specjax.optim import scaled_gd, schedules
+from tests.wrong_calls import wrong_calls
 
 
 def test_geometric_schedules_decay_and_run_in_optax():
@@ -143,39 +144,31 @@ def test_scaled_gradients_are_those_of_the_paper():
     )
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda: schedules.geometric(0.0, 0.9), r"a number in \(0, inf\) as prefactor, got 0.0"),
-        (lambda: schedules.geometric(1.0, 1.0), r"a number in \(0, 1\) as rho, got 1.0"),
-        (
-            lambda: schedules.random_geometric(jax.random.key(0), 2.0, 1.0, 0.9, each_step=True),
-            "low <= high",
-        ),
-        (lambda: schedules.decay_on_plateau(1.0), r"a number in \(0, 1\) as factor, got 1.0"),
-        (lambda: schedules.decay_on_plateau(0.5, 0), r"a number in \[1, inf\) as patience, got 0"),
-        (
-            lambda: schedules.decay_on_plateau().update(
-                jnp.ones(1), schedules.decay_on_plateau().init(jnp.ones(1))
-            ),
-            "needs the loss",
-        ),
-        (
-            lambda: scaled_gd.scale_by_factor_gram(-1.0),
-            r"a number in \[0, inf\) as damping, got -1.0",
-        ),
-        (
-            lambda: scaled_gd.scale_by_factor_gram().update(jnp.ones((2, 2)), optax.EmptyState()),
-            "needs the factors themselves",
-        ),
-        (
-            lambda: scaled_gd.scale_by_factor_gram().init({"a": jnp.ones(2)}),
-            r"the leaf a has shape \(2,\)",
-        ),
-    ],
-)
+WRONG_CALLS = r"""
+schedules.geometric(0.0, 0.9)
+    a number in \(0, inf\) as prefactor, got 0.0
+schedules.geometric(1.0, 1.0)
+    a number in \(0, 1\) as rho, got 1.0
+schedules.random_geometric(jax.random.key(0), 2.0, 1.0, 0.9, each_step=True)
+    low <= high
+schedules.decay_on_plateau(1.0)
+    a number in \(0, 1\) as factor, got 1.0
+schedules.decay_on_plateau(0.5, 0)
+    a number in \[1, inf\) as patience, got 0
+schedules.decay_on_plateau().update(jnp.ones(1), schedules.decay_on_plateau().init(jnp.ones(1)))
+    needs the loss
+scaled_gd.scale_by_factor_gram(-1.0)
+    a number in \[0, inf\) as damping, got -1.0
+scaled_gd.scale_by_factor_gram().update(jnp.ones((2, 2)), optax.EmptyState())
+    needs the factors themselves
+scaled_gd.scale_by_factor_gram().init({"a": jnp.ones(2)})
+    the leaf a has shape \(2,\)
+"""
+
+
+@pytest.mark.parametrize(("call", "sentence"), wrong_calls(WRONG_CALLS))
 def test_what_makes_no_schedule_is_refused_in_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence) as refusal:
-        call()
+        eval(call)
     assert "\n" not in str(refusal.value)
     assert str(refusal.value).endswith(".")
