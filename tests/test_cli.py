@@ -126,6 +126,10 @@ def register(monkeypatch, tmp_path):
     return only
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
 def names(folder):
     """The names in a folder, in order and separated by blanks."""
     return " ".join(sorted(path.name for path in Path(folder).iterdir()))
@@ -353,9 +357,6 @@ def test_continue_runs_names_without_record_or_result(capsys, monkeypatch, tmp_p
 def test_a_continued_reproduce_leaves_out_what_it_had_finished(register, capsys, monkeypatch):
     """And keeps nothing of it: its result is there."""
 
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
     discarded = []
     monkeypatch.setattr(report, "discard", lambda result, _: discarded.append(result.record.name))
     register(TOY, dataclasses.replace(OTHER, figure=interrupt))
@@ -550,9 +551,6 @@ def test_a_failed_run_keeps_the_old_result(capsys):
 
 
 def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
     register(OTHER, dataclasses.replace(TOY, figure=interrupt))
     assert main(["reproduce"]) == 130
     assert re.fullmatch(r"specjax: interrupted[^\n]*\n", capsys.readouterr().err)
@@ -577,9 +575,6 @@ def test_an_output_that_nobody_reads_is_no_error():
 
 
 def test_only_what_goes_on_says_so(capsys, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("specjax.experiments.load_all", interrupt)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "specjax: interrupted.\n"
@@ -623,9 +618,6 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
                 + 1
             )
         }
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
 
     toy = dataclasses.replace(TOY, measure=swept, statements=(finite,))
     other = dataclasses.replace(toy, name="other-toy", scales={"smoke": {"widths": (2, 4, 5)}})

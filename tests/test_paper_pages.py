@@ -1,6 +1,5 @@
 """The tables of the papers' pages are those of the ledgers and the records."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -8,17 +7,9 @@ import pytest
 
 from specjax.experiments.ledgers import PAPERS, ledger
 from specjax.report import records
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[1]
-
-
-def script():
-    spec = importlib.util.spec_from_file_location(
-        "paper_pages", ROOT / "scripts" / "paper_pages.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def page(paper):
@@ -27,7 +18,7 @@ def page(paper):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_a_page_is_in_step_with_ledger_and_records(paper):
-    assert script().with_tables(page(paper), paper) == page(paper), (
+    assert load_script("paper_pages").with_tables(page(paper), paper) == page(paper), (
         "run `python scripts/paper_pages.py`"
     )
 
@@ -41,14 +32,14 @@ def test_a_page_has_every_row_of_its_ledger(paper):
 def test_a_page_without_a_place_gets_one_and_keeps_its_prose(monkeypatch, tmp_path):
     monkeypatch.setattr(records, "home", lambda: tmp_path)
     prose = "# A paper\n\nIn short.\n\n## What holds\n\nMuch.\n"
-    made = script().with_tables(prose, "outer-product")
+    made = load_script("paper_pages").with_tables(prose, "outer-product")
     assert made.startswith(prose + "\n## Where each statement stands\n\n")
     assert made.endswith("<!-- end of standing -->\n")
     assert "| not run |" in made
-    assert script().with_tables(made, "outer-product") == made
+    assert load_script("paper_pages").with_tables(made, "outer-product") == made
 
 
 def test_a_place_that_is_not_closed_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(records, "home", lambda: tmp_path)
     with pytest.raises(ValueError, match="'standing' needs to be once"):
-        script().with_tables("# A\n<!-- standing -->\n", "outer-product")
+        load_script("paper_pages").with_tables("# A\n<!-- standing -->\n", "outer-product")

@@ -12,6 +12,7 @@ import xarray as xr
 from specjax import optim, spectral
 from specjax.experiments.scaling import drift, perceptron
 from specjax.experiments.scaling.grafting import in_blocks, with_norm_of, with_spectral_norm
+from tests.reference.spectra import polar
 
 KEY = jax.random.key(5)
 X = jax.random.normal(KEY, (16, 24))
@@ -21,11 +22,6 @@ SIGNS = optax.stateless(lambda updates, _: jax.tree.map(jnp.sign, updates))
 def one_step(direction, x=X):
     updates, _ = direction.update({"w": x}, direction.init({"w": x}))
     return np.asarray(updates["w"])
-
-
-def polar(x):
-    u, _, vt = np.linalg.svd(x, full_matrices=False)
-    return u @ vt
 
 
 def test_blocks_are_orthogonalized_one_by_one():

@@ -13,11 +13,7 @@ from specjax import optim
 from specjax.optim.leaf_names import leaf_names
 from specjax.spectral import SVD
 from tests.optim.registry import ITERATION
-
-
-def polar(x):
-    u, _, vt = np.linalg.svd(x, full_matrices=False)
-    return u @ vt
+from tests.reference.spectra import polar
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from specjax import optim
 from specjax.sizes import Size
 from specjax.spectral import SVD, inverse_root
-from tests.reference.spectra import matrix_with
+from tests.reference.spectra import matrix_with, polar
 from tests.wrong_calls import wrong_calls
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -41,11 +41,6 @@ def arrays(draws):
 
 def close(found, expected, tolerance=1e-12):
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
-
-
-def polar(x):
-    u, _, vt = np.linalg.svd(x, full_matrices=False)
-    return u @ vt
 
 
 def normuon(factors, beta, axis):

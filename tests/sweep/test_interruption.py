@@ -92,11 +92,6 @@ def assert_identical(found, expected):
 
 
 @pytest.mark.slow
-def test_killed_twice(tmp_path):
-    kill_and_continue(tmp_path, 2, seed=1)
-
-
-@pytest.mark.slow
 def test_killed_at_twenty_random_moments(tmp_path):
     kill_and_continue(tmp_path, 20, seed=2)
 
