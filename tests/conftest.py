@@ -76,8 +76,8 @@ _COLLECTED_AFTER = (20_000, 20, 10)
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays, so that no search for garbage looks at it again; from here on each
-    module says how it compiles.
+    """Exempts all imports from garbage collection; from here on each module says how it
+    compiles.
     """
     jax.config.update(_NO_OPTIMIZATIONS, _WITHOUT_OPTIMIZATIONS)
     gc.enable()
@@ -138,8 +138,8 @@ def x64() -> Iterator[None]:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Runs one test without jaxtyping's checks, as a user does: our own error messages are what is
-    tested.
+    """Runs one test without jaxtyping's checks, as a user does: the test is of our own error
+    messages.
     """
     jaxtyping.config.update("jaxtyping_disable", True)
     yield

@@ -261,9 +261,11 @@ def test_what_was_run_is_told_where_the_report_cannot_be_made(capsys, monkeypatc
 
     monkeypatch.setattr(report, "refresh", refused)
     assert main(["run", "toy-slope"]) == 2
-    told = capsys.readouterr()
-    assert told.err == "specjax: results/other-toy does not hold a result this version can read.\n"
-    assert re.search(r"toy-slope +holds +", told.out)
+    reported = capsys.readouterr()
+    assert (
+        reported.err == "specjax: results/other-toy does not hold a result this version can read.\n"
+    )
+    assert re.search(r"toy-slope +holds +", reported.out)
 
 
 def test_reproduce_runs_all_and_agrees(capsys):
@@ -308,11 +310,11 @@ def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_p
     assert main(["reproduce", "--scale", "smoke"]) == 0
     *_, title, line = capsys.readouterr().out.splitlines()
     assert title == "not as recorded:"
-    told = (
+    reported = (
         r"toy-slope/fails is refuted, 1 \[.+\]; the record says inconclusive, 1 \[-1, 1\] \(at"
         r" scale smoke, recorded at quick\)"
     )
-    assert re.fullmatch(told, line)
+    assert re.fullmatch(reported, line)
     (tmp_path / "records" / "toy-slope.json").write_text('{"format": 0}')
     assert main(["reproduce", "--scale", "smoke"]) == 2
     sentence = capsys.readouterr().err
@@ -331,12 +333,12 @@ def test_continue_runs_names_without_record_or_result(capsys, monkeypatch, tmp_p
     assert main(["run", "other-toy", "--scale", "smoke"]) == 0
     capsys.readouterr()
     assert main(["reproduce", "--continue"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith(
+    reported = capsys.readouterr().out
+    assert reported.startswith(
         "1 of 2 experiments have neither a record nor a result of scale quick or a larger one.\n"
     )
-    assert "[1/1] other-toy ...\n" in told
-    assert "toy-slope ..." not in told.replace("other-toy ...", "")
+    assert "[1/1] other-toy ...\n" in reported
+    assert "toy-slope ..." not in reported.replace("other-toy ...", "")
     assert not Path("results/.unfinished").exists()
     assert main(["reproduce", "--continue"]) == 0
     nothing = (
@@ -345,11 +347,11 @@ def test_continue_runs_names_without_record_or_result(capsys, monkeypatch, tmp_p
     )
     assert capsys.readouterr().out == nothing
     assert main(["reproduce", "--continue", "--scale", "paper", "--only", "slope"]) == 0
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     assert re.match(
         r"1 of 1 experiments have neither .*; by their records of smaller ones they take longer"
         r" than 0:",
-        told,
+        reported,
     )
 
 
@@ -385,16 +387,16 @@ def test_a_warning_is_printed_once_without_its_source_line(register, capsys):
 
     register(dataclasses.replace(TOY, measure=warned))
     with warnings.catch_warnings():
-        # As outside of tests: pytest keeps for its summary what is not an error.
+        # As outside of tests: pytest keeps warnings that are not errors for its summary.
         warnings.showwarning = lambda *given, **_: sys.stderr.write(
             warnings.formatwarning(*given[:4])
         )
         assert main(["run", "toy-slope"]) == 0
-    told = (
+    reported = (
         "specjax: warning: The intervals are rough; run more seeds.\nspecjax: warning: They are"
         " rough.\n"
     )
-    assert capsys.readouterr().err == told
+    assert capsys.readouterr().err == reported
     assert "test_cli.py" in warnings.formatwarning("They are rough.", UserWarning, __file__, 1)
 
 
@@ -483,11 +485,11 @@ def test_judge_refuses_what_is_of_another_experiment(register, capsys, change, s
 def test_a_run_beside_what_cannot_be_read_leaves_that_out():
     assert main(["run", "other-toy"]) == 0
     Path("results/other-toy").rename("results/backup")
-    told = (
+    reported = (
         r"^Left out: results/backup holds a result by the name of 'other-toy', which is not that of"
         r" its folder; rename the"
     )
-    with pytest.warns(report.LeftOutWarning, match=told):
+    with pytest.warns(report.LeftOutWarning, match=reported):
         assert main(["run", "toy-slope"]) == 0
     assert "A toy slope" in Path("results/report.md").read_text()
     assert not Path("results/.unfinished").exists()
@@ -505,9 +507,9 @@ def test_judge_leaves_out_what_cannot_be_read(capsys):
     assert main(["judge", "other-toy"]) == 2
     assert re.fullmatch(sentence, capsys.readouterr().err)
     assert main(["judge"]) == 1
-    told = capsys.readouterr()
-    assert re.fullmatch(sentence, told.err)
-    assert re.search(r"toy-slope +holds +", told.out)
+    reported = capsys.readouterr()
+    assert re.fullmatch(sentence, reported.err)
+    assert re.search(r"toy-slope +holds +", reported.out)
     # As an earlier version left it.
     Path("results/other-toy/SHA256SUMS").unlink()
     assert main(["judge", "other-toy"]) == 2
@@ -634,9 +636,13 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
     register(toy, other)
     assert main(["reproduce", "--scale", "smoke"]) == 0
     assert sum(computed) == 0
-    told = capsys.readouterr().err
-    assert "specjax: toy-slope goes on from what is kept in results/.unfinished/toy-slope-" in told
-    assert "specjax: other-toy goes on from what is kept in results/.unfinished/other-toy-" in told
+    reported = capsys.readouterr().err
+    assert (
+        "specjax: toy-slope goes on from what is kept in results/.unfinished/toy-slope-" in reported
+    )
+    assert (
+        "specjax: other-toy goes on from what is kept in results/.unfinished/other-toy-" in reported
+    )
     (left,) = Path("results/.unfinished").iterdir()
     assert main(["run", "other-toy", "--seed", "3", "--scale", "quick", "--out", "results"]) == 0
     assert not left.parent.exists()

@@ -1,4 +1,4 @@
-"""What is said in several files about the package is the same in each."""
+"""Files that describe the package agree with each other."""
 
 import ast
 import re

@@ -116,7 +116,7 @@ def test_every_arm_is_trained_as_by_a_plain_loop_and_cooled():
 
 
 def ranks(**changed):
-    """Data in which every statement holds, but for what is changed: by name a function of the
+    """Data in which every statement holds, except for the changes: by name a function of the
     dataset.
     """
     rng = np.random.default_rng(0)

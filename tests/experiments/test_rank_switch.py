@@ -39,7 +39,7 @@ def test_the_transformation_goes_the_way_of_the_experiment():
         jax.random.normal(keys[0], (12, 5)) * jnp.asarray([[2.0, 1, 1, 1, 0.5]]),
         jax.random.normal(keys[1], (12, 1)),
     )
-    # Larger weights than the default, so that ten steps tell the methods apart.
+    # Larger weights than the default, so that the methods differ after ten steps.
     params = tuple(
         1.4 * w for w in mlp.init(keys[2], (5, 8, 8, 1), "relu_squared", distribution="uniform")
     )

@@ -69,7 +69,7 @@ def test_verdicts_follow_the_runs():
         *AHEAD,
         *ROBUST,
     }
-    # Who is level is not ahead, and who loses as much is no more robust.
+    # Equal results are not ahead, and equal losses are not more robust.
     level = verdicts(made_up(lambda name, _: ACCURACY["muon"] - ACCURACY[name]))
     assert {name for name, verdict in level.items() if verdict == "confirmed"} == {
         "task-is-solvable",

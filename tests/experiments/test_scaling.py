@@ -222,7 +222,7 @@ def test_specjax_scaling_writes_a_result_with_a_verdict(
     )
     assert name in Path("results/report.html").read_text()
     experiment = scaling_cli.experiment(model, optimizer)
-    # What is stored can be judged again.
+    # Stored data can be judged again.
     judged = experiment.judge(experiment.at("smoke"), report.load_data(Path("results") / name))
     assert [each.statement.name for each in judged] == ["rate-transfers", "updates-are-stable"]
 

@@ -1,7 +1,7 @@
 """Every experiment at its smallest scale: run, judge, attack, tabulate, draw; nothing comes out as
 the opposite of what holds.
 
-What is asked of a run is asked in one test, since the run is what takes the time.
+One test asks all of a run, since the run takes the time.
 """
 
 import re
@@ -84,7 +84,7 @@ def no_two_streams_share_a_key(experiment, shared):
 def nothing_survives_what_should_have_broken_it(name, judgements, data):
     assert [row for row in lab.check.attack_rows(name, judgements) if row.survived] == []
     assert all(judgement.attacks for judgement in judgements)
-    # The steps of a run are no draws.
+    # Steps of a run are not samples.
     datasets = [data] if isinstance(data, xr.Dataset) else data.values()
     seeds = max(
         int(each["seeds"].max()) if "seeds" in each.coords else each.sizes["seed"]
@@ -98,7 +98,7 @@ def data_are_finite_and_labelled(data):
     assert datasets
     for dataset in datasets:
         assert isinstance(dataset, xr.Dataset)
-        # A sweep names its failed seeds; what is not a sweep has no failed part.
+        # Only sweeps have a variable of failed seeds.
         assert "seed" in dataset.dims
         if "failed" in dataset:
             assert not dataset["failed"].any()

@@ -15,7 +15,7 @@ D, WIDTH, OUT, N = 5, 4, 3, 9
 @pytest.fixture(scope="module")
 def drawn():
     """Weights of two blocks, and inputs with a large mean, so that squaring has the norms exactly;
-    a zero row at the end is no sample.
+    a zero row at the end does not count.
     """
     rng = np.random.default_rng(3)
     w = [rng.standard_normal((WIDTH, D)) / 2, rng.standard_normal((OUT, WIDTH))]
@@ -165,7 +165,7 @@ def test_probability_errors_are_between_zero_and_the_variance():
     known, nothing = (outcomes.brier(*pooled(given, faster)) for given in (x, other))
     assert known.size == 8000
     assert float(known.mean()) < 0.001
-    # What is fitted to noise adds a little to the variance of the event.
+    # Fitting noise adds a little to the variance of the event.
     share = np.mean(x > 0.3)
     # Judged in the half that it was fitted to, the error would lie below the variance.
     assert share * (1 - share) < float(nothing.mean()) < share * (1 - share) + 0.02

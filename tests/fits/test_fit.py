@@ -404,7 +404,7 @@ def test_what_a_width_lacks_is_absent_and_what_it_has_is_finite():
         fit_power_law(data, "d")
     with pytest.raises(ValueError, match=r"at least 2 seeds, got 1"):
         fit_power_law(data.isel(seed=slice(11, None)), "d")
-    # Without the coordinate there is no telling absent from failed.
+    # Without the coordinate absent and failed seeds look the same.
     with pytest.raises(ValueError, match="389 seeds have NaN"):
         fit_power_law(data.isel(d=[0, 1, 2, 5]).drop_vars("seeds"), "d")
 

@@ -41,7 +41,7 @@ def test_optima_of_parabolas_and_their_exponent_are_exact():
     np.testing.assert_array_equal(found.minima, parabolas(optima)[..., 0].min(axis=1))
     assert found.exponent == pytest.approx(-0.5, abs=1e-12)
     assert (found.stderr, found.places) == (0.0, ("inside",) * 4)
-    # Below zero there are no logarithms, and all parabolas are the one.
+    # Numbers below zero have no logarithms, so all parabolas are equal.
     below = optimum(array(parabolas(optima) - 2), over="rate", dim="width")
     np.testing.assert_allclose(below.intervals, np.stack([optima, optima], axis=1), rtol=1e-9)
     assert below.interval == pytest.approx((-0.5, -0.5), abs=1e-9)

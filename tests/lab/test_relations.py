@@ -1,4 +1,4 @@
-"""Each relation on data in which it holds, in which it does not, and on too few to tell."""
+"""Each relation on data in which it holds, in which it does not, and on too few data."""
 
 import pathlib
 import re
@@ -116,7 +116,7 @@ def test_scales_as_judges_every_point_by_its_own_exponent():
         3.0,
     )
     assert verdict(lab.scales_as(y, "d", right), right=right) == "inconclusive"
-    # What is no power at one point decides nothing there, and a wrong exponent at the other is
+    # Data that are no power at a point decide nothing there, and a wrong exponent at the other is
     # wrong all the same.
     bent = xr.concat([noisy(1 - 32 / SIZES**2, noise=0.001), noisy(SIZES**2)], layer)
     powers = xr.DataArray([0.05, 2.0], {"layer": layer})
@@ -559,7 +559,7 @@ def test_every_relation_draws_itself():
     y = noisy(SIZES)
     relations = [
         lab.equals(y, labelled(SIZES)),
-        # Zero at one point, where there is no ratio.
+        # One point is zero and has no ratio.
         lab.equals(y - labelled(SIZES), labelled(0 * SIZES)),
         lab.scales_as(y, "d", 1),
         lab.grows(y, "d"),
@@ -754,7 +754,7 @@ def test_no_exponent_is_confirmed_if_a_logarithm_fits_the_data():
     few = of_law(lambda x: x**1.5 / np.log(x), 50, 0.1)
     for rivals in ({}, {"three halves": 1.5}, {"one": 1.0}):
         assert lab.scales_as(few, "x", 1.3).judge(rivals).verdict == "inconclusive"
-    # A logarithm is told from a correction, too, by as many data.
+    # As many data separate a logarithm from a correction, too.
     right = of_law(lambda x: x * (1 + x**-0.5), 3200, 0.1)
     assert lab.scales_as(right, "x", 1.0).judge({"more": 1.1, "less": 0.9}).verdict == "confirmed"
     assert lab.scales_as(right, "x", 0.85).judge({"right": 1.0}).verdict != "confirmed"

@@ -143,7 +143,7 @@ def test_copying_is_right_and_two_attention_blocks_can_copy(drawn):
     @jax.jit
     def accuracies(batch):
         model = recall.induction_head(TASK)
-        # If its second block does not attend by what came before, it copies what is most frequent.
+        # If its second block does not attend by what came before, it copies the most frequent item.
         forgetful = eqx.tree_at(lambda m: m.blocks.key, model, model.blocks.key.at[1].set(0))
         copies = jax.tree.map(lambda *leaves: jnp.stack(leaves), model, forgetful)
         return jax.vmap(lambda m: transformer.accuracy(m, batch))(copies), recall.memory_recall(

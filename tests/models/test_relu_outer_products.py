@@ -102,7 +102,7 @@ MEANS = {
 @pytest.mark.parametrize("name", MEANS)
 @pytest.mark.usefixtures("x64")
 def test_sampled_means_have_the_expectation_of_the_gradients(name):
-    """Paired, on the same weights; in every entry, with an error that tells it from half of each
+    """Paired, on the same weights; in every entry, with errors that separate it from half of each
     part of an entry.
     """
     target = np.asarray(problem()[1])

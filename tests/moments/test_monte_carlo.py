@@ -85,7 +85,7 @@ def test_words_have_their_sample_mean_and_wrong_ones_do_not():
         worst = max(worst, abs(z))
         rejected += nearest_wrong(word, values) > (4 + abs(z)) * error
     assert worst < 4
-    # Where a coefficient counts for less than the noise of a word of high degree, nothing can tell.
+    # Where a coefficient counts for less than the noise of a word of high degree, no test sees it.
     assert rejected > 100
 
 

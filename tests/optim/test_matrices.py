@@ -1,4 +1,4 @@
-"""Which matrices a leaf holds, what is refused, and what happens at the edges."""
+"""The matrices that a leaf holds, refused arguments, and edge cases."""
 
 import equinox as eqx
 import jax

@@ -107,7 +107,7 @@ SCHEDULE = optax.linear_schedule(0.1, 0.01, 4)
 )
 @pytest.mark.usefixtures("standard_promotion")
 def test_each_argument_of_optax_has_its_meaning(args, kwargs):
-    """In float64, where a difference is no rounding; each argument moves a parameter by 1e-3."""
+    """In float64, so that rounding is not seen; each argument moves a parameter by 1e-3."""
     kwargs = kwargs if args else {"learning_rate": 0.1, **kwargs}
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(0), 5)

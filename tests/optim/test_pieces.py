@@ -102,7 +102,7 @@ def test_cautious_decay_is_its_formula_at_every_magnitude():
     u, x = DRAWS[0], WEIGHT
     (found,) = run(optim.add_cautious_decay(0.3), [jnp.asarray(u)], jnp.asarray(x))
     close(found, u + 0.3 * np.where(u * x >= 0, x, 0))
-    # Products of these vanish in float32, and a zero is no opposite sign.
+    # Products of these vanish in float32, and a zero does not have the opposite sign.
     u, x = jnp.float32([1e-30, -1e-30, 0.0, 1.0]), jnp.float32([1e-30, 1e-30, 2.0, 0.0])
     (found,) = run(optim.add_cautious_decay(1.0), [u], x)
     np.testing.assert_array_equal(found, jnp.float32([2e-30, -1e-30, 2.0, 1.0]))
@@ -189,7 +189,7 @@ def test_a_schatten_direction_has_norm_one_and_largest_product(shape):
     s = np.linalg.svd(g, compute_uv=False)
     for p, d in zip(ORDERS, schatten_directions(shape), strict=True):
         values = np.linalg.svd(d, compute_uv=False)
-        values = values[values > 1e-12]  # the root of a rounding error is no rounding error
+        values = values[values > 1e-12]  # roots magnify rounding errors
         q = 1.0 if p == math.inf else math.inf if p <= 1 else p / (p - 1)
         close(values[0] if p == math.inf else np.sum(values**p) ** (1 / p), 1.0, 1e-9)
         close(np.sum(g * d), np.linalg.norm(s, q), 1e-9)

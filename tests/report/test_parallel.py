@@ -50,9 +50,9 @@ def test_every_name_has_its_result(jobs, capfd):
     ran_in = {process for _, process in found.values()}
     assert (ran_in == {os.getpid()}) == (jobs == 1)
     assert len(ran_in) <= jobs
-    told = capfd.readouterr().err.splitlines()
+    reported = capfd.readouterr().err.splitlines()
     front = "{}: " if jobs == 2 else ""
-    assert sorted(told) == sorted(
+    assert sorted(reported) == sorted(
         f"{front}{line}".format(n) for n in NAMES for line in ("first line", "second line")
     )
 
@@ -94,9 +94,13 @@ def test_no_process_outlives_an_interrupt_or_its_parent(how, tmp_path):
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
     }
-    with (tmp_path / "told").open("w") as told:
+    with (tmp_path / "told").open("w") as reported:
         parent = subprocess.Popen(
-            [sys.executable, script], cwd=tmp_path, env=environment, stdout=told, stderr=told
+            [sys.executable, script],
+            cwd=tmp_path,
+            env=environment,
+            stdout=reported,
+            stderr=reported,
         )
     pids = [tmp_path / name for name in "ab"]
     deadline = time.monotonic() + 120

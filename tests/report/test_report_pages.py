@@ -239,12 +239,12 @@ def test_the_page_opens_with_a_card_counting_each_papers_rows(judged, result):
 
 def test_checks_that_decide_no_row_stand_under_their_experiment(judged, result):
     shown = page(judged("claims-polar"), judged("relu-off-diagonal", scale="smoke"), result)
-    told = {
+    reported = {
         name: len(shown.within(shown.id(f"run-{name}"), "article"))
         for name in ("relu-off-diagonal", "claims-polar", "toy-slope")
     }
     statements = experiments.load("relu-off-diagonal").statements
-    assert told == {"relu-off-diagonal": len(statements), "claims-polar": 0, "toy-slope": 2}
+    assert reported == {"relu-off-diagonal": len(statements), "claims-polar": 0, "toy-slope": 2}
     cards = [words(card) for card in shown.all("li", "card")]
     assert ["beside the ledger" in card for card in cards] == [False, True, True]
     assert cards[2] == "toy 1 experiment; beside the ledger: 1 refuted, 1 confirmed"

@@ -26,12 +26,12 @@ def out(tmp_path, renamed, data, figure):
 
 def refreshed(out):
     """The sentences about what is left out; the neighbour is always in the report."""
-    with warnings.catch_warnings(record=True, action="always") as told:
+    with warnings.catch_warnings(record=True, action="always") as reported:
         refresh(out)
-    assert {warning.category for warning in told} <= {LeftOutWarning}
+    assert {warning.category for warning in reported} <= {LeftOutWarning}
     for page in ("report.md", "report.html"):
         assert "neighbour" in (out / page).read_text()
-    return [sentence(warning.message) for warning in told]
+    return [sentence(warning.message) for warning in reported]
 
 
 @pytest.mark.integration
@@ -44,7 +44,7 @@ def test_a_changed_result_is_read_right_or_left_out_by_name(mutation, seed, out,
     shutil.copytree(parent / "outside", out / "outside")
     MUTATIONS[mutation](folder, random.Random(seed))
     before = {**snapshot(parent, but=out), **snapshot(out, but=folder)}
-    told = refreshed(out)
+    reported = refreshed(out)
     after = {**snapshot(parent, but=out), **snapshot(out, but=folder)}
     written = {out / "report.md", out / "report.html", out / "neighbour" / "thumbnail.webp"}
     assert {path: content for path, content in after.items() if path not in written} == before
@@ -52,7 +52,7 @@ def test_a_changed_result_is_read_right_or_left_out_by_name(mutation, seed, out,
         found = [result for result in load_all(out) if result.record.name == "toy-slope"]
     assert found in ([right], [])
     if not found or not (folder / "thumbnail.webp").exists():
-        assert any("toy-slope" in each for each in told)
+        assert any("toy-slope" in each for each in reported)
     try:
         loaded = load_data(folder)
     except ValueError as error:
@@ -77,8 +77,8 @@ def renamed_in_config(folder, name):
 def test_a_name_that_is_not_its_folder_s_is_left_out(name, out):
     before = snapshot(out.parent, but=out)
     renamed_in_config(out / "toy-slope", name)
-    (told,) = refreshed(out)
-    assert told.startswith(
+    (reported,) = refreshed(out)
+    assert reported.startswith(
         f"Left out: {out / 'toy-slope'} holds a result by the name of {name!r}, which is not that"
         " of its folder"
     )
@@ -92,8 +92,8 @@ def test_a_name_that_is_not_its_folder_s_is_left_out(name, out):
 def test_a_folder_whose_name_is_no_part_of_a_link_is_left_out(name, out):
     (out / "toy-slope").rename(out / name)
     renamed_in_config(out / name, name)
-    (told,) = refreshed(out)
-    assert "which is not in kebab-case; rename the folder, or delete it." in told
+    (reported,) = refreshed(out)
+    assert "which is not in kebab-case; rename the folder, or delete it." in reported
     assert name not in (out / "report.html").read_text() + (out / "report.md").read_text()
 
 
@@ -106,8 +106,8 @@ def test_a_linked_result_is_left_out_and_its_target_untouched(out):
     away = shutil.move(out / "toy-slope", out.parent / "outside" / "toy-slope")
     (out / "toy-slope").symlink_to(away)
     before = snapshot(out.parent, but=out)
-    (told,) = refreshed(out)
-    assert told == f"Left out: {out / 'toy-slope'} is a link; move there what it leads to."
+    (reported,) = refreshed(out)
+    assert reported == f"Left out: {out / 'toy-slope'} is a link; move there what it leads to."
     with pytest.raises(
         ValueError, match="toy-slope is in the way of the results of toy-slope; move it away"
     ):
@@ -157,8 +157,8 @@ def test_a_value_of_another_type_is_named_and_left_out(file, place, value, out):
     part[place[-1]] = value
     path.write_text(json.dumps(content))
     (out / "toy-slope" / "SHA256SUMS").unlink()
-    (told,) = refreshed(out)
-    assert f"{out / 'toy-slope'} does not hold a result this version can read (" in told
+    (reported,) = refreshed(out)
+    assert f"{out / 'toy-slope'} does not hold a result this version can read (" in reported
 
 
 def test_leftovers_of_systems_and_killed_processes_do_no_harm(out):

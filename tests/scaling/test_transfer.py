@@ -111,7 +111,7 @@ def test_diverging_rates_are_named_with_the_largest_finite_one():
 @pytest.mark.integration
 def test_padded_plans_and_sampled_batches_match_the_exact_plan():
     def padded(key, width):
-        # What is no floating array is not trained.
+        # Only floating arrays are trained.
         return {"w": sizes.normal(key, (width, 4)) / 64, "there": sizes.mask(width)}
 
     def masked(model, batch):

@@ -1,4 +1,4 @@
-"""Arguments that decide which operations there are, and what is said where a traced value is taken
+"""Arguments that choose operations, and the errors where a traced value is taken
 for a number.
 """
 

@@ -53,7 +53,7 @@ def test_it_is_on_where_nothing_gives_a_false_alarm(
 )
 def test_a_second_run_silently_reads_its_programs_for_equal_bits(optimized_environment, tmp_path):
     environment = {**optimized_environment, compilation_cache.SWITCH: str(tmp_path)}
-    # XLA says errors, unless it is told not to.
+    # XLA prints errors unless that is switched off.
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
 
     def run():
@@ -73,10 +73,10 @@ def test_a_second_run_silently_reads_its_programs_for_equal_bits(optimized_envir
         return done.stdout, done.stderr, programs
 
     first, _, written = run()
-    again, told, kept = run()
+    again, reported, kept = run()
     assert written
     assert kept == written
-    assert told == ""
+    assert reported == ""
     assert again == first
     alone = subprocess.run(
         [sys.executable, "-c", _SWEEP],

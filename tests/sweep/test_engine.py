@@ -271,7 +271,7 @@ def test_groups_of_seeds_give_what_each_seed_gives(size, groups):
     assert (found["a"][size * groups :] == 0).all()
 
 
-# The factors of a padded matrix are no part of it, so that padding does change these numbers.
+# Factors of a padded matrix lie outside of it, so that padding changes these numbers.
 _DECOMPOSITIONS = """
 import jax, jax.numpy as jnp
 from specjax import sizes, sweep

@@ -310,7 +310,7 @@ def test_a_store_of_other_axes_is_refused_whatever_its_plan(tmp_path):
 
 
 def test_a_callback_does_not_keep_a_store_from_being_continued(tmp_path):
-    """What it does on the host is no part of the program; the program that calls it is."""
+    """The program contains the call, and not what the host does in it."""
 
     def measure(key, d):
         x = sizes.normal(key, (d,)).sum()

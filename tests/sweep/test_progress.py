@@ -1,4 +1,4 @@
-"""What is told of a running sweep: the time left."""
+"""The time left that a running sweep prints."""
 
 import logging
 from contextlib import closing

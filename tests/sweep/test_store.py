@@ -185,7 +185,7 @@ def test_another_configuration_is_refused_with_differing_fields(tmp_path):
         Store.opened(store.path, described(config=asked)),
     ):
         pass
-    told = str(refusal.value)
+    reported = str(refusal.value)
     for field in (
         "gone is 1 there and absent here",
         "key.1 is 7 there and 8 here",
@@ -193,10 +193,10 @@ def test_another_configuration_is_refused_with_differing_fields(tmp_path):
         "over.eta.1 is 0.2 there and 0.3 here",
         "new is absent there and null here",
     ):
-        assert field in told
-    assert "dtype" not in told
-    assert "..." not in told
-    assert told.endswith("; choose another path, or ask for it.")
+        assert field in reported
+    assert "dtype" not in reported
+    assert "..." not in reported
+    assert reported.endswith("; choose another path, or ask for it.")
     # Of many fields the first.
     with (
         pytest.raises(ValueError, match=r"; \.\.\.; choose another path"),

@@ -51,9 +51,9 @@ def test_a_damaged_block_is_found_and_alone_computed_again(damage, path):
         match=rf"{file.name} is damaged; the call of run that wrote it computes it again\.",
     ):
         data.load()
-    told = rf"^1 of the blocks in {path} are damaged and computed again: {file.name}\.$"
+    reported = rf"^1 of the blocks in {path} are damaged and computed again: {file.name}\.$"
     with contextlib.ExitStack() as stack:
-        with pytest.warns(DamagedBlocksWarning, match=told):
+        with pytest.warns(DamagedBlocksWarning, match=reported):
             store = stack.enter_context(Store.opened(path, described()))
         assert [store.missing(bucket) for bucket in (0, 1)] == [[(0, 3)], []]
         write(store, FIRST)
@@ -233,7 +233,7 @@ def test_a_folder_without_permission_is_refused_in_one_sentence():
                     Store.opened(denied, described(8)),
                 ):
                     pass
-            # What is all there needs no permission to write.
+            # Reading a complete store needs no permission to write.
             for samples in (6, 4):
                 with Store.opened(folder / "store", described(samples)) as store:
                     assert_read(store)

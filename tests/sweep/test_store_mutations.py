@@ -42,14 +42,14 @@ def run(path, samples):
     """The same call ends with the right data, or a sentence says why it cannot."""
     try:
         with (
-            warnings.catch_warnings(record=True, action="always") as told,
+            warnings.catch_warnings(record=True, action="always") as reported,
             Store.opened(path, described(samples)) as store,
         ):
             compute(store)
             assert_read(store)
     except (ValueError, StoreError) as error:
         return sentence(error)
-    for warning in told:
+    for warning in reported:
         assert warning.category is DamagedBlocksWarning
         sentence(warning.message)
     assert read(path) is None
@@ -180,11 +180,11 @@ def test_a_link_in_place_of_a_draft_or_lock_is_not_followed(target, whole, tmp_p
     (path / "lock").symlink_to(away / target)
     with Store.opened(path, described(8)) as store:
         assert_read(store)
-    told = (
+    reported = (
         rf"^The store {path} cannot be used \(Too many levels of symbolic links\); its finished"
         r" blocks are intact"
     )
-    with pytest.raises(StoreError, match=told), Store.opened(path, described(9)):
+    with pytest.raises(StoreError, match=reported), Store.opened(path, described(9)):
         pass
     assert snapshot(tmp_path, but=path) == before
 

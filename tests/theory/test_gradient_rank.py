@@ -148,7 +148,7 @@ def test_the_cross_bulk_has_the_rank_of_the_inputs():
     bulk = np.linalg.svd(without, compute_uv=False)
     assert bulk[d - 1] > low
     assert bulk[d] < 0.4 * np.sqrt(k) / d
-    # What is taken out is along the spike: with it the largest singular value is another one.
+    # The difference lies along the spike, which changes the largest singular value.
     np.testing.assert_allclose(whole - np.outer(*means) / (2 * d), without, atol=1e-9)
 
 

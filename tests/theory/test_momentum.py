@@ -82,7 +82,7 @@ def test_below_the_stationary_variance_every_step_gains():
     assert momentum.improvement_time(1.01 * momentum.stationary_variance(0.9), 0.9) > -np.inf
     # At v = 1/3 itself, γ = 1/2 in binary exactly: 1.5/3 - 0.5 = 0.
     assert momentum.improvement_time(1 / 3, 0.5) == -np.inf
-    # Equal errors are no improvement: with γ = 1/2 and t = 1, (s - 1/3)/4 = 2/3 at s = 3.
+    # Equal errors do not improve: with γ = 1/2 and t = 1, (s - 1/3)/4 = 2/3 at s = 3.
     assert not bool(momentum.improves(3, 0.5, 1))
 
 

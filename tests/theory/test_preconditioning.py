@@ -69,7 +69,7 @@ def test_the_bounds_hold_on_random_sequences_and_are_attained():
             np.asarray(scalar.distance_bound(c, rho, t)),
             np.asarray(scalar.error_bound(c, rho, lam, t)),
         )
-        seen = bound > 1e-10  # below it the rounding of x is what is left
+        seen = bound > 1e-10  # below it only the rounding of x remains
         ratios.append(np.max((np.abs(np.abs(x) - math.sqrt(lam)) / bound)[seen]))
         assert np.all(np.abs(x**2 - lam) <= error * (1 + 1e-9) + 1e-14)
     # A bound 2% smaller would be violated.

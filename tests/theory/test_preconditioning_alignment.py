@@ -77,7 +77,7 @@ def test_the_auxiliary_start_is_aligned_and_within_eq_54(generator):
         np.testing.assert_allclose(auxiliary @ auxiliary.T @ m, m, atol=1e-10)
         muon = alpha * v - rate * polar(alpha**2 * v - m @ v)
         distances.append(operator_norm(muon - rate * auxiliary) / alpha)
-    # 2 α in the paper; α, the start itself, is what is left to first order.
+    # 2 α in the paper; α, the start itself, remains to first order.
     assert np.all(np.abs(np.array(distances) - 1) < 0.02)
 
 

@@ -63,7 +63,7 @@ def test_the_law_of_the_transition(d, k, mu):
     law = target_erasure.reversal_probability(mu, d, k)
     stderr = np.sqrt(law * (1 - law) / count)
     assert abs(share - law) < 4 * stderr
-    # One degree of freedom more or less is told apart.
+    # One degree of freedom more or less is seen.
     for other in (
         target_erasure.reversal_probability(mu, d, k + 1),
         target_erasure.reversal_probability(mu, d - 1, k + 1),

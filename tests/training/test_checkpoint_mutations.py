@@ -94,7 +94,7 @@ def test_a_changed_checkpoint_is_continued_right_or_refused(mutation, seed, whol
     shutil.copytree(whole[0], folder)
     MUTATIONS[mutation](folder, random.Random(seed))
     before = snapshot(tmp_path, but=folder)
-    with warnings.catch_warnings(record=True, action="always") as told:
+    with warnings.catch_warnings(record=True, action="always") as reported:
         try:
             run, first = quick(folder)
         except (StoreError, ValueError) as error:
@@ -102,7 +102,7 @@ def test_a_changed_checkpoint_is_continued_right_or_refused(mutation, seed, whol
         else:
             jax.tree.map(np.testing.assert_array_equal, run, right)
             assert first >= STEPS - 1
-    for warning in told:
+    for warning in reported:
         if warning.category is DamagedCheckpointWarning:
             assert f"of step {STEPS} in {folder} is damaged" in sentence(warning.message)
     assert snapshot(tmp_path, but=folder) == before
@@ -134,14 +134,14 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(damage, whole, tmp
     else:
         newest.rename(tmp_path / "away")
         newest.symlink_to(tmp_path / "away")
-    told = (
+    reported = (
         rf"^The checkpoint of step 3 in {folder} is damaged, and kept as damaged-3; the training"
         r" goes on from that of step 2\.$"
     )
     if damage == "gone":
         run, first = quick(folder)
     else:
-        with pytest.warns(DamagedCheckpointWarning, match=told):
+        with pytest.warns(DamagedCheckpointWarning, match=reported):
             run, first = quick(folder)
         assert (folder / "damaged-3").exists()
     assert first == 2
@@ -153,11 +153,11 @@ def test_two_swapped_checkpoints_are_refused_and_left_alone(whole, tmp_path):
     folder = shutil.copytree(whole[0], tmp_path / "run")
     for one, other in (("3", "x"), ("2", "3"), ("x", "2")):
         (folder / one).rename(folder / other)
-    told = (
+    reported = (
         rf"None of the checkpoints in {folder} can be read \(step 3: it is that of step 2; step 2:"
         r" it is that of step 3\); delete"
     )
-    with pytest.raises(StoreError, match=told):
+    with pytest.raises(StoreError, match=reported):
         quick(folder)
     assert {path.name for path in folder.iterdir()} == {"2", "3", "lock"}
 

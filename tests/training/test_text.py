@@ -1,4 +1,4 @@
-"""Texts: what is loaded, what is drawn from them, what is refused."""
+"""Texts: loading them, sampling batches, and refused arguments."""
 
 import hashlib
 
