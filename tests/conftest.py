@@ -17,6 +17,7 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import jax
 import jaxtyping
+import optax
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -25,6 +26,8 @@ gc.disable()
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+# Optax's Adam raises a float to an int32 count, which strict promotion refuses.
+optax.tree.bias_correction = jax.numpy_dtype_promotion("standard")(optax.tree.bias_correction)
 
 # XLA ends the process at a flag that it does not know, and jaxlib 0.11 has no older emitters any
 # more.
@@ -73,8 +76,8 @@ _COLLECTED_AFTER = (20_000, 20, 10)
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays, so that no search for garbage looks at it again; from here on each
-    module says how it compiles.
+    """Exempts all imports from garbage collection; from here on each module says how it
+    compiles.
     """
     jax.config.update(_NO_OPTIMIZATIONS, _WITHOUT_OPTIMIZATIONS)
     gc.enable()
@@ -135,9 +138,16 @@ def x64() -> Iterator[None]:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Runs one test without jaxtyping's checks, as a user does: our own error messages are what is
-    tested.
+    """Runs one test without jaxtyping's checks, as a user does: the test is of our own error
+    messages.
     """
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def standard_promotion() -> Iterator[None]:
+    """JAX's default promotion, on which optax's schedules and injected hyperparameters rely."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield

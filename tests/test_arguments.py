@@ -162,7 +162,7 @@ def test_what_annotations_say_passes_and_lists_become_arrays():
         annotated(np.ones((2, 2)), *[1.0, 1.0, 1, "mean", None, (), 1, None, None, None], "x")
 
 
-def test_arguments_with_sentences_of_their_own_are_left_to_the_function():
+def test_arguments_with_their_own_errors_are_left_to_functions():
     def function(x: int, n: int) -> int:
         return x * n
 

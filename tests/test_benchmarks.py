@@ -25,7 +25,7 @@ def smoke(script, warnings="error"):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", REFERENCES)
-def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
+def test_a_benchmark_prints_agreement_and_ratios_to_a_reference(script):
     printed = smoke(script)
     agreements = [
         line
@@ -59,7 +59,7 @@ def test_every_benchmark_is_tested():
 
 
 @pytest.mark.slow
-def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
+def test_the_polar_factor_benchmark_agrees_before_it_times():
     """Its tables have several references; that float32 sides agree with float64 is asserted in the
     script.
     """
@@ -74,7 +74,7 @@ def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
 
 
 @pytest.mark.slow
-def test_the_benchmark_of_recovery_counts_the_same_items_both_ways():
+def test_the_recovery_benchmark_counts_equal_items_both_ways():
     """That the items are the same is asserted in the script, of all N² logits against the staged
     test.
     """
@@ -107,19 +107,13 @@ def test_the_benchmark_of_moments_finds_the_same_polynomials():
         for n in re.findall(
             r"^tr.* layers? +\d+ +(\d+) +\d+\.\d+ +\d+\.\d+ ", printed, re.MULTILINE
         )
-    ] == [
-        3,
-        15,
-        105,
-        9,
-        27,
-    ]
+    ] == [3, 15, 105, 9, 27]
     # Of these the first is short enough to be expanded in entries.
     assert re.search(r"^tr\(P Pᵀ\)\^2, 1 layer +4 +3( +\d+\.\d+){3} ", printed, re.MULTILINE)
 
 
 @pytest.mark.slow
-def test_the_benchmark_of_grids_agrees_and_says_what_a_call_is_made_of():
+def test_the_grid_benchmark_agrees_and_divides_the_time_of_calls():
     """That the values agree is asserted in the script, before anything is timed."""
     printed = smoke("grids.py")
     assert len(re.findall(r"^  .*: largest difference", printed, re.MULTILINE)) == 2

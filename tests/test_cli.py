@@ -100,15 +100,7 @@ TOY = lab.Experiment(
     ],
 )
 OTHER = dataclasses.replace(TOY, name="other-toy", title="Another toy")
-FILES = {
-    "SHA256SUMS",
-    "config.json",
-    "data.nc",
-    "figure.png",
-    "thumbnail.webp",
-    "checks.json",
-    "tables.json",
-}
+FILES = "SHA256SUMS checks.json config.json data.nc figure.png tables.json thumbnail.webp"
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +124,15 @@ def register(monkeypatch, tmp_path):
 
     only(TOY, OTHER)
     return only
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def names(folder):
+    """The names in a folder, in order and separated by blanks."""
+    return " ".join(sorted(path.name for path in Path(folder).iterdir()))
 
 
 def stored(name, out="results"):
@@ -163,26 +164,15 @@ def test_list_shows_every_experiment(capsys):
 
 def test_run_writes_a_whole_result_and_the_report(capsys):
     assert main(["run", "toy-slope", "--seed", "7"]) == 0
-    assert {path.name for path in Path("results").iterdir()} == {
-        "toy-slope",
-        "report.md",
-        "report.html",
-    }
-    assert {path.name for path in Path("results/toy-slope").iterdir()} == FILES
+    assert names("results") == "report.html report.md toy-slope"
+    assert names("results/toy-slope") == FILES
     config = stored("toy-slope")["config"]
     assert config["scale"] == "quick"
     assert config["seed"] == 7
     assert config["config"] == json.loads(json.dumps(dataclasses.asdict(Config(seed=7))))
     assert config["versions"]["jax"] == jax.__version__
-    assert set(config["versions"]) == {
-        "specjax",
-        "jax",
-        "jaxlib",
-        "numpy",
-        "optax",
-        "equinox",
-        "python",
-    }
+    versions = "equinox jax jaxlib numpy optax python specjax"
+    assert " ".join(sorted(config["versions"])) == versions
     assert config["device"]["platform"] == jax.devices()[0].platform
     with xr.open_datatree("results/toy-slope/data.nc", engine="h5netcdf") as tree:
         assert tree["points"]["y"].shape == (3, 100)
@@ -223,7 +213,7 @@ def test_flags_of_every_type_reach_the_configuration():
     }
 
 
-def test_help_of_an_experiment_shows_the_flags_with_the_defaults_of_the_scale(capsys):
+def test_help_of_an_experiment_shows_flags_with_scale_defaults(capsys):
     with pytest.raises(SystemExit) as leaving:
         main(["run", "toy-slope", "--scale", "paper", "--help"])
     assert leaving.value.code == 0
@@ -271,9 +261,11 @@ def test_what_was_run_is_told_where_the_report_cannot_be_made(capsys, monkeypatc
 
     monkeypatch.setattr(report, "refresh", refused)
     assert main(["run", "toy-slope"]) == 2
-    told = capsys.readouterr()
-    assert told.err == "specjax: results/other-toy does not hold a result this version can read.\n"
-    assert re.search(r"toy-slope +holds +", told.out)
+    reported = capsys.readouterr()
+    assert (
+        reported.err == "specjax: results/other-toy does not hold a result this version can read.\n"
+    )
+    assert re.search(r"toy-slope +holds +", reported.out)
 
 
 def test_reproduce_runs_all_and_agrees(capsys):
@@ -282,23 +274,14 @@ def test_reproduce_runs_all_and_agrees(capsys):
     assert output.err == ""
     assert "[1/2] toy-slope ...\n" in output.out
     assert re.search(r"\[2/2\] other-toy: \d+\.\d s, 1 refuted, 1 confirmed\n", output.out)
-    assert {path.name for path in Path("results").iterdir()} == {
-        "toy-slope",
-        "other-toy",
-        "report.md",
-        "report.html",
-    }
+    assert names("results") == "other-toy report.html report.md toy-slope"
     assert "(expected" not in output.out
 
 
 @pytest.mark.parametrize("pattern", ["slope", "toy-*", "toy-slope"])
 def test_only_selects_by_part_or_pattern(pattern):
     assert main(["reproduce", "--scale", "smoke", "--only", pattern]) == 0
-    assert {path.name for path in Path("results").iterdir()} == {
-        "toy-slope",
-        "report.md",
-        "report.html",
-    }
+    assert names("results") == "report.html report.md toy-slope"
 
 
 def test_reproduce_names_verdicts_other_than_expected(register, capsys):
@@ -327,11 +310,11 @@ def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_p
     assert main(["reproduce", "--scale", "smoke"]) == 0
     *_, title, line = capsys.readouterr().out.splitlines()
     assert title == "not as recorded:"
-    told = (
+    reported = (
         r"toy-slope/fails is refuted, 1 \[.+\]; the record says inconclusive, 1 \[-1, 1\] \(at"
         r" scale smoke, recorded at quick\)"
     )
-    assert re.fullmatch(told, line)
+    assert re.fullmatch(reported, line)
     (tmp_path / "records" / "toy-slope.json").write_text('{"format": 0}')
     assert main(["reproduce", "--scale", "smoke"]) == 2
     sentence = capsys.readouterr().err
@@ -342,9 +325,7 @@ def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_p
     )
 
 
-def test_continue_runs_what_has_neither_a_record_nor_a_result_of_the_scale(
-    capsys, monkeypatch, tmp_path
-):
+def test_continue_runs_names_without_record_or_result(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
     assert main(["run", "toy-slope", "--out", "earlier"]) == 0
     records.save(report.load(Path("earlier/toy-slope")), tmp_path / "records")
@@ -352,12 +333,12 @@ def test_continue_runs_what_has_neither_a_record_nor_a_result_of_the_scale(
     assert main(["run", "other-toy", "--scale", "smoke"]) == 0
     capsys.readouterr()
     assert main(["reproduce", "--continue"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith(
+    reported = capsys.readouterr().out
+    assert reported.startswith(
         "1 of 2 experiments have neither a record nor a result of scale quick or a larger one.\n"
     )
-    assert "[1/1] other-toy ...\n" in told
-    assert "toy-slope ..." not in told.replace("other-toy ...", "")
+    assert "[1/1] other-toy ...\n" in reported
+    assert "toy-slope ..." not in reported.replace("other-toy ...", "")
     assert not Path("results/.unfinished").exists()
     assert main(["reproduce", "--continue"]) == 0
     nothing = (
@@ -366,20 +347,17 @@ def test_continue_runs_what_has_neither_a_record_nor_a_result_of_the_scale(
     )
     assert capsys.readouterr().out == nothing
     assert main(["reproduce", "--continue", "--scale", "paper", "--only", "slope"]) == 0
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     assert re.match(
         r"1 of 1 experiments have neither .*; by their records of smaller ones they take longer"
         r" than 0:",
-        told,
+        reported,
     )
 
 
 @pytest.mark.integration
 def test_a_continued_reproduce_leaves_out_what_it_had_finished(register, capsys, monkeypatch):
     """And keeps nothing of it: its result is there."""
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
 
     discarded = []
     monkeypatch.setattr(report, "discard", lambda result, _: discarded.append(result.record.name))
@@ -400,7 +378,7 @@ def test_run_marks_an_unexpected_verdict_but_has_done_its_work(register, capsys)
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_warning_is_told_once_and_without_the_line_that_gave_it(register, capsys):
+def test_a_warning_is_printed_once_without_its_source_line(register, capsys):
     def warned(config, save):
         for _ in range(2):
             warnings.warn("The intervals are rough;\n run more seeds.", UserWarning, stacklevel=1)
@@ -409,21 +387,21 @@ def test_a_warning_is_told_once_and_without_the_line_that_gave_it(register, caps
 
     register(dataclasses.replace(TOY, measure=warned))
     with warnings.catch_warnings():
-        # As outside of tests: pytest keeps for its summary what is not an error.
+        # As outside of tests: pytest keeps warnings that are not errors for its summary.
         warnings.showwarning = lambda *given, **_: sys.stderr.write(
             warnings.formatwarning(*given[:4])
         )
         assert main(["run", "toy-slope"]) == 0
-    told = (
+    reported = (
         "specjax: warning: The intervals are rough; run more seeds.\nspecjax: warning: They are"
         " rough.\n"
     )
-    assert capsys.readouterr().err == told
+    assert capsys.readouterr().err == reported
     assert "test_cli.py" in warnings.formatwarning("They are rough.", UserWarning, __file__, 1)
 
 
 @pytest.mark.integration
-def test_judge_has_the_verdicts_of_other_statements_on_the_same_data(register, capsys, monkeypatch):
+def test_judge_gives_verdicts_of_new_statements_on_stored_data(register, capsys, monkeypatch):
     assert main(["run", "toy-slope", "--seed", "7"]) == 0
     ran, data = (
         stored("toy-slope"),
@@ -453,7 +431,7 @@ def test_judge_has_the_verdicts_of_other_statements_on_the_same_data(register, c
     assert "Another title" in Path("results/report.html").read_text()
 
 
-def test_judge_ends_with_1_where_a_verdict_is_not_the_expected_one(register, capsys):
+def test_judge_exits_with_1_at_an_unexpected_verdict(register, capsys):
     main(["run", "toy-slope"])
     register(dataclasses.replace(TOY, statements=(holds, dataclasses.replace(fails, holds=True))))
     assert main(["judge", "toy-slope"]) == 1
@@ -507,11 +485,11 @@ def test_judge_refuses_what_is_of_another_experiment(register, capsys, change, s
 def test_a_run_beside_what_cannot_be_read_leaves_that_out():
     assert main(["run", "other-toy"]) == 0
     Path("results/other-toy").rename("results/backup")
-    told = (
+    reported = (
         r"^Left out: results/backup holds a result by the name of 'other-toy', which is not that of"
         r" its folder; rename the"
     )
-    with pytest.warns(report.LeftOutWarning, match=told):
+    with pytest.warns(report.LeftOutWarning, match=reported):
         assert main(["run", "toy-slope"]) == 0
     assert "A toy slope" in Path("results/report.md").read_text()
     assert not Path("results/.unfinished").exists()
@@ -529,9 +507,9 @@ def test_judge_leaves_out_what_cannot_be_read(capsys):
     assert main(["judge", "other-toy"]) == 2
     assert re.fullmatch(sentence, capsys.readouterr().err)
     assert main(["judge"]) == 1
-    told = capsys.readouterr()
-    assert re.fullmatch(sentence, told.err)
-    assert re.search(r"toy-slope +holds +", told.out)
+    reported = capsys.readouterr()
+    assert re.fullmatch(sentence, reported.err)
+    assert re.search(r"toy-slope +holds +", reported.out)
     # As an earlier version left it.
     Path("results/other-toy/SHA256SUMS").unlink()
     assert main(["judge", "other-toy"]) == 2
@@ -547,11 +525,7 @@ def test_an_experiment_that_raises_does_not_lose_the_others(register, capsys):
     output = capsys.readouterr()
     assert output.err.endswith("specjax: toy-slope failed with RuntimeError: out of memory\n")
     assert "Traceback" in output.err
-    assert {path.name for path in Path("results").iterdir()} == {
-        "other-toy",
-        "report.md",
-        "report.html",
-    }
+    assert names("results") == "other-toy report.html report.md"
 
 
 def test_nothing_is_written_when_every_experiment_raises(register, capsys):
@@ -561,7 +535,7 @@ def test_nothing_is_written_when_every_experiment_raises(register, capsys):
     assert list(Path().iterdir()) == []
 
 
-def test_a_defect_of_an_experiment_is_not_dressed_up_as_a_user_error(register):
+def test_a_defect_of_an_experiment_is_not_a_user_error(register):
     def draw(*_):
         raise ValueError("x and y must have same first dimension")
 
@@ -579,13 +553,10 @@ def test_a_failed_run_keeps_the_old_result(capsys):
 
 
 def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
     register(OTHER, dataclasses.replace(TOY, figure=interrupt))
     assert main(["reproduce"]) == 130
     assert re.fullmatch(r"specjax: interrupted[^\n]*\n", capsys.readouterr().err)
-    assert {path.name for path in Path("results").iterdir()} == {"other-toy"}
+    assert names("results") == "other-toy"
 
 
 def test_an_output_that_nobody_reads_is_no_error():
@@ -606,9 +577,6 @@ def test_an_output_that_nobody_reads_is_no_error():
 
 
 def test_only_what_goes_on_says_so(capsys, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("specjax.experiments.load_all", interrupt)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "specjax: interrupted.\n"
@@ -653,9 +621,6 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
             )
         }
 
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
     toy = dataclasses.replace(TOY, measure=swept, statements=(finite,))
     other = dataclasses.replace(toy, name="other-toy", scales={"smoke": {"widths": (2, 4, 5)}})
     register(toy, dataclasses.replace(other, figure=interrupt))
@@ -671,18 +636,20 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
     register(toy, other)
     assert main(["reproduce", "--scale", "smoke"]) == 0
     assert sum(computed) == 0
-    told = capsys.readouterr().err
-    assert "specjax: toy-slope goes on from what is kept in results/.unfinished/toy-slope-" in told
-    assert "specjax: other-toy goes on from what is kept in results/.unfinished/other-toy-" in told
+    reported = capsys.readouterr().err
+    assert (
+        "specjax: toy-slope goes on from what is kept in results/.unfinished/toy-slope-" in reported
+    )
+    assert (
+        "specjax: other-toy goes on from what is kept in results/.unfinished/other-toy-" in reported
+    )
     (left,) = Path("results/.unfinished").iterdir()
     assert main(["run", "other-toy", "--seed", "3", "--scale", "quick", "--out", "results"]) == 0
     assert not left.parent.exists()
 
 
 @pytest.mark.integration
-def test_a_run_that_takes_long_tells_how_far_it_is_where_there_is_no_terminal(
-    register, capsys, monkeypatch
-):
+def test_a_long_run_without_terminal_prints_its_progress(register, capsys, monkeypatch):
     clock = iter(np.arange(0, 1000, 1.2))
     monkeypatch.setattr("specjax.sweep.progress.perf_counter", lambda: float(next(clock)))
 
@@ -717,6 +684,7 @@ BAD_INPUT = {
         r" ledger\."
     ),
     "--frob": r"There is no flag '--frob'; there are --help, --version\.",
+    "list --scale smoke": r"There is no flag '--scale'; there are --help\.",
     "list all": r"There is no place for 'all' here; see `specjax list --help`\.",
     "run": (
         r"The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the"
@@ -726,6 +694,12 @@ BAD_INPUT = {
         r"The experiment's name comes first, as in `specjax run NAME`; .*"
     ),
     "run toy-slop": r"There is no experiment 'toy-slop'; did you mean toy-slope\?",
+    "run Toy-Slope": r"There is no experiment 'Toy-Slope'; did you mean toy-slope\?",
+    "run toy_slope": r"There is no experiment 'toy_slope'; did you mean toy-slope\?",
+    "run toy-slope --explain=yes": r"--explain: ignored explicit argument 'yes'; see .*",
+    "run toy-slope --steps=": (
+        r"--steps takes comma-separated finite numbers, as in --steps FLOAT,FLOAT,\.\.\., not ''\."
+    ),
     "run zzz": r"There is no experiment 'zzz'; there are toy-slope, other-toy\.",
     "run toy-slope extra": (
         r"There is no place for 'extra' here; see `specjax run toy-slope --help`\."
@@ -775,6 +749,9 @@ BAD_INPUT = {
         r"There is no place for 'toy-slope' here; see `specjax reproduce --help`\."
     ),
     "reproduce --only zzz": r"--only 'zzz' matches no experiment; `specjax list` shows the names\.",
+    "reproduce --only=": r"--only needs a part of a name, as in `--only figure`; leave .*",
+    "reproduce --jobs 0": r"--jobs needs a whole number from 1 on, got '0'; write .*",
+    "reproduce --jobs two": r"--jobs needs a whole number from 1 on, got 'two'; write .*",
     "reproduce --onl toy": r"There is no flag '--onl'; did you mean --only\?",
     "reproduce --bogus": r"There is no flag '--bogus'; there are --help, .*--continue\.",
     "reproduce --scale huge": r"There is no scale 'huge'; there are smoke, quick, paper\.",

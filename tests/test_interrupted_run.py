@@ -52,7 +52,7 @@ def data(out):
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_by_the_same_command_to_the_same_bits(tmp_path):
+def test_a_killed_run_continues_to_the_same_bits(tmp_path):
     whole = tmp_path / "whole"
     assert "goes on" not in finish(start(tmp_path / "all", whole))
     assert computed(tmp_path / "all") == ALL

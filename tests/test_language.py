@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "specjax").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 LIBRARY = [path for path in MODULES if "experiments" not in path.parts]
 
 
@@ -64,7 +65,7 @@ def test_the_decay_of_a_momentum_is_beta():
 
 
 @pytest.mark.parametrize("word", ["told", "tells", "so many", "is no array", "is no matrix"])
-def test_docstrings_of_the_library_avoid_words_that_readers_stumble_over(word):
+def test_docstrings_of_the_library_avoid_hard_words(word):
     pattern = re.compile(rf"\b{word}\b")
     wrong = []
     for path in LIBRARY:
@@ -86,6 +87,11 @@ def test_two_files_of_one_name_mean_one_thing():
 def test_no_file_of_the_library_is_longer_than_a_reader_can_hold():
     long = {path.name: n for path in LIBRARY if (n := len(path.read_text().split("\n"))) > 381}
     assert not long
+
+
+def test_the_name_of_a_test_has_at_most_60_characters():
+    names = [function.name for path in TESTS for function in functions(path)]
+    assert not [name for name in names if name.startswith("test") and len(name) > 60]
 
 
 def test_every_guide_links_to_the_glossary():

@@ -78,7 +78,7 @@ def test_of_an_infinite_matrix_everything_is_nan(decomposed, n):
     assert all(np.isnan(part).all() for part in jax.tree.leaves(jax.jit(decomposed)(x)))
 
 
-def test_under_vmap_no_matrix_is_decomposed_a_second_time_for_another():
+def test_under_vmap_no_matrix_is_decomposed_twice():
     """The second try stays in a loop, which ends before it begins; in a `cond` it would be made for
     every matrix.
     """

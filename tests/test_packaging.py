@@ -1,4 +1,4 @@
-"""What is said in several files about the package is the same in each."""
+"""Files that describe the package agree with each other."""
 
 import ast
 import re
@@ -23,10 +23,7 @@ def test_the_conda_recipe_has_the_dependencies_of_the_package():
 
 
 def test_the_version_is_the_same_everywhere():
-    said = {
-        "recipe/meta.yaml": r'version = "(.*?)"',
-        "CITATION.cff": r"(?m)^version: (.*)$",
-    }
+    said = {"recipe/meta.yaml": r'version = "(.*?)"', "CITATION.cff": r"(?m)^version: (.*)$"}
     for name, pattern in said.items():
         assert (
             re.search(pattern, (ROOT / name).read_text(encoding="utf-8")).group(1)

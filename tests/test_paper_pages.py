@@ -1,6 +1,5 @@
 """The tables of the papers' pages are those of the ledgers and the records."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -8,20 +7,12 @@ import pytest
 
 from specjax.experiments.ledgers import PAPERS, ledger
 from specjax.report import ledger_status, records
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 
 
-def script():
-    spec = importlib.util.spec_from_file_location(
-        "paper_pages", ROOT / "scripts" / "paper_pages.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PAGES = script().pages()
+PAGES = load_script("paper_pages").pages()
 BY_PAGE = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 
 
@@ -29,7 +20,9 @@ BY_PAGE = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_a_page_is_in_step_with_ledger_and_records(path):
     paper, rows = PAGES[path]
     page = path.read_text()
-    assert script().with_tables(page, paper, rows) == page, "run `python scripts/paper_pages.py`"
+    assert load_script("paper_pages").with_tables(page, paper, rows) == page, (
+        "run `python scripts/paper_pages.py`"
+    )
 
 
 @BY_PAGE
@@ -45,7 +38,7 @@ def test_a_page_has_every_row_of_its_ledger_once(path):
 @pytest.mark.parametrize("paper", PAPERS)
 def test_the_ledger_in_full_is_that_of_the_package(paper):
     stored = ROOT / "docs" / "papers" / "ledgers" / f"{paper}.tsv"
-    assert stored.read_text() == script().full_ledger(paper)
+    assert stored.read_text() == load_script("paper_pages").full_ledger(paper)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -59,39 +52,42 @@ def test_the_pages_have_every_row_of_a_ledger_once(paper):
 def test_a_page_opens_with_its_findings(path):
     lines = path.read_text().splitlines()
     assert lines.index("<!-- findings -->") <= 10
-    assert script().VERDICT.search("\n".join(lines))
+    assert load_script("paper_pages").VERDICT.search("\n".join(lines))
 
 
-def test_the_overview_of_recent_papers_is_in_step_with_the_ledger():
+def test_the_overview_of_recent_papers_matches_the_ledger():
     page = (ROOT / "docs" / "papers" / "field.md").read_text()
     rows = ledger_status.rows("field", list(records.load_all().values()))
-    assert script().with_findings(page, {row.row.id: row.status for row in rows}) == page
+    assert (
+        load_script("paper_pages").with_findings(page, {row.row.id: row.status for row in rows})
+        == page
+    )
 
 
 def test_the_numbers_are_those_of_the_records():
     stored = ROOT / "docs" / "papers" / "preconditioning-numbers.tsv"
-    assert stored.read_text() == script().numbers("preconditioning")
+    assert stored.read_text() == load_script("paper_pages").numbers("preconditioning")
 
 
-def test_findings_have_the_status_of_their_row_and_no_unknown_row():
+def test_findings_have_the_status_of_their_row():
     page = "<!-- findings -->\n| a | **false** (`theorem-1`) | 1 |\n<!-- end of findings -->\n"
-    made = script().with_findings(page, {"theorem-1": "not judged"})
+    made = load_script("paper_pages").with_findings(page, {"theorem-1": "not judged"})
     assert made == page.replace("false", "not judged")
     with pytest.raises(ValueError, match="theorem-1"):
-        script().with_findings(page, {"theorem-2": "holds"})
+        load_script("paper_pages").with_findings(page, {"theorem-2": "holds"})
 
 
 def test_a_page_without_a_place_gets_one_and_keeps_its_prose(monkeypatch, tmp_path):
     monkeypatch.setattr(records, "home", lambda: tmp_path)
     prose = "# A paper\n\nIn short.\n\n## What holds\n\nMuch.\n"
-    made = script().with_tables(prose, "outer-product")
+    made = load_script("paper_pages").with_tables(prose, "outer-product")
     assert made.startswith(prose + "\n## Every statement\n\n")
     assert made.endswith("<!-- end of standing -->\n")
     assert "|not run|" in made
-    assert script().with_tables(made, "outer-product") == made
+    assert load_script("paper_pages").with_tables(made, "outer-product") == made
 
 
 def test_a_place_that_is_not_closed_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(records, "home", lambda: tmp_path)
     with pytest.raises(ValueError, match="'standing' needs to be once"):
-        script().with_tables("# A\n<!-- standing -->\n", "outer-product")
+        load_script("paper_pages").with_tables("# A\n<!-- standing -->\n", "outer-product")

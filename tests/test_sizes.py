@@ -51,7 +51,7 @@ def test_each_axis_can_be_padded_alone(draw, axis):
 
 
 @each_draw
-def test_active_sizes_can_be_traced_mapped_and_combined_with_keys(draw):
+def test_active_sizes_can_be_traced_mapped_and_used_in_keys(draw):
     keys = jax.random.split(jax.random.key(5), 3)
     active = jnp.arange(1, 5)
 
@@ -68,7 +68,7 @@ def test_active_sizes_can_be_traced_mapped_and_combined_with_keys(draw):
             )
 
 
-def test_one_program_serves_every_active_size_and_padding_is_static():
+def test_one_program_serves_all_active_sizes_at_static_padding():
     traced = []
 
     @jax.jit
@@ -191,7 +191,7 @@ def test_a_size_refuses_active_counts_outside_its_extent(active):
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_a_size_refuses_active_counts_of_numpy_outside_its_extent_and_what_is_no_count(active):
+def test_a_size_refuses_arrays_and_numbers_that_are_no_counts(active):
     with pytest.raises(
         ValueError,
         match=r"Size needs an int active with 0 < active <= padded, got active=.* and padded=4\.",
@@ -200,7 +200,7 @@ def test_a_size_refuses_active_counts_of_numpy_outside_its_extent_and_what_is_no
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_size_refuses_an_array_of_floats_also_when_it_is_traced():
+def test_a_size_refuses_concrete_and_traced_float_arrays():
     with pytest.raises(
         ValueError, match="an int active, got an array of dtype float32; sweep it with widths"
     ):
@@ -224,7 +224,7 @@ def test_what_is_no_int_is_refused_wherever_a_size_is_taken(wrong):
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_ints_of_numpy_are_sizes_and_trees_of_sizes_can_be_rebuilt():
+def test_numpy_ints_are_sizes_and_trees_of_sizes_are_rebuilt():
     for active in (np.int64(3), np.asarray(3), jnp.asarray(3), 3):
         np.testing.assert_array_equal(
             sizes.mask(Size(np.int64(4), active)), [True, True, True, False]
@@ -246,7 +246,7 @@ def test_ints_of_numpy_are_sizes_and_trees_of_sizes_can_be_rebuilt():
     np.testing.assert_array_equal(total((jnp.ones(4), Size(4, 3)))[0], [1, 1, 1, 0])
 
 
-def test_a_size_that_follows_another_is_a_multiple_of_both_its_extents():
+def test_a_following_size_is_a_multiple_of_both_extents():
     assert sizes.times(5, 4) == 20
     assert sizes.times(Size(8, 5), 4) == Size(32, 20)
     drawn = sizes.normal(jax.random.key(0), (sizes.times(Size(4, 3), 2), 2))

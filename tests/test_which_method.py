@@ -2,7 +2,6 @@
 docs/accuracy.md shows and links are those of scripts/accuracy_table.py.
 """
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -10,21 +9,18 @@ import jax
 import pytest
 
 from specjax.spectral import MUON, SVD, NewtonSchulz, PolarExpress, band
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "which-method.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 TABLES = ROOT / "docs" / "accuracy.md"
-SCRIPT = ROOT / "scripts" / "accuracy_table.py"
 
 
 @pytest.fixture(scope="module")
 def script():
     """The script as a module."""
-    spec = importlib.util.spec_from_file_location("accuracy_table", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("accuracy_table")
 
 
 @pytest.fixture(scope="module")

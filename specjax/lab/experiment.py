@@ -42,6 +42,8 @@ class Experiment(Generic[ConfigT]):
         scales: The fields that the scales "smoke" and "paper" change.
         figure: A function of configuration and data; by default a panel for each statement.
         tables: Its own tables, a function of configuration and data.
+        paired: Why several sweeps share a key, if they do on purpose: then seed s of each has the
+            same random numbers.
 
     Raises:
         ValueError: no statement, two of one name, one that cites no row of the ledger, an unknown
@@ -58,6 +60,7 @@ class Experiment(Generic[ConfigT]):
     scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     figure: Callable[[ConfigT, Any], Figure] | None = None
     tables: Callable[[ConfigT, Any], list[Table]] | None = None
+    paired: str = ""
 
     def __post_init__(self) -> None:
         # Statements that a module makes later do not belong to the experiment.

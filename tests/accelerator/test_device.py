@@ -52,7 +52,7 @@ def test_draws_have_the_same_bits(draw, padded):
     np.testing.assert_array_equal(device, cpu)
 
 
-def test_normal_draws_differ_by_rounding_of_the_inverse_error_function_alone():
+def test_normal_samples_differ_by_rounding_of_erfinv_alone():
     device, cpu = on_both(
         lambda key: sizes.normal(key, (sizes.Size(256, 200), 128)), jax.random.key(0)
     )
@@ -102,7 +102,7 @@ def test_in_float64_polar_factors_are_as_exact_as_float64(name):
         (None, jnp.bfloat16, 0.2),
     ],
 )
-def test_five_steps_of_muon_are_those_of_float64_up_to_their_dtype(shape, operands, dtype, limit):
+def test_five_muon_steps_are_those_of_float64_within_rounding(shape, operands, dtype, limit):
     x, _ = spectrum(*shape, condition=100.0)
     with jax.enable_x64(True), jax.default_device(CPU):
         expected = np.asarray(spectral.polar(jnp.asarray(x), spectral.NewtonSchulz(5)))

@@ -69,7 +69,7 @@ def test_every_method_is_what_a_sweep_with_it_alone_measures(data):
 
 
 @pytest.mark.slow
-def test_a_factor_that_does_not_depend_on_the_width_moves_no_exponent(data):
+def test_a_factor_independent_of_width_moves_no_exponent(data):
     found = exponent_shift(data["move"], "width", orthogonalizer="half")
     assert abs(found.shift) < 1e-5
     assert found.stderr < 1e-5
@@ -91,7 +91,7 @@ def synthetic(given, exact, noise=0.2, own=0.0, seeds=400):
     return xr.DataArray(values, coords, ("orthogonalizer", "width", "seed"), "y")
 
 
-def test_the_shift_is_the_difference_of_the_exponents_and_what_both_share_cancels():
+def test_the_shift_is_a_difference_where_shared_noise_cancels():
     found = exponent_shift(synthetic(0.1, 1.0), "width", orthogonalizer="mine")
     assert found.shift == pytest.approx(-0.9, abs=1e-12)
     assert found.stderr < 1e-12
@@ -116,7 +116,7 @@ def test_the_standard_error_is_that_of_the_noise_of_its_own():
     )
 
 
-def test_widths_that_are_resampled_apart_would_be_wrong_about_a_slope():
+def test_resampling_widths_apart_gives_a_wrong_slope_error():
     """One error of the given side for all widths of a seed moves no slope; taken for independent it
     would.
     """

@@ -116,7 +116,7 @@ def test_the_curvatures_are_those_of_the_explicit_hessian(network):
 
 
 @pytest.mark.integration
-def test_on_a_quadratic_problem_the_decrease_ratio_is_the_exact_one():
+def test_the_decrease_ratio_is_exact_on_a_quadratic_problem():
     """L = ½n⁻¹‖W A - Y‖²: the ratio at the best steps is nr(G)/st with tr(PBPᵀ)/tr(GBGᵀ)/‖G‖² in
     place of the norms of A, B = AAᵀ/n.
     """
@@ -132,7 +132,7 @@ def test_on_a_quadratic_problem_the_decrease_ratio_is_the_exact_one():
 
 
 @pytest.mark.integration
-def test_the_curvatures_of_heads_are_those_of_matrices_of_their_own():
+def test_heads_have_the_curvatures_of_separate_matrices():
     """Of one parameter for two heads, which the loss couples, each is moved alone."""
     w, x, y = drawn((2, 4, 3), (10, 2, 3), (10, 2, 4))
 
@@ -154,7 +154,7 @@ def test_the_curvatures_of_heads_are_those_of_matrices_of_their_own():
 
 
 @pytest.mark.parametrize("scale", [1e-24, 1e20])
-def test_the_curvature_of_a_tiny_or_huge_gradient_is_that_of_the_loss_without_its_factor(scale):
+def test_curvature_scales_with_the_loss_for_tiny_or_huge_factors(scale):
     x, w = drawn((20, 4), (6, 4))
 
     def curvature(factor):
@@ -231,7 +231,7 @@ def attention():
 
 
 @pytest.mark.integration
-def test_maps_are_found_through_scans_jit_slices_heads_and_look_ups(attention):
+def test_maps_are_found_through_scans_jit_slices_and_heads(attention):
     params, tokens, report = attention
     rows = {row.name: row for row in report.rows}
     shapes = {name: (row.kind, row.shape) for name, row in rows.items()}
@@ -352,7 +352,7 @@ def test_what_is_recommended(spectrum, inputs, expected):
 
 
 @pytest.mark.parametrize("samples", [3, 20], ids=["columns", "gram"])
-def test_activations_of_every_size_have_their_stable_rank_and_bad_ones_none(samples):
+def test_stable_rank_holds_at_every_magnitude_and_is_nan_if_bad(samples):
     x = np.random.default_rng(0).standard_normal((samples, 6)).astype(np.float32)
 
     @jax.jit

@@ -151,7 +151,7 @@ def test_an_adapter_is_a_map_after_its_other_half():
     check(report, expected)
 
 
-def test_an_adapter_in_the_layout_of_torch_and_of_stacked_experts():
+def test_an_adapter_is_mapped_in_torch_layout_and_in_experts():
     """y_e = (B_e A) x_e with A shared: what is applied to A are the rows of all experts."""
     x, a, b, weights = drawn((3, 7, 5), (2, 5), (3, 4, 2), (3, 7, 4))
     params = {"a": a, "b": b}
@@ -168,7 +168,7 @@ def test_an_adapter_in_the_layout_of_torch_and_of_stacked_experts():
 
 
 @pytest.mark.parametrize("per", ["output", "input"])
-def test_the_gain_of_a_weight_norm_scales_what_its_matrix_is_applied_to(per):
+def test_a_weight_norm_gain_scales_the_input_of_its_matrix(per):
     """V diag(g) / ‖V‖: a gain of outputs stands behind the map, a gain of inputs before it."""
     x, v, g, weights = drawn((20, 5), (5, 4), (4,) if per == "output" else (5,), (20, 4))
     axis = 0 if per == "output" else 1

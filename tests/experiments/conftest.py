@@ -4,24 +4,10 @@ import os
 import pickle
 from collections.abc import Callable
 
-import jax
 import pytest
 
 from specjax import experiments
 from tests.experiments.streams import Streams, recorded
-
-# Optax's Adam does not run under strict promotion.
-ADAM = {
-    "gpt-ablation",
-    "gpt-snapshot",
-    "gpt-telemetry",
-    "recall-transformer",
-    "best-filter-training",
-    "update-exponents",
-    "rate-transfer",
-    "rate-drift",
-    "field-quantiles",
-}
 
 
 @pytest.fixture(scope="session")
@@ -37,10 +23,7 @@ def smoke_data(tmp_path_factory: pytest.TempPathFactory) -> Callable:
         path = folder / f"{name}.pickle"
         if not path.exists():
             experiment = experiments.load(name)
-            with (
-                recorded() as streams,
-                jax.numpy_dtype_promotion("standard" if name in ADAM else "strict"),
-            ):
+            with recorded() as streams:
                 found = experiment.run(experiment.at("smoke"))
             for kept, suffix in ((streams, "streams"), (found, "pickle")):
                 part = folder / f"{name}.{suffix}.{os.getpid()}"

@@ -94,8 +94,7 @@ def by_optax():
         update = jax.jit(optimizer.update)
         losses[name], momenta[name] = [], []
         for t, batch in enumerate(batches):
-            with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
-                moves, state = update(gradient(own, batch), state)
+            moves, state = update(gradient(own, batch), state)
             own = jax.tree.map(
                 lambda w, move, t=t, name=name: w - RATES[name] / np.sqrt(t + 1) * move, own, moves
             )
@@ -135,7 +134,7 @@ def of(matrix):
 
 
 @pytest.mark.slow
-def test_ratio_and_distance_are_those_of_the_momentum_in_the_state_of_optax(runs, by_optax):
+def test_ratio_and_distance_are_of_the_momentum_in_the_state(runs, by_optax):
     _, _, momenta, first = by_optax
     for layer in range(len(MATRICES)):
         found = runs["first_ratio"][0, layer], runs["first_distance"][0, layer]
@@ -202,9 +201,7 @@ def made():
     return experiment.judged(CONFIG, xr.Dataset(data, coordinates))
 
 
-def test_each_rule_has_the_step_size_that_is_best_at_each_length_in_the_draws_that_do_not_judge(
-    made,
-):
+def test_step_sizes_are_chosen_per_length_on_other_samples(made):
     assert made.sizes["seed"] == CONFIG.seeds
     np.testing.assert_allclose(made["left"], -2)
     for rule, places in BEST.items():

@@ -2,15 +2,12 @@
 configurations refuse.
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 
-from specjax import experiments
 from specjax.experiments.associative_memory import (
     claims,
     lambda_sweep,
@@ -20,9 +17,6 @@ from specjax.experiments.associative_memory import (
     resolution,
 )
 from specjax.theory import capacity, finite_capacity
-
-MEMORY = [name for name in experiments.names() if name.startswith("memory-")]
-
 
 CONFIG = one_step.Config(
     n=2000,
@@ -114,7 +108,7 @@ def test_the_order_of_the_optimizers_is_judged():
 
 
 @pytest.mark.integration
-def test_every_alpha_has_draws_of_its_own_and_if_asked_every_dimension():
+def test_every_alpha_has_its_own_samples():
     def of_alpha(key, _, alpha, twice):
         return {"draw": jax.random.normal(key), "twice": twice / alpha}
 
@@ -181,113 +175,3 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
     np.testing.assert_allclose(resolution.iterate("cubic", z, 2), twice, rtol=1e-12)
     # Lemma C.4: h(z)/z does not increase.
     assert np.all(np.diff(twice / z) <= 0)
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("name", "changes", "sentence"),
-    [
-        *((name, {"n": 1}, "n must be at least ") for name in MEMORY),
-        *((name, {"seeds": 3}, "seeds must be at least 10") for name in MEMORY),
-        *((name, {"seed": -1}, "seed must be from 0 to 2^32 - ") for name in MEMORY),
-        *(
-            (name, {"dims": (8,)}, "dims needs ")
-            for name in MEMORY
-            if name != "memory-minibatch-steps"
-        ),
-        ("memory-one-step", {"n": 100}, "n must exceed the largest of dims="),
-        (
-            "memory-one-step",
-            {"alphas": (1.0, 2.0)},
-            "alphas needs one or more different finite numbers between 1 and inf",
-        ),
-        (
-            "memory-one-step",
-            {"fit_from": 192},
-            "dims from fit_from=192 on need to be 2 or more, for a slope",
-        ),
-        ("memory-one-step", {"descent_n": 96}, "n must exceed the largest of dims=(48, 96)"),
-        ("memory-one-step", {"descent_seeds": 49}, "descent_seeds must be at least 50, got 49."),
-        ("memory-one-step", {"far_seeds": 1}, "far_seeds must be at least 2, got 1."),
-        (
-            "memory-minibatch",
-            {"alpha": 0.5},
-            "alpha must be a finite number between 1 and inf, ends excluded, got 0.5.",
-        ),
-        (
-            "memory-minibatch",
-            {"batches": (0, 2, 4, 8)},
-            "batches needs 4 or more different sizes in ascending order",
-        ),
-        (
-            "memory-minibatch",
-            {"batches": (512, 1024, 2048, 4096)},
-            "batches needs one of fewer than d/4 = 32 distinct items",
-        ),
-        ("memory-minibatch-steps", {"d": 3}, "d must be at least 4, got 3."),
-        (
-            "memory-minibatch-steps",
-            {"batches": (0, 64)},
-            "batches needs 2 or more different sizes in ascending order",
-        ),
-        ("memory-minibatch-steps", {"steps": 3}, "steps must be at least 4, got 3."),
-        ("memory-minibatch-steps", {"n": 70}, "n=70 must be above 32 B^(1/α) for one of batches="),
-        (
-            "memory-minibatch-steps",
-            {"batches": (4, 100, 250)},
-            "The largest of batches=(4, 100, 250) must be the one before it",
-        ),
-        (
-            "memory-minibatch-steps",
-            {"batches": (64, 128)},
-            "The smallest of batches=(64, 128) needs to hold fewer than d/2 = 32",
-        ),
-        (
-            "memory-minibatch-steps",
-            {"rate": -1.0},
-            "rate must be a finite number between 0 and inf, ends excluded, got",
-        ),
-        (
-            "memory-lambda",
-            {"factors": (0.1, 1.0)},
-            "factors needs 0 as its first number, got (0.1, 1.0).",
-        ),
-        ("memory-lambda", {"factors": (0.0, 10.0)}, "factors needs 1, the λ of Theorem 3.1"),
-        ("memory-lambda", {"spectrum_n": 96}, "n must exceed the largest of dims="),
-        ("memory-lambda", {"points": 1}, "points must be at least 2, got 1."),
-        (
-            "memory-logits",
-            {"items": (-1, 2)},
-            "items needs different sizes in ascending order, each at least 0, got (-1, 2).",
-        ),
-        ("memory-logits", {"items": (5000,)}, "items must be from 0 to n - 1 ="),
-        (
-            "memory-logits",
-            {"spikes": (1.0, 2.0, 3.0)},
-            "spikes needs 0 as its first number, got (1.0, 2.0, 3.0).",
-        ),
-        ("memory-multi-step", {"n": 200}, "n=200 must exceed 256, to have rare items."),
-        ("memory-multi-step", {"newton_n": 24}, "n must exceed the largest of dims=(12, 24)"),
-        ("memory-multi-step", {"many_steps": 9}, "many_steps must be at least 10, got 9."),
-        ("memory-thresholded", {"n": 1000}, "n must exceed "),
-        ("memory-thresholded", {"descent_n": 300}, "descent_n must exceed "),
-        (
-            "memory-anisotropy",
-            {"kappas": (0.5, 1.0)},
-            "kappas needs 0 as its first number, got (0.5, 1.0).",
-        ),
-        (
-            "memory-anisotropy",
-            {"ridge": -1.0},
-            "ridge must be a finite number between 0 and inf, ends excluded, got -1.0.",
-        ),
-    ],
-)
-def test_bad_configurations_are_refused_in_a_sentence(name, changes, sentence):
-    with pytest.raises(ValueError) as refused:  # noqa: PT011
-        dataclasses.replace(experiments.load(name).at("quick"), **changes)
-    assert str(refused.value).startswith(sentence)
-
-
-def test_there_are_eight_of_them():
-    assert len(MEMORY) == 8

@@ -30,7 +30,7 @@ def test_each_claim_is_judged_in_its_own_words():
     assert {f"claim-{n}" for n in range(1, 15)} <= printed
 
 
-def test_the_page_names_experiments_and_statements_that_there_are():
+def test_the_page_names_existing_experiments_and_statements():
     named = re.findall(r"`(claims-[a-z]+)(?:: ([a-z0-9-]+))?`", PAGE.read_text())
     assert {name for name, _ in named} == set(NAMES)
     for name, statement in named:
@@ -52,7 +52,7 @@ ERRORS = xr.Dataset(
         ({"one": {"a": "wrong"}, "other": {"b": lambda found: found["wrong"]}}, ["one", "other"]),
     ],
 )
-def test_each_error_of_a_statement_is_broken_by_a_control_of_its_own(controls, attacks):
+def test_each_error_of_a_statement_has_its_own_control(controls, attacks):
     states = lab.Statements()
     both = Measured(states, rounding=1e-9).agree("both", "claim-2", ("a", "b"), controls)(
         "a and b are rounding."
@@ -77,7 +77,7 @@ def test_an_error_that_no_control_breaks_does_not_import(controls):
         Measured(lab.Statements(), rounding=1e-9).agree("both", "claim-2", ("a", "b"), controls)
 
 
-def test_the_indefinite_matrix_of_claim_10_has_eigenvalues_of_both_signs():
+def test_the_matrix_of_claim_10_has_eigenvalues_of_both_signs():
     """Negative definite ones, which have no logarithm either, would not show that an indefinite one
     has none.
     """

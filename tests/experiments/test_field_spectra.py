@@ -35,7 +35,7 @@ def of_one_size(x):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", POWERS)
-def test_a_power_is_that_of_the_library_at_the_norm_of_four_orthonormal_rows(name):
+def test_a_power_is_the_librarys_at_the_norm_of_four_unit_rows(name):
     x = matrices()
     with jax.enable_x64(True):
         expected = of_one_size(jax.jit(lambda x: spectral.spectral_power(x, POWERS[name]))(x))
@@ -105,7 +105,7 @@ def test_each_half_of_the_draws_chooses_for_the_other():
             assert int(places.isel(width=width, half=seed % 2)) == place
 
 
-def test_what_is_chosen_besides_the_rate_is_chosen_on_the_other_half_too():
+def test_other_choices_than_the_rate_use_the_other_half_too():
     loss = xr.DataArray(
         np.zeros((2, 3, 4)), dims=("kind", "rate", "seed"), coords={"seed": np.arange(4)}
     )
@@ -117,7 +117,7 @@ def test_what_is_chosen_besides_the_rate_is_chosen_on_the_other_half_too():
 
 
 @pytest.mark.integration
-def test_no_other_length_of_the_first_step_ends_lower_than_the_best_one():
+def test_no_other_first_step_length_ends_below_the_best_one():
     with jax.enable_x64(True):
         kind = jnp.asarray(NAMES.index("Kaon"))
         searched, lengths, _ = feature_descent.descend(
@@ -132,7 +132,7 @@ def test_no_other_length_of_the_first_step_ends_lower_than_the_best_one():
 
 
 @pytest.mark.integration
-def test_the_curvature_along_muons_step_is_the_mean_eigenvalue_and_that_along_the_gradient_is_not():
+def test_curvature_along_muons_step_is_the_mean_eigenvalue():
     with jax.enable_x64(True):
         curvatures = {
             name: np.asarray(

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 
 @pytest.mark.integration
-def test_the_jacobian_of_attention_is_that_of_the_block_and_its_norm_that_of_the_whole_matrix():
+def test_attention_has_the_blocks_jacobian_and_its_whole_norm():
     keys = jax.random.split(jax.random.key(0), 3)
 
     @jax.jit
@@ -49,7 +49,7 @@ def test_a_mixed_step_is_the_minimizer_of_its_bound(name):
 
 
 @pytest.mark.slow
-def test_the_jacobians_of_a_width_are_the_same_however_it_is_padded():
+def test_padding_does_not_change_the_jacobians_of_a_width():
     """Rejects a power iteration that starts from a draw of the padded shape: the starts, and what
     fifty steps come to, then differ.
     """

@@ -103,7 +103,7 @@ def test_the_mask_and_the_number_of_rows_are_those_of_the_weight(layer, width):
 @pytest.mark.integration
 @each_layer
 @pytest.mark.parametrize("width", [3, 20, 50])
-def test_the_rank_of_a_gradient_stays_within_its_bound_and_reaches_it(layer, width):
+def test_the_rank_of_a_gradient_reaches_but_keeps_its_bound(layer, width):
     rank = np.linalg.matrix_rank(found(width).gradient[layer])
     assert rank <= layers.rank(layer)
     if width >= 20:

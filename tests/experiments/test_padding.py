@@ -1,5 +1,7 @@
-"""Every experiment measures the same at a width of its own and padded to a larger one: padding is
-no part of any model.
+"""Experiments measure the same at a width and padded to a larger one.
+
+Every sweep checks this at its own narrowest width, in test_smoke too. These configurations are odd
+sizes, which are no multiples of anything.
 """
 
 import jax
@@ -13,30 +15,18 @@ from specjax.sweep.dataset import trailing_dims
 from specjax.sweep.measurement import flat_outputs
 
 PADDED = 11
+WIDTHS = (5, 6, 7, 8, 9)
 
 # An odd width below PADDED for the narrowest point of each sweep, and small fixed sizes.
 SMALL = {
-    "figure-2": {
-        "d0s": (5, 6, 7, 8, 9),
-        "d1s": (5, 6, 7, 8, 9),
-        "d2s": (5, 6, 7, 8, 9),
-        "samples": 4,
-    },
-    "matrix-factorization": {"ks": (5, 6, 7, 8, 9), "small_ks": (5, 6)},
-    "deep-linear": {
-        "small_widths": (3,),
-        "widths": (5, 6, 7, 8, 9),
-        "growing_widths": (5, 6, 7, 8, 9),
-    },
-    "relu-off-diagonal": {"d0s": (5, 6), "angle_d0s": (5, 6, 7, 8, 9)},
-    "target": {"ks": (7, 8, 9, 10, 11), "narrow_ks": (7, 8), "d1s": (5, 6, 7, 8, 9)},
-    "dominance": {"widths": (5, 6, 7, 8, 9), "linear_widths": (5, 6)},
-    "row-normalization": {
-        "widths": (9, 10, 11, 12, 13),
-        "noise_widths": (5, 6, 7, 8, 9),
-        "steps": 2,
-    },
-    "figure-1": {"widths": (5, 6, 7, 8, 9), "drawn_width": 5},
+    "figure-2": {"d0s": WIDTHS, "d1s": WIDTHS, "d2s": WIDTHS, "samples": 4},
+    "matrix-factorization": {"ks": WIDTHS, "small_ks": (5, 6)},
+    "deep-linear": {"small_widths": (3,), "widths": WIDTHS, "growing_widths": WIDTHS},
+    "relu-off-diagonal": {"d0s": (5, 6), "angle_d0s": WIDTHS},
+    "target": {"ks": (7, 8, 9, 10, 11), "narrow_ks": (7, 8), "d1s": WIDTHS},
+    "dominance": {"widths": WIDTHS, "linear_widths": (5, 6)},
+    "row-normalization": {"widths": (9, 10, 11, 12, 13), "noise_widths": WIDTHS, "steps": 2},
+    "figure-1": {"widths": WIDTHS, "drawn_width": 5},
     "orthogonalizer-error": {"widths": (5, 6, 7, 8)},
     "memory-one-step": {
         "n": 60,
@@ -51,45 +41,6 @@ SMALL = {
 }
 
 
-# Experiments at fixed sizes, and those whose widths are static: spectra and counts of matrices of
-# another size are other problems.
-STATIC = (
-    "preconditioning",
-    "spectral_criterion",
-    "claims",
-    "scaling",
-    "field",
-    "table_c7",
-    "target_erasure",
-    "what_decides",
-    "filter_training",
-)
-# Experiments of the associative memory that measure with the functions of the three above, and
-# those whose own tests pad them.
-ALIKE = (
-    "multi_step",
-    "thresholded",
-    "minibatch",
-    "minibatch_steps",
-    "anisotropy",
-    "best_filter",
-    "capacity_constants",
-)
-PADDED_BY_THEIR_TESTS = ("recall_transformer", "after_initialization")
-UNPADDED = STATIC + ALIKE + PADDED_BY_THEIR_TESTS
-
-
-def test_only_experiments_without_padded_widths_are_left_out():
-    left_out = {
-        name
-        for name, module in experiments.MODULES.items()
-        if any(part in module.split(".") for part in UNPADDED)
-    }
-    assert set(experiments.names()) - left_out == set(SMALL)
-
-
-# Every sweep that pads asks it of its narrowest point itself, in test_smoke too; here it is asked
-# at sizes that are no multiples.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_padding_changes_nothing_that_is_measured(name, monkeypatch):

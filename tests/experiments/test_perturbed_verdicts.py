@@ -2,9 +2,7 @@
 and room where some once did.
 """
 
-import importlib.util
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +11,12 @@ import pytest
 
 from specjax import sweep
 from specjax.experiments.spectral_criterion.activations import BATCH
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "perturbed_verdicts.py"
+from tests.scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("perturbed_verdicts", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("perturbed_verdicts")
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

@@ -2,8 +2,6 @@
 step sizes, and the linear maps.
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +39,7 @@ def test_the_transformation_goes_the_way_of_the_experiment():
         jax.random.normal(keys[0], (12, 5)) * jnp.asarray([[2.0, 1, 1, 1, 0.5]]),
         jax.random.normal(keys[1], (12, 1)),
     )
-    # Larger weights than the default, so that ten steps tell the methods apart.
+    # Larger weights than the default, so that the methods differ after ten steps.
     params = tuple(
         1.4 * w for w in mlp.init(keys[2], (5, 8, 8, 1), "relu_squared", distribution="uniform")
     )
@@ -109,7 +107,7 @@ def made(best="middle"):
     }
 
 
-def test_no_draw_is_judged_at_a_step_size_that_it_helped_to_choose():
+def test_no_sample_is_judged_at_a_step_size_it_helped_to_choose():
     data = made()
     # The draws that judge would have chosen otherwise.
     data["network"]["left"][2, 4:] = -100.0
@@ -120,7 +118,7 @@ def test_no_draw_is_judged_at_a_step_size_that_it_helped_to_choose():
     assert np.unique(experiment.lead(tuned, "rule", "internal")).tolist() == [1.0]
 
 
-def test_a_best_step_size_at_the_end_of_the_grid_decides_nothing_and_is_named():
+def test_a_best_step_size_at_the_end_of_the_grid_is_inconclusive():
     statement = next(
         s for s in experiment.EXPERIMENT.statements if s.name == "spectral-ahead-of-rule"
     )
@@ -134,31 +132,9 @@ def test_a_best_step_size_at_the_end_of_the_grid_decides_nothing_and_is_named():
 
 
 @pytest.mark.integration
-def test_nr_is_above_st_at_the_start_on_features_and_below_it_in_the_control():
+def test_nr_starts_above_st_on_features_and_below_in_control():
     for control, above in ((0, True), (1, False)):
         (w,), (x, y) = linear_problem(jax.random.key(1), 32, jnp.asarray(control))
         assert not np.any(w)
         ratio = spectral.nuclear_rank(y.T @ x) / spectral.stable_rank(x)
         assert ratio > 1.2 if above else ratio < 0.8
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"inputs": 2}, r"inputs must be at least 3, got 2\."),
-        (
-            {"rates": (0.1, 0.2)},
-            (
-                r"rates needs 3 or more positive numbers in ascending order, so that one lies"
-                r" inside, got \(0\.1, 0\.2\)\."
-            ),
-        ),
-        ({"rates": (0.1, 0.4, 0.2)}, r"rates needs 3 or more positive numbers in ascending order"),
-        ({"lengths": (25,)}, r"lengths needs 2 or more different sizes"),
-        ({"seeds": 5}, r"seeds must be at least 16, got 5\."),
-        ({"seed": -1}, r"seed must be from 0 to"),
-    ],
-)
-def test_configurations_that_could_not_be_judged_are_refused(changes, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        dataclasses.replace(CONFIG, **changes)

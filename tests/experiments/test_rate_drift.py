@@ -12,6 +12,7 @@ import xarray as xr
 from specjax import optim, spectral
 from specjax.experiments.scaling import drift, perceptron
 from specjax.experiments.scaling.grafting import in_blocks, with_norm_of, with_spectral_norm
+from tests.reference.spectra import polar
 
 KEY = jax.random.key(5)
 X = jax.random.normal(KEY, (16, 24))
@@ -21,11 +22,6 @@ SIGNS = optax.stateless(lambda updates, _: jax.tree.map(jnp.sign, updates))
 def one_step(direction, x=X):
     updates, _ = direction.update({"w": x}, direction.init({"w": x}))
     return np.asarray(updates["w"])
-
-
-def polar(x):
-    u, _, vt = np.linalg.svd(x, full_matrices=False)
-    return u @ vt
 
 
 def test_blocks_are_orthogonalized_one_by_one():
@@ -55,7 +51,6 @@ def test_a_direction_gets_a_spectral_norm_of_one():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("optax_promotion")
 def test_what_is_kept_is_of_the_last_step_of_the_hidden_layer():
     width, steps = 64, 3
     of = drift.problem(drift.SETTINGS[drift.ADAMUON], width)
@@ -78,13 +73,6 @@ def test_what_is_kept_is_of_the_last_step_of_the_hidden_layer():
     inputs = perceptron.layer_inputs(params, of.held_out(KEY)[0])["hidden"]
     size = np.sqrt(np.mean((np.asarray(inputs) @ last.T) ** 2))
     assert float(found["size"]) == pytest.approx(size, rel=1e-4)
-
-
-@pytest.fixture
-def optax_promotion():
-    """Optax's Adam does not run under strict promotion."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 def made(ranks, sizes, rates):
@@ -129,7 +117,7 @@ def of_each(*values):
     return dict(zip(drift.SETTINGS, values, strict=True))
 
 
-def test_the_papers_powers_confirm_all_and_those_of_no_drift_refute_them():
+def test_the_papers_powers_confirm_all_and_no_drift_refutes():
     # Shampoo with Adam's norm, in blocks, with its spectral norm; AdaMuon, with its spectral norm.
     tuned = {drift.ADAMUON: 0.4, drift.ADAMUON_SPECTRAL: 0.0}
     data = made(of_each(0.9, 0.1, 0.9, 0.9, 0.9), of_each(-0.4, -0.1, 0.0, -0.4, 0.0), tuned)

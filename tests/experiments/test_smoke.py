@@ -1,7 +1,7 @@
 """Every experiment at its smallest scale: run, judge, attack, tabulate, draw; nothing comes out as
 the opposite of what holds.
 
-What is asked of a run is asked in one test, since the run is what takes the time.
+One test asks all of a run, since the run takes the time.
 """
 
 import re
@@ -16,90 +16,8 @@ from specjax.report import Result, result_store
 from specjax.report import record as record_module
 
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
-# More than four seconds on a slow CPU, but for table-c7, which the README runs.
-LONG = {
-    "activations",
-    "after-initialization",
-    "best-filter",
-    "best-filter-training",
-    "capacity-constants",
-    "claims-bias",
-    "claims-curvature",
-    "claims-expectation",
-    "claims-integrability",
-    "claims-limits",
-    "claims-momentum",
-    "claims-newton",
-    "claims-polar",
-    "claims-reparametrization",
-    "condition-number",
-    "convergence-curves",
-    "decoder-block",
-    "decoupling",
-    "deep-linear",
-    "dominance",
-    "field-balance",
-    "field-batch",
-    "field-edge",
-    "field-edge-fixed",
-    "field-exponent-muon",
-    "field-exponent-numbers",
-    "field-exponents",
-    "field-grid",
-    "field-line-search",
-    "field-modes",
-    "field-momentum",
-    "field-phases",
-    "field-quantiles",
-    "field-schedule",
-    "field-spectra",
-    "figure-1",
-    "figure-2",
-    "figures-14-and-15",
-    "figures-3-and-11",
-    "gpt-ablation",
-    "gpt-snapshot",
-    "gpt-telemetry",
-    "gradient-rank-window",
-    "layered-hessian",
-    "matrix-factorization",
-    "mean-strength",
-    "memory-anisotropy",
-    "memory-lambda",
-    "memory-logits",
-    "memory-minibatch",
-    "memory-minibatch-steps",
-    "memory-multi-step",
-    "memory-one-step",
-    "memory-thresholded",
-    "muon-convergence",
-    "one-step-comparison",
-    "orthogonalizer-error",
-    "preconditioner-maps",
-    "rank-switch",
-    "rate-drift",
-    "rate-transfer",
-    "recall-transformer",
-    "relu-features",
-    "relu-off-diagonal",
-    "row-normalization",
-    "scalar-sequences",
-    "sign-gradient-lower-bounds",
-    "sparse-regression",
-    "stable-ranks",
-    "target",
-    "target-erasure",
-    "update-exponents",
-    "what-decides",
-}
-PAIRED = {
-    "figure-1": "the Hessian and H_Muon are those of the same networks, of which one is drawn",
-    "memory-minibatch": (
-        "a sweep for each d, since their draws are not as many; seeds are shared by all d, as in"
-        " one sweep"
-    ),
-}
-"""Experiments with sweeps that share a key on purpose."""
+QUICK = ("table-c7", "field-margin", "field-rate", "field-stability")
+"""Run outside the slow lane too: table-c7, which the README runs, and three of a few seconds."""
 
 
 @pytest.mark.parametrize("name", experiments.names())
@@ -130,17 +48,15 @@ def test_an_unknown_experiment_is_refused_with_the_known_names():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
         for name in experiments.names()
     ],
 )
-def test_an_experiment_runs_is_judged_and_attacked_and_draws_what_it_found(
-    name, smoke_data, smoke_streams, tmp_path
-):
+def test_an_experiment_runs_is_judged_attacked_and_drawn(name, smoke_data, smoke_streams, tmp_path):
     experiment = experiments.load(name)
     config = experiment.at("smoke")
     data = smoke_data(name)
-    no_two_streams_share_a_key(name, smoke_streams(name).shared(root=config.seed))
+    no_two_streams_share_a_key(experiment, smoke_streams(name).shared(root=config.seed))
     data_are_finite_and_labelled(data)
     judgements = experiment.judge(config, data)
     nothing_survives_what_should_have_broken_it(name, judgements, data)
@@ -157,19 +73,18 @@ def test_an_experiment_runs_is_judged_and_attacked_and_draws_what_it_found(
     data_are_the_same(result_store.load_data(folder), data)
 
 
-def no_two_streams_share_a_key(name, shared):
-    if name in PAIRED:
-        assert any("sweeps have the key" in each for each in shared), (
-            f"{name} has no pairs any more; take it out."
-        )
-        shared = [each for each in shared if "sweeps have the key" not in each]
+def no_two_streams_share_a_key(experiment, shared):
+    if experiment.paired:
+        of_sweeps = [each for each in shared if "sweeps have the key" in each]
+        assert of_sweeps, f"{experiment.name} has no paired sweeps any more; delete its `paired`."
+        shared = [each for each in shared if each not in of_sweeps]
     assert shared == []
 
 
 def nothing_survives_what_should_have_broken_it(name, judgements, data):
     assert [row for row in lab.check.attack_rows(name, judgements) if row.survived] == []
     assert all(judgement.attacks for judgement in judgements)
-    # The steps of a run are no draws.
+    # Steps of a run are not samples.
     datasets = [data] if isinstance(data, xr.Dataset) else data.values()
     seeds = max(
         int(each["seeds"].max()) if "seeds" in each.coords else each.sizes["seed"]
@@ -183,7 +98,7 @@ def data_are_finite_and_labelled(data):
     assert datasets
     for dataset in datasets:
         assert isinstance(dataset, xr.Dataset)
-        # A sweep names its failed seeds; what is not a sweep has no failed part.
+        # Only sweeps have a variable of failed seeds.
         assert "seed" in dataset.dims
         if "failed" in dataset:
             assert not dataset["failed"].any()

@@ -2,8 +2,6 @@
 changes nothing at initialization.
 """
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -61,7 +59,7 @@ def test_a_diverged_run_counts_as_the_worst_there_is():
     assert not change.sel(optimizer="gd").any()
 
 
-def test_points_have_their_own_numbers_of_draws_and_divergence_is_counted():
+def test_points_have_their_own_seeds_and_divergence_is_counted():
     data = made("relu")
     assert experiment.select_point(data, "relu", 1).sizes["seed"] == DRAWS - 2
     fragile = {s.name: s for s in experiment.EXPERIMENT.statements}["large-step-diverges"]
@@ -70,7 +68,7 @@ def test_points_have_their_own_numbers_of_draws_and_divergence_is_counted():
     assert found.deciding.compared == 0.05
 
 
-def test_a_training_is_looked_at_from_its_start_to_its_last_length():
+def test_a_training_is_observed_from_start_to_last_length():
     assert list(records((100, 200))) == list(range(0, 201, 10))
     assert list(records((4, 6))) == [0, 2, 4, 6]
 
@@ -109,36 +107,3 @@ def test_the_problem_is_that_described():
         assert 0.8 < scaled.max() <= 1
         assert abs(scaled.mean() - 0.5) < 4 * np.sqrt(1 / 12 / w.size)
     np.testing.assert_allclose(y[:, 0], x[:, 0] * x[:, 1] * x[:, 2], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"inputs": 2}, r"inputs must be at least 3, got 2\."),
-        (
-            {"starts": (64, 8)},
-            (
-                r"starts needs 5 or more different sizes in ascending order, each at least 3, got"
-                r" \(64, 8\)\."
-            ),
-        ),
-        ({"gd_rates": (0.1,)}, r"gd_rates needs 2 numbers, got \(0\.1,\)\."),
-        (
-            {"spectral_rates": (0.1, -1.0)},
-            r"spectral_rates needs one or more different finite numbers between 0 and inf",
-        ),
-        ({"gated_gd_rates": (0.1, 0.2)}, r"gated_gd_rates needs 3 numbers, got \(0\.1, 0\.2\)\."),
-        (
-            {"gated_samples": (96, 192, 384)},
-            (
-                r"gated_samples needs 2 different sizes in ascending order, each at least 8, got"
-                r" \(96, 192, 384\)\."
-            ),
-        ),
-        ({"seeds": 9}, r"seeds must be at least 16, got 9\."),
-        ({"seed": -1}, r"seed must be from 0 to"),
-    ],
-)
-def test_configurations_that_could_not_be_judged_are_refused(changes, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        dataclasses.replace(CONFIG, **changes)

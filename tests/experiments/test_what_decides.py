@@ -7,11 +7,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from specjax.experiments.beyond.what_decides import (
-    networks,
-    outcomes,
-    quantities,
-)
+from specjax.experiments.beyond.what_decides import networks, outcomes, quantities
 
 D, WIDTH, OUT, N = 5, 4, 3, 9
 
@@ -19,7 +15,7 @@ D, WIDTH, OUT, N = 5, 4, 3, 9
 @pytest.fixture(scope="module")
 def drawn():
     """Weights of two blocks, and inputs with a large mean, so that squaring has the norms exactly;
-    a zero row at the end is no sample.
+    a zero row at the end does not count.
     """
     rng = np.random.default_rng(3)
     w = [rng.standard_normal((WIDTH, D)) / 2, rng.standard_normal((OUT, WIDTH))]
@@ -145,7 +141,7 @@ def pooled(*columns):
 
 
 @pytest.mark.integration
-def test_concordance_is_kendalls_tau_of_each_class_with_its_spread():
+def test_concordance_is_kendalls_tau_of_each_class():
     rng = np.random.default_rng(5)
     estimates, errors = [], []
     for _ in range(300):
@@ -162,20 +158,20 @@ def test_concordance_is_kendalls_tau_of_each_class_with_its_spread():
     assert np.mean(errors) == pytest.approx(np.std(estimates, ddof=1), rel=0.16)
 
 
-def test_errors_of_probabilities_are_zero_where_all_is_known_and_a_variance_where_nothing_is():
+def test_probability_errors_are_between_zero_and_the_variance():
     rng = np.random.default_rng(6)
     x, other = rng.standard_normal((2, 8000))
     faster = np.log(outcomes.MUCH) + np.where(x > 0.3, 1.0, -1.0)
     known, nothing = (outcomes.brier(*pooled(given, faster)) for given in (x, other))
     assert known.size == 8000
     assert float(known.mean()) < 0.001
-    # What is fitted to noise adds a little to the variance of the event.
+    # Fitting noise adds a little to the variance of the event.
     share = np.mean(x > 0.3)
     # Judged in the half that it was fitted to, the error would lie below the variance.
     assert share * (1 - share) < float(nothing.mean()) < share * (1 - share) + 0.02
 
 
-def test_a_network_that_is_left_out_changes_the_error_of_no_other_of_its_half():
+def test_leaving_out_a_network_changes_no_error_in_its_half():
     """It is in the fit for the other half alone."""
     x, noise = np.random.default_rng(7).standard_normal((2, 400))
     whole, rest = (
@@ -206,7 +202,7 @@ def losses():
     return xr.Dataset({"left": xr.DataArray(full, coords, dims)})
 
 
-def test_the_faster_method_lowers_the_logarithm_of_the_loss_by_more():
+def test_the_faster_method_lowers_the_log_loss_more():
     speed = outcomes.speed(losses())
     np.testing.assert_allclose(speed, np.log(2), rtol=1e-12)
     assert speed.sizes == {"seed": 3, "length": 2}

@@ -41,7 +41,7 @@ CURVES = [lambda x: 2 - 8 / x, lambda x: 0.5 + 9 * x**-0.7, lambda x: x**0.4 * (
 
 @pytest.mark.parametrize("make", [coupled, independent])
 @pytest.mark.parametrize("curve", CURVES)
-def test_the_ends_of_an_offset_are_where_scipys_misfit_rises_by_the_quantile(make, curve):
+def test_offset_interval_ends_where_scipys_misfit_has_risen(make, curve):
     data = make(np.random.default_rng(3), SEEDS, curve)
     end, *_ = extrapolate_sample(sample_of(data, "d", least=5), 0.05, tolerance=0.0)
     b, least = min(
@@ -87,7 +87,7 @@ SECOND_TERMS = [(0, 0), (-1, 0), (-0.5, 0), (0.5, 0), (1, 0), (0, 0.2), (0, 0.35
 @pytest.mark.integration
 @pytest.mark.parametrize("make", [coupled, independent])
 @pytest.mark.parametrize("curve", CURVES)
-def test_the_ends_of_a_correction_are_where_scipys_misfit_rises_by_the_quantile(make, curve):
+def test_correction_interval_ends_where_scipys_misfit_has_risen(make, curve):
     """For a given b: over the power, the size and the kind of the correction, by an optimizer that
     knows nothing of closed forms.
     """
@@ -181,7 +181,7 @@ def test_precise_data_have_room_for_terms_that_no_model_has():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [coupled, independent])
-def test_intervals_hold_the_true_exponent_and_limit_as_often_as_they_say(make):
+def test_intervals_hold_exponent_and_limit_at_their_level(make):
     sweeps, hits = 600, np.zeros(3)
     for seed in range(sweeps):
         rng = np.random.default_rng(seed)
@@ -281,7 +281,7 @@ def test_a_limit_with_two_terms_lies_in_its_interval():
     assert inside >= 26
 
 
-def test_a_rejected_model_gets_one_more_term_and_no_more_than_the_sizes_bear():
+def test_a_rejected_model_gets_one_more_term_if_sizes_bear_it():
     data = of_law(lambda x: x - 2 * np.sqrt(x) + 4, 3200, 0)
     one = extrapolate_sample(sample_of(data, "x", least=5), 0.01)
     assert max(model.p_misfit for model in one) < 0.01

@@ -120,7 +120,7 @@ def test_subleading_fit_is_scipy_curve_fit():
 
 
 @pytest.mark.parametrize("c", [7.0, -7.0, -15.0, 300.0])
-def test_subleading_term_is_recovered_where_the_plain_fit_is_biased(c):
+def test_a_subleading_term_is_recovered_if_plain_fits_are_biased(c):
     data = exact(3 * X**2 * (1 + c / X))
     fit = fit_power_law(data, "d", subleading=True)
     assert fit.exponent == pytest.approx(2, abs=1e-7)
@@ -176,7 +176,7 @@ def test_intervals_cover_with_few_seeds():
 
 
 @pytest.mark.integration
-def test_bootstrap_error_is_the_true_one_where_the_independent_formula_is_not():
+def test_bootstrap_error_is_right_where_independence_is_wrong():
     rng = np.random.default_rng(9)
     fits = [fit_power_law(_coupled(rng), "d", resamples=200) for _ in range(300)]
     true = np.std([fit.exponent for fit in fits], ddof=1)
@@ -190,7 +190,7 @@ def test_bootstrap_error_is_the_true_one_where_the_independent_formula_is_not():
     assert independent > 2 * true
 
 
-def test_a_width_without_spread_is_weighted_as_its_neighbours_say():
+def test_a_width_without_spread_has_the_weight_of_neighbours():
     y = _independent(np.random.default_rng(10)).values
     y[2] = y[2].mean()
     fit = fit_power_law(array(y), "d")
@@ -404,7 +404,7 @@ def test_what_a_width_lacks_is_absent_and_what_it_has_is_finite():
         fit_power_law(data, "d")
     with pytest.raises(ValueError, match=r"at least 2 seeds, got 1"):
         fit_power_law(data.isel(seed=slice(11, None)), "d")
-    # Without the coordinate there is no telling absent from failed.
+    # Without the coordinate absent and failed seeds look the same.
     with pytest.raises(ValueError, match="389 seeds have NaN"):
         fit_power_law(data.isel(d=[0, 1, 2, 5]).drop_vars("seeds"), "d")
 

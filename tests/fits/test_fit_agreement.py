@@ -16,7 +16,7 @@ def _power_law(x):
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.95, 0.99])
 @pytest.mark.parametrize("seeds", [12, 200])
-def test_the_p_value_at_the_end_of_an_interval_is_one_less_its_level(level, seeds):
+def test_the_p_value_at_an_interval_end_is_one_less_its_level(level, seeds):
     fit = fit_power_law(
         coupled(np.random.default_rng(1), seeds, _power_law), "d", level=level, resamples=4000
     )
@@ -33,7 +33,7 @@ def test_the_p_value_is_that_of_students_t_for_normal_means():
     assert fit.p_value(np.median(fit.replicates.exponent)) == pytest.approx(1, abs=1e-9)
 
 
-def test_far_predictions_have_the_p_value_that_the_replicates_can_tell():
+def test_far_predictions_have_the_least_p_value_of_replicates():
     fit = fit_power_law(coupled(np.random.default_rng(3), 60, _power_law), "d", resamples=1000)
     far = fit.p_value(0.5)
     assert far == pytest.approx(2 * stats.t.cdf(stats.norm.ppf(1 / 1001) * np.sqrt(59 / 60), 59))

@@ -67,7 +67,7 @@ def test_the_model_that_made_the_data_is_chosen(make, seeds, truth):
     assert truth in choice.reason
 
 
-def test_an_offset_is_told_from_a_subleading_term_with_enough_seeds():
+def test_enough_seeds_separate_an_offset_from_a_subleading_term():
     choice = choose_model(coupled(np.random.default_rng(3), 4000, lambda x: 1 + 30 / x**0.5), "d")
     assert choice.model == "offset"
     assert choice.reason.endswith("all others are contradicted.")

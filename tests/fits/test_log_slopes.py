@@ -20,7 +20,7 @@ def test_slopes_are_those_of_straight_lines():
     assert found.name == "slope of y"
 
 
-def test_pseudo_values_have_the_slope_of_the_logarithms_of_means_and_its_spread():
+def test_pseudo_values_have_the_slope_and_spread_of_log_means():
     rng = np.random.default_rng(0)
     d = np.array([16, 24, 48])
     means = 3 * (d / 16.0) ** 1.3

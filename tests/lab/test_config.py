@@ -31,7 +31,7 @@ class Config(lab.Config):
     steps: int = lab.config.integer(8, most=lab.config.MOST_COUNT, help="steps")
 
 
-def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
+def test_defaults_are_a_configuration_whose_fields_are_flags():
     config = Config()
     assert dataclasses.asdict(config) == {
         "seed": 0,

@@ -23,7 +23,7 @@ def tail_from(n: int, p: float, k: int) -> float:
 
 
 @pytest.mark.parametrize("n", [2, 5, 300])
-def test_a_mean_has_the_interval_of_students_t_and_a_longer_one_where_draws_are_skewed(n):
+def test_a_mean_has_students_interval_or_longer_if_skewed(n):
     y = np.random.default_rng(0).normal(size=(2, n))
     found = estimates.estimate(draws(y))
     for row in range(2):
@@ -56,7 +56,7 @@ def test_half_the_mean_of_skewed_draws_is_rarely_confirmed(sigma, most):
     assert confirmed <= most
 
 
-def test_two_draws_decide_nothing_and_many_have_four_standard_errors():
+def test_two_samples_decide_nothing_and_many_use_four_errors():
     rng = np.random.default_rng(1)
     few, many = (estimates.estimate(draws(rng.normal(size=(2, n)))) for n in (2, 100_000))
     assert float((few.high - few.low).min()) > 1000
@@ -76,7 +76,7 @@ def test_distances_are_four_at_the_ends_of_the_interval():
     assert np.isinf(same.distance(1.0 + 1e-7)).all()
 
 
-def test_several_numbers_for_a_point_have_a_dimension_of_their_own():
+def test_several_numbers_per_point_have_their_own_dimension():
     found = estimates.estimate(draws(np.random.default_rng(2).normal(size=(2, 30))))
     ends = xr.concat(
         [found.high, found.low - 1.0], xr.DataArray(["high", "below"], dims="end", name="end")
@@ -87,7 +87,7 @@ def test_several_numbers_for_a_point_have_a_dimension_of_their_own():
 
 
 @pytest.mark.parametrize(("n", "q"), [(60, 0.5), (400, 0.9), (45, 0.3)])
-def test_an_interval_of_a_quantile_ends_at_the_last_order_statistics_that_the_tail_allows(n, q):
+def test_a_quantile_interval_ends_at_allowed_order_statistics(n, q):
     # Of 0, 1, ..., n - 1 an order statistic says its own rank.
     found = estimates.estimate(draws(np.tile(np.arange(n, dtype=float), (2, 1))), ("quantile", q))
     low, high = int(found.low[0]) + 1, int(found.high[0]) + 1

@@ -1,4 +1,4 @@
-"""Each relation on data in which it holds, in which it does not, and on too few to tell."""
+"""Each relation on data in which it holds, in which it does not, and on too few data."""
 
 import pathlib
 import re
@@ -36,7 +36,7 @@ def verdict(relation: lab.Relation, **rivals) -> str:
     return relation.judge(rivals).verdict
 
 
-def test_equals_tells_the_form_from_its_rivals_or_says_that_it_cannot():
+def test_equals_separates_the_form_from_rivals_or_says_it_cannot():
     y, form = noisy(2 * SIZES), labelled(2 * SIZES)
     rival = labelled(2 * SIZES + 1)
     assert verdict(lab.equals(y, form), rival=rival) == "confirmed"
@@ -48,7 +48,7 @@ def test_equals_tells_the_form_from_its_rivals_or_says_that_it_cannot():
     assert verdict(lab.equals(y, form), rival=rival, near=form * (1 + 1e-4)) == "inconclusive"
 
 
-def test_equals_reports_the_point_that_decides_and_how_far_rivals_are():
+def test_equals_reports_the_deciding_point_and_rival_distances():
     y = noisy(2 * SIZES)
     wrong = labelled(np.where(SIZES == 32, 66.0, 2 * SIZES))
     found = lab.equals(y, wrong).judge({"rival": labelled(2 * SIZES)})
@@ -89,7 +89,7 @@ def test_scales_as_finds_an_exponent_and_excludes_its_rivals():
     assert verdict(lab.scales_as(bent, "d", 1.75), other=2) == "refuted"
 
 
-def test_scales_as_against_a_rival_is_the_relation_with_the_rival_in_its_place():
+def test_a_rival_of_scales_as_is_judged_as_the_prediction():
     """By the fits that are there: its finding is that of a relation that makes its own."""
     y = noisy(3 * SIZES**1.5)
     against = lab.scales_as(y, "d", 1.5, fit="power law").against(1.6)
@@ -116,7 +116,7 @@ def test_scales_as_judges_every_point_by_its_own_exponent():
         3.0,
     )
     assert verdict(lab.scales_as(y, "d", right), right=right) == "inconclusive"
-    # What is no power at one point decides nothing there, and a wrong exponent at the other is
+    # Data that are no power at a point decide nothing there, and a wrong exponent at the other is
     # wrong all the same.
     bent = xr.concat([noisy(1 - 32 / SIZES**2, noise=0.001), noisy(SIZES**2)], layer)
     powers = xr.DataArray([0.05, 2.0], {"layer": layer})
@@ -130,7 +130,7 @@ def test_scales_as_judges_every_point_by_its_own_exponent():
     )
 
 
-def test_an_offset_is_a_subleading_term_of_what_grows_and_the_limit_of_what_does_not():
+def test_an_offset_corrects_growth_and_limits_the_rest():
     growing = noisy(SIZES + 60, noise=0.01)
     assert verdict(lab.scales_as(growing, "d", 1), half=0.5, other=1.5) == "confirmed"
     settling = noisy(0.2 + 3 * SIZES**-0.5, noise=0.01)
@@ -179,7 +179,7 @@ def behaviours(y: xr.DataArray) -> dict[str, str]:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("power", [0.5, 0.7, 1.0])
-def test_what_saturates_is_no_power_and_does_not_grow_by_any_relation(power):
+def test_saturating_data_are_no_power_and_do_not_grow(power):
     """The referee's case: growth was confirmed by a band, refuted by another, and boundedness
     confirmed at a resolution of 1/2.
     """
@@ -277,7 +277,7 @@ def test_what_settles_neither_vanishes_nor_grows(mean, expected):
     assert verdict(lab.settles(swept(mean, 4.0, n=60), "width")) == "inconclusive"
 
 
-def test_what_is_no_curve_of_either_model_is_not_decided_and_says_so():
+def test_data_that_neither_model_fits_are_inconclusive():
     found = lab.grows(swept(2 + np.sin(np.log(WIDTHS)), 0.01), "width").judge({})
     assert found.verdict == "inconclusive"
     assert "contradict all models" in found.reason
@@ -286,7 +286,7 @@ def test_what_is_no_curve_of_either_model_is_not_decided_and_says_so():
     assert "none at width=32" in silent.reason
 
 
-def test_growth_that_is_put_in_breaks_what_is_bounded_unless_its_bound_is_wide():
+def test_inserted_growth_breaks_a_bound_unless_it_is_wide():
     y = swept(20 * (1 - 0.3 * (WIDTHS / 32) ** -0.7), 0.03)
     (grown,) = lab.bounded(y, "width", slower_than=0.1).perturbed().values()
     assert verdict(grown) == "refuted"
@@ -405,7 +405,7 @@ def test_shares_of_draws():
     assert verdict(lab.fraction(happened.isel(seed=slice(10)), more_than=0.9)) == "inconclusive"
 
 
-def test_what_is_best_at_the_end_of_its_grid_decides_nothing_and_names_the_end():
+def test_a_best_point_at_the_grid_end_is_inconclusive_and_named():
     gain, arms = noisy(np.full(5, 2.0)), {"arm": ["adamw", "muon"]}
     for threshold, expected in ((1.9, "confirmed"), (2.1, "refuted")):
         lead = lab.above(gain, threshold, "a threshold")
@@ -421,7 +421,7 @@ def test_what_is_best_at_the_end_of_its_grid_decides_nothing_and_names_the_end()
             assert found.points == lead.judge({}).points
 
 
-def test_a_grid_is_judged_at_each_length_by_what_was_chosen_there():
+def test_a_grid_is_judged_at_each_length_by_its_own_choice():
     gain = noisy(np.full(5, 2.0))
     chosen = xr.DataArray([1, 1, 1, 1, 2], {"d": SIZES}, "d")
     statement = lab.statement(
@@ -435,7 +435,7 @@ def test_a_grid_is_judged_at_each_length_by_what_was_chosen_there():
     assert not judged.finding.turns
 
 
-def test_a_grid_keeps_the_prediction_and_the_attacks_of_its_relation():
+def test_a_grid_keeps_its_relations_prediction_and_attacks():
     y = noisy(SIZES)
     bound = lab.within_grid(lab.inequality(y, 1.2 * y, slack=0.3), xr.DataArray(1), 3)
     assert [verdict(other) for other in bound.perturbed().values()] == ["refuted"]
@@ -550,7 +550,7 @@ def test_identities_hold_up_to_rounding():
         (lambda y: lab.zero_error(y, tolerance=0.0), "positive, got 0.0"),
     ],
 )
-def test_data_that_cannot_bear_the_relation_are_refused_in_a_sentence(call, match):
+def test_data_unfit_for_the_relation_are_refused_in_a_sentence(call, match):
     with pytest.raises(ValueError, match=match):
         call(noisy(SIZES))
 
@@ -559,7 +559,7 @@ def test_every_relation_draws_itself():
     y = noisy(SIZES)
     relations = [
         lab.equals(y, labelled(SIZES)),
-        # Zero at one point, where there is no ratio.
+        # One point is zero and has no ratio.
         lab.equals(y - labelled(SIZES), labelled(0 * SIZES)),
         lab.scales_as(y, "d", 1),
         lab.grows(y, "d"),
@@ -583,7 +583,7 @@ def test_every_relation_draws_itself():
 @pytest.mark.parametrize(
     ("threshold", "upper"), [(0.9, True), (1.1, True), (0.9, False), (1.1, False)]
 )
-def test_a_line_is_beyond_its_limit_where_the_relation_is_confirmed(threshold, upper):
+def test_a_line_is_beyond_its_limit_if_the_relation_is_confirmed(threshold, upper):
     y = xr.DataArray(
         np.random.default_rng(0).normal(1, 0.5, size=(2, 900)),
         dims=("of", "seed"),
@@ -629,7 +629,7 @@ def test_statements_without_a_curve_share_a_panel():
     assert low < float(abs(y).min()) / 1000 < 1 < float(abs(labels).max()) < high
 
 
-def test_a_default_figure_has_words_for_names_and_its_legends_below_the_panels():
+def test_a_default_figure_has_words_and_legends_below_panels():
     y = noisy(SIZES).rename("left_at_ends")
     several = xr.concat([y, 2 * y], xr.DataArray(["a", "b"], dims="of", name="of"))
     one = y.isel(d=0, drop=True)
@@ -738,7 +738,7 @@ def of_law(mean, seeds: int, noise: float, seed: int = 0, x: np.ndarray = LADDER
     return xr.DataArray(mean(x)[:, None] * factors, dims=("x", "seed"), coords={"x": x}, name="y")
 
 
-def test_no_exponent_is_confirmed_where_a_logarithm_describes_the_data():
+def test_no_exponent_is_confirmed_if_a_logarithm_fits_the_data():
     """d / log d: 0.88 was confirmed against 1, ten times of ten, by fits that the data
     contradict.
     """
@@ -754,7 +754,7 @@ def test_no_exponent_is_confirmed_where_a_logarithm_describes_the_data():
     few = of_law(lambda x: x**1.5 / np.log(x), 50, 0.1)
     for rivals in ({}, {"three halves": 1.5}, {"one": 1.0}):
         assert lab.scales_as(few, "x", 1.3).judge(rivals).verdict == "inconclusive"
-    # A logarithm is told from a correction, too, by as many data.
+    # As many data separate a logarithm from a correction, too.
     right = of_law(lambda x: x * (1 + x**-0.5), 3200, 0.1)
     assert lab.scales_as(right, "x", 1.0).judge({"more": 1.1, "less": 0.9}).verdict == "confirmed"
     assert lab.scales_as(right, "x", 0.85).judge({"right": 1.0}).verdict != "confirmed"
@@ -772,9 +772,7 @@ def test_no_exponent_is_confirmed_where_a_logarithm_describes_the_data():
     ],
 )
 @pytest.mark.parametrize("seeds", [200, 3200])
-def test_no_exponent_is_confirmed_by_leaving_out_what_a_correction_or_a_logarithm_may_be(
-    mean, exponent, off, seeds
-):
+def test_leaving_out_widths_confirms_no_exponent(mean, exponent, off, seeds):
     """A second term, a logarithm in a correction, and one in another unit: a referee found each
     confirmed in half of all samples.
     """

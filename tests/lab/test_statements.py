@@ -56,7 +56,7 @@ def test_a_statement_takes_its_name_from_its_function():
     ]
 
 
-def test_a_statement_says_what_its_function_does_where_it_has_no_sentence():
+def test_a_statement_without_sentence_uses_its_docstring():
     def doubled_mean(config, data):
         """The mean of y is
         2d.
@@ -74,7 +74,7 @@ def test_a_statement_says_what_its_function_does_where_it_has_no_sentence():
         )
 
 
-def test_a_control_that_is_confirmed_too_leaves_nothing_confirmed():
+def test_a_confirmed_control_leaves_nothing_confirmed():
     """The rule that a bound "no draw is below -1000" is true of noise as well."""
 
     @lab.statement("theorem-1", "y is above -1000.", controls={"noise": zero})
@@ -112,7 +112,7 @@ def test_a_refutation_needs_a_rival_or_control_that_is_confirmed():
     assert judged(within).verdict == "refuted"
 
 
-def test_a_verdict_that_turns_along_a_training_is_inconclusive_and_says_where():
+def test_a_verdict_that_turns_in_training_is_inconclusive():
     loss = xr.DataArray(
         np.array([3.0, 2.0, 0.5])[:, None] + 0.01 * RNG.normal(size=(3, 50)),
         dims=("step", "seed"),
@@ -237,11 +237,11 @@ def test_attack_rows_mark_the_survivors():
 
     rows = lab.check.attack_rows("e", [judged(weak)])
     assert [(row.attack, row.outcome, row.survived) for row in rows] == [
-        ("control: noise", "confirmed", True),
+        ("control: noise", "confirmed", True)
     ]
 
 
-def test_a_bound_that_rounding_alone_makes_survives_the_exchange_of_its_sides():
+def test_a_bound_by_rounding_survives_exchanged_sides():
     """The rule is given noise of its own: 1.05 y is at most y up to a rounding of a tenth."""
 
     @lab.statement(
@@ -258,7 +258,7 @@ def test_a_bound_that_rounding_alone_makes_survives_the_exchange_of_its_sides():
     assert judgement.survivors == ("the perturbation 'the two sides exchanged'",)
 
 
-def test_statements_keep_what_is_made_with_them_and_an_experiment_what_there_was_then():
+def test_an_experiment_keeps_the_statements_of_its_making():
     states = lab.Statements()
 
     @states("theorem-1", "y is 2d.", rivals={"d": lambda config, data: 1.0 * data.d})
@@ -307,7 +307,7 @@ def test_an_experiment_judges_and_draws_itself(fine):
     assert len(made.draw(made.at("quick"), data).axes) == 1
 
 
-def test_figures_have_the_colours_of_the_lab_and_leave_those_of_others(fine):
+def test_figures_have_the_labs_colours_and_leave_global_ones(fine):
     def figure(config, data):
         drawn = Figure()
         drawn.subplots().plot([0, 1])

@@ -11,6 +11,7 @@ from specjax import spectral
 from specjax.models import associative_memory as memory
 from specjax.models.associative_memory import gradients
 from specjax.sizes import Size
+from tests.wrong_calls import wrong_calls
 
 N, D = 700, 6
 
@@ -42,7 +43,7 @@ def blocks(request, monkeypatch):
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64", "blocks")
-def test_the_streamed_loss_and_gradient_are_those_of_the_dense_loss(problem):
+def test_streamed_loss_and_gradient_are_those_of_the_dense_loss(problem):
     u, v, q, w = problem
 
     # A new function, so that it is traced with these blocks.
@@ -99,7 +100,7 @@ def test_the_loss_does_not_overflow(problem):
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
-def test_the_gradient_and_hessian_at_zero_are_those_of_the_dense_loss(problem):
+def test_gradient_and_hessian_at_zero_are_the_dense_losss(problem):
     u, v, q, w = problem
     assert memory.init(u, 3).shape == (3, D, D)
 
@@ -134,7 +135,7 @@ def test_the_deflated_gradient_leaves_out_the_first_items(problem):
 
 
 @pytest.mark.usefixtures("x64")
-def test_the_loss_is_bi_orthogonally_invariant_and_its_gradient_equivariant(problem):
+def test_rotations_keep_the_loss_and_rotate_its_gradient(problem):
     """Proposition C.1: u → Uᵀu, v → Vᵀv, W → UᵀWV leaves every logit, so the loss, and turns the
     gradient.
     """
@@ -231,7 +232,7 @@ def test_a_minibatch_has_the_frequencies_it_was_drawn_with():
     assert 8 < np.sum((q - exact) ** 2 / exact) * batch < 68
 
 
-def test_a_smaller_batch_is_the_start_of_a_larger_one_and_rare_items_are_drawn():
+def test_a_batch_starts_a_larger_one_and_has_rare_items():
     key, p = jax.random.key(1), memory.power_law(100_000, 1.1)
     batches = jax.jit(memory.minibatches, static_argnums=2)(key, p, (1000, 20_000))
     small, large = (np.asarray(q) * batch for q, batch in zip(batches, (1000, 20_000), strict=True))
@@ -245,57 +246,35 @@ def test_a_smaller_batch_is_the_start_of_a_larger_one_and_rare_items_are_drawn()
     assert large[50_000:].max() <= 3.01
 
 
+WRONG_CALLS = """
+memory.power_law(1, 1.5)
+    An associative memory needs N of at least 2 items, got N=1.
+memory.power_law(9, float("nan"))
+    The exponent α of a power law must be finite, got nan.
+memory.frequencies(np.array([1.5, -0.5]))
+    Frequencies must be finite and not negative, got
+memory.frequencies(np.array([0.5, np.inf]))
+    Frequencies must be finite and not negative, got
+memory.frequencies(np.array([0.5, 0.6]))
+    Frequencies must sum to 1, these sum to 1.1; divide them
+memory.frequencies(np.array([1.0]))
+    An associative memory needs N of at least 2 items, got N=1.
+memory.minibatch(jax.random.key(0), memory.power_law(9, 2.0), 0)
+    A batch needs at least one draw, got batch=0; leave it out for the population.
+memory.newton_step(jnp.eye(2), memory.HessianAtZero(jnp.eye(2), jnp.eye(2)), -1.0)
+    The ridge of a Newton step must not be negative, got -1.0.
+memory.recovered(*jnp.ones((2, 1, 3)), jnp.eye(3))
+    Recovery compares items, so it needs N
+memory.recovered(jnp.ones((4, 3)), jnp.ones((5, 3)), jnp.eye(3))
+    u and v need the shape (N, d)
+"""
+
+
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (
-            lambda: memory.power_law(1, 1.5),
-            "An associative memory needs N of at least 2 items, got N=1.",
-        ),
-        (
-            lambda: memory.power_law(9, float("nan")),
-            "The exponent α of a power law must be finite, got nan.",
-        ),
-        (
-            lambda: memory.frequencies(np.array([1.5, -0.5])),
-            "Frequencies must be finite and not negative, got",
-        ),
-        (
-            lambda: memory.frequencies(np.array([0.5, np.inf])),
-            "Frequencies must be finite and not negative, got",
-        ),
-        (
-            lambda: memory.frequencies(np.array([0.5, 0.6])),
-            "Frequencies must sum to 1, these sum to 1.1; divide them",
-        ),
-        (
-            lambda: memory.frequencies(np.array([1.0])),
-            "An associative memory needs N of at least 2 items, got N=1.",
-        ),
-        (
-            lambda: memory.minibatch(jax.random.key(0), memory.power_law(9, 2.0), 0),
-            "A batch needs at least one draw, got batch=0; leave it out for the population.",
-        ),
-        (
-            lambda: memory.newton_step(
-                jnp.eye(2), memory.HessianAtZero(jnp.eye(2), jnp.eye(2)), -1.0
-            ),
-            "The ridge of a Newton step must not be negative, got -1.0.",
-        ),
-        (
-            lambda: memory.recovered(*jnp.ones((2, 1, 3)), jnp.eye(3)),
-            "Recovery compares items, so it needs N",
-        ),
-        (
-            lambda: memory.recovered(jnp.ones((4, 3)), jnp.ones((5, 3)), jnp.eye(3)),
-            "u and v need the shape (N, d)",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("call", "sentence"), wrong_calls(WRONG_CALLS))
 def test_bad_input_is_refused_in_a_sentence(call, sentence):
     with pytest.raises(ValueError) as refused:  # noqa: PT011
-        call()
+        eval(call)
     assert str(refused.value).startswith(sentence)
 
 

@@ -94,7 +94,7 @@ def test_ties_and_duplicates_of_small_integers(staged, seed, span, zeros):
 
 
 @given(seed=st.integers(0, 10**6))
-def test_duplicates_are_not_recovered_and_neighbours_are_told_apart(staged, seed):
+def test_duplicates_are_not_recovered_but_neighbours_are(staged, seed):
     """Copies, exact or off by one unit in the last place, of the items that win."""
     rng = np.random.default_rng(seed)
     u, v = rng.standard_normal((2, N, D)).astype(np.float32)

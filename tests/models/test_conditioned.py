@@ -71,7 +71,7 @@ def test_padding_the_columns_changes_no_curve():
 
 
 @pytest.mark.integration
-def test_problems_have_their_minimum_where_the_error_is_zero_and_their_curvature():
+def test_problems_have_minimum_and_curvature_at_zero_error():
     def at(problem, minimum):
         return (
             problem.error(minimum),
@@ -93,7 +93,7 @@ def test_problems_have_their_minimum_where_the_error_is_zero_and_their_curvature
 
 
 @pytest.mark.integration
-def test_gradients_are_those_of_the_losses_and_the_curvature_is_that_at_the_minimum():
+def test_gradients_and_curvatures_are_those_of_the_losses():
     key, kappa = jax.random.key(4), 5.0
 
     def slopes(problem):
@@ -124,7 +124,7 @@ def test_gradients_are_those_of_the_losses_and_the_curvature_is_that_at_the_mini
         assert np.linalg.eigvalsh(hessian)[-1] == pytest.approx(float(curvature))
 
 
-def test_a_plain_optimizer_arrives_in_the_steps_of_its_contraction():
+def test_a_plain_optimizer_arrives_as_its_contraction_says():
     # One step takes the error of Q from one eigenvalue of S to its (1 - λ³)-fold: 64 for λ = 1/4.
     problem = conditioned.in_context(jax.random.key(0), 4.0, 2)
     found = conditioned.steps_to(problem, optax.sgd(1.0), 1e-3, 2000)

@@ -8,7 +8,7 @@ from specjax.models import descent
 
 
 @pytest.mark.usefixtures("x64")
-def test_a_path_is_that_of_a_loop_with_rates_of_each_run_and_a_projection():
+def test_a_path_is_a_loop_with_rates_per_run_and_projection():
     rng = np.random.default_rng(0)
     start, rates, target = (
         rng.standard_normal((2, 3, 3)),
@@ -30,6 +30,6 @@ def test_a_path_is_that_of_a_loop_with_rates_of_each_run_and_a_projection():
 
 
 @pytest.mark.usefixtures("x64")
-def test_a_path_of_one_run_leaves_out_its_start_and_projects_nothing_by_default():
+def test_a_path_omits_its_start_and_projects_nothing_by_default():
     found = descent.path(jnp.ones((2, 3)), jnp.asarray([0.5, 0.5]), lambda x: x)
     np.testing.assert_array_equal(found, np.array([0.5, 0.25])[:, None, None] * np.ones((2, 3)))

@@ -80,7 +80,7 @@ def test_the_gradient_is_the_derivative_of_the_population_loss(problem):
 @pytest.mark.integration
 @each_model
 @pytest.mark.usefixtures("x64")
-def test_sampled_losses_and_their_gradients_average_to_the_population(problem):
+def test_sampled_losses_and_gradients_average_to_the_population(problem):
     model, params, target, sampled = problem()
 
     def measure(key):
@@ -105,7 +105,7 @@ def test_sampled_losses_and_their_gradients_average_to_the_population(problem):
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
-def test_each_part_of_the_relu_gradient_is_resolved_by_the_samples():
+def test_samples_resolve_each_part_of_the_relu_gradient():
     """The half in ½ W_2ᵀΦ and ½ Φ W_1ᵀ, the part along the own row, and the part along the
     others.
     """
@@ -198,7 +198,7 @@ CASES = [
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("name", "axis"), CASES, ids=lambda v: str(v))
-def test_a_padded_network_has_the_same_gradient_and_nothing_in_the_padding(name, axis):
+def test_a_padded_network_has_the_same_gradient_and_zeros_beyond(name, axis):
     plain_leaves, padded = plain_and_padded_gradients(name)
     for plain, wide in zip(plain_leaves, padded[-1 if axis is None else axis], strict=True):
         rows, columns = plain.shape

@@ -53,7 +53,7 @@ def bigrams(drawn):
     return starts, triggers, outputs
 
 
-def test_every_trigger_is_followed_by_its_output_and_all_else_is_noise(drawn, bigrams):
+def test_every_trigger_has_its_output_and_all_else_is_noise(drawn, bigrams):
     starts, triggers, outputs = bigrams
     assert drawn.tokens.shape == (SEQUENCES, T)
     assert starts.shape == (SEQUENCES, 4)
@@ -90,7 +90,7 @@ def test_pairs_of_triggers_are_draws_without_replacement(bigrams):
     assert not agree(counts, SEQUENCES, [2 * p[i] * p[j] / (1 - p @ p) for i, j in pairs])
 
 
-def test_outputs_follow_their_law_with_replacement_and_noise_is_uniform(drawn, bigrams):
+def test_outputs_follow_their_law_and_noise_is_uniform(drawn, bigrams):
     _, triggers, outputs = bigrams
     smaller = np.sort(triggers)[:, :1]
     first = outputs[np.arange(SEQUENCES), (triggers == smaller).argmax(1)] - N
@@ -119,7 +119,7 @@ def test_all_placements_are_equally_likely(bigrams):
     assert agree(counts, SEQUENCES, np.full(6, 1 / 6))
 
 
-def test_sizes_may_be_padded_and_small_batches_are_the_start_of_large_ones(drawn):
+def test_sizes_may_be_padded_and_batches_start_larger_ones(drawn):
     def draw(trigger, items, batch):
         padded = Recall(Size(8, items), T)
         return recall.sample(jax.random.key(0), padded, Size(7, batch), trigger, OUTPUT)
@@ -131,7 +131,7 @@ def test_sizes_may_be_padded_and_small_batches_are_the_start_of_large_ones(drawn
 
 
 @pytest.mark.integration
-def test_copying_is_always_right_and_two_blocks_of_attention_can_copy(drawn):
+def test_copying_is_right_and_two_attention_blocks_can_copy(drawn):
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[:500]), drawn)
     found = np.asarray(jax.vmap(recall.oracle)(batch.tokens))
     for tokens, predicted in zip(np.asarray(batch.tokens[:100]), found, strict=False):
@@ -143,7 +143,7 @@ def test_copying_is_always_right_and_two_blocks_of_attention_can_copy(drawn):
     @jax.jit
     def accuracies(batch):
         model = recall.induction_head(TASK)
-        # If its second block does not attend by what came before, it copies what is most frequent.
+        # If its second block does not attend by what came before, it copies the most frequent item.
         forgetful = eqx.tree_at(lambda m: m.blocks.key, model, model.blocks.key.at[1].set(0))
         copies = jax.tree.map(lambda *leaves: jnp.stack(leaves), model, forgetful)
         return jax.vmap(lambda m: transformer.accuracy(m, batch))(copies), recall.memory_recall(

@@ -55,7 +55,7 @@ def largest_error(found, expected):
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
-def test_the_symmetrized_products_are_the_mean_over_all_signs_of_the_weights():
+def test_symmetrized_products_average_over_all_weight_signs():
     params, target = problem()
     signs, weights = all_values([-1.0, 1.0], [0.5, 0.5])
     found = jax.jit(relu_network.symmetrized_outer_products)(params, target)
@@ -75,7 +75,7 @@ def test_the_symmetrized_products_are_the_mean_over_all_signs_of_the_weights():
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
-def test_the_expected_products_are_the_mean_over_the_nodes_of_the_output_weights():
+def test_expected_products_average_over_output_weight_nodes():
     """G Gᵀ is of degree 4 in each entry of W_2, for which three nodes of Gauss and Hermite are
     exact.
     """
@@ -101,8 +101,8 @@ MEANS = {
 @pytest.mark.integration
 @pytest.mark.parametrize("name", MEANS)
 @pytest.mark.usefixtures("x64")
-def test_in_draws_the_means_have_the_expectation_of_the_gradients(name):
-    """Paired, on the same weights; in every entry, with an error that tells it from half of each
+def test_sampled_means_have_the_expectation_of_the_gradients(name):
+    """Paired, on the same weights; in every entry, with errors that separate it from half of each
     part of an entry.
     """
     target = np.asarray(problem()[1])

@@ -13,6 +13,7 @@ from specjax.models import transformer
 from specjax.models.transformer import Architecture, Sequences
 from specjax.sizes import Size
 from tests.reference import transformer as reference
+from tests.wrong_calls import wrong_calls
 
 KEY = jax.random.key(0)
 
@@ -80,7 +81,7 @@ def test_entries_are_standard_normal_over_the_root_of_the_fan_in():
 
 
 @pytest.mark.integration
-def test_the_architecture_of_figure_19_starts_from_zero_outputs_and_equal_shares():
+def test_figure_19_starts_from_zero_outputs_and_equal_shares():
     architecture = transformer.figure_19(11, 24, 7)
     model = transformer.init(KEY, architecture)
     for zero in (model.blocks.output, model.blocks.down, model.head):
@@ -104,7 +105,7 @@ def test_the_architecture_of_figure_19_starts_from_zero_outputs_and_equal_shares
 
 
 @pytest.mark.slow
-def test_a_padded_width_gives_the_same_model_and_the_same_muon_step():
+def test_a_padded_width_gives_the_same_model_and_muon_step():
     batch = Sequences(jax.random.randint(KEY, (3, 7), 0, 11))
     optimizer = optim.jordan_muon(
         0.1,
@@ -160,48 +161,41 @@ def test_labels_send_the_matrices_of_the_blocks_to_muon():
     assert named == blocks | {".embedding": "other", ".positions": "other"}
 
 
-def test_labels_keep_value_tables_shares_and_weights_of_skips_from_muon():
+def test_labels_keep_tables_shares_and_skip_weights_from_muon():
     labels = transformer.labels(shapes(transformer.figure_19(5, 8, 3, blocks=4, heads=1)))
     assert (labels.values.tables, labels.values.shares, labels.skips, labels.head) == ("other",) * 4
     assert labels.blocks.up == "matrix"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"width": 0}, "All sizes of a transformer must be at least 1, got"),
-        ({"width": 9, "heads": 2}, "The heads must divide the width, got heads=2 and width=9."),
-        (
-            {"width": Size(8, 4), "heads": 2},
-            "A width that is swept as a Size needs heads=1, got 2; sweep it by values.",
-        ),
-        (
-            {"rotary": True, "heads": 4},
-            "Rotary positions need heads of a size that 4 divides and is an int, got heads=4",
-        ),
-        (
-            {"rotary": True, "width": Size(8, 4)},
-            "Rotary positions need heads of a size that 4 divides and is an int, got",
-        ),
-        (
-            {"value_tables": 2, "blocks": 3},
-            "A value table serves one of the first and one of the last blocks, got 2 for 3 blocks.",
-        ),
-        (
-            {"skips": True, "blocks": 3},
-            "Skips join the blocks in pairs, got 3 blocks; make them even.",
-        ),
-        (
-            {"zero_outputs": True, "tied": True},
-            "Outputs that start at zero need W_O and a head of its own:",
-        ),
-        ({"cap": 0.0}, "The cap on the logits must be positive, got 0.0."),
-        ({"activation": "rely"}, "There is no activation 'rely'; there are None,"),
-    ],
-)
+WRONG_CALLS = """
+width=0
+    All sizes of a transformer must be at least 1, got
+width=9, heads=2
+    The heads must divide the width, got heads=2 and width=9.
+width=Size(8, 4), heads=2
+    A width that is swept as a Size needs heads=1, got 2; sweep it by values.
+rotary=True, heads=4
+    Rotary positions need heads of a size that 4 divides and is an int, got heads=4
+rotary=True, width=Size(8, 4)
+    Rotary positions need heads of a size that 4 divides and is an int, got
+value_tables=2, blocks=3
+    A value table serves one of the first and one of the last blocks, got 2 for 3 blocks.
+skips=True, blocks=3
+    Skips join the blocks in pairs, got 3 blocks; make them even.
+zero_outputs=True, tied=True
+    Outputs that start at zero need W_O and a head of its own:
+cap=0.0
+    The cap on the logits must be positive, got 0.0.
+activation="rely"
+    There is no activation 'rely'; there are None,
+"""
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), wrong_calls(WRONG_CALLS))
 def test_what_an_architecture_cannot_be_is_refused(arguments, sentence):
+    given = eval(f"dict({arguments})")
     with pytest.raises(ValueError) as refused:  # noqa: PT011
-        Architecture(**{"vocabulary": 5, "width": 8, "context": 4} | arguments)
+        Architecture(**{"vocabulary": 5, "width": 8, "context": 4} | given)
     assert str(refused.value).startswith(sentence)
 
 

@@ -100,7 +100,7 @@ def closed_words(length):
 @pytest.mark.parametrize(
     ("length", "least"), [(6, 80), pytest.param(8, 300, marks=pytest.mark.slow)]
 )
-def test_every_trace_of_a_few_factors_is_the_count_of_its_pairings(length, least):
+def test_traces_of_few_factors_are_the_count_of_pairings(length, least):
     """Of three matrices, two of one shape; the polynomials are compared, so that one wrong
     coefficient is seen.
     """
@@ -212,6 +212,11 @@ def cubic(edges):
     return contract([S] * len(edges), edges, ())
 
 
+def edges(pairs):
+    """Edges from pairs of digits."""
+    return [(int(a), int(b)) for a, b in pairs.split()]
+
+
 # Connected graphs with three edges at every vertex, so that no count of neighbors tells the
 # vertices apart.
 CUBIC = {
@@ -219,34 +224,8 @@ CUBIC = {
     "prism": [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3), (0, 3), (1, 4), (2, 5)],
     "cube": [(a, a ^ bit) for a in range(8) for bit in (1, 2, 4) if a < a ^ bit],
     # Two diamonds joined at both ends: of its vertices only some lie on triangles.
-    "diamonds": [
-        (0, 1),
-        (0, 2),
-        (1, 2),
-        (1, 3),
-        (2, 3),
-        (4, 5),
-        (4, 6),
-        (5, 6),
-        (5, 7),
-        (6, 7),
-        (3, 4),
-        (7, 0),
-    ],
-    "one triangle": [
-        (0, 1),
-        (1, 2),
-        (2, 0),
-        (0, 3),
-        (1, 4),
-        (2, 5),
-        (3, 6),
-        (3, 7),
-        (4, 6),
-        (4, 7),
-        (5, 6),
-        (5, 7),
-    ],
+    "diamonds": edges("01 02 12 13 23 45 46 56 57 67 34 70"),
+    "one triangle": edges("01 12 20 03 14 25 36 37 46 47 56 57"),
 }
 
 
@@ -265,7 +244,7 @@ def test_graphs_that_are_not_the_same_are_not_equal():
     assert len({cubic(edges) for edges in CUBIC.values()}) == len(CUBIC)
 
 
-def test_inputs_with_a_covariance_have_the_moments_of_a_general_wishart_matrix():
+def test_inputs_with_a_covariance_have_general_wishart_moments():
     """E[(Xᵀ X)²] = n (n + 1) Σ² + n tr(Σ) Σ."""
     n = moments.symbol("n")
     x = moments.gaussian("X", "n", "d", covariance={1: S})
@@ -279,7 +258,7 @@ def wishart(power):
     return moments.trace(moments.matrix_power(u @ u.T, power))
 
 
-def test_eighteen_factors_have_the_narayana_numbers_and_all_pairings():
+def test_eighteen_factors_have_narayana_numbers_and_pairings():
     """The highest degree of E tr(U Uᵀ)ⁿ counts planar pairings by the Narayana numbers; at d = k =
     1 it is E x^(2n) = (2n - 1)!!.
     """
@@ -295,7 +274,7 @@ def test_eighteen_factors_have_the_narayana_numbers_and_all_pairings():
     ] == narayana
 
 
-def test_two_layers_of_sixteen_factors_do_not_know_the_order_of_their_widths():
+def test_two_layers_of_sixteen_factors_ignore_width_order():
     """Traces of powers of a product of Gaussian matrices have that symmetry (Ipsen and Kieburg,
     2014).
     """

@@ -47,7 +47,7 @@ def nearest_wrong(word, values):
     return min(moved)
 
 
-def test_two_hundred_words_have_the_mean_of_their_draws_and_wrong_coefficients_do_not():
+def test_words_have_their_sample_mean_and_wrong_ones_do_not():
     rng = np.random.default_rng(5)
     draws = {
         name: rng.normal(size=(DRAWS, *(SIZES[size] for size in SHAPES[name])))
@@ -85,7 +85,7 @@ def test_two_hundred_words_have_the_mean_of_their_draws_and_wrong_coefficients_d
         worst = max(worst, abs(z))
         rejected += nearest_wrong(word, values) > (4 + abs(z)) * error
     assert worst < 4
-    # Where a coefficient counts for less than the noise of a word of high degree, nothing can tell.
+    # Where a coefficient counts for less than the noise of a word of high degree, no test sees it.
     assert rejected > 100
 
 
@@ -222,9 +222,7 @@ def standard_errors(sample, mean):
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n.startswith("momentum") else n for n in MEANS],
 )
-def test_the_mean_of_every_entry_is_that_of_draws_and_without_an_order_of_the_step_size_it_is_not(
-    name,
-):
+def test_entries_have_their_sample_mean_only_with_all_orders(name):
     mean, values = mean_of(name)
     right = np.asarray(mean(**values))
     assert standard_errors(draws_of(name), right) < 4
@@ -268,7 +266,7 @@ def test_one_variance_holds_at_all_sizes(name):
     assert standard_errors(squared_deviations(name), variance) < 4
 
 
-def test_neither_of_its_two_leading_orders_can_be_left_out_at_many_columns():
+def test_both_leading_orders_are_needed_at_many_columns():
     name = "first gradient, many columns"
     _, gaussian, constants = MEANS[name]
     d, k = gaussian["u"]

@@ -13,13 +13,7 @@ from specjax import optim
 from specjax.optim.leaf_names import leaf_names
 from specjax.spectral import SVD
 from tests.optim.registry import ITERATION
-
-pytestmark = pytest.mark.usefixtures("optax_promotion")
-
-
-def polar(x):
-    u, _, vt = np.linalg.svd(x, full_matrices=False)
-    return u @ vt
+from tests.reference.spectra import polar
 
 
 @pytest.mark.parametrize(
@@ -33,7 +27,7 @@ def polar(x):
     ],
     ids=["in-out", "out-in", "stack", "two-axes"],
 )
-def test_each_part_is_orthogonalized_and_scaled_as_a_matrix_of_its_own(shape, numbers, matrices):
+def test_each_part_is_orthogonalized_and_scaled_separately(shape, numbers, matrices):
     x = np.asarray(jax.random.normal(jax.random.key(0), shape))
     transform = optim.orthogonalize(
         SVD(), "sqrt_out_over_in", dimension_numbers=numbers, splits={"qkv": (8, 4, 2)}

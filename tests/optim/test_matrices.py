@@ -1,4 +1,4 @@
-"""Which matrices a leaf holds, what is refused, and what happens at the edges."""
+"""The matrices that a leaf holds, refused arguments, and edge cases."""
 
 import equinox as eqx
 import jax
@@ -58,8 +58,6 @@ def test_none_for_dimension_numbers_is_refused_too():
 def test_dimension_numbers_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"the only leaf.*below 2.*output_axis=2"):
         ortho(dimension_numbers=MuonDimensionNumbers(0, 2)).init(jnp.ones((2, 2)))
-    with pytest.raises(ValueError, match="different axes"):
-        ortho(dimension_numbers=MuonDimensionNumbers(1, -1)).init(jnp.ones((2, 2)))
     with pytest.raises(ValueError, match="dimension_numbers must be one entry"):
         ortho(dimension_numbers={"other": optim.IN_OUT}).init({"a": jnp.ones((2, 2))})
 
@@ -167,7 +165,7 @@ def test_normalization_is_of_the_rows_as_stored_by_default():
     )
 
 
-def test_spectral_descent_is_the_nuclear_norm_times_the_polar_factor():
+def test_spectral_descent_is_nuclear_norm_times_polar_factor():
     x = jax.random.normal(jax.random.key(0), (3, 4))
     u, s, vt = np.linalg.svd(x, full_matrices=False)
     close(update(optim.spectral_descent(5.0), x), -s.sum() / 5 * u @ vt)
@@ -187,7 +185,7 @@ def test_spectral_descent_is_the_nuclear_norm_times_the_polar_factor():
     ids=[*optim.SCALES, "function"],
 )
 @pytest.mark.parametrize("shape", [(2, 8), (8, 2)], ids=str)
-def test_scales_are_their_formulas_in_both_layouts_and_on_padding(scale, formula, shape):
+def test_scales_are_their_formulas_in_both_layouts_and_padded(scale, formula, shape):
     x = jax.random.normal(jax.random.key(0), shape)
     rows, columns = shape
 
@@ -213,11 +211,6 @@ def test_scales_are_their_formulas_in_both_layouts_and_on_padding(scale, formula
     assert jnp.all(measured.at[:rows, :columns].set(0) == 0)
 
 
-def test_unknown_scales_are_refused():
-    with pytest.raises(ValueError, match="choose one of none, sqrt_max_1_out_over_in"):
-        ortho(scale="spectral")
-
-
 @pytest.mark.integration
 def test_equinox_modules_train():
     model = eqx.nn.MLP(3, 2, 8, 2, key=jax.random.key(0))
@@ -234,10 +227,9 @@ def test_equinox_modules_train():
         updates, state = transform.update(jax.grad(loss)(params), state, params)
         return eqx.apply_updates(params, updates), state
 
-    with jax.numpy_dtype_promotion("standard"):
-        before, state = loss(params), transform.init(params)
-        for _ in range(40):
-            params, state = step(params, state)
+    before, state = loss(params), transform.init(params)
+    for _ in range(40):
+        params, state = step(params, state)
     assert loss(params) < 0.2 * before
 
 

@@ -10,7 +10,7 @@ from specjax.optim.stochastic_rounding import stochastic_bfloat16
 
 DECAY = 0.9
 GRADIENTS = list(np.random.default_rng(0).standard_normal((5, 3, 2)))
-pytestmark = pytest.mark.usefixtures("x64", "optax_promotion")
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def last(transform):
@@ -65,7 +65,7 @@ def by_recursion(convention, nesterov, bias_correction):
 
 
 @pytest.mark.parametrize(("convention", "nesterov", "bias_correction"), FORMULAS, ids=str)
-def test_a_scheduled_decay_is_the_recursion_with_the_decay_of_each_step(
+def test_a_scheduled_beta_is_the_recursion_with_each_steps_beta(
     convention, nesterov, bias_correction
 ):
     """torch.optim.Muon's for "ema" with Nesterov, whose momentum is warmed up: m ← lerp(m, g, 1 -
@@ -85,7 +85,7 @@ def test_a_scheduled_decay_is_the_recursion_with_the_decay_of_each_step(
         np.testing.assert_allclose(update, expected, rtol=1e-12, atol=1e-14)
 
 
-def test_a_corrected_average_of_equal_gradients_is_the_gradient_whatever_the_schedule():
+def test_a_corrected_average_of_equal_gradients_is_the_gradient():
     transform = optim.inject_hyperparams(optim.momentum)(
         lambda t: jnp.asarray(DECAYS)[t], bias_correction=True
     )
@@ -112,16 +112,12 @@ def test_the_decay_can_be_vmapped():
 
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match=r"\[0, 1\) as beta, got 1.0"):
-        optim.momentum(1.0)
     with pytest.raises(ValueError, match="no bias correction"):
         optim.momentum(0.9, "sgd", bias_correction=True)
     with pytest.raises(ValueError, match="one of 'ema', 'sgd' as convention, got 'heavy-ball'"):
         optim.momentum(0.9, "heavy-ball")
     with pytest.raises(ValueError, match="bfloat16, float32 or float64, got mu_dtype=<class"):
         optim.momentum(0.9, mu_dtype=jnp.float16)
-    with pytest.raises(ValueError, match=r"in bfloat16 needs a key.*key=jax\.random\.key\(0\)"):
-        optim.momentum(0.9, mu_dtype=jnp.bfloat16)
     with pytest.raises(ValueError, match="complex leaves keep"):
         optim.momentum(0.9, mu_dtype=jnp.float32).init(jnp.ones(2, complex))
 
@@ -172,7 +168,7 @@ def test_updates_of_a_bfloat16_momentum_are_not_rounded():
     )
 
 
-def test_stochastic_rounding_takes_the_neighbours_with_the_right_probabilities():
+def test_stochastic_rounding_has_the_right_probabilities():
     """1 + 2⁻⁷ k / 4 lies between 1 and 1 + 2⁻⁷: the upper one in k of 4 cases."""
     count = 20000
     for sign in (1, -1):

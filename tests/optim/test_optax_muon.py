@@ -22,7 +22,7 @@ from specjax.spectral.polynomial_design import Quintic
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.usefixtures("optax_promotion", "adapted", "unchecked"),
+    pytest.mark.usefixtures("adapted", "unchecked"),
     # Leaves of three axes under the rule of two, as optax's test means it.
     pytest.mark.filterwarnings("ignore:muon by two axes"),
 ]
@@ -105,8 +105,9 @@ SCHEDULE = optax.linear_schedule(0.1, 0.01, 4)
         ((), {"consistent_rms": 0.2, "weight_decay": 0.1}),
     ],
 )
+@pytest.mark.usefixtures("standard_promotion")
 def test_each_argument_of_optax_has_its_meaning(args, kwargs):
-    """In float64, where a difference is no rounding; each argument moves a parameter by 1e-3."""
+    """In float64, so that rounding is not seen; each argument moves a parameter by 1e-3."""
     kwargs = kwargs if args else {"learning_rate": 0.1, **kwargs}
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(0), 5)
@@ -155,7 +156,6 @@ def test_no_argument_of_optax_is_missing():
         ({"ns_coeffs": "muon"}, r"ns_coeffs=\(a, b, c\), .* got 'muon'"),
         ({"ns_coeffs": ((3.0, -3.2, 1.2),) * 3, "ns_steps": 2}, "each of the 3 steps of ns_coeffs"),
         ({"ns_steps": 0}, "whole number of at least 1 as ns_steps"),
-        ({"mu_dtype": "bfloat16"}, "momentum in bfloat16 needs a key"),
     ],
 )
 def test_arguments_that_exclude_each_other_are_refused(kwargs, match):

@@ -80,7 +80,7 @@ def test_nan_and_zero_take_the_euclidean_step():
 @pytest.mark.parametrize(
     ("shape", "sizes"), [((4, 6), [1e-7, 1.0, 1e4]), ((500, 400), [1.0])], ids=str
 )
-def test_the_nuclear_rank_of_half_precision_is_that_of_its_numbers(dtype, shape, sizes):
+def test_nuclear_rank_in_half_precision_is_that_of_its_numbers(dtype, shape, sizes):
     """In float16 the squares of 1e-7 and of 1e4, and the square of a sum of 400 singular values,
     are out of range.
     """
@@ -103,7 +103,7 @@ def test_missing_and_misshapen_stable_ranks_are_refused():
         step(g, None)
 
 
-def test_a_zero_matrix_takes_the_euclidean_step_at_a_stable_rank_of_zero():
+def test_a_zero_matrix_takes_the_euclidean_step():
     step, zero = optim.rank_switch(optim.orthogonalize(), optax.identity()), jnp.zeros((3, 3))
     _, state = step.update(zero, step.init(zero), zero, stable_ranks=0.0)
     assert not state.took_spectral

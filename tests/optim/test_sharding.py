@@ -117,15 +117,14 @@ for kind in (AxisType.Auto, AxisType.Explicit):
             }
 
     # Muon takes it too, with a momentum in bfloat16.
-    with jax.numpy_dtype_promotion("standard"):
-        for given in ({}, {"mu_dtype": jnp.bfloat16, "key": jax.random.key(0)}):
-            updates = []
-            for sharding, g in ((over_all, cut), (None, layers)):
-                t = optim.muon(
-                    0.1, sharding=sharding, labels=matrices, weight_decay=0.1, **given
-                )
-                updates.append(jax.jit(lambda g, t=t: t.update(g, t.init(g), g)[0])(g))
-            same(*updates)
+    for given in ({}, {"mu_dtype": jnp.bfloat16, "key": jax.random.key(0)}):
+        updates = []
+        for sharding, g in ((over_all, cut), (None, layers)):
+            t = optim.muon(
+                0.1, sharding=sharding, labels=matrices, weight_decay=0.1, **given
+            )
+            updates.append(jax.jit(lambda g, t=t: t.update(g, t.init(g), g)[0])(g))
+        same(*updates)
 """
 
 
@@ -148,7 +147,7 @@ def output_of(arguments, environment):
 
 
 @pytest.mark.slow
-def test_no_collective_is_inside_the_iteration_where_the_stack_is_cut():
+def test_a_sharded_stack_has_no_collective_in_its_iteration():
     """A step of 24 stacked layers on eight devices, by the compiled programs, which the script
     counts in; results agree there.
     """
@@ -168,5 +167,5 @@ def test_each_device_orthogonalizes_its_own_matrices():
 
 
 @pytest.mark.slow
-def test_sharded_parameters_give_the_same_steps_and_keep_their_sharding():
+def test_sharded_parameters_keep_their_steps_and_sharding():
     run_on_eight_devices(PROGRAM)

@@ -67,7 +67,7 @@ def test_just_one_spelling_is_that_of_this_jax():
     assert sorted(found, key=str) == [(3, 3), None]
 
 
-def test_a_spelling_that_is_not_known_is_refused_with_its_parameters(monkeypatch):
+def test_an_unknown_spelling_is_refused_with_its_parameters(monkeypatch):
     monkeypatch.setattr(loops, "_SPELLINGS", ())
     program, _ = trace(recurrence, A, B, C, XS)
     with pytest.raises(

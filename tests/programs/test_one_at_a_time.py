@@ -105,7 +105,7 @@ def test_every_call_of_lapack_gets_one_matrix(name):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_call_of_lapack_in_an_update_gets_one_matrix_under_vmap_too(name):
+def test_every_lapack_call_of_an_update_gets_one_matrix(name):
     update = optimizer(OPTIMIZERS[name]())
     assert_single(lapack_calls(update, jnp.float32(2)))
     assert_single(lapack_calls(jax.vmap(update), jnp.ones(3)))

@@ -9,34 +9,11 @@ import specjax
 
 PACKAGE = Path(specjax.__file__).parent
 MODULES = ("jax.extend", "jax._src", "jax.core", "jax.interpreters", "jax.lib")
-ATTRIBUTES = {
-    *(
-        "aval",
-        "constvars",
-        "eqns",
-        "eval_jaxpr",
-        "invars",
-        "jaxpr",
-        "jaxprs",
-        "make_jaxpr",
-        "outvars",
-        "primitive",
-    ),
-}
-WORDS = {
-    *(
-        "body_jaxpr",
-        "body_nconsts",
-        "call_jaxpr",
-        "cond_jaxpr",
-        "cond_nconsts",
-        "ft_in",
-        "ft_out",
-        "fun_jaxpr",
-        "jaxpr",
-    ),
-    *("num_carry", "num_consts"),
-}
+ATTRIBUTES = "aval constvars eqns eval_jaxpr invars jaxpr jaxprs make_jaxpr outvars primitive"
+WORDS = (
+    "body_jaxpr body_nconsts call_jaxpr cond_jaxpr cond_nconsts ft_in ft_out fun_jaxpr jaxpr"
+    " num_carry num_consts"
+)
 
 
 def readings(source):
@@ -51,9 +28,13 @@ def readings(source):
             names = [module for module in modules if module.startswith(MODULES)]
         elif isinstance(node, ast.Attribute):
             is_parameters = node.attr == "params" and ast.unparse(node.value) in ("eqn", "equation")
-            names = [ast.unparse(node)] if node.attr in ATTRIBUTES or is_parameters else []
+            names = [ast.unparse(node)] if node.attr in ATTRIBUTES.split() or is_parameters else []
             names += [name for name in [ast.unparse(node)] if name.startswith(MODULES)]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in WORDS:
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value in WORDS.split()
+        ):
             names = [repr(node.value)]
         found += [f"{name}, line {node.lineno}" for name in names]
     return found

@@ -52,7 +52,7 @@ def test_a_call_has_the_program_that_it_calls(function):
     np.testing.assert_allclose(call.called(X)[0], 2 * np.sin(X), rtol=1e-6)
 
 
-def test_a_call_under_a_new_name_is_read_but_not_evaluated_in_its_place(monkeypatch):
+def test_a_call_under_a_new_name_is_read_but_not_evaluated(monkeypatch):
     monkeypatch.setattr("specjax.programs.program._CALLS", frozenset())
     (call,) = trace(jax.jit(lambda x: jnp.sin(x) * 2), X)[0].equations
     assert call.called is None
@@ -135,7 +135,7 @@ def everything(x):
     return y, narrow
 
 
-def test_a_program_evaluated_equation_by_equation_is_the_function():
+def test_a_program_evaluated_by_equations_is_the_function():
     program, _ = trace(everything, X)
     found = evaluate(program, [X], lambda equation, inputs: equation.bind(*inputs))
     for one, other in zip(found, everything(X), strict=True):

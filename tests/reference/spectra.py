@@ -21,6 +21,11 @@ def matrix_with(values: Sequence[float], shape: tuple[int, int], seed: int) -> n
     return (u[:, :k] * np.asarray(values)) @ v[:, :k].T
 
 
+def polar(x: np.ndarray) -> np.ndarray:
+    u, _, vt = np.linalg.svd(x, full_matrices=False)
+    return u @ vt
+
+
 SHAPES = ((4, 4), (3, 7), (6, 2))
 """Square, wide and tall."""
 

@@ -50,16 +50,16 @@ def test_every_name_has_its_result(jobs, capfd):
     ran_in = {process for _, process in found.values()}
     assert (ran_in == {os.getpid()}) == (jobs == 1)
     assert len(ran_in) <= jobs
-    told = capfd.readouterr().err.splitlines()
+    reported = capfd.readouterr().err.splitlines()
     front = "{}: " if jobs == 2 else ""
-    assert sorted(told) == sorted(
+    assert sorted(reported) == sorted(
         f"{front}{line}".format(n) for n in NAMES for line in ("first line", "second line")
     )
 
 
 @pytest.mark.slow
 @pytest.mark.integration
-def test_a_process_that_ends_costs_its_own_name_and_at_most_what_ran_beside_it():
+def test_a_dead_process_costs_only_names_that_ran_beside_it():
     found = dict(parallel.each(ended, NAMES, 2, lambda _: None))
     assert found.keys() == set(NAMES)
     assert found["b"] is None
@@ -94,9 +94,13 @@ def test_no_process_outlives_an_interrupt_or_its_parent(how, tmp_path):
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
     }
-    with (tmp_path / "told").open("w") as told:
+    with (tmp_path / "told").open("w") as reported:
         parent = subprocess.Popen(
-            [sys.executable, script], cwd=tmp_path, env=environment, stdout=told, stderr=told
+            [sys.executable, script],
+            cwd=tmp_path,
+            env=environment,
+            stdout=reported,
+            stderr=reported,
         )
     pids = [tmp_path / name for name in "ab"]
     deadline = time.monotonic() + 120
@@ -121,7 +125,7 @@ def alive(process):
         return False
 
 
-def test_the_longest_comes_first_and_what_has_no_record_before_it():
+def test_names_without_record_come_first_then_the_longest():
     recorded = records.load_all(Path(__file__).parents[2] / "records")
     slow, quick = sorted(recorded, key=lambda name: -recorded[name].record.seconds)[
         :: len(recorded) - 1

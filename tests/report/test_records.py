@@ -17,7 +17,7 @@ NAME = "table-c7"
 
 @pytest.fixture
 def run(result, judged):
-    """A result of `table-c7` at a scale, with what is changed of its record."""
+    """A result of `table-c7` at a scale, with changes of its record."""
     config = json.loads(json.dumps(dataclasses.asdict(experiments.load(NAME).at("quick"))))
 
     def made(scale="quick", verdict="confirmed", **changed):
@@ -61,7 +61,7 @@ def test_a_record_has_the_numbers_of_a_result_and_not_its_data(run, folder):
     assert records.load_all() == {NAME: loaded}
 
 
-def test_the_command_has_the_fields_that_are_not_those_of_the_scale(run, folder):
+def test_the_command_has_the_fields_that_differ_from_the_scale(run, folder):
     config = dict(run().record.config) | {"inits": 7, "sampled_inits": 9}
     path = records.save(
         run(config=config, device={"platform": "gpu", "kind": "A100", "count": 2}), folder
@@ -153,7 +153,7 @@ def test_a_row_stands_as_recorded_until_it_is_run(run, folder, tmp_path, data, f
 
 OTHER = {"inits": 7}
 HERE, RECORD = "κ₂", "9 SE from κ₂ (record of scale paper)"
-"""How what decides a row ends: what was found here, or in the record."""
+"""The ends of the texts that decide a row: by this run, or by the record."""
 
 
 @pytest.mark.integration
@@ -168,12 +168,12 @@ HERE, RECORD = "κ₂", "9 SE from κ₂ (record of scale paper)"
         ("confirmed", "inconclusive", OTHER, ("depends", "(here; inconclusive in the record)")),
         ("confirmed", "refuted", OTHER, ("depends", "(here; refuted in the record)")),
         ("refuted", "confirmed", OTHER, ("depends", "(here; confirmed in the record)")),
-        # Rounding of another machine, or other draws, are no setting.
+        # Another machine or seed is not another setting.
         ("confirmed", "refuted", {}, ("holds", HERE)),
         ("confirmed", "refuted", {"seed": 5}, ("holds", HERE)),
     ],
 )
-def test_a_row_depends_where_the_record_does_not_say_what_is_decided_here(
+def test_a_row_depends_if_the_record_lacks_what_is_decided_here(
     run, folder, tmp_path, data, figure, stands, here, there, config, expected
 ):
     records.save(run("paper", there), folder)
@@ -192,7 +192,7 @@ def test_a_row_depends_where_the_record_does_not_say_what_is_decided_here(
         ("quick", {}, "holds"),
         ("paper", {"rule": "inside 4 standard errors at all of 7 widths"}, "holds"),
         ("paper", {"says": "The slope is two."}, "holds"),
-        # The sizes of a run are no part of its rule.
+        # Sizes do not belong to the rule.
         ("paper", {"rule": "inside 5 standard errors"}, "depends"),
     ],
 )
@@ -216,15 +216,15 @@ def test_records_stand_beside_results_once(run, folder):
 def test_verdicts_that_differ_are_told_with_both_intervals(run, result, folder):
     recorded = {NAME: records.load(records.save(run("paper"), folder))}
     assert differing([run("quick"), result], recorded) == []
-    told = differing([run("quick", "inconclusive")], recorded)
-    assert len(told) == len(experiments.load(NAME).statements)
+    reported = differing([run("quick", "inconclusive")], recorded)
+    assert len(reported) == len(experiments.load(NAME).statements)
     assert (
-        told[1]
+        reported[1]
         == "table-c7/off-diagonal is inconclusive, 1.98 [1.9, 2.1]; the record says confirmed, 1.98"
         " [1.9, 2.1] (at scale quick, recorded at paper)"
     )
     assert differing([run("paper", "refuted")], recorded)[0].endswith("(both at scale paper)")
-    # Files have lists where a configuration has tuples, which is no other setting.
+    # Files have lists where a configuration has tuples, which is the same setting.
     listed, typed = [{**run().record.config, "widths": widths} for widths in ([8, 16], (8, 16))]
     there = {NAME: run("paper", config=listed)}
     assert differing([run("paper", "refuted", config=typed)], there)[0].endswith(
@@ -238,11 +238,13 @@ def test_verdicts_that_differ_are_told_with_both_intervals(run, result, folder):
     checks = tuple(
         dataclasses.replace(check, verdict="inconclusive", depends=True) for check in there.checks
     )
-    told = differing([run("quick")], {NAME: dataclasses.replace(there, checks=checks)})
-    assert "the record says inconclusive, as it depends on the length, 1.98 [1.9, 2.1]" in told[1]
+    reported = differing([run("quick")], {NAME: dataclasses.replace(there, checks=checks)})
+    assert (
+        "the record says inconclusive, as it depends on the length, 1.98 [1.9, 2.1]" in reported[1]
+    )
 
 
-def test_the_records_that_there_are_can_be_read_and_say_what_is_expected():
+def test_the_stored_records_are_readable_and_as_expected():
     # The records' home is another folder in these tests.
     committed = sorted((Path(__file__).parents[2] / "records").glob("*.json"))
     assert committed
@@ -254,8 +256,8 @@ def test_the_records_that_there_are_can_be_read_and_say_what_is_expected():
         assert not re.search(r"/(home|root|tmp|work)/", path.read_text())
         statements = experiments.load(path.stem).statements
         # A statement whose expectation was turned needs a record that shows it.
-        told = {check.name: check.expected for check in result.checks}
-        assert told == {
+        reported = {check.name: check.expected for check in result.checks}
+        assert reported == {
             s.name: {True: "confirmed", False: "refuted", None: None}[s.holds] for s in statements
         }
         assert result.surprises == ()

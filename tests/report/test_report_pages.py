@@ -145,9 +145,7 @@ def test_a_row_has_the_status_that_its_statements_make(judged, changes, status):
     assert link["within"][-1]["within"][-1]["class"] == "counts"
 
 
-def test_the_line_of_a_row_has_the_number_and_the_power_of_the_statement_with_the_nearest_rival(
-    judged,
-):
+def test_a_row_shows_the_statement_with_the_nearest_rival(judged):
     near = {
         "power": "5 SE from the near one",
         "rivals": ({"name": "near", "standard_errors": 5.0, "excluded": True},),
@@ -166,7 +164,7 @@ def test_the_line_of_a_row_has_the_number_and_the_power_of_the_statement_with_th
     assert (image["src"], image["loading"]) == ("relu-off-diagonal/thumbnail.webp", "lazy")
 
 
-def test_a_row_unfolds_to_its_statements_with_rules_rivals_and_controls(judged):
+def test_a_row_unfolds_to_statements_rules_rivals_and_controls(judged):
     shown, row = eq_40(judged, remainder={"reason": "As it should be.", "post_hoc": "Seen before."})
     unfolded = shown.within(row, "article")
     assert len(unfolded) == 4
@@ -194,7 +192,7 @@ def test_a_row_whose_experiment_was_not_run_says_which(judged):
     assert "specjax run figure-2" in words(row)
 
 
-def test_a_row_that_a_result_elsewhere_decides_leads_to_no_figure(judged, monkeypatch):
+def test_a_row_decided_by_a_result_elsewhere_has_no_figure(judged, monkeypatch):
     rows, elsewhere = ledger_status.rows, [judged("table-c7", scale="paper"), judged("figure-2")]
     monkeypatch.setattr(
         ledger_status, "rows", lambda paper, results: rows(paper, [*results, *elsewhere])
@@ -222,9 +220,7 @@ def test_only_rows_that_need_no_judging_are_folded_away(judged):
     assert {row["id"] for row in rows} == {f"row-outer-product-{id}" for id in ledger.rows}
 
 
-def test_the_page_opens_with_a_card_for_each_paper_whose_counts_are_those_of_its_rows(
-    judged, result
-):
+def test_the_page_opens_with_a_card_counting_each_papers_rows(judged, result):
     shown = page(judged("relu-off-diagonal"), judged("claims-polar"), result)
     cards = shown.all("li", "card")
     assert [words(shown.within(card, "a", "title")[0]) for card in cards] == [
@@ -243,27 +239,25 @@ def test_the_page_opens_with_a_card_for_each_paper_whose_counts_are_those_of_its
 
 def test_checks_that_decide_no_row_stand_under_their_experiment(judged, result):
     shown = page(judged("claims-polar"), judged("relu-off-diagonal", scale="smoke"), result)
-    told = {
+    reported = {
         name: len(shown.within(shown.id(f"run-{name}"), "article"))
         for name in ("relu-off-diagonal", "claims-polar", "toy-slope")
     }
     statements = experiments.load("relu-off-diagonal").statements
-    assert told == {"relu-off-diagonal": len(statements), "claims-polar": 0, "toy-slope": 2}
+    assert reported == {"relu-off-diagonal": len(statements), "claims-polar": 0, "toy-slope": 2}
     cards = [words(card) for card in shown.all("li", "card")]
     assert ["beside the ledger" in card for card in cards] == [False, True, True]
     assert cards[2] == "toy 1 experiment; beside the ledger: 1 refuted, 1 confirmed"
     assert "decide nothing" in words(shown.id("run-relu-off-diagonal"))
 
 
-def test_nothing_is_hidden_without_a_script_but_the_filter_itself(judged):
+def test_only_the_filter_is_hidden_without_a_script(judged):
     shown = page(judged("relu-off-diagonal"))
     assert [element["tag"] for element in shown.elements if "hidden" in element] == ["form"]
     assert [script for script in shown.all("script") if "src" in script] == []
 
 
-def test_every_link_leads_somewhere_and_nothing_comes_from_outside(
-    tmp_path, judged, renamed, data, figure
-):
+def test_every_link_has_a_target_and_none_leads_outside(tmp_path, judged, renamed, data, figure):
     shown = kept(
         tmp_path,
         [judged("relu-off-diagonal"), judged("claims-polar"), renamed("one")],

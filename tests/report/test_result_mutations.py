@@ -26,25 +26,25 @@ def out(tmp_path, renamed, data, figure):
 
 def refreshed(out):
     """The sentences about what is left out; the neighbour is always in the report."""
-    with warnings.catch_warnings(record=True, action="always") as told:
+    with warnings.catch_warnings(record=True, action="always") as reported:
         refresh(out)
-    assert {warning.category for warning in told} <= {LeftOutWarning}
+    assert {warning.category for warning in reported} <= {LeftOutWarning}
     for page in ("report.md", "report.html"):
         assert "neighbour" in (out / page).read_text()
-    return [sentence(warning.message) for warning in told]
+    return [sentence(warning.message) for warning in reported]
 
 
 @pytest.mark.integration
 @mutated
 @pytest.mark.parametrize("seed", range(3))
-def test_a_result_that_was_changed_is_read_right_or_left_out_by_name(mutation, seed, out, data):
+def test_a_changed_result_is_read_right_or_left_out_by_name(mutation, seed, out, data):
     folder, parent = out / "toy-slope", out.parent
     right = load(folder)
     # The links of these mutations lead to a folder beside the one that they change.
     shutil.copytree(parent / "outside", out / "outside")
     MUTATIONS[mutation](folder, random.Random(seed))
     before = {**snapshot(parent, but=out), **snapshot(out, but=folder)}
-    told = refreshed(out)
+    reported = refreshed(out)
     after = {**snapshot(parent, but=out), **snapshot(out, but=folder)}
     written = {out / "report.md", out / "report.html", out / "neighbour" / "thumbnail.webp"}
     assert {path: content for path, content in after.items() if path not in written} == before
@@ -52,7 +52,7 @@ def test_a_result_that_was_changed_is_read_right_or_left_out_by_name(mutation, s
         found = [result for result in load_all(out) if result.record.name == "toy-slope"]
     assert found in ([right], [])
     if not found or not (folder / "thumbnail.webp").exists():
-        assert any("toy-slope" in each for each in told)
+        assert any("toy-slope" in each for each in reported)
     try:
         loaded = load_data(folder)
     except ValueError as error:
@@ -77,8 +77,8 @@ def renamed_in_config(folder, name):
 def test_a_name_that_is_not_its_folder_s_is_left_out(name, out):
     before = snapshot(out.parent, but=out)
     renamed_in_config(out / "toy-slope", name)
-    (told,) = refreshed(out)
-    assert told.startswith(
+    (reported,) = refreshed(out)
+    assert reported.startswith(
         f"Left out: {out / 'toy-slope'} holds a result by the name of {name!r}, which is not that"
         " of its folder"
     )
@@ -92,8 +92,8 @@ def test_a_name_that_is_not_its_folder_s_is_left_out(name, out):
 def test_a_folder_whose_name_is_no_part_of_a_link_is_left_out(name, out):
     (out / "toy-slope").rename(out / name)
     renamed_in_config(out / name, name)
-    (told,) = refreshed(out)
-    assert "which is not in kebab-case; rename the folder, or delete it." in told
+    (reported,) = refreshed(out)
+    assert "which is not in kebab-case; rename the folder, or delete it." in reported
     assert name not in (out / "report.html").read_text() + (out / "report.md").read_text()
 
 
@@ -102,12 +102,12 @@ def load_all_quietly(out):
         return load_all(out)
 
 
-def test_a_linked_result_is_left_out_and_nothing_is_written_where_it_leads(out):
+def test_a_linked_result_is_left_out_and_its_target_untouched(out):
     away = shutil.move(out / "toy-slope", out.parent / "outside" / "toy-slope")
     (out / "toy-slope").symlink_to(away)
     before = snapshot(out.parent, but=out)
-    (told,) = refreshed(out)
-    assert told == f"Left out: {out / 'toy-slope'} is a link; move there what it leads to."
+    (reported,) = refreshed(out)
+    assert reported == f"Left out: {out / 'toy-slope'} is a link; move there what it leads to."
     with pytest.raises(
         ValueError, match="toy-slope is in the way of the results of toy-slope; move it away"
     ):
@@ -115,9 +115,7 @@ def test_a_linked_result_is_left_out_and_nothing_is_written_where_it_leads(out):
     assert snapshot(out.parent, but=out) == before
 
 
-def test_two_results_whose_data_were_swapped_are_not_judged_by_each_other_s(
-    out, renamed, data, figure
-):
+def test_results_with_swapped_data_are_not_judged(out, renamed, data, figure):
     save(out, renamed("other"), {"points": data["points"] * 2, "fits": data["fits"]}, figure)
     for one, other in (("toy-slope", "x"), ("other", "toy-slope"), ("x", "other")):
         (out / one / "data.nc" if one != "x" else out / "x").rename(
@@ -159,11 +157,11 @@ def test_a_value_of_another_type_is_named_and_left_out(file, place, value, out):
     part[place[-1]] = value
     path.write_text(json.dumps(content))
     (out / "toy-slope" / "SHA256SUMS").unlink()
-    (told,) = refreshed(out)
-    assert f"{out / 'toy-slope'} does not hold a result this version can read (" in told
+    (reported,) = refreshed(out)
+    assert f"{out / 'toy-slope'} does not hold a result this version can read (" in reported
 
 
-def test_what_a_system_or_a_killed_process_leaves_is_not_in_the_way(out):
+def test_leftovers_of_systems_and_killed_processes_do_no_harm(out):
     for name in (".DS_Store", "Thumbs.db", ".thumbnail.webp.123"):
         (out / "toy-slope" / name).write_text("")
     require_room(out, ["toy-slope"])

@@ -14,6 +14,7 @@ from scipy import optimize
 from specjax import scaling, sizes
 from specjax.scaling.transfer_loss import cost_of_narrowest, optima_of
 from tests.scaling.problems import CURVATURES, closed_form, quadratic, sums
+from tests.wrong_calls import wrong_calls
 
 WIDTHS, STEPS = (16, 32, 64), 6
 RATES = tuple(float(rate) for rate in 0.02 * 2.0 ** np.arange(5))
@@ -61,9 +62,7 @@ def test_the_losses_are_the_closed_form(standard):
 
 
 @pytest.mark.integration
-def test_in_standard_parametrization_a_rate_does_not_transfer(
-    standard,
-):
+def test_in_standard_parametrization_a_rate_does_not_transfer(standard):
     for width, (low, high) in zip(WIDTHS, standard.optimum.intervals, strict=True):
         best = optimize.minimize_scalar(
             closed_form, bounds=(0.1 / width, 2 / width), args=(width, STEPS), method="bounded"
@@ -93,7 +92,7 @@ def test_a_rate_that_diverges_at_a_wider_width_does_not_transfer():
 
 
 @pytest.mark.integration
-def test_a_grid_is_widened_up_to_its_limit_and_then_nothing_is_decided():
+def test_a_grid_is_widened_to_its_limit_and_then_undecided():
     found = descent(rates=(1e-4, 2e-4, 4e-4), widen=2, steps=2)
     np.testing.assert_allclose(found.data.rate, 1e-4 * 2.0 ** np.arange(5), rtol=1e-6)
     assert found.verdict == "not decided"
@@ -101,7 +100,7 @@ def test_a_grid_is_widened_up_to_its_limit_and_then_nothing_is_decided():
 
 
 @pytest.mark.integration
-def test_rates_that_diverge_everywhere_are_said_with_the_largest_that_does_not():
+def test_diverging_rates_are_named_with_the_largest_finite_one():
     with pytest.raises(
         ValueError,
         match=r"At width 64 .* at every 'rate' .*the largest at which no seed is: .* at width 16",
@@ -110,9 +109,9 @@ def test_rates_that_diverge_everywhere_are_said_with_the_largest_that_does_not()
 
 
 @pytest.mark.integration
-def test_a_padded_plan_and_a_drawn_batch_give_what_the_exact_plan_does():
+def test_padded_plans_and_sampled_batches_match_the_exact_plan():
     def padded(key, width):
-        # What is no floating array is not trained.
+        # Only floating arrays are trained.
         return {"w": sizes.normal(key, (width, 4)) / 64, "there": sizes.mask(width)}
 
     def masked(model, batch):
@@ -199,7 +198,7 @@ def bowls(places, tilt=0.0):
     return xr.Dataset({"loss": (tuple(coords), np.array(curves)[..., None] + noise)}, coords)
 
 
-def test_of_two_scalars_each_has_its_optimum_where_the_other_is_best_and_the_pair_its_cost():
+def test_each_of_two_scalars_is_tuned_where_the_other_is_best():
     # Tilted: at one fixed value of the other scalar the optima of both would lie elsewhere.
     found = scaling.Transfer.of(bowls([(4, 1), (3, 2), (2, 3)], tilt=1.0), 0.01)
     assert list(found.optima) == ["rate", "gap"]
@@ -287,177 +286,82 @@ def test_depths_stand_in_the_place_of_widths():
     assert "the shallowest's costs" in str(found)
 
 
+WRONG_CALLS = """
+widths=(16,)
+    What a width changes is seen at two different ones or more, got widths=[16].
+widths=16
+    widths needs to be positive ints, got 16; write e.g. (2, 4).
+widths=(-8, 16)
+    widths needs to be positive ints, got (-8, 16); write e.g. (2, 4).
+widths=None, depths=(1.0, 2.0)
+    depths needs to be positive ints, got (1.0, 2.0); write e.g. (2, 4).
+rates=0.1
+    rates needs to be three different positive numbers or more, got 0.1; take e.g. powers of 2.
+widths=(16, 16)
+    What a width changes is seen at two different ones or more, got widths=[16, 16].
+build=lambda key, _: sums(key, 8)
+    build needs to give another model at each width, but its parameters have the same shapes at
+    width 16 and at width 32; use the width that it gets.
+build=lambda width: width
+    build is called as build(key, width), but has the signature build(width) (too many positional
+    arguments); wrap it in a lambda.
+build=lambda _, width: {"w": width}
+    build needs to return a tree with floating arrays, which are what is trained; at width 16 it has
+    none.
+loss=lambda model, _: model["w"]
+    loss needs to return one number, got shape (16, 4); take the mean over the batch.
+optimizer=optax.sgd(0.1)
+    optimizer needs to be a function of the rate, such as optax.adam, got a
+    GradientTransformationExtraArgs; write lambda rate: and what it is made of.
+optimizer=lambda rate, beta: optax.sgd(rate, beta)
+    optimizer gets a rate, and a width where it has an argument of that name, but has the signature
+    optimizer(rate, beta) (missing a required argument: 'beta'); give the others a default, or wrap
+    it in a lambda.
+optimizer=lambda _: "adam"
+    optimizer(rate) needs to return an optax transformation, got a str; pass e.g. optax.adam.
+optimizer=lambda _: optax.GradientTransformation(lambda _: (), lambda _, state, params, value:
+(state, params, value))
+    An optimizer gets gradients, state and parameters, and this one asks for more (
+rates=(0.1, 0.2)
+    rates needs to be three different positive numbers or more, got [0.1, 0.2]; take e.g. powers of
+    2.
+rates=(0.1, 0.2, -1)
+    rates needs to be three different positive numbers or more, got [0.1, 0.2, -1.0]; take e.g.
+    powers of 2.
+steps=0
+    A training has one step or more and a grid is widened by 0 rates or more, got steps=0 and
+    widen=8.
+widths=None
+    Models differ in their width or in their depth, got widths=None and depths=None; pass one.
+depths=(1, 2)
+    Models differ in their width or in their depth, got widths=(16, 32, 64) and depths=(1, 2); pass
+    one.
+rates={"rate": (0.1, 0.2, 0.4), "decay": (0.1, 0.2)}
+    rates['decay'] needs to be three different positive numbers or more, got [0.1, 0.2]; take e.g.
+    powers of 2.
+rates={}
+    rates by name needs one scalar or more, none called width, depth or seed, got []; write e.g.
+    {"rate": (0.1, 0.2, 0.4)}.
+rates={"rate": RATES, "decay": RATES}
+    optimizer gets rate and decay by name, and a width where it has an argument of that name, but
+    has the signature optimizer(learning_rate
+tolerance=2
+    tolerance is the share of the loss that counts, between 0 and 1, got 2; write e.g. 0.01.
+batch=lambda: 0
+    batch is called as batch(key), but has the signature batch() (too many positional arguments);
+    wrap it in a lambda.
+batch=iter([BATCH])
+    batch needs to be a tree of arrays, the batch of all steps, or a function of a key, got a
+    list_iterator; for batches of your data write lambda key: jax.random.choice(key, data, (64,)).
+build=lambda width, key: sums(key, width)
+    build is called as build(key, width), but has its arguments in the order width, key; write
+    lambda key, width: build(width, key).
+"""
+
+
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            {"widths": (16,)},
-            "What a width changes is seen at two different ones or more, got widths=[16].",
-        ),
-        ({"widths": 16}, "widths needs to be positive ints, got 16; write e.g. (2, 4)."),
-        (
-            {"widths": (-8, 16)},
-            "widths needs to be positive ints, got (-8, 16); write e.g. (2, 4).",
-        ),
-        (
-            {"widths": None, "depths": (1.0, 2.0)},
-            "depths needs to be positive ints, got (1.0, 2.0); write e.g. (2, 4).",
-        ),
-        (
-            {"rates": 0.1},
-            (
-                "rates needs to be three different positive numbers or more, got 0.1; take e.g."
-                " powers of 2."
-            ),
-        ),
-        (
-            {"widths": (16, 16)},
-            "What a width changes is seen at two different ones or more, got widths=[16, 16].",
-        ),
-        (
-            {"build": lambda key, _: sums(key, 8)},
-            (
-                "build needs to give another model at each width, but its parameters have the same"
-                " shapes at width 16 and at width 32; use the width that it gets."
-            ),
-        ),
-        (
-            {"build": lambda width: width},
-            (
-                "build is called as build(key, width), but has the signature build(width) (too many"
-                " positional arguments); wrap it in a lambda."
-            ),
-        ),
-        (
-            {"build": lambda _, width: {"w": width}},
-            (
-                "build needs to return a tree with floating arrays, which are what is trained; at"
-                " width 16 it has none."
-            ),
-        ),
-        (
-            {"loss": lambda model, _: model["w"]},
-            "loss needs to return one number, got shape (16, 4); take the mean over the batch.",
-        ),
-        (
-            {"optimizer": optax.sgd(0.1)},
-            (
-                "optimizer needs to be a function of the rate, such as optax.adam, got a"
-                " GradientTransformationExtraArgs; write lambda rate: and what it is made of."
-            ),
-        ),
-        (
-            {"optimizer": lambda rate, beta: optax.sgd(rate, beta)},
-            (
-                "optimizer gets a rate, and a width where it has an argument of that name, but has"
-                " the signature optimizer(rate, beta) (missing a required argument: 'beta'); give"
-                " the others a default, or wrap it in a lambda."
-            ),
-        ),
-        (
-            {"optimizer": lambda _: "adam"},
-            (
-                "optimizer(rate) needs to return an optax transformation, got a str; pass e.g."
-                " optax.adam."
-            ),
-        ),
-        (
-            {
-                "optimizer": lambda _: optax.GradientTransformation(
-                    lambda _: (), lambda _, state, params, value: (state, params, value)
-                )
-            },
-            "An optimizer gets gradients, state and parameters, and this one asks for more (",
-        ),
-        (
-            {"rates": (0.1, 0.2)},
-            (
-                "rates needs to be three different positive numbers or more, got [0.1, 0.2]; take"
-                " e.g. powers of 2."
-            ),
-        ),
-        (
-            {"rates": (0.1, 0.2, -1)},
-            (
-                "rates needs to be three different positive numbers or more, got [0.1, 0.2, -1.0];"
-                " take e.g. powers of 2."
-            ),
-        ),
-        (
-            {"steps": 0},
-            (
-                "A training has one step or more and a grid is widened by 0 rates or more, got"
-                " steps=0 and widen=8."
-            ),
-        ),
-        (
-            {"widths": None},
-            (
-                "Models differ in their width or in their depth, got widths=None and depths=None;"
-                " pass one."
-            ),
-        ),
-        (
-            {"depths": (1, 2)},
-            (
-                "Models differ in their width or in their depth, got widths=(16, 32, 64) and"
-                " depths=(1, 2); pass one."
-            ),
-        ),
-        (
-            {"rates": {"rate": (0.1, 0.2, 0.4), "decay": (0.1, 0.2)}},
-            (
-                "rates['decay'] needs to be three different positive numbers or more, got [0.1,"
-                " 0.2]; take e.g. powers of 2."
-            ),
-        ),
-        (
-            {"rates": {}},
-            (
-                "rates by name needs one scalar or more, none called width, depth or seed, got [];"
-                ' write e.g. {"rate": (0.1, 0.2, 0.4)}.'
-            ),
-        ),
-        (
-            {"rates": {"rate": RATES, "decay": RATES}},
-            (
-                "optimizer gets rate and decay by name, and a width where it has an argument of"
-                " that name, but has the signature optimizer(learning_rate"
-            ),
-        ),
-        (
-            {"tolerance": 2},
-            (
-                "tolerance is the share of the loss that counts, between 0 and 1, got 2; write e.g."
-                " 0.01."
-            ),
-        ),
-        (
-            {"batch": lambda: 0},
-            (
-                "batch is called as batch(key), but has the signature batch() (too many positional"
-                " arguments); wrap it in a lambda."
-            ),
-        ),
-        (
-            {"batch": iter([BATCH])},
-            (
-                "batch needs to be a tree of arrays, the batch of all steps, or a function of a"
-                " key, got a list_iterator; for batches of your data write lambda key:"
-                " jax.random.choice(key, data, (64,))."
-            ),
-        ),
-        (
-            {"build": lambda width, key: sums(key, width)},
-            (
-                "build is called as build(key, width), but has its arguments in the order width,"
-                " key; write lambda key, width: build(width, key)."
-            ),
-        ),
-    ],
-)
-def test_a_wrong_call_is_answered_in_a_sentence_before_anything_is_compiled(arguments, sentence):
+@pytest.mark.parametrize(("arguments", "sentence"), wrong_calls(WRONG_CALLS))
+def test_a_wrong_call_is_refused_before_anything_is_compiled(arguments, sentence):
     given = {
         "build": sums,
         "loss": quadratic,
@@ -467,14 +371,14 @@ def test_a_wrong_call_is_answered_in_a_sentence_before_anything_is_compiled(argu
         "batch": BATCH,
         "steps": 1,
     }
-    given |= arguments
+    given |= eval(f"dict({arguments})")
     with pytest.raises(ValueError) as refused:  # noqa: PT011
         scaling.transfer(**given)
     assert str(refused.value).startswith(sentence)
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_what_the_users_functions_raise_says_how_they_were_called():
+def test_errors_of_user_functions_say_how_they_were_called():
     def swapped(x, y):
         return quadratic(y, x)
 

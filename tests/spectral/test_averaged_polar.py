@@ -55,7 +55,7 @@ def test_each_average_is_what_its_name_says():
         "batches of 2": factor((SAMPLES[::2] + SAMPLES[1::2]) / 2).mean(axis=0),
         "batches of 4": halves,
         "batches of 8": of_mean,
-        # With two groups, each is what is left without the other.
+        # Of two groups each is the rest without the other.
         "2 groups": 2 * of_mean - halves,
         "4 groups": 4 * of_mean - 3 * sum(quarters) / 4,
         "jackknife": 8 * of_mean - 7 * sum(leave_one_out) / 8,
@@ -145,7 +145,7 @@ def test_the_jackknife_removes_the_bias_of_order_one_over_k():
     mean, stderr = along.mean(axis=0), along.std(axis=0) / np.sqrt(draws)
     size = np.linalg.norm(expected)
     assert np.max(4 * stderr) < size / 8
-    # What is left of either is of order 1/k², a sixth of the first-order bias at most.
+    # The remainder of either is of order 1/k², a sixth of the first-order bias at most.
     assert abs(mean[0] - size) < size / 6
     assert abs(mean[1]) < size / 6
 
@@ -169,7 +169,7 @@ def test_rank_one_factors_of_any_size_are_normalized(size):
 
 
 @pytest.mark.integration
-def test_a_zero_sample_counts_as_zero_in_the_derivative_of_the_rank_one_average_too():
+def test_a_zero_sample_has_zero_derivative_in_rank_one_averages():
     """The closed-form derivative of the polar factors, which takes the directions that leave a zero
     matrix for none.
     """

@@ -209,7 +209,7 @@ def test_a_linear_map_to_complex_vectors_is_refused():
 
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["wide", "tall"])
-def test_the_derivative_of_a_map_of_complex_matrices_is_that_of_differences(transposed):
+def test_derivatives_of_complex_maps_are_those_of_differences(transposed):
     with jax.enable_x64(True):
         x, dx = (jnp.asarray(y.T if transposed else y) for y in (normal(3, 5), normal(3, 5)))
 

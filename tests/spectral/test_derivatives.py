@@ -82,7 +82,7 @@ def test_newton_schulz_is_differentiated_as_its_polynomials(name):
 
 
 @pytest.mark.parametrize("x", [CASES[name] for name in ("generic", "identity", "pair-equal")])
-def test_the_second_derivative_is_the_limit_of_differences_of_the_first(x):
+def test_second_derivatives_are_limits_of_first_differences(x):
     dx, other = direction(x), direction(x, 1)
     measured = second_derivative(x, dx, other)
     close(
@@ -112,7 +112,7 @@ def test_the_third_derivative_at_repeated_singular_values():
 
 @pytest.mark.integration
 @wide_square_tall
-def test_the_jacobian_is_the_symmetric_hessian_of_the_nuclear_norm(name):
+def test_the_jacobian_is_the_hessian_of_the_nuclear_norm(name):
     x = CASES[name]
     functions = jax.jacfwd(polar), jax.jacrev(polar), jax.grad(spectral.nuclear_norm), polar
     forward, reverse, slope, factor = map(
@@ -129,7 +129,7 @@ def test_the_jacobian_is_the_symmetric_hessian_of_the_nuclear_norm(name):
 
 
 @pytest.mark.integration
-def test_grad_through_the_decomposition_is_nan_where_this_one_is_finite():
+def test_this_gradient_is_finite_where_grad_of_svd_is_nan():
     def through_svd(x):
         u, _, vt = jnp.linalg.svd(x, full_matrices=False)
         return (u @ vt)[0, 1]
@@ -165,7 +165,7 @@ def test_it_scales_as_the_reciprocal_of_x(exponent):
 
 
 @pytest.mark.parametrize("smallest", [1e-3, 1e-6, 1e-9])
-def test_near_rank_deficiency_it_grows_as_the_reciprocal_of_the_smallest_values(smallest):
+def test_it_grows_as_one_over_the_smallest_singular_values(smallest):
     u, v = orthogonal(3, 5), orthogonal(5, 6)
     x = (u * [1.0, 0.5, smallest]) @ v[:3]
     turn, tilt = (np.outer(u[:, 2], v[j]) for j in (1, 4))
@@ -176,7 +176,7 @@ def test_near_rank_deficiency_it_grows_as_the_reciprocal_of_the_smallest_values(
 
 
 @pytest.mark.parametrize("name", ["rank-deficient", "rank-deficient-tall"])
-def test_along_matrices_of_the_same_rank_it_is_exact_for_a_deficient_one(name):
+def test_it_is_exact_along_deficient_matrices_of_equal_rank(name):
     x = named(name)
     rng = np.random.default_rng(1)
     left, right = (0.1 * rng.standard_normal((n, n)) for n in x.shape)

@@ -174,7 +174,7 @@ def test_it_follows_the_scale_to_both_ends_of_float32(name, exponent):
     [("float16", 1.0), ("float16", 2.0**-12), ("float16", 2.0**14), ("bfloat16", 1.0)],
 )
 @every_row
-def test_half_precision_is_measured_in_float32_and_kept_by_matrices(name, dtype, scale):
+def test_half_precision_is_computed_in_float32_and_kept(name, dtype, scale):
     found, expected = result(name, dtype, scale), result(name, "float32", scale, rounded=dtype)
     kept = name in MATRICES
     assert found.dtype == (dtype if kept else "float32")

@@ -97,7 +97,7 @@ def test_muon_on_stacks_that_are_cut_over_devices():
     close(updates, np.stack([two_steps(one.astype(np.float64)) for one in np.asarray(x)]), 1e-4)
 
 
-def test_on_a_cpu_it_computes_blocks_above_the_diagonal_and_elsewhere_all(monkeypatch):
+def test_cpus_compute_blocks_above_the_diagonal_and_others_all(monkeypatch):
     monkeypatch.undo()
 
     def lowered(size, platform):

@@ -52,7 +52,7 @@ def test_spectrum_two_one_by_hand():
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @given(values=st.lists(st.floats(0, 1), min_size=4, max_size=4), seed=st.integers(0, 2**31))
 @pytest.mark.usefixtures("x64")
-def test_ranks_are_ordered_and_ignore_scale_transposition_and_padding(shape, values, seed):
+def test_ranks_are_ordered_and_ignore_scale_layout_and_padding(shape, values, seed):
     values = [1.0, *values][: min(shape)]
     x = matrix_with(values, shape, seed)
     ranks = [float(measured(x)[rank]) for rank in RANKS]
@@ -67,16 +67,8 @@ def test_ranks_are_ordered_and_ignore_scale_transposition_and_padding(shape, val
         assert [float(found[rank]) for rank in RANKS] == pytest.approx(ranks, rel=1e-12)
 
 
-@every_rank
-@pytest.mark.parametrize("scale", [1e-30, 1e30, 1e38])
-def test_squares_leave_the_range_of_float32_without_harm(rank, scale):
-    x = matrix_with([2.0, 1.0], (3, 4), 1).astype(np.float32)
-    scaled = x / np.abs(x).max() * np.float32(scale)
-    assert measured(scaled)[rank] == pytest.approx(float(measured(x)[rank]), rel=1e-5)
-
-
 @pytest.mark.usefixtures("x64")
-def test_the_stable_rank_of_data_is_the_effective_rank_of_its_covariance():
+def test_the_stable_rank_of_data_is_their_covariances_rank():
     z = np.random.default_rng(0).standard_normal((4, 9))
     covariance = measured(z @ z.T / 9)
     assert measured(z)["stable_rank"] == pytest.approx(

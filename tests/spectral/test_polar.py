@@ -115,7 +115,7 @@ def test_an_empty_extent_is_kept(method, shape):
 
 @every_method
 @pytest.mark.parametrize("exponent", [-35, -12, -3, 3, 12, 38])
-def test_only_the_direction_counts_over_the_whole_range_of_float32(method, exponent):
+def test_only_the_direction_counts_in_all_of_float32(method, exponent):
     x = matrix_with((1.0, 0.5, 0.2), (3, 5), 1).astype(np.float32)
     x = x / np.abs(x).max()
     scaled = x * np.float32(10.0**exponent)
@@ -212,7 +212,7 @@ def composed(coefficients, s):
 )
 @every_shape
 @pytest.mark.usefixtures("x64")
-def test_newton_schulz_maps_each_singular_value_by_its_polynomials(method, shape):
+def test_newton_schulz_maps_each_value_by_its_polynomials(method, shape):
     values = np.geomspace(1, 0.03, min(shape))
     x = matrix_with(values, shape, 9)
     table = {
@@ -253,7 +253,7 @@ def test_muon_leaves_small_singular_values_short():
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
-def test_the_cubic_converges_quadratically_after_log_condition_steps():
+def test_the_cubic_is_quadratic_after_log_condition_steps():
     x = np.diag([1.0, 1e-3])
 
     def error(steps):
@@ -282,18 +282,3 @@ def test_the_default_rtol_follows_the_dtype_and_not_the_shape():
         for second, rank in ((below, 1), (above, 2)):
             x = np.diag([1, second, *[0] * (n - 2)]).astype(np.float32)
             close(np.trace(polar(x)), rank)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_wrong_inputs_are_named():
-    with pytest.raises(ValueError, match=r"got shape \(3,\); add an axis with x\[None, :\]"):
-        polar(jnp.ones(3))
-    with pytest.raises(ValueError, match="floating or complex dtype, got int32; convert with"):
-        polar(jnp.ones((2, 2), jnp.int32))
-    for rtol in (-0.1, 1.0):
-        with pytest.raises(ValueError, match=f"0 <= rtol < 1, got rtol={rtol}"):
-            SVD(rtol)
-    with pytest.raises(ValueError, match="steps >= 1, got steps=0"):
-        NewtonSchulz(0)
-    with pytest.raises(ValueError, match=r"each of its 5 steps, got 2; set steps=2"):
-        NewtonSchulz(5, (MUON, CUBIC))

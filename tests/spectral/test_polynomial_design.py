@@ -96,7 +96,7 @@ def test_short_intervals_lose_few_digits():
 
 
 @pytest.mark.parametrize("lower", [0.3, 1e-2, 1e-4])
-def test_the_best_quintic_equioscillates_and_no_other_comes_closer(lower):
+def test_the_best_quintic_equioscillates_and_none_is_closer(lower):
     p = best_quintic(lower, 1.0)
     s = np.linspace(lower, 1, 200_001)
     error = 1 - p(s)
@@ -110,7 +110,7 @@ def test_the_best_quintic_equioscillates_and_no_other_comes_closer(lower):
 
 @pytest.mark.parametrize("upper", [1e-60, 2e-30, 3.0, 1e60])
 @pytest.mark.parametrize("ratio", [1e-250, 1e-20, 0.1, 0.5, 0.9])
-def test_the_best_quintic_follows_the_scale_and_equioscillates_on_every_interval(ratio, upper):
+def test_the_best_quintic_scales_and_equioscillates_everywhere(ratio, upper):
     """Which on [l, 1] is what singles it out; for l near zero all that is left of it is the
     oscillation at the other nodes.
     """

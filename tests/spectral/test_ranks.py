@@ -72,7 +72,7 @@ def test_the_intervals_cover_and_the_values_are_unbiased(drawn, name):
 
 
 @pytest.mark.integration
-def test_the_quadrature_bounds_enclose_the_nuclear_norm_without_any_sampling():
+def test_quadrature_bounds_enclose_the_nuclear_norm():
     """All directions are dominant, so that only the quadrature is left: lower and upper are
     certain, and narrow with the steps.
     """
@@ -90,7 +90,7 @@ def test_the_quadrature_bounds_enclose_the_nuclear_norm_without_any_sampling():
 
 
 @pytest.mark.integration
-def test_the_spectral_norm_is_bounded_above_where_there_is_no_gap():
+def test_the_spectral_norm_is_bounded_above_without_a_gap():
     """Singular values crowd at the largest, where two steps see too little: the lower bound fails
     to be sharp, the upper holds.
     """
@@ -182,7 +182,7 @@ def test_the_gradients_are_those_of_the_exact_ranks():
 
 
 @pytest.mark.integration
-def test_the_norm_by_power_iteration_has_a_finite_gradient_at_zero():
+def test_the_power_iteration_norm_has_a_finite_gradient_at_zero():
     first = np.zeros((2, 3, 4), np.float32)
     first[1, 0, 0] = 1
     gradient = jax.jit(jax.grad(lambda x: jnp.sum(power_iteration(x, jax.random.key(0)).value)))(
@@ -192,7 +192,7 @@ def test_the_norm_by_power_iteration_has_a_finite_gradient_at_zero():
 
 
 @pytest.mark.parametrize("rank", [*EXACT.values(), spectral.entropy_rank], ids=[*EXACT, "entropy"])
-def test_exact_ranks_have_finite_gradients_at_repeated_and_zero_singular_values(rank):
+def test_exact_ranks_have_finite_gradients_at_repeated_values(rank):
     gradient = jax.jit(jax.grad(rank))
     for values in ([1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 0.0, 0.0], [1.0], []):
         assert np.all(np.isfinite(gradient(matrix_with(values, (4, 4), 0).astype(np.float32))))

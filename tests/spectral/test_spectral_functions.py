@@ -107,7 +107,7 @@ def second(f, x, dx):
 
 
 @pytest.mark.integration
-def test_second_derivatives_at_distinct_singular_values_and_nan_at_repeated_ones():
+def test_second_derivatives_are_nan_at_repeated_singular_values():
     dx = np.random.default_rng(4).standard_normal((2, 3, 3))[0]
 
     def f(x):
@@ -174,8 +174,6 @@ def test_wrong_inputs_are_named():
         spectral.spectral_power(jnp.ones(3), 1.0)
     with pytest.raises(ValueError, match="float32 or float64, got bfloat16; convert with"):
         spectral.stabilized_sign(jnp.ones((2, 2), jnp.bfloat16), 1.0)
-    with pytest.raises(ValueError, match=r"a number in \(0, inf\] as p, got 0"):
-        schatten_norm(jnp.ones((2, 2)), 0)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

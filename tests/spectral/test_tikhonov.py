@@ -22,7 +22,7 @@ def test_it_is_a_regularized_inverse_of_unit_mean_square(shape):
     np.testing.assert_allclose(found, expected, atol=3e-6)
 
 
-def test_small_and_large_shares_are_the_pseudo_inverse_and_the_gradient():
+def test_extreme_shares_are_the_pseudo_inverse_and_gradient():
     g = np.random.default_rng(1).standard_normal((5, 7))
     for share, limit in ((1e-4, np.linalg.pinv(g).T), (1e4, g)):
         found = np.asarray(polar(np.float32(g), spectral.Tikhonov(share)))

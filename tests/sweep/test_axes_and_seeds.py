@@ -9,6 +9,7 @@ from measures import bits
 
 from specjax import optim, sizes, sweep
 from specjax.sweep import run, values, widths, zipped
+from tests.wrong_calls import wrong_calls
 
 KEY = jax.random.key(7)
 
@@ -43,7 +44,7 @@ def test_zipped_axes_move_together(plan):
     assert data.swap_dims(k="n")["y"].dims == ("n", "seed")
 
 
-def test_a_zipped_axis_that_names_its_dimension_is_its_coordinate():
+def test_a_zipped_axis_named_as_its_dimension_is_its_coordinate():
     data = run(
         shape,
         {"n": zipped(n=widths(2, 4), d=widths(1, 2)), "lr": values(1.0, 3.0)},
@@ -56,52 +57,43 @@ def test_a_zipped_axis_that_names_its_dimension_is_its_coordinate():
     )
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: zipped(), "at least one axis"),
-        (lambda: zipped(n=widths(1, 2), d=widths(1)), "axes of one length"),
-        (lambda: zipped(n=[1, 2]), "takes widths"),
-        (lambda: zipped(n=widths(4, 4), d=widths(2, 2)), "more than once"),
-        (
-            lambda: run(shape, {"k": ZIPPED, "n": widths(2)}, num_seeds=1, key=KEY),
-            "'n' is swept by more than one",
-        ),
-        (
-            lambda: run(shape, {"method": values(1.0, 2.0)}, num_seeds=1, key=KEY),
-            "xarray's sel has an argument of that name",
-        ),
-        (lambda: run(rectangle, {"k": ZIPPED}, num_seeds=1, key=KEY), "output name 'n' is already"),
-        (
-            lambda: run(shape, {"k": ZIPPED}, num_seeds={"n": (1, 2, 3)}, key=KEY),
-            "seeds by width needs one swept dimension",
-        ),
-        (
-            lambda: run(shape, {"k": ZIPPED}, num_seeds={"k": (1, 2)}, key=KEY),
-            r"needs 3 numbers, .* got \(1, 2\)",
-        ),
-        (
-            lambda: run(shape, {"k": ZIPPED}, num_seeds={"k": (1, 2, 0)}, key=KEY),
-            "positive int, got 0",
-        ),
-        (lambda: run(shape, {"k": ZIPPED}, num_seeds=2**32 + 1, key=KEY), r"at most 2\*\*32"),
-        (lambda: run(shape, {"k": ZIPPED}, num_seeds=2, key=KEY, memory="lots"), "such as '4GiB'"),
-        (
-            lambda: run(shape, {"k": ZIPPED}, num_seeds=2, key=KEY, reduce="mean"),
-            "or 'moments', got 'mean'",
-        ),
-        (
-            lambda: run(
-                shape, {"k": ZIPPED}, num_seeds={"k": (2, 2, 2)}, key=KEY, reduce="moments"
-            ),
-            "one number of seeds for all points",
-        ),
-    ],
-)
+WRONG_CALLS = r"""
+zipped()
+    at least one axis
+zipped(n=widths(1, 2), d=widths(1))
+    axes of one length
+zipped(n=[1, 2])
+    takes widths
+zipped(n=widths(4, 4), d=widths(2, 2))
+    more than once
+run(shape, {"k": ZIPPED, "n": widths(2)}, num_seeds=1, key=KEY)
+    'n' is swept by more than one
+run(shape, {"method": values(1.0, 2.0)}, num_seeds=1, key=KEY)
+    xarray's sel has an argument of that name
+run(rectangle, {"k": ZIPPED}, num_seeds=1, key=KEY)
+    output name 'n' is already
+run(shape, {"k": ZIPPED}, num_seeds={"n": (1, 2, 3)}, key=KEY)
+    seeds by width needs one swept dimension
+run(shape, {"k": ZIPPED}, num_seeds={"k": (1, 2)}, key=KEY)
+    needs 3 numbers, .* got \(1, 2\)
+run(shape, {"k": ZIPPED}, num_seeds={"k": (1, 2, 0)}, key=KEY)
+    positive int, got 0
+run(shape, {"k": ZIPPED}, num_seeds=2**32 + 1, key=KEY)
+    at most 2\*\*32
+run(shape, {"k": ZIPPED}, num_seeds=2, key=KEY, memory="lots")
+    such as '4GiB'
+run(shape, {"k": ZIPPED}, num_seeds=2, key=KEY, reduce="mean")
+    or 'moments', got 'mean'
+run(shape, {"k": ZIPPED}, num_seeds={"k": (2, 2, 2)}, key=KEY, reduce="moments")
+    one number of seeds for all points
+"""
+
+
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("make", "message"), wrong_calls(WRONG_CALLS))
 def test_refusals(make, message):
     with pytest.raises(ValueError, match=message):
-        make()
+        eval(make)
 
 
 @pytest.mark.integration

@@ -124,7 +124,7 @@ def test_exact_and_padded():
     assert sized(group(over, "padded", 10**9), over) == ((2, 4, 8),)
 
 
-def test_zipped_widths_are_ordered_by_their_product_and_padded_each():
+def test_zipped_widths_are_ordered_by_product_and_padded_each():
     over = {"k": zipped(n=widths(64, 16, 32), d=widths(4, 64, 8))}  # products 256, 1024, 256
     groups = group(over, "exact", 1)
     assert groups == {"k": ((0,), (2,), (1,))}
@@ -141,7 +141,7 @@ def test_seeds_of_a_bucket_are_the_most_of_its_points():
     assert padding({"n": ((0, 1),)}, over, seeds, 1.0) == pytest.approx(expected)
 
 
-def test_a_piece_of_a_piece_knows_where_it_lies_and_what_its_program_takes():
+def test_a_nested_piece_knows_its_place_and_its_programs_inputs():
     over = {"k": zipped(n=widths(64, 16, 32), power=values(1, 2, 3)), "lr": values(0.5, 2.0)}
     some = Grid.of(over, 7).select({"k": (1, 2, 0)})
     one = some.select({"k": (1,)})
@@ -186,7 +186,7 @@ def test_groups_of_seeds_keep_the_working_set():
 
 
 @pytest.mark.parametrize("calls", [1, 2])
-def test_what_may_last_has_several_groups_where_they_are_no_less_efficient(calls):
+def test_a_long_call_has_several_groups_if_equally_efficient(calls):
     """At 4096 bytes alive 64 to 256 seeds are efficient."""
     costs = Scaling(4096.0, {})
 
@@ -219,7 +219,7 @@ def test_groups_are_even_and_every_core_has_one(seeds, most, calls):
 
 @pytest.mark.parametrize("seeds", [1, 7, 1001, 10**6])
 @pytest.mark.parametrize(("size", "devices"), [(1, 1), (64, 1), (1000, 1), (64, 8)])
-def test_calls_are_whole_groups_as_many_as_there_are_or_have_room(seeds, size, devices):
+def test_calls_are_as_many_whole_groups_as_exist_or_fit(seeds, size, devices):
     groups = -(-seeds // (size * devices))
     assert chunk(seeds, size, 10**9, devices) == min(groups, 2**16 // size) * size * devices
     assert chunk(seeds, size, 4 * size - 1, devices) == min(groups, 3) * size * devices

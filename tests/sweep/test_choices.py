@@ -1,4 +1,4 @@
-"""Arguments that decide which operations there are, and what is said where a traced value is taken
+"""Arguments that choose operations, and the errors where a traced value is taken
 for a number.
 """
 
@@ -20,7 +20,7 @@ def deep(key, d, depth):
 
 
 @pytest.mark.parametrize("plan", ["exact", "padded", "auto"])
-def test_a_choice_arrives_as_it_is_given_and_has_a_program_of_its_own(plan):
+def test_a_choice_arrives_unchanged_and_has_its_own_program(plan):
     seen = []
 
     def measure(key, d, depth):
@@ -96,7 +96,7 @@ def test_a_shape_that_depends_on_a_choice_is_refused():
         (lambda key, rate: {"y": 1.0 if rate > 1 else 0.0}, "decides by a traced value"),
     ],
 )
-def test_a_number_asked_of_a_traced_value_is_answered_with_the_line(measure, what):
+def test_concretizing_a_traced_value_is_refused_with_the_line(measure, what):
     with pytest.raises(TypeError, match=r"sweep\.choices") as raised:
         sweep.run(measure, {"rate": sweep.values(1, 2)}, num_seeds=2, key=KEY)
     assert str(raised.value).startswith(
@@ -104,7 +104,7 @@ def test_a_number_asked_of_a_traced_value_is_answered_with_the_line(measure, wha
     )
 
 
-def test_a_measurement_that_is_not_pure_is_refused_and_padding_is_not_blamed():
+def test_an_impure_measure_is_refused_without_blaming_padding():
     """A draw of numpy.random is the same number for all seeds, and another in each program."""
     counter = iter(range(1000))
 

@@ -51,11 +51,9 @@ def test_it_is_on_where_nothing_gives_a_false_alarm(
 @pytest.mark.skipif(
     JAXLIB < (0, 11), reason="XLA of jaxlib 0.10 gives a false alarm for every program it reads."
 )
-def test_a_second_run_reads_its_programs_without_a_word_and_gives_the_same_bits(
-    optimized_environment, tmp_path
-):
+def test_a_second_run_silently_reads_its_programs_for_equal_bits(optimized_environment, tmp_path):
     environment = {**optimized_environment, compilation_cache.SWITCH: str(tmp_path)}
-    # XLA says errors, unless it is told not to.
+    # XLA prints errors unless that is switched off.
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
 
     def run():
@@ -75,10 +73,10 @@ def test_a_second_run_reads_its_programs_without_a_word_and_gives_the_same_bits(
         return done.stdout, done.stderr, programs
 
     first, _, written = run()
-    again, told, kept = run()
+    again, reported, kept = run()
     assert written
     assert kept == written
-    assert told == ""
+    assert reported == ""
     assert again == first
     alone = subprocess.run(
         [sys.executable, "-c", _SWEEP],

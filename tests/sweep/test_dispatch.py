@@ -58,8 +58,8 @@ def run(num_seeds=200, measure=settled, **options):
     return sweep.run(measure, OVER, num_seeds=num_seeds, key=KEY, **options)
 
 
-def test_a_long_loop_is_cut_into_calls_that_are_stored_one_by_one(took, tmp_path):
-    """A program whose length nothing tells before it has run: its groups are those of eight calls
+def test_a_long_loop_is_cut_into_calls_stored_one_by_one(took, tmp_path):
+    """A program whose length is unknown before it has run: its groups are those of eight calls
     or more, and each is kept.
     """
     took.seconds = 60.0
@@ -78,7 +78,7 @@ def test_quick_groups_share_calls_and_blocks(took, tmp_path):
     assert len(list((tmp_path / "store").glob("bucket*"))) == 1
 
 
-def test_the_last_call_has_no_group_without_a_seed_that_is_asked_for(took):
+def test_the_last_call_has_no_group_without_a_wanted_seed(took):
     took.seconds = 1e-9
     # A few groups more than fill the long calls before.
     run(num_seeds=5000)
@@ -89,7 +89,7 @@ def test_the_last_call_has_no_group_without_a_seed_that_is_asked_for(took):
 @pytest.mark.integration
 @pytest.mark.parametrize("reduce", [None, "moments"])
 def test_whatever_calls_take_the_bits_are_the_same(took, tmp_path, reduce):
-    """Also where a block is missing whose edges are no edges of calls."""
+    """Also where the edges of a missing block are not edges of calls."""
     chance = np.random.default_rng(0)
 
     def found(seconds, **options):

@@ -123,7 +123,7 @@ def test_widths_are_coupled():
 
 
 @pytest.mark.integration
-def test_measure_is_traced_once_for_each_size_however_many_chunks():
+def test_measure_is_traced_once_per_size_for_all_chunks():
     traces = []
 
     def counted(key, d):
@@ -271,7 +271,7 @@ def test_groups_of_seeds_give_what_each_seed_gives(size, groups):
     assert (found["a"][size * groups :] == 0).all()
 
 
-# The factors of a padded matrix are no part of it, so that padding does change these numbers.
+# Factors of a padded matrix lie outside of it, so that padding changes these numbers.
 _DECOMPOSITIONS = """
 import jax, jax.numpy as jnp
 from specjax import sizes, sweep

@@ -92,11 +92,6 @@ def assert_identical(found, expected):
 
 
 @pytest.mark.slow
-def test_killed_twice(tmp_path):
-    kill_and_continue(tmp_path, 2, seed=1)
-
-
-@pytest.mark.slow
 def test_killed_at_twenty_random_moments(tmp_path):
     kill_and_continue(tmp_path, 20, seed=2)
 
@@ -149,7 +144,7 @@ def test_the_plan_of_the_store_is_kept(interrupted):
 
 
 @pytest.mark.parametrize("reduce", [None, pytest.param("moments", marks=pytest.mark.slow)])
-def test_more_seeds_are_added_without_computing_the_old_ones_again(tmp_path, monkeypatch, reduce):
+def test_more_seeds_are_added_without_recomputing_old_ones(tmp_path, monkeypatch, reduce):
     seeds = 128 if reduce else 20
     run(tmp_path / "store", num_seeds=seeds, reduce=reduce)
     computed = []
@@ -187,7 +182,7 @@ def test_fewer_seeds_are_read(tmp_path):
     xr.testing.assert_equal(few, whole.isel(seed=slice(7)))
 
 
-def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
+def test_another_configuration_is_refused_with_differing_fields(tmp_path):
     store = tmp_path / "store"
     run(store)
     with pytest.raises(ValueError, match=r"another configuration: key\.1 is 5 there and 6 here"):
@@ -280,7 +275,7 @@ def test_stores_of_a_job_array_are_one_sweep(tmp_path):
     assert_identical(merged.load(), whole)
 
 
-def test_a_changed_line_that_only_narrow_widths_run_is_another_measurement(tmp_path):
+def test_a_changed_line_of_narrow_widths_is_another_measure(tmp_path):
     """The program of the largest width does not have the line."""
 
     def measure(key, d, factor):
@@ -315,7 +310,7 @@ def test_a_store_of_other_axes_is_refused_whatever_its_plan(tmp_path):
 
 
 def test_a_callback_does_not_keep_a_store_from_being_continued(tmp_path):
-    """What it does on the host is no part of the program; the program that calls it is."""
+    """The program contains the call, and not what the host does in it."""
 
     def measure(key, d):
         x = sizes.normal(key, (d,)).sum()

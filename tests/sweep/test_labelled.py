@@ -22,7 +22,7 @@ def data():
     return sweep.run(measure, {"x": sweep.values(1.0, 2.0)}, num_seeds=2, key=jax.random.key(0))
 
 
-def test_axes_of_all_outputs_in_their_order_or_of_some_have_names_and_labels(data):
+def test_axes_of_all_or_some_outputs_have_names_and_labels(data):
     named = sweep.labelled(
         data,
         "optimizer",
@@ -42,10 +42,9 @@ def test_axes_of_all_outputs_in_their_order_or_of_some_have_names_and_labels(dat
     assert alone["x"].values.tolist() == ["one", "two"]
 
 
-def test_a_name_for_no_axis_and_labels_that_do_not_fit_are_refused(data):
+def test_names_without_axis_and_labels_that_misfit_are_refused(data):
     with pytest.raises(
-        ValueError,
-        match="No output has a dimension of its own for the name 'layer'",
+        ValueError, match="No output has a dimension of its own for the name 'layer'"
     ):
         sweep.labelled(data, "optimizer", "step", "layer", outputs=["loss"])
     with pytest.raises(ValueError, match="Nothing could be selected along a dimension 'method'"):

@@ -91,7 +91,7 @@ def test_one_seed_that_does_not_fit_is_refused():
         run(gram, OVER, num_seeds=3, key=KEY, plan="padded", memory="100KB")
 
 
-def test_a_result_larger_than_the_host_is_refused_before_it_is_made(monkeypatch):
+def test_a_result_larger_than_the_host_is_refused_early(monkeypatch):
     monkeypatch.setattr("specjax.sweep.memory.host_memory", lambda: 1000)
     with pytest.raises(
         ValueError, match=r"The result takes 50.8 KiB, more than this host's 1e\+03 B"

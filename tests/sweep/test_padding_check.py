@@ -41,7 +41,7 @@ def muon(key, n, options):
 
 
 @pytest.mark.integration
-def test_muon_that_scales_by_padded_widths_is_refused_with_both_values_and_passes_with_its_sizes():
+def test_muon_scaled_by_padded_widths_is_refused_unlike_by_sizes():
     def swept(options, **arguments):
         return run(
             partial(muon, options=options), {"n": widths(8, 32)}, num_seeds=2, key=KEY, **arguments
@@ -167,7 +167,7 @@ def test_rounding_is_no_dependence_on_padding(measure, seed):
     run(measure, {"d": widths(4, 7, 16)}, num_seeds=1, key=jax.random.key(seed), plan="padded")
 
 
-def test_what_one_seed_of_several_counts_otherwise_is_no_dependence_on_padding():
+def test_a_count_that_differs_in_one_seed_is_not_padding():
     """Whatever the chunk is: a call of one seed alone cannot tell a count that rounding changes."""
 
     def unlucky(key, d):
@@ -194,9 +194,7 @@ def test_two_axes_with_values_between_them_pass():
 
 
 @pytest.mark.integration
-def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(
-    tmp_path, monkeypatch
-):
+def test_the_check_costs_one_program_if_padded_work_remains(tmp_path, monkeypatch):
     compiled, checked = [], []
     compile_program, check = executor.compile_program, padding_check.checked
 
@@ -259,7 +257,7 @@ def stream(number):
     return jnp.asarray(number, jnp.uint32)
 
 
-def test_stream_zero_moves_nothing_and_every_other_moves_another_way():
+def test_stream_zero_moves_nothing_and_all_others_differ():
     x = jax.random.normal(jax.random.key(0), (50, 50))
     found = [np.asarray(rounding.moved(lambda x: jnp.tanh(x @ x), stream(i), x)) for i in range(4)]
     np.testing.assert_array_equal(found[0], jnp.tanh(x @ x))
@@ -267,7 +265,7 @@ def test_stream_zero_moves_nothing_and_every_other_moves_another_way():
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16, jnp.complex64])
-def test_last_bits_move_by_eight_units_each_entry_by_its_own_sign(dtype):
+def test_last_bits_move_by_eight_units_with_a_sign_per_entry(dtype):
     """A product moved entry by entry: as many up as down, within 4 standard errors."""
     x = jnp.asarray(jax.random.uniform(jax.random.key(1), (4000,), minval=0.5), dtype)
     moved = np.asarray(rounding.moved(lambda x: x * x, stream(3), x)).astype(np.complex128)
@@ -281,7 +279,7 @@ def test_last_bits_move_by_eight_units_each_entry_by_its_own_sign(dtype):
 
 @pytest.mark.slow
 @pytest.mark.integration
-def test_what_only_moves_or_compares_is_exact_and_draws_stay_the_same():
+def test_moves_and_comparisons_are_exact_and_samples_stay():
     def function(key, x):
         largest, order = jnp.max(x), jnp.sort(x)
         drawn = {
@@ -304,7 +302,7 @@ def test_what_only_moves_or_compares_is_exact_and_draws_stay_the_same():
         np.testing.assert_allclose(moved[name], expected[name], rtol=1e-4, err_msg=name)
 
 
-def test_scans_calls_and_custom_derivatives_are_entered_and_loops_end():
+def test_scans_calls_and_custom_derivatives_are_entered():
     """Each step of a scan is moved: after n steps that change nothing, by about √n times what one
     is.
     """

@@ -1,4 +1,4 @@
-"""What is told of a running sweep: the time left."""
+"""The time left that a running sweep prints."""
 
 import logging
 from contextlib import closing
@@ -16,7 +16,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_the_time_left_goes_by_what_the_seeds_are_estimated_to_take(clock, caplog):
+def test_the_time_left_follows_the_estimated_cost_of_seeds(clock, caplog):
     """A narrow bucket of 10 s and a wide one of 30 s; the first takes 20 s, twice as long as
     estimated.
     """
@@ -34,7 +34,7 @@ def test_the_time_left_goes_by_what_the_seeds_are_estimated_to_take(clock, caplo
     assert [record.taken for record in caplog.records] == [20.0, 50.0]
 
 
-def test_a_measurement_in_which_nothing_is_counted_has_no_time_left(clock, caplog):
+def test_a_measure_without_counted_operations_has_no_time_left(clock, caplog):
     caplog.set_level(logging.INFO, "specjax.sweep")
     with closing(Progress(4, 0, 0.0, 1, visible=False)) as shown:
         shown.bucket(0, "")

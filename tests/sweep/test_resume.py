@@ -70,7 +70,7 @@ def test_a_changed_line_has_a_store_of_its_own(tmp_path, written):
 
 
 @pytest.mark.integration
-def test_a_store_that_is_asked_for_comes_first_and_nothing_is_kept_outside(tmp_path):
+def test_a_given_store_comes_first_and_nothing_is_kept_outside(tmp_path):
     with resume.enabled(tmp_path / "kept"):
         run(store=tmp_path / "mine")
     assert stores(tmp_path) == {"mine"}
@@ -85,8 +85,7 @@ def test_the_folder_is_the_innermost_and_ends_with_its_block(tmp_path):
         assert resume.folder() == tmp_path / "a"
     assert resume.folder() is None
     with pytest.raises(
-        ValueError,
-        match=r"No folder to resume from is set; call this within `with resume.enabled",
+        ValueError, match=r"No folder to resume from is set; call this within `with resume.enabled"
     ):
         resume.subfolder("x")
 

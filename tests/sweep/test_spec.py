@@ -149,7 +149,7 @@ def test_an_output_dimension_cannot_be_a_swept_name():
         run(lambda key, a_dim_0: {"a": jnp.ones(2)}, {"a_dim_0": widths(2)}, num_seeds=2, key=KEY)
 
 
-def test_a_shape_that_depends_on_a_width_is_named_with_both_shapes():
+def test_a_width_dependent_shape_is_named_with_both_shapes():
     def measure(key, rows, columns):
         return {"sum": jnp.ones(()), "row": sizes.normal(key, (columns,))}
 

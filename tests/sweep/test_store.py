@@ -24,7 +24,7 @@ def filled(path, samples=6, size=3):
     return path
 
 
-def test_a_store_is_one_file_for_each_block_and_one_that_says_what_they_are(tmp_path):
+def test_a_store_has_a_file_per_block_and_one_that_lists_them(tmp_path):
     with Store.opened(tmp_path / "new" / "store", described()) as store:
         assert compute(store) == ALL == set(store.blocks.values())
         assert store.seconds == 2.0
@@ -114,7 +114,7 @@ def test_more_samples_are_added_without_computing_any_again(tmp_path):
     xr.testing.assert_equal(open_store(path).load(), truth(11))
 
 
-def test_fewer_samples_are_the_first_ones_and_leave_the_store_as_it_is(tmp_path):
+def test_fewer_samples_are_the_first_and_leave_the_store_alone(tmp_path):
     path = filled(tmp_path / "store")
     before = {file: file.read_bytes() for file in path.iterdir()}
     with Store.opened(path, described(4)) as store:
@@ -123,7 +123,7 @@ def test_fewer_samples_are_the_first_ones_and_leave_the_store_as_it_is(tmp_path)
     assert {file: file.read_bytes() for file in path.iterdir()} == before
 
 
-def test_two_parts_of_a_store_are_merged_by_copying_the_blocks_of_one(tmp_path):
+def test_two_parts_of_a_store_merge_by_copying_blocks(tmp_path):
     with Store.opened(tmp_path / "a", described()) as store:
         for block in (Block(0, 0, 3), Block(1, 0, 3)):
             store.write(block, part(block), 1.0)
@@ -172,7 +172,7 @@ def test_a_type_that_files_of_numpy_do_not_have_comes_back(tmp_path):
     assert np.isnan(found[0])
 
 
-def test_another_configuration_is_refused_with_the_fields_that_differ(tmp_path):
+def test_another_configuration_is_refused_with_differing_fields(tmp_path):
     many = list(range(200))
     with Store.opened(
         tmp_path / "store", described(config={**CONFIG, "many": many, "gone": 1})
@@ -185,7 +185,7 @@ def test_another_configuration_is_refused_with_the_fields_that_differ(tmp_path):
         Store.opened(store.path, described(config=asked)),
     ):
         pass
-    told = str(refusal.value)
+    reported = str(refusal.value)
     for field in (
         "gone is 1 there and absent here",
         "key.1 is 7 there and 8 here",
@@ -193,10 +193,10 @@ def test_another_configuration_is_refused_with_the_fields_that_differ(tmp_path):
         "over.eta.1 is 0.2 there and 0.3 here",
         "new is absent there and null here",
     ):
-        assert field in told
-    assert "dtype" not in told
-    assert "..." not in told
-    assert told.endswith("; choose another path, or ask for it.")
+        assert field in reported
+    assert "dtype" not in reported
+    assert "..." not in reported
+    assert reported.endswith("; choose another path, or ask for it.")
     # Of many fields the first.
     with (
         pytest.raises(ValueError, match=r"; \.\.\.; choose another path"),
@@ -205,7 +205,7 @@ def test_another_configuration_is_refused_with_the_fields_that_differ(tmp_path):
         pass
 
 
-def test_an_open_store_refuses_a_second_writer_and_a_closed_one_does_not(tmp_path):
+def test_an_open_store_refuses_writers_and_a_closed_one_does_not(tmp_path):
     with (
         Store.opened(tmp_path / "store", described()) as store,
         pytest.raises(
@@ -219,7 +219,7 @@ def test_an_open_store_refuses_a_second_writer_and_a_closed_one_does_not(tmp_pat
         assert compute(store) == ALL
 
 
-def test_a_store_that_was_made_meanwhile_with_another_plan_is_continued_by_the_next_call(tmp_path):
+def test_the_next_call_continues_a_store_made_meanwhile(tmp_path):
     path = filled(tmp_path / "store")
     with (
         pytest.raises(

@@ -51,9 +51,9 @@ def test_a_damaged_block_is_found_and_alone_computed_again(damage, path):
         match=rf"{file.name} is damaged; the call of run that wrote it computes it again\.",
     ):
         data.load()
-    told = rf"^1 of the blocks in {path} are damaged and computed again: {file.name}\.$"
+    reported = rf"^1 of the blocks in {path} are damaged and computed again: {file.name}\.$"
     with contextlib.ExitStack() as stack:
-        with pytest.warns(DamagedBlocksWarning, match=told):
+        with pytest.warns(DamagedBlocksWarning, match=reported):
             store = stack.enter_context(Store.opened(path, described()))
         assert [store.missing(bucket) for bucket in (0, 1)] == [[(0, 3)], []]
         write(store, FIRST)
@@ -94,7 +94,7 @@ def files_no_longer_than(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_write_that_fails_keeps_the_finished_blocks_and_leaves_nothing_behind(tmp_path):
+def test_a_failed_write_keeps_finished_blocks_and_no_drafts(tmp_path):
     with Store.opened(tmp_path / "store", described()) as store:
         write(store, FIRST)
         before = sorted(os.listdir(store.path))
@@ -184,7 +184,7 @@ def _may_mount():
 
 @pytest.mark.integration
 @pytest.mark.skipif(not _may_mount(), reason="this system lets no user mount a small disk")
-def test_a_full_disk_keeps_the_finished_blocks_and_the_same_call_goes_on(tmp_path):
+def test_a_full_disk_keeps_blocks_and_the_same_call_continues(tmp_path):
     # A disk of 2 MiB, 1.5 of them taken: not all blocks of 80 kB fit.
     shell = (
         'mount -t tmpfs -o size=2m none "$1" && head -c 1500000 /dev/zero > "$1/filler" && exec'
@@ -233,7 +233,7 @@ def test_a_folder_without_permission_is_refused_in_one_sentence():
                     Store.opened(denied, described(8)),
                 ):
                     pass
-            # What is all there needs no permission to write.
+            # Reading a complete store needs no permission to write.
             for samples in (6, 4):
                 with Store.opened(folder / "store", described(samples)) as store:
                     assert_read(store)
@@ -243,7 +243,7 @@ def test_a_folder_without_permission_is_refused_in_one_sentence():
         assert sorted(os.listdir(folder / "store")) == before
 
 
-def test_a_store_may_lie_in_a_folder_whose_names_only_its_owner_may_read():
+def test_a_store_may_be_in_a_folder_that_cannot_be_listed():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o333)
@@ -252,7 +252,7 @@ def test_a_store_may_lie_in_a_folder_whose_names_only_its_owner_may_read():
         folder.chmod(0o755)
 
 
-def test_what_is_no_store_is_refused_in_one_sentence_and_left_alone(tmp_path, path):
+def test_other_folders_are_refused_in_a_sentence_and_left_alone(tmp_path, path):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "thesis.tex").write_text("mine")

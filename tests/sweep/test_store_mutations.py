@@ -42,14 +42,14 @@ def run(path, samples):
     """The same call ends with the right data, or a sentence says why it cannot."""
     try:
         with (
-            warnings.catch_warnings(record=True, action="always") as told,
+            warnings.catch_warnings(record=True, action="always") as reported,
             Store.opened(path, described(samples)) as store,
         ):
             compute(store)
             assert_read(store)
     except (ValueError, StoreError) as error:
         return sentence(error)
-    for warning in told:
+    for warning in reported:
         assert warning.category is DamagedBlocksWarning
         sentence(warning.message)
     assert read(path) is None
@@ -58,9 +58,7 @@ def run(path, samples):
 
 @mutated
 @pytest.mark.parametrize("seed", range(4))
-def test_a_store_that_was_changed_is_read_right_or_refused_in_a_sentence(
-    mutation, seed, whole, tmp_path
-):
+def test_a_changed_store_is_read_right_or_refused_in_a_sentence(mutation, seed, whole, tmp_path):
     path = tmp_path / "a [0-9]* store"
     shutil.copytree(whole, path)
     outside(tmp_path)
@@ -105,7 +103,7 @@ def test_another_sweep_s_block_is_not_read(whole, tmp_path):
 @pytest.mark.parametrize(
     "name", ["bucket1-000000-000003", "bucket0-000003-000006", "bucket0-000000-000002"]
 )
-def test_a_renamed_block_is_not_read_as_another_and_gets_its_name_back(name, whole, tmp_path):
+def test_a_renamed_block_is_not_misread_and_regains_its_name(name, whole, tmp_path):
     path = shutil.copytree(whole, tmp_path / "store")
     file = next(path.glob("bucket0-000000-000003*"))
     names = {each.name for each in path.iterdir()}
@@ -146,7 +144,7 @@ def test_a_store_of_an_earlier_version_is_refused_and_left_alone(whole, tmp_path
 @pytest.mark.parametrize(
     "over", [{"eta": [0.1, 0.2], "d": [2, 4, 8]}, {"d": [2, 4, 8], "eta": {"b": [1], "a": [2]}}]
 )
-def test_axes_in_another_order_are_refused_before_anything_is_written(over, tmp_path):
+def test_axes_in_another_order_are_refused_before_any_write(over, tmp_path):
     stored = (
         {"d": [2, 4, 8], "eta": {"a": [2], "b": [1]}}
         if isinstance(over["eta"], dict)
@@ -170,7 +168,7 @@ def test_axes_in_another_order_are_refused_before_anything_is_written(over, tmp_
 
 
 @pytest.mark.parametrize("target", ["mine", "nothing"])
-def test_a_link_in_the_place_of_a_draft_or_of_the_lock_is_not_followed(target, whole, tmp_path):
+def test_a_link_in_place_of_a_draft_or_lock_is_not_followed(target, whole, tmp_path):
     path, away = shutil.copytree(whole, tmp_path / "store"), outside(tmp_path)
     (path / ".partial").symlink_to(away / target)
     before = snapshot(tmp_path, but=path)
@@ -182,11 +180,11 @@ def test_a_link_in_the_place_of_a_draft_or_of_the_lock_is_not_followed(target, w
     (path / "lock").symlink_to(away / target)
     with Store.opened(path, described(8)) as store:
         assert_read(store)
-    told = (
+    reported = (
         rf"^The store {path} cannot be used \(Too many levels of symbolic links\); its finished"
         r" blocks are intact"
     )
-    with pytest.raises(StoreError, match=told), Store.opened(path, described(9)):
+    with pytest.raises(StoreError, match=reported), Store.opened(path, described(9)):
         pass
     assert snapshot(tmp_path, but=path) == before
 

@@ -99,7 +99,7 @@ def test_padding_is_checked_by_running():
         sweep.run(chaotic, NARROW_AND_WIDE, num_seeds=5, key=KEY, plan="padded")
 
 
-def test_the_cost_that_xla_estimates_is_that_of_the_trace_where_there_is_no_loop(monkeypatch):
+def test_xla_estimates_the_cost_of_the_trace_without_loops(monkeypatch):
     """Twice the products are twice the cost, by both."""
 
     def products(number):
@@ -148,9 +148,7 @@ def test_a_layout_is_refused_in_a_sentence_with_the_way_out():
 
 
 @pytest.mark.parametrize("renamed", ["DebugInfo", "jaxpr_as_fun"])
-def test_where_a_program_cannot_be_made_padding_that_changes_digits_is_warned_of(
-    monkeypatch, renamed
-):
+def test_padding_that_changes_digits_warns_without_a_program(monkeypatch, renamed):
     monkeypatch.delattr(f"specjax.programs.program.core.{renamed}")
     with pytest.warns(
         UnreadableProgramWarning,

@@ -15,7 +15,7 @@ def without_flags(monkeypatch):
     """As in a user's process, which has no switch for quick compilation."""
     monkeypatch.setenv("XLA_FLAGS", "")
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    monkeypatch.setattr(module, "cpu_options", lambda side_by_side: {})
+    monkeypatch.setattr(module, "cpu_options", lambda **_: {})
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", False)
     yield
@@ -40,7 +40,7 @@ def test_what_the_user_sets_stays(monkeypatch):
 @pytest.mark.usefixtures("without_flags")
 def test_what_makes_results_right_is_always_there(monkeypatch):
     right = {"xla_cpu_parallel_codegen_split_count": 1}
-    monkeypatch.setattr(module, "cpu_options", lambda side_by_side: right)
+    monkeypatch.setattr(module, "cpu_options", lambda **_: right)
     assert xla_options(is_kept=True) == {LEVEL: 1, **right}
     jax.config.update("jax_disable_most_optimizations", True)
     assert xla_options(is_kept=True) == right

@@ -9,6 +9,7 @@ import pytest
 
 from specjax.theory import activations as theory
 from specjax.theory.activations import ACTIVATIONS
+from tests.theory.near import close, leading_axes_are_batch_axes
 
 VARIANCES = np.array([0.1, 0.3, 1.0, 4.0, 25.0])
 GRID = np.linspace(-14, 14, 560_001)
@@ -78,7 +79,7 @@ def test_the_table_of_figure_12():
 
 
 @pytest.mark.usefixtures("x64")
-def test_the_gelu_row_needs_the_smallest_variance_and_not_its_square():
+def test_the_gelu_row_needs_the_least_variance_not_its_square():
     v = jnp.asarray(VARIANCES)
     mean_squared = ACTIVATIONS["gelu"].mean(v) ** 2
     for smallest in (0.1, 1.0, 4.0):
@@ -106,3 +107,14 @@ def test_swiglu_moments_by_simulation():
         error = sample.std() / np.sqrt(sample.size)
         assert abs(sample.mean() - exact) < 4 * error
         assert 4 * error < 0.02 * exact
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_gelus_noise_to_signal_bound_is_one_over_its_share():
+    s = np.array([0.1, 1.0, 4.0])
+    close(theory.gelu_nsr_bound(s) * theory.gelu_alpha(s), np.ones(3))
+
+
+@pytest.mark.usefixtures("x64")
+def test_leading_axes_of_variances_are_batch_axes(rng):
+    leading_axes_are_batch_axes(lambda v: theory.nsr(ACTIVATIONS["gelu"], v), [(6,)], rng)

@@ -27,7 +27,7 @@ def response(s, h, slope):
     return quotients.sum() / len(s) ** 2
 
 
-def test_the_logit_of_a_rare_item_is_the_mean_of_divided_differences():
+def test_the_logit_of_a_rare_item_averages_divided_differences():
     rng = np.random.default_rng(0)
     d, share, eps = 12, 0.7, 1e-5
     g = rng.standard_normal((d, d))

@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from specjax.theory import capacity, finite_capacity, muon_logits
+from tests.wrong_calls import wrong_calls
 
 
 @pytest.mark.parametrize("alpha", [1.2, 1.5, 2.0, 3.0])
@@ -40,6 +41,7 @@ def test_the_exponents_agree_with_each_other(alpha):
 
 @pytest.mark.parametrize("alpha", [1.25, 1.5, 2.0])
 def test_several_steps(alpha):
+    assert capacity.multi_step_exponents("gd", alpha, 0) == [0.0]
     muon = capacity.multi_step_exponents("muon", alpha, 200)
     gd = capacity.multi_step_exponents("gd", alpha, 200)
     assert muon[0] == gd[0] == 0
@@ -117,7 +119,7 @@ def test_own_logits_of_muon_recover_what_the_formula_says():
 
 
 @pytest.mark.parametrize("alpha", [1.25, 3.0])
-def test_the_spread_of_newtons_own_logits_is_that_of_simulated_memories(alpha):
+def test_newtons_logits_spread_as_those_of_simulated_memories(alpha):
     """Over the length of the other logits, of the items about the last that is recovered, within 4
     standard errors.
     """
@@ -145,7 +147,7 @@ def test_the_spread_of_newtons_own_logits_is_that_of_simulated_memories(alpha):
         *(pytest.param(64, 500, alpha, marks=pytest.mark.slow) for alpha in (1.5, 3.0)),
     ],
 )
-def test_the_count_of_gradient_descent_is_that_of_simulated_memories(d, n, alpha):
+def test_gradient_descent_counts_as_simulated_memories_do(d, n, alpha):
     """Without the noise in an item's own logit the formula would be a tenth to a fifth too
     small.
     """
@@ -158,7 +160,7 @@ def test_the_count_of_gradient_descent_is_that_of_simulated_memories(d, n, alpha
 @pytest.mark.integration
 @pytest.mark.parametrize("alpha", [1.25, 2.0])
 @pytest.mark.parametrize("optimizer", capacity.OPTIMIZERS)
-def test_the_finite_size_count_has_the_exponent_of_the_theorem_far_out(optimizer, alpha):
+def test_the_finite_size_count_has_the_theorems_exponent_far_out(optimizer, alpha):
     low, high = (
         finite_capacity.expected_count(optimizer, d, float(d) ** (2 * alpha + 2), alpha)
         for d in (2**20, 2**22)
@@ -192,51 +194,33 @@ def test_the_orthogonal_signal_is_one_when_items_are_few():
     assert signal[4] < 0.6
 
 
+WRONG_CALLS = """
+capacity.one_step_exponent("muon", 1.0)
+    The exponents hold for power laws with finite α > 1, got α=1.0.
+capacity.one_step_exponent("adam", 1.5)
+    There is a prediction for gd, muon, newton, not for 'adam'.
+capacity.multi_step_exponents("newton", 1.5, 2)
+    Several steps are predicted for 'gd' and 'muon', not 'newton'.
+capacity.multi_step_exponents("gd", 1.5, -1)
+    The number of steps must not be negative, got -1.
+finite_capacity.expected_count("muon", 8, 8, 1.5)
+    A count needs 2 <= d < n, got d=8 and n=8.
+finite_capacity.expected_count("muon", 1, 8, 1.5)
+    A count needs 2 <= d < n, got d=1 and n=8.
+muon_logits.signal(4, np.full(4, 0.25), np.ones(4))
+    Muon's signal needs more items than dimensions, got d=4 and 4 items.
+finite_capacity.expected_count("muon", 8, 90, 0.5)
+    The exponents hold for power laws with finite α > 1, got α=0.5.
+finite_capacity.expected_count("adam", 8, 90, 1.5)
+    There is a prediction for gd, muon, newton, not for 'adam'.
+"""
+
+
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (
-            lambda: capacity.one_step_exponent("muon", 1.0),
-            "The exponents hold for power laws with finite α > 1, got α=1.0.",
-        ),
-        (
-            lambda: capacity.one_step_exponent("adam", 1.5),
-            "There is a prediction for gd, muon, newton, not for 'adam'.",
-        ),
-        (
-            lambda: capacity.multi_step_exponents("newton", 1.5, 2),
-            "Several steps are predicted for 'gd' and 'muon', not 'newton'.",
-        ),
-        (
-            lambda: capacity.multi_step_exponents("gd", 1.5, -1),
-            "The number of steps must not be negative, got -1.",
-        ),
-        (
-            lambda: finite_capacity.expected_count("muon", 8, 8, 1.5),
-            "A count needs 2 <= d < n, got d=8 and n=8.",
-        ),
-        (
-            lambda: finite_capacity.expected_count("muon", 1, 8, 1.5),
-            "A count needs 2 <= d < n, got d=1 and n=8.",
-        ),
-        (
-            lambda: muon_logits.signal(4, np.full(4, 0.25), np.ones(4)),
-            "Muon's signal needs more items than dimensions, got d=4 and 4 items.",
-        ),
-        (
-            lambda: finite_capacity.expected_count("muon", 8, 90, 0.5),
-            "The exponents hold for power laws with finite α > 1, got α=0.5.",
-        ),
-        (
-            lambda: finite_capacity.expected_count("adam", 8, 90, 1.5),
-            "There is a prediction for gd, muon, newton, not for 'adam'.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("call", "sentence"), wrong_calls(WRONG_CALLS))
 def test_bad_input_is_refused_in_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
-        call()
+        eval(call)
 
 
 def test_two_dimensions_are_enough_for_a_count():
@@ -472,7 +456,7 @@ def test_the_counts_of_muon_and_newton_are_sums_over_all_items(d, n, alpha):
 
 
 @pytest.mark.parametrize("items", [3.0, 17.4, 400.0])
-def test_the_batch_that_shows_half_is_that_of_the_expected_number_of_items(items):
+def test_the_half_batch_is_that_of_the_expected_item_count(items):
     p = np.arange(1.0, 401) ** -1.5
     p /= p.sum()
     whole = int(items)

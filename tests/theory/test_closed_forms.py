@@ -19,7 +19,7 @@ from specjax.theory import (
 from specjax.theory.preconditioning import iterations
 
 
-def test_results_are_float64_and_right_where_float32_overflows_or_rounds():
+def test_results_are_float64_where_float32_overflows_or_rounds():
     third = 10**18 + 3 * (10**6 + 1) * 10**12 + (10**12 + 3 * 10**6 + 4) * 10**6
     assert float(wishart.wishart_moments(10**6, 10**6)[2]) == pytest.approx(third, rel=1e-15)
     # log1p(-κ⁻³) = -1e-15.

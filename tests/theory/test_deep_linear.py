@@ -120,10 +120,7 @@ def test_simulated_gradients_agree_at_every_layer(dims, chunks):
     for i in range(1, depth):
         r, v = (
             [*r, v[-1] + d[i] * d[i - 1] * r[-1]],
-            [
-                *v,
-                d[i] ** 2 * v[-1] + 2 * d[i] * d[i - 1] * r[-1],
-            ],
+            [*v, d[i] ** 2 * v[-1] + 2 * d[i] * d[i - 1] * r[-1]],
         )
     wrong = expected[-dims[-1] :] - bare[-1] + d[depth - 1] * r[-1]
     assert (np.abs(mean[-dims[-1] :] - wrong) > 4 * error[-dims[-1] :]).any()
@@ -136,7 +133,7 @@ def test_hidden_layers_have_no_expected_off_diagonal_entry():
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 @pytest.mark.usefixtures("x64")
-def test_the_noise_grows_with_the_exponents_of_the_recursion_and_not_as_printed(depth):
+def test_noise_grows_as_in_the_recursion_and_not_as_printed(depth):
     widths = jnp.asarray([1e6, 2e6])
     dims = (25, *[widths] * (depth - 1), 12)
     for layer in range(1, depth + 1):
@@ -156,7 +153,7 @@ def test_the_noise_grows_with_the_exponents_of_the_recursion_and_not_as_printed(
 
 
 @pytest.mark.usefixtures("x64")
-def test_the_printed_order_multiplies_the_sizes_that_the_paper_names():
+def test_the_printed_order_multiplies_the_sizes_of_the_paper():
     assert theory.order_as_printed((2, 3, 5, 7), 1) == 2 * 5**2 * 7**2
     assert theory.order_as_printed((2, 3, 5, 7), 2) == 3 * 2**2 * 7**2
     assert theory.order_as_printed((2, 3, 5, 7), 3) == 5 * 2**2 * 3**2
@@ -195,10 +192,7 @@ def moments_in_whole_numbers(dims):
         trace_of_square = inner * r[-1]
         r, v = (
             [*r, v[-1] + (outer + 1) * trace_of_square],
-            [
-                *v,
-                outer**2 * v[-1] + 2 * outer * trace_of_square,
-            ],
+            [*v, outer**2 * v[-1] + 2 * outer * trace_of_square],
         )
     return r, v
 
@@ -274,7 +268,7 @@ def test_the_ratios_of_one_draw_at_a_large_width_are_simulated(d0, d2):
         assert abs(found.mean() - wrong) > 6 * error
 
 
-def test_the_ratios_of_one_draw_are_exact_where_they_are_elementary():
+def test_the_ratios_of_one_sample_are_exact_if_elementary():
     # Rows of one number are parallel: |z₁ z₂| for N(0, 1), over the mean square.
     assert float(theory.one_draw_ratio_output(1)) == pytest.approx(2 / np.pi, rel=1e-14)
     assert float(theory.one_draw_ratio_hidden(1, 1)) == pytest.approx(2 / np.pi, rel=1e-14)

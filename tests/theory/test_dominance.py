@@ -15,7 +15,7 @@ both = jax.jit(lambda p, rank: (off_diagonal_energy(p), off_diagonal_energy_boun
 @pytest.mark.parametrize(("m", "rank"), [(4, 1), (5, 2), (5, 5), (8, 3)])
 @given(values=st.lists(st.floats(0.01, 1), min_size=8, max_size=8), seed=st.integers(0, 2**31))
 @pytest.mark.usefixtures("x64")
-def test_a_gram_matrix_of_bounded_rank_has_at_least_this_off_diagonal_energy(m, rank, values, seed):
+def test_a_low_rank_gram_matrix_has_least_off_diagonal_energy(m, rank, values, seed):
     g = matrix_with(values[:rank], (m, m), seed)
     energy, bound = map(float, both(g @ g.T, rank))
     assert bound <= energy + 1e-12

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from specjax.theory import feature_bulk
+from tests.wrong_calls import wrong_calls
 
 
 def extreme_eigenvalues(k, d, draws, rng):
@@ -63,7 +64,7 @@ def test_the_edges_at_finite_d_tend_to_the_limit(gamma):
     assert (distances[1] < distances[0] / 3).all()
 
 
-def test_the_first_correction_to_the_lower_edge_is_that_of_two_semicircles():
+def test_the_lower_edge_has_the_correction_of_two_semicircles():
     """At γ ≫ 1, where ¼VVᵀ is far above: the quadratic part √(2γ/d)/2π and, beside it, the lengths
     √(2/d) (π-2)/4π.
     """
@@ -86,23 +87,17 @@ def test_the_limits_are_those_of_marchenko_and_pastur_moved():
     )
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (
-            lambda: feature_bulk.bulk_edges(0, 5),
-            "The bulk needs k >= 1 rows of length d >= 2, got k=0 and d=5.",
-        ),
-        (
-            lambda: feature_bulk.bulk_edges(5, 1),
-            "The bulk needs k >= 1 rows of length d >= 2, got k=5 and d=1.",
-        ),
-        (
-            lambda: feature_bulk.limiting_bulk_edges(0.0),
-            "The bulk needs a positive ratio gamma = k/d, got 0.0.",
-        ),
-    ],
-)
+WRONG_CALLS = """
+feature_bulk.bulk_edges(0, 5)
+    The bulk needs k >= 1 rows of length d >= 2, got k=0 and d=5.
+feature_bulk.bulk_edges(5, 1)
+    The bulk needs k >= 1 rows of length d >= 2, got k=5 and d=1.
+feature_bulk.limiting_bulk_edges(0.0)
+    The bulk needs a positive ratio gamma = k/d, got 0.0.
+"""
+
+
+@pytest.mark.parametrize(("call", "sentence"), wrong_calls(WRONG_CALLS))
 def test_sizes_without_a_bulk_are_refused(call, sentence):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
-        call()
+        eval(call)

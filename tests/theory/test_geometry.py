@@ -32,7 +32,7 @@ def test_the_distance_is_the_norm_of_the_matrix_logarithm():
     assert expected > np.linalg.norm(scipy.linalg.logm(a) - scipy.linalg.logm(b)) * (1 + 1e-3)
 
 
-def test_the_distance_is_symmetric_zero_on_the_diagonal_and_batched():
+def test_the_distance_is_symmetric_batched_and_zero_if_equal():
     a, b = cloud(1), cloud(2)
     there, back = affine_invariant_distance(a, b), affine_invariant_distance(b, a)
     np.testing.assert_allclose(there, back, rtol=1e-12)
@@ -83,7 +83,7 @@ def test_one_step_is_the_one_of_the_docstring(spread):
     np.testing.assert_allclose(found, root @ scipy.linalg.expm(theta * tangent) @ root, rtol=1e-10)
 
 
-def test_of_two_matrices_and_of_commuting_ones_it_is_the_geometric_mean():
+def test_two_or_commuting_matrices_have_their_geometric_mean():
     a, b = definite(7), definite(8)
     root = scipy.linalg.sqrtm(a)
     inverse = np.linalg.inv(root)
@@ -110,3 +110,13 @@ def test_a_mean_that_is_not_reached_is_nan():
     assert jnp.all(jnp.isnan(karcher_mean(cloud(5, spread=2.0), steps=2)))
     with pytest.raises(ValueError, match=r"karcher_mean needs steps >= 1, got steps=0\."):
         karcher_mean(cloud(5), steps=0)
+
+
+def test_proportional_matrices_reach_their_mean_in_one_step():
+    """Their logarithms have no spread, so that the Hessian is 1 and the whole step is the best; the
+    second step sees that it is done.
+    """
+    base = jnp.asarray([[2.0, 1.0], [1.0, 3.0]])
+    found = karcher_mean(jnp.stack([base, 4 * base, 16 * base]), steps=2)
+    np.testing.assert_allclose(found, 4 * base, rtol=1e-9)
+    np.testing.assert_allclose(karcher_mean(jnp.stack([base, base]), steps=1), base, rtol=1e-12)

@@ -1,5 +1,7 @@
 """The layered Hessian bound and the step sizes on tanh networks, with derivatives taken by JAX."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from specjax.models import mlp
 from specjax.theory import layered
 from specjax.theory.activations import ACTIVATIONS
+from tests.theory.near import close
 
 TANH = ACTIVATIONS["tanh"]
 DIMS = (4, 6, 5, 3)
@@ -84,7 +87,7 @@ def test_the_bound_is_attained_by_one_linear_layer():
 
 
 @pytest.mark.integration
-def test_the_feature_constant_falls_as_the_root_of_the_samples_and_by_samples_as_their_number():
+def test_feature_constants_fall_with_the_number_of_samples():
     """Erratum 10: the same samples repeated r times have the same loss and curvature; C_F falls as
     r^(-1/2), not as 1/r.
     """
@@ -147,3 +150,55 @@ def test_diagonal_ranks_and_the_sharp_threshold():
     threshold = float(jax.jit(layered.diagonal_threshold)(jnp.asarray(a, jnp.float32)))
     assert sign / euclidean == pytest.approx(threshold, rel=0.15)
     assert threshold > 4 * np.sum(a**2) / np.linalg.norm(a, 2) ** 2
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_constants_of_a_layered_model_by_hand():
+    """L = 3, J = 1/2, W = 6: J W = 3, so Γ² = 2·19³ = 13718 and Θ = 4²."""
+    c = layered.LayeredConstants(3, 0.5, 3.0, 5.0, 2.0, 7.0, 6.0)
+    close(layered.growth(c) ** 2, 13718)
+    close(layered.compounding(c), 16)
+    mixed, bent = 2 * 16 * 0.5 * math.sqrt(3 * 13718) * 11 * 5, 16 * 6 * 3 * 13718 * 3 * 25
+    close(layered.second_order_bound(c, 5.0, 11.0), mixed + bent)
+    close(layered.feature_constant(c), 13718 * (7 + 5 * 16 * 6 * 3 * 3 + 25 * 16 * 3))
+    close(layered.samplewise_feature_constant(c), 13718 * (7 + 2 * 16 * 6 * 3 * 3 + 25 * 16 * 3))
+    close(layered.weight_constant(c), 4)
+    close(layered.nuclear_rank_needed(3.0, np.float32(2), 0.2), 3.2 / 1.1)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.integration
+def test_the_constants_of_the_squared_loss_are_its_derivatives(rng):
+    residuals = rng.standard_normal((5, 3))
+    weights = tuple(rng.standard_normal(shape) for shape in ((4, 3), (3, 4)))
+
+    def loss(r):
+        return jnp.sum(r**2) / 10
+
+    @jax.jit
+    def constants_and_derivatives(residuals, weights):
+        found = layered.squared_loss_constants(residuals, weights, 0.5, 3.0)
+        return found, jax.grad(loss)(residuals), jax.hessian(loss)(residuals)
+
+    found, g, hessian = jax.device_get(constants_and_derivatives(residuals, weights))
+    close(found.loss_gradient, np.linalg.norm(g))
+    close(found.largest_sample_gradient, np.max(np.linalg.norm(g, axis=1)))
+    close(found.loss_hessian * np.eye(15), hessian.reshape(15, 15))
+    close(found.largest_weight, max(np.linalg.svd(w, compute_uv=False)[0] for w in weights))
+    assert (found.depth, found.activation_jacobian, found.activation_hessian) == (2, 0.5, 3.0)
+
+
+@pytest.mark.usefixtures("x64")
+def test_decreases_are_the_largest_of_the_quadratic_model(rng):
+    """Over all lengths t of the step: t ⟨G, D⟩ - t²/2 (L ‖D‖_F² + C ‖D‖_op²), D = G or ‖G‖_*
+    polar(G) with L^op for the first term.
+    """
+    g = rng.standard_normal((3, 4))
+    s, curvature, weight = np.linalg.svd(g, compute_uv=False), 0.7, 0.4
+    t = np.linspace(0, 3, 300_001)
+    euclidean = np.max(
+        t * np.sum(s**2) - t**2 / 2 * (curvature * np.sum(s**2) + weight * s[0] ** 2)
+    )
+    spectral = np.max(t * s.sum() ** 2 - t**2 / 2 * (curvature + weight) * s.sum() ** 2)
+    close(layered.euclidean_decrease(jnp.asarray(g), curvature, weight), euclidean, 1e-9)
+    close(layered.spectral_decrease(jnp.asarray(g), curvature, weight), spectral, 1e-9)

@@ -10,7 +10,7 @@ from specjax.models import in_context_regression, matrix_factorization
 from specjax.theory.preconditioning import many_digits, scalar
 
 
-def test_decimals_have_the_polar_factor_of_numpy_and_many_more_digits():
+def test_decimals_have_numpys_polar_factor_and_many_more_digits():
     x = np.random.default_rng(0).standard_normal((5, 4, 4)) * np.geomspace(1, 1e-6, 4)
     u, _, vt = np.linalg.svd(x)
     with localcontext(prec=60):
@@ -20,7 +20,7 @@ def test_decimals_have_the_polar_factor_of_numpy_and_many_more_digits():
     assert np.abs(excess).max() < Decimal("1e-55")
 
 
-def test_decimals_have_a_polar_factor_of_matrices_that_rounding_made_singular():
+def test_decimals_have_polar_factors_of_nearly_singular_matrices():
     # Rows that are equal to the last digit, as gradients at the end of a run with 16 digits; and a
     # gradient of 0.
     rows = np.random.default_rng(0).standard_normal((2, 4))
@@ -37,7 +37,7 @@ def test_decimals_have_a_polar_factor_of_matrices_that_rounding_made_singular():
 
 
 @pytest.mark.usefixtures("x64")
-def test_runs_with_many_digits_are_those_of_the_models_and_begin_as_in_float64():
+def test_runs_with_many_digits_begin_as_in_float64():
     basis = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
     m, x = (basis * [1.0, 0.3, 0.1]) @ basis.T, np.random.default_rng(2).standard_normal((3, 3))
     for ours, model in (

@@ -32,7 +32,7 @@ def test_the_expectation_is_exact(d, k):
 
 
 @pytest.mark.usefixtures("x64")
-def test_simulated_gradients_confirm_theorem_1_and_refute_corollary_1_as_printed():
+def test_simulations_confirm_theorem_1_and_refute_corollary_1():
     d, k = 5, 3
     target = jnp.asarray(symmetric(d, 20.0))
 
@@ -66,7 +66,7 @@ def test_widths_have_any_shape(f):
 
 
 @pytest.mark.usefixtures("x64")
-def test_the_diagonal_grows_with_the_cube_of_the_width_and_the_rest_with_its_square():
+def test_the_diagonal_grows_with_width_cubed_the_rest_squared():
     low, high = theory.expected_outer_product(
         jnp.asarray(symmetric(3, 1.0)), jnp.asarray([1e5, 1e6])
     )
@@ -89,7 +89,7 @@ def test_one_draw_has_its_ratio_in_the_limit():
         assert abs(ratio.mean() - wrong) > 8 * error
 
 
-def test_what_the_target_changes_of_the_first_step_is_simulated_at_a_large_width():
+def test_the_targets_change_of_the_first_step_is_simulated():
     rng = np.random.default_rng(0)
     d, k, draws = 7, 40_000, 20_000
     target = symmetric(d, 1.0) + 3 * np.eye(d)

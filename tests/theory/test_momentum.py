@@ -33,7 +33,7 @@ def weights(gamma, t):
     t=st.integers(1, 30),
 )
 @pytest.mark.usefixtures("x64")
-def test_the_error_is_squared_bias_plus_the_sum_of_squared_weights(gamma, mu, sigma, start, t):
+def test_the_error_is_squared_bias_plus_summed_squared_weights(gamma, mu, sigma, start, t):
     w = weights(gamma, t)
     bias = start * gamma**t + mu * w.sum() - mu
     expected = bias**2 + sigma**2 * np.sum(w**2)
@@ -67,7 +67,7 @@ def test_the_threshold_is_where_the_errors_cross(gamma, log_snr):
 
 
 @pytest.mark.usefixtures("x64")
-def test_the_stationary_variance_counts_where_the_past_is_forgotten():
+def test_the_stationary_variance_counts_once_the_past_is_lost():
     """γ = 1/20: m_1 has the error s/400 + 0.95², below 1 for s = 38 and above it for s = 40."""
     assert (
         momentum.improves(np.array([38.0, 40.0]), 0.05, 1).tolist()
@@ -82,7 +82,7 @@ def test_below_the_stationary_variance_every_step_gains():
     assert momentum.improvement_time(1.01 * momentum.stationary_variance(0.9), 0.9) > -np.inf
     # At v = 1/3 itself, γ = 1/2 in binary exactly: 1.5/3 - 0.5 = 0.
     assert momentum.improvement_time(1 / 3, 0.5) == -np.inf
-    # Equal errors are no improvement: with γ = 1/2 and t = 1, (s - 1/3)/4 = 2/3 at s = 3.
+    # Equal errors do not improve: with γ = 1/2 and t = 1, (s - 1/3)/4 = 2/3 at s = 3.
     assert not bool(momentum.improves(3, 0.5, 1))
 
 

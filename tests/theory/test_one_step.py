@@ -10,6 +10,7 @@ import pytest
 from specjax import spectral
 from specjax.models import random_features
 from specjax.theory import one_step
+from tests.theory.near import close, leading_axes_are_batch_axes
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -56,7 +57,7 @@ def test_decreases_are_those_of_the_losses(problems):
 
 
 @pytest.mark.integration
-def test_stretches_make_the_guarantees_exact_and_lie_between_zero_and_one(problems):
+def test_stretches_make_guarantees_exact_and_are_zero_to_one(problems):
     for _, _, _, found, _, _ in problems:
         for stretch in (found.gd_stretch, found.spectral_stretch):
             assert np.all((stretch > 0) & (stretch <= 1 + 1e-12))
@@ -69,7 +70,7 @@ def test_stretches_make_the_guarantees_exact_and_lie_between_zero_and_one(proble
 
 @pytest.mark.slow
 @pytest.mark.integration
-def test_the_ratio_of_the_guarantees_is_nuclear_rank_over_stable_rank(problems):
+def test_the_guarantees_ratio_is_nuclear_rank_over_stable_rank(problems):
     for _, _, _, found, g, a in problems:
         ranks = spectral.nuclear_rank(g) / spectral.stable_rank(a)
         np.testing.assert_allclose(found.advantage, ranks, rtol=1e-9)
@@ -79,7 +80,7 @@ def test_the_ratio_of_the_guarantees_is_nuclear_rank_over_stable_rank(problems):
 
 
 @pytest.mark.integration
-def test_the_spectral_step_gains_more_exactly_above_the_threshold(problems):
+def test_the_spectral_step_gains_more_only_above_the_threshold(problems):
     wins = []
     for _, _, _, found, _, _ in problems:
         np.testing.assert_array_equal(found.spectral > found.gd, found.advantage > found.threshold)
@@ -90,7 +91,7 @@ def test_the_spectral_step_gains_more_exactly_above_the_threshold(problems):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("fraction", [1e-6, 0.25, 1.0])
-def test_the_ratio_of_a_fraction_of_the_steps_is_that_of_the_losses(problems, fraction):
+def test_the_ratio_of_fractional_steps_is_that_of_the_losses(problems, fraction):
     """L(W - c D) is a parabola in c, which the losses at 0 and 1 and the slope -⟨G, D⟩ = -2 times
     the guarantee determine.
     """
@@ -104,7 +105,7 @@ def test_the_ratio_of_a_fraction_of_the_steps_is_that_of_the_losses(problems, fr
 
 
 @pytest.mark.integration
-def test_the_best_ratio_is_that_of_the_lowest_points_of_the_parabolas(problems):
+def test_the_best_ratio_is_that_of_the_parabolas_minima(problems):
     for start, gd, sd, found, _, _ in problems:
         lowest = [
             guarantee**2 / (2 * guarantee - (start - end))
@@ -114,9 +115,7 @@ def test_the_best_ratio_is_that_of_the_lowest_points_of_the_parabolas(problems):
 
 
 @pytest.mark.integration
-def test_the_spectral_guarantee_is_attained_where_the_gradient_has_the_rank_of_the_features(
-    problems,
-):
+def test_the_spectral_guarantee_is_attained_at_equal_ranks(problems):
     for (m, k, n), (_, _, _, found, _, _) in zip(SHAPES, problems, strict=True):
         if m >= min(k, n):
             np.testing.assert_allclose(found.spectral_stretch, 1, rtol=1e-12)
@@ -158,7 +157,7 @@ def test_a_zero_gradient_has_no_direction():
     assert np.isnan(found.nuclear_rank)
 
 
-def test_a_scaled_orthogonal_teacher_is_learned_in_one_spectral_step():
+def test_one_spectral_step_learns_a_scaled_orthogonal_teacher():
     rng = np.random.default_rng(2)
     target = 3 * np.linalg.qr(rng.standard_normal((5, 5)))[0]
     a = rng.standard_normal((5, 8)) + 1
@@ -174,7 +173,7 @@ def test_a_scaled_orthogonal_teacher_is_learned_in_one_spectral_step():
 
 
 @pytest.mark.integration
-def test_the_spectral_direction_is_the_polar_factor_times_the_nuclear_norm():
+def test_the_spectral_direction_is_nuclear_norm_times_polar():
     of = jax.jit(
         lambda g: (spectral.nuclear_norm(g), spectral.polar(g), one_step.spectral_direction(g))
     )
@@ -183,7 +182,7 @@ def test_the_spectral_direction_is_the_polar_factor_times_the_nuclear_norm():
 
 
 @pytest.mark.integration
-def test_corrected_steps_descend_as_guaranteed_and_printed_ones_do_not():
+def test_corrected_steps_descend_as_guaranteed_unlike_printed():
     """Logistic loss: f(Z) = mean over the n samples of softplus(-s z), whose gradient has Lipschitz
     constant 1/4n.
     """
@@ -233,3 +232,20 @@ def test_one_step_from_an_infinite_gradient_is_nan_and_no_other():
     found = np.asarray(jax.jit(one_step.compare)(g, x.mT @ x).guaranteed_spectral)
     assert np.isnan(found[1])
     assert np.isfinite(found[0])
+
+
+def test_smooth_rates_for_the_squared_loss_are_its_step_sizes(rng):
+    """L = 1/n: 1/λ_1(B) and 1/tr B with B = A Aᵀ/n; as printed n times as long."""
+    a = rng.standard_normal((3, 8))
+    eigenvalues = np.linalg.eigvalsh(a @ a.T / 8)
+    for rates, longer in (
+        (one_step.smooth_rates(jnp.asarray(a), 1 / 8), 1),
+        (one_step.smooth_rates_as_printed(jnp.asarray(a), 1 / 8), 8),
+    ):
+        close(rates.gd, longer / eigenvalues[-1])
+        close(rates.spectral, longer / eigenvalues.sum())
+
+
+@pytest.mark.parametrize("rates", [one_step.smooth_rates, one_step.smooth_rates_as_printed])
+def test_leading_axes_are_batch_axes(rates, rng):
+    leading_axes_are_batch_axes(lambda a: jnp.stack(rates(a, 0.5), axis=-1), [(2, 4)], rng)

@@ -19,6 +19,8 @@ from specjax.theory.preconditioning import (
     scalar,
     spectral_domain,
 )
+from tests.theory.near import close
+from tests.wrong_calls import wrong_calls
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -67,7 +69,7 @@ def test_the_bounds_hold_on_random_sequences_and_are_attained():
             np.asarray(scalar.distance_bound(c, rho, t)),
             np.asarray(scalar.error_bound(c, rho, lam, t)),
         )
-        seen = bound > 1e-10  # below it the rounding of x is what is left
+        seen = bound > 1e-10  # below it only the rounding of x remains
         ratios.append(np.max((np.abs(np.abs(x) - math.sqrt(lam)) / bound)[seen]))
         assert np.all(np.abs(x**2 - lam) <= error * (1 + 1e-9) + 1e-14)
     # A bound 2% smaller would be violated.
@@ -126,7 +128,7 @@ def test_iterations_of_the_theorems_suffice_and_not_many_less():
     assert float(iterations.theorem_3(50.0, 1e-6, 0.5)) == pytest.approx(math.log2(1e8))
 
 
-def test_gradient_descent_in_context_takes_the_steps_of_the_closed_form():
+def test_descent_in_context_takes_the_steps_of_the_closed_form():
     kappa, epsilon = 4.0, 1e-6
     eigenvalues = np.array([1, 0.5, 1 / kappa])
     error, t = 1 / eigenvalues, 0
@@ -162,7 +164,7 @@ def test_gradient_descent_in_the_spectral_domain_is_the_loop():
     assert 2 - 2 / (1 + (2 / 0.25 - 1) * math.exp(-4 * t)) == pytest.approx(0.3, rel=1e-12)
 
 
-def test_a_barrier_keeps_the_first_coordinate_above_its_threshold():
+def test_a_barrier_keeps_coordinate_one_above_its_threshold():
     barrier = jax.jit(adversarial.barrier)
     for _ in range(50):
         moves = np.sort(RNG.uniform(0.01, 1, 40))[::-1].copy()
@@ -180,7 +182,7 @@ def test_a_barrier_keeps_the_first_coordinate_above_its_threshold():
     assert (float(none.start), int(none.frozen)) == (0, 0)
 
 
-def test_the_instances_have_the_condition_number_and_the_start_of_the_theorems():
+def test_instances_have_the_theorems_condition_and_start():
     rates = jnp.asarray(0.1 * 0.9 ** np.arange(200))
     kappa = 50.0
     for instance in (
@@ -198,7 +200,7 @@ def test_the_instances_have_the_condition_number_and_the_start_of_the_theorems()
     assert float(adversarial.quadratic(kappa, rates, 0.1).accuracy) == 0.1
 
 
-def test_sign_descent_on_the_quadratic_instance_needs_the_steps_of_the_bound():
+def test_sign_descent_on_the_instance_needs_the_bounds_steps():
     kappa = 40.0
     for decay in (0.8, 0.95):
         rates = np.maximum(0.2 * decay ** np.arange(400), 2e-3) * np.exp(-np.arange(400) / 200)
@@ -336,7 +338,7 @@ def test_gaussian_singular_values_stay_within_lemma_20():
     assert float(perturbation.gaussian_tail(30, 0.2)) == pytest.approx(math.exp(-0.6))
 
 
-def test_the_smallest_singular_value_of_a_gaussian_matrix_has_the_tail_of_lemma_21():
+def test_least_gaussian_singular_values_have_the_lemma_21_tail():
     # For a square N×N matrix P(σ_min <= ε/√N) is ε (Edelman), of the order C ε of the lemma; for
     # N×(N-1) it is of order ε².
     n, draws = 8, 40_000
@@ -360,136 +362,69 @@ def test_a_haar_frame_sees_the_target_as_lemma_10_says():
     assert np.mean(found >= 0.05 * lams[-1] / math.sqrt(d * k)) >= 0.995
 
 
+WRONG_CALLS = """
+conditions.check_condition_number(0.5)
+    A condition number is the largest eigenvalue over the smallest, at least 1, got 0.5; exchange
+    the two if you have its inverse.
+conditions.check_condition_number(float("inf"))
+    A condition number is the largest eigenvalue over the smallest, at least 1, got inf; exchange
+    the two if you have its inverse.
+conditions.check_spectrum([1, 0])
+    A spectrum needs positive finite eigenvalues on one axis, got [1.0, 0.0]; leave out the zeros,
+    the rank is its length.
+conditions.check_spectrum([1.0, 2.0])
+    A spectrum needs its eigenvalues in descending order, got [1.0, 2.0]; sort it with [::-1].
+conditions.check_ranks(5, 2, 3)
+    A factor with k=2 columns cannot reach a target of rank r=3; take k of at least 3 columns.
+conditions.check_ranks(5, 9, 6)
+    A target of shape (5, 5) has a rank from 1 to 5, got r=6.
+iterations.theorem_1a(1.0, 1e-8, 0.4)
+    The decay rho must be in [0.5, 1) for the theorem to hold, got 0.4; a smaller one stops short of
+    the target.
+iterations.theorem_1b(1.0, 1e-8, 0.6)
+    The decay rho must be in [0.6667, 1) for the theorem to hold, got 0.6; a smaller one stops short
+    of the target.
+iterations.theorem_3(1.0, 1e-8, 1)
+    The decay rho must be in [0.5, 1) for the theorem to hold, got 1.0; a smaller one stops short of
+    the target.
+iterations.gradient_descent_regression(0.9, 1e-8)
+    A condition number is the largest eigenvalue over the smallest, at least 1, got 0.9; exchange
+    the two if you have its inverse.
+adversarial.barrier(jnp.asarray([0.1, 0.2]), 0.01)
+    The lower bounds for SignGD need learning rates that never increase, but step 1 has a larger one
+    than step 0 (0.2 > 0.1); take np.minimum.accumulate of them.
+adversarial.barrier(jnp.asarray([0.5, 0.4, 0.1, 0.2, 0.3]), 0.01)
+    The lower bounds for SignGD need learning rates that never increase, but step 3 has a larger one
+    than step 2 (0.2 > 0.1); take np.minimum.accumulate of them.
+adversarial.barrier(jnp.asarray([0.5, 0.0]), 0.01)
+    A schedule needs positive finite learning rates on one axis, got [0.5, 0.0].
+adversarial.barrier(jnp.zeros(0), 0.01)
+    A schedule needs positive finite learning rates on one axis, got [].
+adversarial.barrier(jnp.full((2, 1), 0.5), 0.01)
+    A schedule needs positive finite learning rates on one axis, got [[0.5], [0.5]].
+adversarial.barrier(jnp.full(9, -1.0), 0.01)
+    A schedule needs positive finite learning rates on one axis, got [-1.0, -1.0, -1.0, -1.0, -1.0,
+    -1.0, -1.0, -1.0].
+adversarial.quadratic(10.0, jnp.asarray([0.1, -0.1]), 0.1)
+    A schedule needs positive finite learning rates on one axis, got [0.14142135623730953,
+    -0.14142135623730953].
+adversarial.factorization(10.0, jnp.asarray([0.2, 0.1]))
+    The factorization instance needs a first learning rate of at most 0.125, got 0.2; scale the
+    schedule.
+adversarial.regression(0.1, jnp.asarray([0.2]), 0.1)
+    A condition number is the largest eigenvalue over the smallest, at least 1, got 0.1; exchange
+    the two if you have its inverse.
+"""
+
+
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (
-            lambda: conditions.check_condition_number(0.5),
-            (
-                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
-                " 0.5; exchange the two if you have its inverse."
-            ),
-        ),
-        (
-            lambda: conditions.check_condition_number(float("inf")),
-            (
-                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
-                " inf; exchange the two if you have its inverse."
-            ),
-        ),
-        (
-            lambda: conditions.check_spectrum([1, 0]),
-            (
-                "A spectrum needs positive finite eigenvalues on one axis, got [1.0, 0.0]; "
-                "leave out the zeros, the rank is its length."
-            ),
-        ),
-        (
-            lambda: conditions.check_spectrum([1.0, 2.0]),
-            (
-                "A spectrum needs its eigenvalues in descending order, got [1.0, 2.0]; sort it with"
-                " [::-1]."
-            ),
-        ),
-        (
-            lambda: conditions.check_ranks(5, 2, 3),
-            (
-                "A factor with k=2 columns cannot reach a target of rank r=3; take k of at least 3"
-                " columns."
-            ),
-        ),
-        (
-            lambda: conditions.check_ranks(5, 9, 6),
-            "A target of shape (5, 5) has a rank from 1 to 5, got r=6.",
-        ),
-        (
-            lambda: iterations.theorem_1a(1.0, 1e-8, 0.4),
-            (
-                "The decay rho must be in [0.5, 1) for the theorem to hold, got 0.4; a smaller one"
-                " stops short of the target."
-            ),
-        ),
-        (
-            lambda: iterations.theorem_1b(1.0, 1e-8, 0.6),
-            (
-                "The decay rho must be in [0.6667, 1) for the theorem to hold, got 0.6; a smaller"
-                " one stops short of the target."
-            ),
-        ),
-        (
-            lambda: iterations.theorem_3(1.0, 1e-8, 1),
-            (
-                "The decay rho must be in [0.5, 1) for the theorem to hold, got 1.0; a smaller one"
-                " stops short of the target."
-            ),
-        ),
-        (
-            lambda: iterations.gradient_descent_regression(0.9, 1e-8),
-            (
-                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
-                " 0.9; exchange the two if you have its inverse."
-            ),
-        ),
-        (
-            lambda: adversarial.barrier(jnp.asarray([0.1, 0.2]), 0.01),
-            (
-                "The lower bounds for SignGD need learning rates that never increase, but step 1"
-                " has a larger one than step 0 (0.2 > 0.1); take np.minimum.accumulate of them."
-            ),
-        ),
-        (
-            lambda: adversarial.barrier(jnp.asarray([0.5, 0.4, 0.1, 0.2, 0.3]), 0.01),
-            (
-                "The lower bounds for SignGD need learning rates that never increase, but step 3"
-                " has a larger one than step 2 (0.2 > 0.1); take np.minimum.accumulate of them."
-            ),
-        ),
-        (
-            lambda: adversarial.barrier(jnp.asarray([0.5, 0.0]), 0.01),
-            "A schedule needs positive finite learning rates on one axis, got [0.5, 0.0].",
-        ),
-        (
-            lambda: adversarial.barrier(jnp.zeros(0), 0.01),
-            "A schedule needs positive finite learning rates on one axis, got [].",
-        ),
-        (
-            lambda: adversarial.barrier(jnp.full((2, 1), 0.5), 0.01),
-            "A schedule needs positive finite learning rates on one axis, got [[0.5], [0.5]].",
-        ),
-        (
-            lambda: adversarial.barrier(jnp.full(9, -1.0), 0.01),
-            f"A schedule needs positive finite learning rates on one axis, got {8 * [-1.0]}.",
-        ),
-        (
-            lambda: adversarial.quadratic(10.0, jnp.asarray([0.1, -0.1]), 0.1),
-            (
-                "A schedule needs positive finite learning rates on one axis, got "
-                f"{[math.sqrt(2) * 0.1, -math.sqrt(2) * 0.1]}."
-            ),
-        ),
-        (
-            lambda: adversarial.factorization(10.0, jnp.asarray([0.2, 0.1])),
-            (
-                "The factorization instance needs a first learning rate of at most 0.125, got 0.2;"
-                " scale the schedule."
-            ),
-        ),
-        (
-            lambda: adversarial.regression(0.1, jnp.asarray([0.2]), 0.1),
-            (
-                "A condition number is the largest eigenvalue over the smallest, at least 1, got"
-                " 0.1; exchange the two if you have its inverse."
-            ),
-        ),
-    ],
-)
-def test_what_the_theorems_do_not_cover_is_refused_in_one_sentence(call, sentence):
+@pytest.mark.parametrize(("call", "sentence"), wrong_calls(WRONG_CALLS))
+def test_inputs_beyond_the_theorems_are_refused_in_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
-        call()
+        eval(call)
 
 
-def test_steps_of_muon_and_of_sign_descent_are_preconditioned_gradients():
+def test_muon_and_sign_steps_are_preconditioned_gradients():
     # Eqs. 17 and 18, with rows stacked: a block for each row in Muon, a diagonal in SignGD.
     g = RNG.standard_normal((4, 3))
     values, vectors = np.linalg.eigh(g.T @ g)
@@ -530,7 +465,7 @@ def test_adversarial_gradients_are_within_a_factor_of_three():
     assert 2.75 < max(ratios) < 2.8125 + 1e-9
 
 
-def test_a_null_direction_of_gradient_descent_decays_as_the_reciprocal_of_time():
+def test_a_null_direction_decays_as_one_over_time():
     """With k > r columns x ← x - η x³, so that 1/x² grows by 2 η in each step and a start of scale
     √ε is needed (eq. 10, k > r).
     """
@@ -538,3 +473,134 @@ def test_a_null_direction_of_gradient_descent_decays_as_the_reciprocal_of_time()
     for _ in range(steps):
         x -= rate * x**3
     assert 1 / x**2 == pytest.approx(1 / 0.1**2 + 2 * rate * steps, rel=5e-3)
+
+
+def test_the_theorems_iterations_bring_bounds_to_the_accuracy():
+    largest, accuracy = 3.0, 1e-5
+    for rho in (0.7, 0.9):
+        close(8 * largest * rho ** float(iterations.theorem_1a(largest, accuracy, rho)), accuracy)
+        close(
+            4
+            * largest
+            * rho ** float(iterations.theorem_1b(largest, accuracy, rho))
+            / (1 - rho) ** 2,
+            accuracy,
+        )
+
+
+def test_gradient_descent_in_context_at_half_the_rate():
+    kappa, accuracy, rate, steps = 3.0, 1e-4, 0.5, 0
+    error = 1.0
+    while error > accuracy:
+        error, steps = error * (1 - rate / kappa**3), steps + 1
+    assert math.ceil(float(iterations.gradient_descent_regression(kappa, accuracy, rate))) == steps
+
+
+def held_start(moves, tau):
+    """The first coordinate that stays above τ while moves are at least 2 τ, backward in plain
+    Python, and how long it does.
+    """
+    held = [move for move in moves if move >= 2 * tau]
+    a = held[-1] / 2
+    for move in held[-2::-1]:
+        a = move - a
+    return a, len(held)
+
+
+def test_the_bad_starts_are_the_barrier_and_twice_the_accuracy():
+    kappa, accuracy = 6.0, 0.02
+    rates = 0.1 * 0.93 ** np.arange(60)
+    turn = np.array([[1, 1], [1, -1]]) / math.sqrt(2)
+    inverse = turn @ np.diag([1, kappa]) @ turn
+
+    found = adversarial.quadratic(kappa, jnp.asarray(rates), accuracy)
+    first, frozen = held_start(math.sqrt(2) * rates, 2 * accuracy / kappa)
+    np.testing.assert_allclose(turn @ found.start, [first, 2 * accuracy], atol=1e-12)
+    assert (float(found.accuracy), int(found.frozen)) == (accuracy, frozen)
+
+    found = adversarial.regression(kappa, jnp.asarray(rates), accuracy)
+    first, frozen = held_start(2 * rates, 2 * accuracy / kappa**3)
+    np.testing.assert_allclose(
+        turn @ (found.start - inverse) @ turn, np.diag([first, 2 * accuracy]), atol=1e-12
+    )
+    assert (float(found.accuracy), int(found.frozen)) == (accuracy, frozen)
+
+    found = adversarial.factorization(kappa, jnp.asarray(rates))
+    second = 0.25 / math.sqrt(kappa)
+    first, frozen = held_start(2 * rates, 3 * second / kappa)
+    root = turn @ np.diag([1, kappa**-0.5]) @ turn
+    np.testing.assert_allclose(
+        turn @ (found.start - root) @ turn, np.diag([first, second]), atol=1e-12
+    )
+    assert (float(found.accuracy), int(found.frozen)) == (pytest.approx(1 / (5 * kappa)), frozen)
+    # The largest rate that Theorem 2 allows.
+    assert adversarial.factorization(kappa, jnp.asarray([0.125, 0.1])).start.shape == (2, 2)
+
+
+def test_a_sign_step_moves_the_coordinate_that_lemma_14_names(rng):
+    kappa, turn = 5.0, np.asarray(adversarial.rotation())
+    for a, b in rng.standard_normal((50, 2)) * [0.3, 1.0]:
+        step = turn @ np.sign(turn @ np.diag([1, 1 / kappa]) @ [a, b])
+        assert (abs(step[0]) > 1) == bool(adversarial.first_moves(a, b, kappa))
+
+
+def test_constants_of_the_perturbation_bounds():
+    # Two lines at an angle, of lengths 3 and 2; at equal lengths the factors are as far apart as
+    # the bound allows.
+    line, turned = np.array([[1.0, 0], [0, 0]]), np.array([[math.cos(0.1), 0], [math.sin(0.1), 0]])
+    apart = np.linalg.norm(3 * line - 2 * turned)
+    close(
+        perturbation.polar_bound(jnp.asarray(3 * line), jnp.asarray(2 * turned), 1),
+        2 * apart / 5,
+        1e-9,
+    )
+    close(
+        perturbation.polar_bound(jnp.asarray(line), jnp.asarray(turned), 1),
+        2 * math.sin(0.05),
+        1e-9,
+    )
+    # Without a gap behind the rank best approximations may be anywhere.
+    assert float(perturbation.approximation_bound(jnp.eye(2), 3 * jnp.eye(2), 1)) == pytest.approx(
+        2 * (3 + 4 / 2)
+    )
+    assert float(perturbation.approximation_bound(jnp.eye(2), jnp.eye(2), 1)) == math.inf
+    # σ_2 = 2 and 1/2, and 3/2 between them.
+    a, b = jnp.diag(jnp.asarray([3.0, 2.0])), jnp.diag(jnp.asarray([2.5, 0.5]))
+    for pair in ((a, b), (b, a)):
+        assert float(perturbation.polar_operator_bound(*pair)) == pytest.approx(
+            (2 / 2.5 + 1 / 2) * 1.5
+        )
+    a = jnp.diag(jnp.asarray([2.0, 1.0]))
+    assert float(
+        perturbation.approximation_bound(a, jnp.diag(jnp.asarray([4.0, 1.0])), 1)
+    ) == pytest.approx(2 * (3 + 2 / 3))
+    # A gap below 1: 0.2, of the larger matrix.
+    a, b = jnp.diag(jnp.asarray([1.1, 1.0])), jnp.diag(jnp.asarray([1.2, 1.0]))
+    assert float(perturbation.approximation_bound(a, b, 1)) == pytest.approx(0.1 * (3 + 2 / 0.2))
+
+
+def test_steps_end_at_the_limit_if_the_accuracy_is_not_reached():
+    """Rounded up to whole turns of the loop; one that arrives before keeps its own number."""
+    start, spectrum = jnp.asarray([[0.1], [1.0]]), jnp.asarray([[1.0], [1.0]])
+    found = spectral_domain.gradient_descent_steps(
+        start, spectrum, jnp.asarray([1e-4, 1e-4]), 1e-6, 33
+    )
+    assert found.tolist() == [2 * spectral_domain.UNROLLED, 0]
+
+
+def test_ties_are_on_the_side_that_keeps_the_inequalities_strict():
+    assert not bool(adversarial.first_moves(1.0, 5.0, 5.0))
+    assert int(adversarial.regression(2.0, jnp.asarray([0.125]), 0.5).frozen) == 0
+    assert int(adversarial.regression(2.0, jnp.asarray([0.126]), 0.5).frozen) == 1
+
+
+def test_the_ends_of_what_the_theorems_cover_are_covered():
+    conditions.check_condition_number(1.0)
+    conditions.check_spectrum([1.0, 1.0])
+    # Differences of unsigned numbers would be positive.
+    conditions.check_spectrum(np.array([3, 2], np.uint8))
+    conditions.check_ranks(5, 1, 1)
+    conditions.check_ranks(5, 5, 5)
+    for spectrum in (np.zeros(0), np.ones((1, 1))):
+        with pytest.raises(ValueError, match="positive finite eigenvalues on one axis"):
+            conditions.check_spectrum(spectrum)

@@ -12,6 +12,7 @@ import pytest
 from specjax import spectral
 from specjax.models import matrix_factorization
 from specjax.theory.preconditioning import alignment, perturbation
+from tests.theory.near import close
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -64,7 +65,7 @@ def test_the_first_step_obeys_lemma_4(generator):
     assert float(alignment.first_step_bound(0.01, 0.1, 1, 1)) == math.inf
 
 
-def test_the_auxiliary_start_is_aligned_and_as_near_as_eq_54_says(generator):
+def test_the_auxiliary_start_is_aligned_and_within_eq_54(generator):
     start = jax.jit(alignment.auxiliary_start, static_argnums=2)
     rate, alpha, d, k, r = 0.7, 1e-3, 8, 5, 3
     distances = []
@@ -76,7 +77,7 @@ def test_the_auxiliary_start_is_aligned_and_as_near_as_eq_54_says(generator):
         np.testing.assert_allclose(auxiliary @ auxiliary.T @ m, m, atol=1e-10)
         muon = alpha * v - rate * polar(alpha**2 * v - m @ v)
         distances.append(operator_norm(muon - rate * auxiliary) / alpha)
-    # 2 α in the paper; α, the start itself, is what is left to first order.
+    # 2 α in the paper; α, the start itself, remains to first order.
     assert np.all(np.abs(np.array(distances) - 1) < 0.02)
 
 
@@ -132,7 +133,7 @@ def test_polar_factors_of_tall_matrices_obey_lemma_18(generator):
         assert found / first == pytest.approx(2, rel=2 * size)
 
 
-def test_gradients_on_the_aligned_set_are_as_rarely_small_as_lemma_6_says():
+def test_aligned_gradients_are_small_as_rarely_as_in_lemma_6():
     # The measure of {x: |x² - λ| |x| <= δ} on a fine grid; at δ = 2 (λ/3)^(3/2) its intervals meet
     # at √(λ/3), and it is 4 √(λ/3).
     grid = np.linspace(-3, 3, 600_001)
@@ -161,7 +162,7 @@ def test_gradients_on_the_aligned_set_are_as_rarely_small_as_lemma_6_says():
 @pytest.mark.parametrize(
     "spectrum", [[1.0, 0.3, 0.1], [1.0, 0.3, 0.1, 0.0, 0.0]], ids=["k=r", "k>r"]
 )
-def test_the_probability_of_lemma_6_bounds_that_of_simulated_sequences(generator, spectrum):
+def test_lemma_6_bounds_the_probability_of_simulated_sequences(generator, spectrum):
     lams, least, rho, steps, draws = np.array(spectrum), 0.5, 0.7, 9, 100_000
     x = np.tile(np.linspace(0.6, 0.9, len(lams)), (draws, 1))
     for t in range(steps):
@@ -236,3 +237,29 @@ def test_the_floor_of_float32():
     }
     assert 1e-9 < errors[jnp.float32] < 1e-5
     assert errors[jnp.float64] < 1e-12
+
+
+def test_the_first_step_bound_by_hand():
+    # α² = 0.09 and 2 σ - α² = 0.91, with √r for as many columns as the rank and else √(8 r).
+    close(alignment.first_step_bound(0.5, 0.3, 3, 3), 2 * math.sqrt(3) * 0.09 / 0.91)
+    close(alignment.first_step_bound(0.5, 0.3, 3, 5), 2 * math.sqrt(24) * 0.09 / 0.91)
+    close(alignment.first_step_bound(5.0, 2.0, 3, 3), 2 * math.sqrt(3) * 4 / 6)
+    assert float(alignment.first_step_bound(0.25, 0.5, 3, 3)) == math.inf
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.2])
+def test_the_auxiliary_start_is_the_gradients_at_small_alphas(alpha, rng):
+    """As eq. 53 and Lemma 22 make it from polar(G) - polar(G_r), in NumPy."""
+    d, k, r = 6, 4, 2
+    u, v = (np.linalg.qr(rng.standard_normal((d, n)))[0] for n in (r, k))
+    target = (u * [1.0, 0.3]) @ u.T
+
+    def polar(x, rank):
+        left, _, right = np.linalg.svd(x, full_matrices=False)
+        return left[:, :rank] @ right[:rank]
+
+    gradient = alpha**2 * v - target @ v
+    aligned, rest = polar(target @ v, r), polar(gradient, k) - polar(gradient, r)
+    outside = (np.eye(d) - aligned @ aligned.T) @ rest @ (np.eye(k) - aligned.T @ aligned)
+    found = jax.jit(alignment.auxiliary_start, static_argnums=2)(target, v, r)
+    np.testing.assert_allclose(found, aligned - polar(outside, k - r), atol=1e-9)

@@ -128,7 +128,7 @@ def test_simulated_gradients_confirm_every_average(d0, d1, d2, chunks):
 
 
 @pytest.mark.integration
-def test_simulated_gradients_refute_the_printed_off_diagonal_at_two_inputs():
+def test_simulations_refute_the_printed_off_diagonal_at_two():
     d0, d1, d2 = 2, 4, 1
     measure = blocks(d0, d1, d2)
     mean, error = simulate(
@@ -139,7 +139,7 @@ def test_simulated_gradients_refute_the_printed_off_diagonal_at_two_inputs():
 
 
 @pytest.mark.slow
-def test_simulated_gradients_refute_the_printed_off_diagonal_at_the_papers_input_size():
+def test_simulations_refute_it_at_the_papers_input_size_too():
     """Slow: the quadrature above has this size too, and the simulation above the same gradients at
     two inputs.
 

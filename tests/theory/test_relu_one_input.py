@@ -74,7 +74,7 @@ def test_they_are_averages_over_masks(d0, d1, d2):
 
 
 @pytest.mark.integration
-def test_gradients_at_one_input_have_these_averages_and_none_of_their_terms_is_left_out():
+def test_gradients_at_one_input_need_all_terms_of_their_averages():
     """By autodiff of the loss at single inputs: without a target, and what a large one adds."""
     d0, d1, d2 = 3, 4, 2
     target = jnp.asarray(8 * np.random.default_rng(1).standard_normal((d2, d0)), jnp.float32)

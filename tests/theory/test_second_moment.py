@@ -2,6 +2,8 @@
 samples.
 """
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import scipy.linalg
 from specjax import spectral
 from specjax.theory import second_moment as theory
 from tests.reference.spectra import matrix_with, orthogonal
+from tests.theory.near import close
 
 pytestmark = pytest.mark.usefixtures("x64")
 MU = {shape: matrix_with([2.0, 1.0, 0.5], shape, 3) for shape in ((3, 5), (5, 3))}
@@ -21,7 +24,7 @@ def definite(n, seed):
 
 
 @pytest.mark.parametrize("p", [-0.5, -0.25, 0.5])
-def test_powers_are_those_of_scipy_and_pseudo_inverses_where_singular(p):
+def test_powers_are_scipys_and_pseudo_inverses_if_singular(p):
     m = definite(4, 0)
     np.testing.assert_allclose(
         theory.symmetric_power(jnp.asarray(m), p),
@@ -35,7 +38,7 @@ def test_powers_are_those_of_scipy_and_pseudo_inverses_where_singular(p):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("shape", MU)
-def test_without_noise_left_and_kronecker_directions_are_the_polar_factor(shape):
+def test_without_noise_both_directions_are_the_polar_factor(shape):
     mu = jnp.asarray(MU[shape])
     left, right, full = theory.isotropic_moments(mu, 0.0)
     factor = spectral.polar(mu)
@@ -107,3 +110,22 @@ def test_the_residuals_vanish_exactly_where_the_directions_agree():
         turned = theory.direction_residual(jnp.asarray(moment), jnp.asarray(mu))
         assert (residual < 1e-12) == (name == "equal") == (error < 1e-9)
         assert (turned < 1e-12) == (name != "neither") == (angle < 1e-9)
+
+
+def test_residuals_are_relative_distances_at_the_best_multiple(rng):
+    mu, z = rng.standard_normal((4, 2)), rng.standard_normal((4, 4))
+    moment = z @ z.T
+    moved, cubed = moment @ mu, mu @ mu.T @ mu
+    found = theory.condition_residual(jnp.asarray(moment), jnp.asarray(mu))
+    close(found, np.linalg.norm(moved - cubed) / np.linalg.norm(cubed))
+    _, (rest,), _, _ = np.linalg.lstsq(cubed.reshape(-1, 1), moved.ravel())
+    close(
+        theory.direction_residual(jnp.asarray(moment), jnp.asarray(mu)),
+        math.sqrt(rest) / np.linalg.norm(moved),
+    )
+
+
+def test_the_power_of_a_moment_of_rank_one():
+    v = np.array([1.0, 2.0, 2.0])
+    found = theory.symmetric_power(jnp.asarray(np.outer(v, v)), -0.5)
+    np.testing.assert_allclose(found, np.outer(v, v) / 27, atol=1e-12)

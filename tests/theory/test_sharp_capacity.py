@@ -13,11 +13,11 @@ from specjax.theory import finite_capacity, muon_logits, sharp_capacity
 
 @pytest.mark.parametrize("alpha", [1.3, 1.5, 2.0, 3.0])
 def test_muons_signal_has_its_constant(alpha):
-    """Items between d and what is recovered, where p_i g is small and many items are rarer."""
+    """Items between d and the recovered ones, where p_i g is small and many items are rarer."""
     d = 1e8
     p, sizes, items = finite_capacity.nodes(d**4, alpha, d**1.5, 0.5)
     signal = muon_logits.signal(d, p, sizes)
-    # What is left is of order s², and s is below 0.003 here.
+    # The remainder is of order s², and s is below 0.003 here.
     rare = (items > d**1.35) & (items < d**1.5) & (signal < 0.003)
     of_items = 2 * alpha / math.pi * math.sin(math.pi / (2 * alpha))
     expected = 4 / (math.pi * (alpha + 1)) * (d * of_items / items[rare]) ** alpha
@@ -44,7 +44,7 @@ def test_finite_counts_tend_to_the_sharp_ones(optimizer, alpha):
 
 
 @pytest.mark.slow
-def test_common_competitors_outdo_the_rare_ones_of_newton_at_small_alpha():
+def test_common_competitors_outdo_newtons_rare_ones_at_low_alpha():
     def excess(d, alpha):
         n = d ** (2 * alpha + 2)
         return (

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from specjax import spectral
 from specjax.models import decoder_block, sequence_parts
 from specjax.theory import stable_rank as theory
+from tests.theory.near import close, leading_axes_are_batch_axes
 
 exact, rms_norm = jax.jit(spectral.stable_rank), jax.jit(sequence_parts.rms_norm)
 
@@ -185,3 +186,66 @@ def test_a_block_at_initialization_is_within_its_bounds():
 
     for name, (rank, bound) in ranks_and_bounds(jax.random.key(0)).items():
         assert float(rank) <= float(bound), name
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_bounds_on_stable_ranks_by_hand():
+    close(theory.small_ball_bound(3.0, 0.5, 0.25, 0.2), 240)
+    # A number of less precision among the arguments does not lower that of the result.
+    close(theory.concentrated_bound(3.0, np.float32(0.5), 0.1), 3 * 1.5 / 0.81)
+    close(theory.embedding_bound(np.float32(0.25), 0.1), 5 / 3 / 0.1)
+    close(theory.rms_norm_bound(np.float32(3), 0.7, 2.0), 6 / 0.7)
+    assert [theory.quadratic_nsr_bound(layer) for layer in (0, 1, 2, 3)] == [3, 9, 81, 6561]
+    close(theory.quadratic_samples(2, 0.25), 18 * 6561 * math.log(4))
+    close(theory.perturbation_failure(0.25, 512), 4 * math.exp(-0.5))
+    # The failure allowed and the samples that keep it, Chernoff's exp(-p_0 n/8) and as printed.
+    close(math.exp(-0.3 * theory.small_ball_samples(0.3, 0.05) / 8), 0.05)
+    close(math.exp(-8 * 0.3 * theory.small_ball_samples_as_printed(0.3, 0.05)), 0.1)
+    spike = theory.RareSpike(p0=0.2, rows=5, ratio=3.0)
+    a, b = spike.scales()
+    moments = np.array([0.2 * a, *[0.8 * b / 4] * 4])
+    close(spike.effective_rank(), moments.sum() / moments.max())
+    close(moments[0] / moments[1], 3)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_bounds_of_a_decoder_block_by_hand():
+    """δ = 0.2, c_- = 1/2, c_+ = 2, st = 3: (1 + δ)/(1 - δ) = 3/2, 1 + 2/c_- = 5, and c_σ = P(N(0,
+    1) > 1)/2.
+    """
+    bounds = theory.block_bounds(np.float32(3), theory.ColumnNorms(0.5, 2.0), 0.2)
+    share = math.erfc(math.sqrt(0.5)) / 4
+    expected = (12, 22.5, 2.25 * 6 * 5 * 3, 2 * math.pi, 3 * math.pi * (1 + 4.5 / share))
+    close(np.array(bounds), expected)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("scale", [0.1, 10.0], ids=["X", "H"])
+def test_a_residual_branch_is_bounded_whichever_part_is_larger(scale, rng):
+    x, h = rng.standard_normal((3, 6)), scale * rng.standard_normal((5, 6))
+    parts = [
+        [np.sum(s**2), s[0] ** 2]
+        for s in (np.linalg.svd(y, compute_uv=False) for y in (x, math.sqrt(0.6) * h))
+    ]
+    expected = 1.3 / 0.7 * (parts[0][0] + parts[1][0]) / max(parts[0][1], parts[1][1])
+    close(jax.jit(theory.residual_bound)(x, h, 0.3), expected)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_norm_tail_matches_samples_and_its_bound_is_cramers(rng):
+    d, eps = 20, 1.0
+    share = np.mean(rng.chisquare(d, 200_000) / d > 1 + eps / 4)
+    tail = math.exp(theory.norm_log_tail(eps, d))
+    stderr = math.sqrt(tail / 200_000)
+    assert abs(share - tail) < 4 * stderr
+    assert 4 * stderr < 0.03 * tail
+    # Cramér: log 2 + min over s of log E exp(s ‖g‖²) - s d (1 + ε/4).
+    s = np.linspace(0, 0.4999, 200_001)
+    cramer = np.log(2) + np.min(-d / 2 * np.log(1 - 2 * s) - s * d * (1 + eps / 4))
+    close(theory.norm_log_tail_bound(eps, d), cramer, 1e-8)
+    close(theory.norm_log_tail_as_printed(0.5, 128), math.log(2) - 0.5)
+
+
+@pytest.mark.usefixtures("x64")
+def test_leading_axes_of_an_indicator_are_batch_axes(rng):
+    leading_axes_are_batch_axes(theory.indicator_stable_rank, [(6,)], rng)

@@ -44,7 +44,7 @@ def test_the_bound_holds_and_is_of_the_size_of_what_it_bounds(k, scale, reached)
     assert reached < max(ratios) <= 1 + 1e-9
 
 
-def test_a_target_that_commutes_changes_nothing_and_one_that_is_too_large_has_no_bound():
+def test_commuting_targets_change_nothing_and_large_lack_a_bound():
     (u,) = draws(1, 1, 4, 30)
     with jax.enable_x64(True):
         commuting = 0.3 * u @ u.T
@@ -63,7 +63,7 @@ def test_the_law_of_the_transition(d, k, mu):
     law = target_erasure.reversal_probability(mu, d, k)
     stderr = np.sqrt(law * (1 - law) / count)
     assert abs(share - law) < 4 * stderr
-    # One degree of freedom more or less is told apart.
+    # One degree of freedom more or less is seen.
     for other in (
         target_erasure.reversal_probability(mu, d, k + 1),
         target_erasure.reversal_probability(mu, d - 1, k + 1),
@@ -71,7 +71,7 @@ def test_the_law_of_the_transition(d, k, mu):
         assert abs(share - other) > 6 * stderr
 
 
-def test_the_prediction_follows_the_steps_that_shorten_every_singular_value():
+def test_the_prediction_follows_steps_that_shorten_all_values():
     (u,), v = draws(3, 1, 4, 12), np.array([0.6, 0, 0.8, 0])
     lengths = np.array([0.0, 0.5, 1.0, 1e3])
     with jax.enable_x64(True):

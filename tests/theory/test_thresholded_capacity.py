@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from specjax.theory import capacity, finite_capacity, muon_logits, thresholded_capacity
+from tests.wrong_calls import wrong_calls
 
 
 def simulated(optimizer, d, n, alpha, after, etas, rng):
@@ -88,7 +89,7 @@ def test_counts_are_those_of_simulated_memories(optimizer, alpha, draws, allowan
     assert np.all(np.abs(np.diff(expected)) > 4 * stderr[1:] + allowance * expected[1:])
 
 
-def test_several_steps_of_muon_overlap_as_those_of_simulated_memories():
+def test_several_muon_steps_overlap_as_simulated_memories_do():
     """The mean square of W's singular values is Σ κ_rs of a rare item: 4.2 after three steps, 3 or
     9 without or with all overlap.
     """
@@ -122,31 +123,21 @@ def test_the_last_item_has_the_exponent_of_the_theorem_far_out(alpha):
     np.testing.assert_allclose(found, expected, atol=0.01)
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (
-            lambda: thresholded_capacity.expected_counts("newton", 8, 99, 1.5, [0.0]),
-            "Several steps are predicted for",
-        ),
-        (
-            lambda: thresholded_capacity.expected_counts("muon", 8, 99, 1.5, [1.0]),
-            "Thresholds need to ascend from 0",
-        ),
-        (
-            lambda: thresholded_capacity.expected_counts("muon", 8, 99, 1.5, [0.0, 95.0]),
-            "Thresholds need to ascend",
-        ),
-        (
-            lambda: thresholded_capacity.expected_counts("gd", 8, 99, 1.5, [0.0]),
-            "Gradient descent needs a learning",
-        ),
-        (
-            lambda: thresholded_capacity.expected_counts("muon", 8, 99, 1.0, [0.0]),
-            "The exponents hold for power laws",
-        ),
-    ],
-)
+WRONG_CALLS = """
+thresholded_capacity.expected_counts("newton", 8, 99, 1.5, [0.0])
+    Several steps are predicted for
+thresholded_capacity.expected_counts("muon", 8, 99, 1.5, [1.0])
+    Thresholds need to ascend from 0
+thresholded_capacity.expected_counts("muon", 8, 99, 1.5, [0.0, 95.0])
+    Thresholds need to ascend
+thresholded_capacity.expected_counts("gd", 8, 99, 1.5, [0.0])
+    Gradient descent needs a learning
+thresholded_capacity.expected_counts("muon", 8, 99, 1.0, [0.0])
+    The exponents hold for power laws
+"""
+
+
+@pytest.mark.parametrize(("call", "sentence"), wrong_calls(WRONG_CALLS))
 def test_bad_arguments_are_refused_in_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=f"^{sentence}"):
-        call()
+        eval(call)

@@ -88,15 +88,13 @@ def whole(tmp_path_factory):
 
 @mutated
 @pytest.mark.parametrize("seed", range(3))
-def test_a_changed_checkpoint_is_continued_right_or_refused_in_a_sentence(
-    mutation, seed, whole, tmp_path
-):
+def test_a_changed_checkpoint_is_continued_right_or_refused(mutation, seed, whole, tmp_path):
     folder, right = tmp_path / "run", whole[1]
     outside(tmp_path)
     shutil.copytree(whole[0], folder)
     MUTATIONS[mutation](folder, random.Random(seed))
     before = snapshot(tmp_path, but=folder)
-    with warnings.catch_warnings(record=True, action="always") as told:
+    with warnings.catch_warnings(record=True, action="always") as reported:
         try:
             run, first = quick(folder)
         except (StoreError, ValueError) as error:
@@ -104,7 +102,7 @@ def test_a_changed_checkpoint_is_continued_right_or_refused_in_a_sentence(
         else:
             jax.tree.map(np.testing.assert_array_equal, run, right)
             assert first >= STEPS - 1
-    for warning in told:
+    for warning in reported:
         if warning.category is DamagedCheckpointWarning:
             assert f"of step {STEPS} in {folder} is damaged" in sentence(warning.message)
     assert snapshot(tmp_path, but=folder) == before
@@ -113,7 +111,7 @@ def test_a_changed_checkpoint_is_continued_right_or_refused_in_a_sentence(
 @pytest.mark.parametrize(
     "damage", ["arrays", "older arrays", "description", "emptied", "gone", "link"]
 )
-def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_continued(damage, whole, tmp_path):
+def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(damage, whole, tmp_path):
     folder, right = shutil.copytree(whole[0], tmp_path / "run"), whole[1]
     newest = folder / str(STEPS)
     if damage == "arrays":
@@ -136,14 +134,14 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_continued(damag
     else:
         newest.rename(tmp_path / "away")
         newest.symlink_to(tmp_path / "away")
-    told = (
+    reported = (
         rf"^The checkpoint of step 3 in {folder} is damaged, and kept as damaged-3; the training"
         r" goes on from that of step 2\.$"
     )
     if damage == "gone":
         run, first = quick(folder)
     else:
-        with pytest.warns(DamagedCheckpointWarning, match=told):
+        with pytest.warns(DamagedCheckpointWarning, match=reported):
             run, first = quick(folder)
         assert (folder / "damaged-3").exists()
     assert first == 2
@@ -151,15 +149,15 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_continued(damag
     assert quick(folder)[1] == 3
 
 
-def test_two_checkpoints_that_were_swapped_are_refused_and_left_alone(whole, tmp_path):
+def test_two_swapped_checkpoints_are_refused_and_left_alone(whole, tmp_path):
     folder = shutil.copytree(whole[0], tmp_path / "run")
     for one, other in (("3", "x"), ("2", "3"), ("x", "2")):
         (folder / one).rename(folder / other)
-    told = (
+    reported = (
         rf"None of the checkpoints in {folder} can be read \(step 3: it is that of step 2; step 2:"
         r" it is that of step 3\); delete"
     )
-    with pytest.raises(StoreError, match=told):
+    with pytest.raises(StoreError, match=reported):
         quick(folder)
     assert {path.name for path in folder.iterdir()} == {"2", "3", "lock"}
 
@@ -303,7 +301,7 @@ def test_a_folder_that_cannot_be_made_is_refused_in_a_sentence(tmp_path):
     not hasattr(os, "geteuid") or os.geteuid() != 0,
     reason="only root becomes another user for a while",
 )
-def test_a_finished_training_is_read_from_a_disk_that_cannot_be_written(whole):
+def test_a_finished_training_is_read_from_a_read_only_disk(whole):
     # Not tmp_path, whose parents only their owner may enter.
     with tempfile.TemporaryDirectory() as name:
         folder = shutil.copytree(whole[0], Path(name) / "run")

@@ -28,8 +28,7 @@ def train(width):
         )
 
     rates = jnp.array([[0.03, 0.01, 0.1], [0.03, 0.01, jnp.inf]])
-    with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
-        return jax.tree.map(np.asarray, jax.jit(jax.vmap(runs))(rates))
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(runs))(rates))
 
 
 @pytest.fixture(scope="module")

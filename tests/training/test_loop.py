@@ -52,13 +52,6 @@ def trained(optimizer=OPTIMIZER, params=None, **options):
     )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _optax_promotion():
-    """Optax's Adam does not run under strict promotion."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 @pytest.fixture(scope="module")
 def whole():
     return trained()
@@ -206,7 +199,7 @@ def test_microbatches_have_the_gradient_of_the_whole(whole):
 @pytest.mark.parametrize(
     ("dtype", "parts"), [("bfloat16", 1024), ("float16", 4096), ("float32", 4)]
 )
-def test_means_over_microbatches_do_not_depend_on_the_precision_of_the_parameters(dtype, parts):
+def test_microbatch_means_do_not_depend_on_parameter_precision(dtype, parts):
     """Ones, added one after the other, are 256 in bfloat16 and 2048 in float16 however many they
     are.
     """
@@ -254,7 +247,7 @@ def test_a_run_stops_where_it_stops_being_finite():
 
 @pytest.mark.parametrize("broken", ["seen", "unseen"])
 @pytest.mark.parametrize("last", [3, 4])
-def test_parameters_that_stop_being_finite_are_found_without_a_later_loss(last, broken):
+def test_non_finite_parameters_are_found_without_a_later_loss(last, broken):
     """After the last step of all there is none, and some parameters it does not see."""
     decay = optax.chain(
         optax.add_decayed_weights(1.0),

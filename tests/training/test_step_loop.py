@@ -12,15 +12,8 @@ import pytest
 
 from specjax.training import Checkpoints, NotFinite, train_steps
 
-pytestmark = pytest.mark.usefixtures("optax_promotion")
 OPTIMIZER = optax.adam(0.1)
 X = np.random.default_rng(0).standard_normal((12, 8, 3)).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def optax_promotion():
-    with jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @jax.jit
@@ -75,7 +68,7 @@ def test_what_is_trained_is_what_the_steps_give():
 
 
 @pytest.mark.integration
-def test_a_training_goes_on_with_the_batches_that_it_has_not_seen(tmp_path):
+def test_a_training_continues_with_unseen_batches(tmp_path):
     pytest.importorskip("orbax.checkpoint")
 
     def interrupted():

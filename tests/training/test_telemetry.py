@@ -53,7 +53,7 @@ def test_the_layout_of_a_kernel_is_that_of_its_products(dtype, rtol):
     )
 
 
-def test_an_axis_that_counts_matrices_counts_them_in_every_kernel_that_meets_it():
+def test_an_axis_of_matrices_counts_in_every_kernel_that_has_it():
     params, x = drawn({"up": (12, 3, 4), "mix": (3, 4, 5), "down": (3, 5, 12)}, "float32")
     ranks, gradient = ranks_and_gradient(experts, params, x)
     for name, axis in {"up": 1, "mix": 0, "down": 0}.items():

@@ -1,4 +1,4 @@
-"""Texts: what is loaded, what is drawn from them, what is refused."""
+"""Texts: loading them, sampling batches, and refused arguments."""
 
 import hashlib
 
@@ -43,7 +43,7 @@ def test_draws_are_stretches_from_anywhere():
     assert np.sum((counts - 125) ** 2 / 125) < 15 + 4 * np.sqrt(30)
 
 
-def test_validation_stretches_reach_from_the_first_byte_to_the_last():
+def test_validation_stretches_reach_from_first_to_last_byte():
     data = np.arange(50, dtype=np.uint8)
     cut = text.stretches(data, 4, 9)
     assert cut[0, 0] == 0

@@ -327,6 +327,7 @@ EXPERIMENT = lab.Experiment(
     ),
     config=Config,
     measure=run,
+    paired="the sweeps of each d, of different numbers of seeds, share seeds as one sweep would",
     statements=states,
     scales={
         "quick": {"seed": 7},

@@ -239,6 +239,7 @@ EXPERIMENT = lab.Experiment(
     ),
     config=Config,
     measure=run,
+    paired="the Hessian and H_Muon are those of the same networks, of which one is drawn",
     statements=states,
     scales={
         # A root seed other than that whose data changed a rule.

@@ -20,6 +20,12 @@ def shaped(*shape, dtype=jnp.float32):
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
+def leaves(**rows):
+    """Parameters and their truth by name, of the truth and the shape of each."""
+    params = {name: shaped(*shape) for name, (_, *shape) in rows.items()}
+    return params, {name: truth for name, (truth, *_) in rows.items()}
+
+
 BATCH = (shaped(7, D), shaped(7, 1))
 TEXT = shaped(2, CONTEXT, dtype=jnp.int32)
 
@@ -160,18 +166,13 @@ def experts():
         mixed = jnp.einsum("beh,ehd->bed", hidden, p["down"])
         return jnp.einsum("be,bed->bd", gates, mixed) @ p["readout"]
 
-    params = {
-        "router": shaped(D, EXPERTS),
-        "gate": shaped(EXPERTS, D, HIDDEN),
-        "up": shaped(EXPERTS, D, HIDDEN),
-        "down": shaped(EXPERTS, HIDDEN, D),
-        "readout": shaped(D, 1),
-    }
-    truth = {
-        "router": "in out",
-        **dict.fromkeys(("gate", "up", "down"), "batch in out"),
-        "readout": "in out",
-    }
+    params, truth = leaves(
+        router=("in out", D, EXPERTS),
+        gate=("batch in out", EXPERTS, D, HIDDEN),
+        up=("batch in out", EXPERTS, D, HIDDEN),
+        down=("batch in out", EXPERTS, HIDDEN, D),
+        readout=("in out", D, 1),
+    )
     return squares(apply), params, BATCH, truth
 
 
@@ -184,13 +185,12 @@ def dispatched_experts():
         hidden = jax.nn.relu(jnp.einsum("ebd,edh->ebh", sent, p["up"]) + p["bias"][:, None])
         return jnp.einsum("ebh,ehd,be->bd", hidden, p["down"], dispatch)
 
-    params = {
-        "router": shaped(D, EXPERTS),
-        "up": shaped(EXPERTS, D, HIDDEN),
-        "bias": shaped(EXPERTS, HIDDEN),
-        "down": shaped(EXPERTS, HIDDEN, D),
-    }
-    truth = {"router": "in out", "up": "batch in out", "bias": "bias", "down": "batch in out"}
+    params, truth = leaves(
+        router=("in out", D, EXPERTS),
+        up=("batch in out", EXPERTS, D, HIDDEN),
+        bias=("bias", EXPERTS, HIDDEN),
+        down=("batch in out", EXPERTS, HIDDEN, D),
+    )
     return squares(apply), params, (shaped(7, D), shaped(7, D)), truth
 
 
@@ -303,24 +303,15 @@ def fused():
         mixed = stacked[:, :, 0] * stacked[:, :, 1] + stacked[:, :, 2]
         return (x + (jax.nn.silu(gate) * up) @ p["down"] + mixed) @ p["embedding"].T
 
-    params = {
-        "embedding": shaped(TOKENS, D),
-        "qkv": shaped(D, 8 + 4 + 4),
-        "qkv_bias": shaped(16),
-        "out": shaped(8, D),
-        "gate_up": shaped(D, 2 * HIDDEN),
-        "down": shaped(HIDDEN, D),
-        "three": shaped(D, 3, D),
-    }
-    truth = {
-        "embedding": "lookup",
-        "qkv": "in out / 8 4 4",
-        "qkv_bias": "bias",
-        "out": "in out",
-        "gate_up": "in out / 10 10",
-        "down": "in out",
-        "three": "in batch out",
-    }
+    params, truth = leaves(
+        embedding=("lookup", TOKENS, D),
+        qkv=("in out / 8 4 4", D, 8 + 4 + 4),
+        qkv_bias=("bias", 16),
+        out=("in out", 8, D),
+        gate_up=("in out / 10 10", D, 2 * HIDDEN),
+        down=("in out", HIDDEN, D),
+        three=("in batch out", D, 3, D),
+    )
     return cross_entropy(apply), params, TEXT, truth
 
 
@@ -361,28 +352,17 @@ def interleaved():
         x = x + jnp.einsum("bthk,hkd->btd", attend(q, k, up[..., nope:]), p["latent_out"])
         return x @ p["embedding"].T
 
-    params = {
-        "embedding": shaped(TOKENS, D),
-        "by_head": shaped(D, heads * 3 * head),
-        "out": shaped(heads * head, D),
-        "by_group": shaped(heads * (per_key + 2) * head, D),
-        "grouped_out": shaped(heads * per_key * head, D),
-        "q": shaped(D, heads, nope + head),
-        "up": shaped(D, heads, nope + 5),
-        "k_rope": shaped(D, head),
-        "latent_out": shaped(heads, 5, D),
-    }
-    truth = {
-        "embedding": "lookup",
-        "by_head": "in out / 2 turns of 4 4 4",
-        "out": "in out",
-        "by_group": "out in / 2 turns of 8 4 4",
-        "grouped_out": "in out",
-        "q": "in out out",
-        "up": "in out out / 2 turns of 6 5",
-        "k_rope": "in out",
-        "latent_out": "in in out",
-    }
+    params, truth = leaves(
+        embedding=("lookup", TOKENS, D),
+        by_head=("in out / 2 turns of 4 4 4", D, heads * 3 * head),
+        out=("in out", heads * head, D),
+        by_group=("out in / 2 turns of 8 4 4", heads * (per_key + 2) * head, D),
+        grouped_out=("in out", heads * per_key * head, D),
+        q=("in out out", D, heads, nope + head),
+        up=("in out out / 2 turns of 6 5", D, heads, nope + 5),
+        k_rope=("in out", D, head),
+        latent_out=("in in out", heads, 5, D),
+    )
     return cross_entropy(apply), params, TEXT, truth
 
 
@@ -406,24 +386,18 @@ def reparametrized():
         y, penalty = apply(p, batch[:2])
         return jnp.mean((y - batch[2]) ** 2) + 1e-3 * penalty, {"penalty": penalty}
 
-    params = {
-        "table": shaped(TOKENS, D),
-        "w": shaped(D, HIDDEN),
-        "a": shaped(D, 2),
-        "b": shaped(2, HIDDEN),
-        "v": shaped(HIDDEN, D),
-        "g": shaped(D),
-        "q": shaped(D, 3),
-        "k": shaped(4, D),
-        "after_q": shaped(3, 1),
-        "after_k": shaped(4, 1),
-    }
-    truth = {
-        **dict.fromkeys(("w", "a", "b", "v", "q", "after_q", "after_k"), "in out"),
-        "table": "lookup",
-        "g": "gain",
-        "k": "out in",
-    }
+    params, truth = leaves(
+        table=("lookup", TOKENS, D),
+        w=("in out", D, HIDDEN),
+        a=("in out", D, 2),
+        b=("in out", 2, HIDDEN),
+        v=("in out", HIDDEN, D),
+        g=("gain", D),
+        q=("in out", D, 3),
+        k=("out in", 4, D),
+        after_q=("in out", 3, 1),
+        after_k=("in out", 4, 1),
+    )
     return loss, params, (shaped(7, D), shaped(7, dtype=jnp.int32), shaped(7, 1)), truth
 
 
@@ -442,15 +416,13 @@ def recurrent():
         (h, _), _ = lax.scan(step, (start, jnp.zeros_like(start)), x)
         return h @ p["head"]
 
-    params = {
-        "input": shaped(D, 4 * HIDDEN),
-        "recurrent": shaped(HIDDEN, 4 * HIDDEN),
-        "bias": shaped(4 * HIDDEN),
-        "start": shaped(HIDDEN),
-        "head": shaped(HIDDEN, 1),
-    }
-    gates = "in out / 10 10 10 10"
-    truth = {"input": gates, "recurrent": gates, "bias": "bias", "start": "other", "head": "in out"}
+    params, truth = leaves(
+        input=("in out / 10 10 10 10", D, 4 * HIDDEN),
+        recurrent=("in out / 10 10 10 10", HIDDEN, 4 * HIDDEN),
+        bias=("bias", 4 * HIDDEN),
+        start=("other", HIDDEN),
+        head=("in out", HIDDEN, 1),
+    )
     return squares(apply), params, (shaped(5, 7, D), shaped(7, 1)), truth
 
 

@@ -39,7 +39,7 @@ def as_users_write():
         yield
 
 
-def told(row):
+def in_words(row):
     """A row in the words of the truth."""
     if row.label == "other":
         return row.kind
@@ -56,7 +56,7 @@ def told(row):
 def test_every_leaf_is_what_a_person_says(make):
     loss, params, batch, truth = make()
     layout = matrix_layout(loss, params, batch)
-    assert {row.name: told(row) for row in layout.rows} == truth, str(layout)
+    assert {row.name: in_words(row) for row in layout.rows} == truth, str(layout)
 
 
 def test_heads_readouts_and_reasons_are_told():
@@ -105,8 +105,8 @@ def test_a_layout_goes_straight_into_muon():
         # QR makes the shorter side orthonormal.
         gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
         assert np.allclose(gram, np.eye(len(gram)), atol=1e-4)
-    told_by_routing = {row.name: row.matrices for row in optim.routing(optimizer, params).rows}
-    assert told_by_routing == {
+    by_routing = {row.name: row.matrices for row in optim.routing(optimizer, params).rows}
+    assert by_routing == {
         row.name: row.matrices if row.label == "matrix" else () for row in layout.rows
     }
 
@@ -168,21 +168,18 @@ def test_leaves_that_are_no_parameters_are_passed_through():
     assert layout.labels == {"w": "matrix", "count": None, "name": None}
 
 
-def test_what_a_loss_closes_over_is_data_where_the_batch_has_none():
+def test_closed_over_arrays_are_data_if_the_batch_has_none():
     x = jnp.ones((7, 8))
 
     def loss(p, _):
         return jnp.mean(((x * p["gain"]) @ p["w"]) ** 2)
 
     layout = matrix_layout(loss, {"gain": shaped(8), "w": shaped(8, 2)}, None)
-    assert {row.name: told(row) for row in layout.rows} == {"gain": "gain", "w": "in out"}
+    assert {row.name: in_words(row) for row in layout.rows} == {"gain": "gain", "w": "in out"}
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_loss_that_cannot_be_read_is_refused():
-    w = {"layer": {"w": shaped(8, 1), "spare": shaped(3)}}
-    with pytest.raises(ValueError, match=r"does not use the leaf layer\.spare of shape \(3,\)"):
-        matrix_layout(lambda p, b: jnp.mean(b[0] @ p["layer"]["w"]), w, BATCH)
     with pytest.raises(
         ValueError,
         match=r"program depends on the values of the batch's leaf kept, as with a boolean mask",
@@ -200,8 +197,6 @@ def test_a_loss_that_cannot_be_read_is_refused():
         ValueError, match="program depends on the values of the parameters or the batch"
     ):
         matrix_layout(lambda w, b: jnp.sum(b[0] @ w) if w[0, 0] > 0 else 0.0, shaped(8, 1), BATCH)
-    with pytest.raises(ValueError, match="must be one number, or"):
-        matrix_layout(lambda w, b: b[0] @ w, shaped(8, 1), BATCH)
 
 
 def test_without_a_layout_muon_warns_of_stacks():
@@ -222,7 +217,7 @@ def test_an_axis_that_two_branches_use_in_two_ways_is_the_first():
         lambda w, x: jnp.mean((jnp.tanh(x @ w) @ w.T - x) ** 2), shaped(8, 3), shaped(7, 8)
     )
     (row,) = layout.rows
-    assert (row.name, told(row)) == ("the only leaf", "in out")
+    assert (row.name, in_words(row)) == ("the only leaf", "in out")
 
 
 def test_keys_in_a_batch_are_data():
@@ -233,4 +228,4 @@ def test_keys_in_a_batch_are_data():
 
     params = {"gain": shaped(8), "w": shaped(8, 2)}
     layout = matrix_layout(loss, params, (shaped(7, 8), jax.random.key(0)))
-    assert {row.name: told(row) for row in layout.rows} == {"gain": "gain", "w": "in out"}
+    assert {row.name: in_words(row) for row in layout.rows} == {"gain": "gain", "w": "in out"}

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specjax.theory import gradient_rank, random_features
+from tests.theory.near import leading_axes_are_batch_axes
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -84,7 +85,7 @@ def test_the_steps_to_an_accuracy_suffice(seed, spike, accuracy):
     assert float(absolute) == pytest.approx(float(steps), rel=1e-9)
 
 
-def test_the_steps_from_a_gap_that_is_no_positive_number_spoil_no_other():
+def test_steps_from_a_gap_that_is_not_positive_spoil_no_other():
     eigenvalues, rate = jnp.asarray(np.tile([0.5, 2.0], (4, 1))), jnp.asarray(np.full(4, 0.5))
     steps = jax.jit(lambda gap: gradient_rank.steps_to_absolute_gap(eigenvalues, rate, gap, 0.1))
     found = steps(np.array([1.0, 0.0, np.inf, np.nan]))
@@ -95,7 +96,7 @@ def test_the_steps_from_a_gap_that_is_no_positive_number_spoil_no_other():
         gradient_rank.steps_to_absolute_gap(eigenvalues, rate, rate, 0.0)
 
 
-def test_only_steps_to_an_absolute_gap_have_a_logarithm_of_the_dimension():
+def test_only_steps_to_an_absolute_gap_have_a_log_of_dimension():
     """Per dimension, with one spike of d and a bulk from 1/2: log(1/δ) relative, log(d/ε)
     absolute.
     """
@@ -147,7 +148,7 @@ def test_the_cross_bulk_has_the_rank_of_the_inputs():
     bulk = np.linalg.svd(without, compute_uv=False)
     assert bulk[d - 1] > low
     assert bulk[d] < 0.4 * np.sqrt(k) / d
-    # What is taken out is along the spike: with it the largest singular value is another one.
+    # The difference lies along the spike, which changes the largest singular value.
     np.testing.assert_allclose(whole - np.outer(*means) / (2 * d), without, atol=1e-9)
 
 
@@ -155,3 +156,27 @@ def test_the_cross_bulk_has_the_rank_of_the_inputs():
 def test_a_bulk_without_a_gap_is_refused():
     with pytest.raises(ValueError, match=r"gamma > 1, got 1\.0"):
         random_features.cross_bulk_edges(1.0)
+
+
+BATCHES = {
+    "shrinkage": (lambda x, rate: gradient_rank.shrinkage(x, rate, 3), (5,), ()),
+    "nuclear rank": (
+        lambda x, rate: gradient_rank.orthogonal_teacher_nuclear_rank(x, rate, 3),
+        (5,),
+        (),
+    ),
+    "gap": (lambda x, rate: gradient_rank.expected_gap(x, rate, 3), (5,), ()),
+    "relative steps": (lambda x, rate: gradient_rank.steps_to_relative_gap(x, rate, 0.1), (5,), ()),
+    "absolute steps": (
+        lambda x, rate: gradient_rank.steps_to_absolute_gap(x, rate, rate, 0.1),
+        (5,),
+        (),
+    ),
+    "bordered": (lambda row, a: gradient_rank.bordered_singular_value_bound(a, row, 0.3), (4,), ()),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_leading_axes_are_batch_axes(name, rng):
+    f, *shapes = BATCHES[name]
+    leading_axes_are_batch_axes(f, shapes, rng)

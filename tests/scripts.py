@@ -1,0 +1,13 @@
+"""The files of scripts/ as modules."""
+
+import importlib.util
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+
+
+def load_script(name):
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
