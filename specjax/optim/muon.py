@@ -232,7 +232,11 @@ def muon(
         if params is None:
             raise ValueError("muon needs the parameters: update(updates, state, params).")
         check_alike(updates, params)
-        return steps.update(updates, state, params, **extra_args)
+        # A bfloat16 gradient of a float32 parameter would make its whole step bfloat16.
+        with jax.numpy_dtype_promotion("standard"):
+            wide = jax.tree.map(_in_wider_dtype, updates, params)
+        updates, state = steps.update(wide, state, params, **extra_args)
+        return jax.tree.map(lambda u, p: u.astype(p.dtype), updates, params), state
 
     formula = scale_named(scale)
     return optax.GradientTransformationExtraArgs(
@@ -242,6 +246,10 @@ def muon(
         ),
         update,
     )
+
+
+def _in_wider_dtype(gradient: Array, parameter: Array) -> Array:
+    return gradient.astype(jnp.promote_types(gradient.dtype, parameter.dtype))
 
 
 def jordan_muon(

@@ -247,3 +247,33 @@ def test_a_schedule_that_returns_nothing_is_named():
         ),
     ):
         step.update(x, step.init(x), x)
+
+
+@pytest.mark.parametrize(
+    ("of_params", "of_gradients"),
+    [
+        ("float32", "bfloat16"),
+        ("bfloat16", "float32"),
+        ("float32", "float16"),
+        ("bfloat16", "float16"),
+    ],
+)
+def test_updates_have_the_dtype_of_the_parameters(of_params, of_gradients):
+    """Half of the digits of a gradient do not cost the step more: optax's step in float32."""
+    rng = np.random.default_rng(1)
+    params = {"w": rng.standard_normal((8, 12)), "b": rng.standard_normal(12)}
+    gradients = jax.tree.map(lambda x: jnp.asarray(0.3 * x + 0.1, of_gradients), params)
+    params = jax.tree.map(lambda x: jnp.asarray(x, of_params), params)
+    ours, theirs = optim.muon(RATE), optax.contrib.muon(RATE)
+    found, _ = ours.update(gradients, ours.init(params), params)
+    wide, wide_params = (
+        jax.tree.map(lambda x: x.astype(jnp.float32), tree) for tree in (gradients, params)
+    )
+    with jax.numpy_dtype_promotion("standard"):
+        expected, _ = theirs.update(wide, theirs.init(wide_params), wide_params)
+    assert jax.tree.map(lambda x: x.dtype, found) == jax.tree.map(lambda x: x.dtype, params)
+    tolerance = 0.02 if of_params == "bfloat16" else 2e-5
+    for name in params:
+        np.testing.assert_allclose(
+            np.asarray(found[name], float), np.asarray(expected[name], float), atol=tolerance * RATE
+        )
