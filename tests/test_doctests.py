@@ -1,0 +1,58 @@
+"""The examples in docstrings: they print what they show, and every function of a room has one."""
+
+import doctest
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import xarray as xr
+
+ROOT = Path(__file__).parents[1]
+PROMPT = re.compile(r"^ *>>> ", re.MULTILINE)
+WITH_EXAMPLES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "specjax").rglob("*.py"))
+    if PROMPT.search(path.read_text())
+}
+COMPLETE = ("fits", "lab", "moments", "scaling", "sweep", "training")
+"""Rooms in which every public function has an example."""
+ABBREVIATIONS = {"jax": jax, "jnp": jnp, "np": np, "optax": optax, "xr": xr}
+"""Names that an example uses without importing them."""
+
+
+class Finder(doctest.DocTestFinder):
+    """Finds the examples of decorated functions too, whose globals are those of the decorator."""
+
+    def _from_module(self, module, found):
+        return super()._from_module(module, inspect.unwrap(found))
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples_print_what_they_show(name):
+    found = Finder().find(importlib.import_module(name), name, extraglobs=ABBREVIATIONS)
+    runner, report = doctest.DocTestRunner(), []
+    for test in found:
+        runner.run(test, out=report.append)
+    assert not runner.summarize(verbose=False).failed, "".join(report)
+    # What the finder does not see would not run.
+    written = len(PROMPT.findall(WITH_EXAMPLES[name].read_text()))
+    assert sum(len(test.examples) for test in found) == written
+
+
+@pytest.mark.parametrize("room", COMPLETE)
+def test_every_function_of_a_room_has_an_example(room):
+    name = f"specjax.{room}"
+    functions = {
+        called: function
+        for called, function in vars(importlib.import_module(name)).items()
+        if inspect.isfunction(function) and function.__module__.startswith(f"{name}.")
+    }
+    public = [called for called in functions if not called.startswith("_")]
+    assert public
+    assert not [called for called in public if not PROMPT.search(functions[called].__doc__ or "")]
