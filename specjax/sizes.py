@@ -73,12 +73,24 @@ AnySize = int | Size
 
 
 def padded(size: AnySize) -> int:
-    """The static extent of `size`, which shapes arrays."""
+    """The static extent of `size`, which shapes arrays.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.padded(sizes.Size(8, 5)), sizes.padded(5)
+        (8, 5)
+    """
     return size.padded if isinstance(size, Size) else size
 
 
 def active(size: AnySize) -> int | Int[Array, ""]:
-    """The number of active entries of `size`, which enters formulas and shape-dependent scales."""
+    """The number of active entries of `size`, which enters formulas and shape-dependent scales.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.active(sizes.Size(8, 5)), sizes.active(5)
+        (5, 5)
+    """
     return size.active if isinstance(size, Size) else size
 
 
@@ -87,6 +99,11 @@ def times(size: AnySize, factor: int) -> AnySize:
 
     Raises:
         ValueError: `factor` is not a positive int.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.times(sizes.Size(8, 5), 4)
+        Size(padded=32, active=20)
     """
     if not _is_int(factor) or factor < 1:
         raise ValueError(f"times needs a positive int factor, got {factor!r}.")
@@ -102,6 +119,11 @@ def mask(size: AnySize) -> Bool[Array, " padded"]:
 
     Raises:
         ValueError: the size is not a positive int.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.mask(sizes.Size(4, 3)).tolist()
+        [True, True, True, False]
     """
     _check_extent(padded(size))
     return jnp.arange(padded(size)) < active(size)
@@ -125,6 +147,13 @@ def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
 
     Raises:
         ValueError: an empty name.
+
+    Example:
+        >>> from specjax import sizes
+        >>> key = jax.random.key(0)
+        >>> weights, targets = sizes.stream(key, "weights"), sizes.stream(key, "targets")
+        >>> bool(weights == targets)
+        False
     """
     if not name:
         raise ValueError("A stream of randomness needs a name, such as 'weights'.")
@@ -142,6 +171,12 @@ def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."
     Raises:
         ValueError: the key is not a threefry key, `sizes` is empty, or a size is not a positive
             int.
+
+    Example:
+        >>> from specjax import sizes
+        >>> x = sizes.normal(jax.random.key(0), (sizes.Size(4, 3), 2))
+        >>> bool((x[:3] == sizes.normal(jax.random.key(0), (3, 2))).all()), x[3].tolist()
+        (True, [0.0, 0.0])
     """
     return _row_keyed(
         key, sizes, lambda k, shape: jax.random.normal(k, shape, dtype=jnp.result_type(float))
@@ -149,7 +184,14 @@ def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."
 
 
 def uniform(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
-    """Independent samples from [0, 1), zero outside the active block; otherwise as `normal`."""
+    """Independent samples from [0, 1), zero outside the active block; otherwise as `normal`.
+
+    Example:
+        >>> from specjax import sizes
+        >>> x = sizes.uniform(jax.random.key(0), (100, 2))
+        >>> bool(x.min() >= 0 and x.max() < 1)
+        True
+    """
     return _row_keyed(
         key, sizes, lambda k, shape: jax.random.uniform(k, shape, dtype=jnp.result_type(float))
     )
@@ -158,6 +200,11 @@ def uniform(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "...
 def rademacher(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
     """Independent signs ±1, each of probability 1/2, zero outside the block; otherwise as
     `normal`.
+
+    Example:
+        >>> from specjax import sizes
+        >>> abs(sizes.rademacher(jax.random.key(0), (3,))).tolist()
+        [1.0, 1.0, 1.0]
     """
     return _row_keyed(
         key, sizes, lambda k, shape: jax.random.rademacher(k, shape, dtype=jnp.result_type(float))

@@ -36,7 +36,7 @@ class Finder(doctest.DocTestFinder):
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_print_what_they_show(name):
     found = Finder().find(importlib.import_module(name), name, extraglobs=ABBREVIATIONS)
-    runner, report = doctest.DocTestRunner(), []
+    runner, report = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), []
     for test in found:
         runner.run(test, out=report.append)
     assert not runner.summarize(verbose=False).failed, "".join(report)

@@ -238,7 +238,15 @@ def resample(
 
 @checked_but("data")
 def require_sizes(data: xr.DataArray, *dims: str) -> None:
-    """Raise ValueError unless data are real and coordinates positive, finite and different."""
+    """Raise ValueError unless data are real and coordinates positive, finite and different.
+
+    Example:
+        >>> from specjax import fits
+        >>> fits.require_sizes(xr.DataArray(np.ones(2), coords={"d": [0, 1]}), "d")
+        Traceback (most recent call last):
+            ...
+        ValueError: A power law in 'd' needs a coordinate of positive, different numbers, got [0, 1].
+    """
     require_real(data)
     for dim in dims:
         _require_dim(data, dim)
@@ -256,7 +264,16 @@ def require_sizes(data: xr.DataArray, *dims: str) -> None:
 
 
 def require_single_draws(by: By, data: xr.DataArray) -> None:
-    """Raise ValueError for a median or a geometric mean if `data` have means of batches."""
+    """Raise ValueError for a median or a geometric mean if `data` have means of batches.
+
+    Example:
+        >>> from specjax import fits
+        >>> losses = xr.DataArray(np.ones(3), dims="batch", name="loss")
+        >>> fits.require_single_draws("median", losses)
+        Traceback (most recent call last):
+            ...
+        ValueError: A median is of single draws, and 'loss' has means of batches; ...
+    """
     if by != "mean" and BATCH in data.dims:
         raise ValueError(
             f"A {by} is of single draws, and {data.name!r} has means of batches; keep the seeds"
@@ -274,7 +291,15 @@ def _require_dim(data: xr.DataArray, dim: str) -> None:
 
 @checked
 def require_real(values: xr.DataArray) -> None:
-    """Raise ValueError for text, dates, objects or complex numbers."""
+    """Raise ValueError for text, dates, objects or complex numbers.
+
+    Example:
+        >>> from specjax import fits
+        >>> fits.require_real(xr.DataArray(["a", "b"], name="names"))
+        Traceback (most recent call last):
+            ...
+        ValueError: 'names' needs to be real numbers, got text (<U1); convert them with astype(float).
+    """
     if values.dtype.kind not in "biuf":
         what = {"M": "dates", "m": "times", "c": "complex numbers"}.get(values.dtype.kind, "text")
         way = (

@@ -211,6 +211,16 @@ def transfer(
 
     Warns:
         RoughFitWarning: fewer than 10 seeds.
+
+    Example:
+        >>> from specjax import scaling
+        >>> build = lambda key, width: {"w": jnp.zeros((width, 2))}
+        >>> loss = lambda model, scales: jnp.sum(scales * (jnp.sum(model["w"], 0) - 1) ** 2) / 2
+        >>> found = scaling.transfer(
+        ...     build, loss, optax.sgd, widths=(4, 8), rates=(1 / 16, 1 / 8, 1 / 4, 1 / 2),
+        ...     batch=jnp.array([1.0, 0.5]), steps=1, num_seeds=10)
+        >>> found.verdict
+        'does not transfer'
     """
     key = jax.random.key(0) if key is None else key
     by_name = isinstance(rates, Mapping)
