@@ -20,6 +20,8 @@ WITH_EXAMPLES = {
     for path in sorted((ROOT / "specjax").rglob("*.py"))
     if PROMPT.search(path.read_text())
 }
+SECONDS = ("specjax.scaling.coordinate_check",)
+"""Modules whose examples take seconds, most of them to compile."""
 COMPLETE = ("fits", "lab", "moments", "scaling", "sweep", "training")
 """Rooms in which every public function has an example."""
 ABBREVIATIONS = {"jax": jax, "jnp": jnp, "np": np, "optax": optax, "xr": xr}
@@ -33,13 +35,18 @@ class Finder(doctest.DocTestFinder):
         return super()._from_module(module, inspect.unwrap(found))
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.integration] if name in SECONDS else [])
+        for name in WITH_EXAMPLES
+    ],
+)
 def test_examples_print_what_they_show(name):
     found = Finder().find(importlib.import_module(name), name, extraglobs=ABBREVIATIONS)
     runner, report = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), []
-    for test in found:
-        runner.run(test, out=report.append)
-    assert not runner.summarize(verbose=False).failed, "".join(report)
+    failed = sum(runner.run(test, out=report.append).failed for test in found)
+    assert not failed, "".join(report)
     # What the finder does not see would not run.
     written = len(PROMPT.findall(WITH_EXAMPLES[name].read_text()))
     assert sum(len(test.examples) for test in found) == written

@@ -79,7 +79,8 @@ def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
     Example:
         >>> from specjax import fits
         >>> d, rate = np.array([8.0, 16.0, 32.0, 64.0]), 2.0 ** np.arange(-8, 1)
-        >>> loss = np.log(np.outer(d, rate)) ** 2 + np.random.default_rng(0).normal(0, 0.1, (20, 4, 9))
+        >>> noise = np.random.default_rng(0).normal(0, 0.1, (20, 4, 9))
+        >>> loss = np.log(np.outer(d, rate)) ** 2 + noise
         >>> data = xr.DataArray(loss, dims=("seed", "d", "rate"), coords={"d": d, "rate": rate})
         >>> axes = fits.draw_optimum(fits.optimum(data, "rate", "d"))
         >>> axes.get_xlabel(), axes.get_xscale()

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from specjax.arguments import checked
-from specjax.fits.resampling import require_sizes
+from specjax.fits.requirements import require_sizes
 
 
 @checked

@@ -155,7 +155,8 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
     Example:
         >>> from specjax import fits
         >>> d, rate = np.array([8.0, 16.0, 32.0, 64.0]), 2.0 ** np.arange(-8, 1)
-        >>> loss = np.log(np.outer(d, rate)) ** 2 + np.random.default_rng(0).normal(0, 0.1, (20, 4, 9))
+        >>> noise = np.random.default_rng(0).normal(0, 0.1, (20, 4, 9))
+        >>> loss = np.log(np.outer(d, rate)) ** 2 + noise
         >>> data = xr.DataArray(loss, dims=("seed", "d", "rate"), coords={"d": d, "rate": rate})
         >>> round(fits.optimum(data, over="rate", dim="d").exponent, 1)
         -1.0
