@@ -28,13 +28,6 @@ ABBREVIATIONS = {"jax": jax, "jnp": jnp, "np": np, "optax": optax, "xr": xr}
 """Names that an example uses without importing them."""
 
 
-class Finder(doctest.DocTestFinder):
-    """Finds the examples of decorated functions too, whose globals are those of the decorator."""
-
-    def _from_module(self, module, found):
-        return super()._from_module(module, inspect.unwrap(found))
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -43,11 +36,12 @@ class Finder(doctest.DocTestFinder):
     ],
 )
 def test_examples_print_what_they_show(name):
-    found = Finder().find(importlib.import_module(name), name, extraglobs=ABBREVIATIONS)
+    module = importlib.import_module(name)
+    found = doctest.DocTestFinder().find(module, name, extraglobs=ABBREVIATIONS)
     runner, report = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), []
     failed = sum(runner.run(test, out=report.append).failed for test in found)
     assert not failed, "".join(report)
-    # What the finder does not see would not run.
+    # The finder takes a decorated function for its module's only by its `__module__`.
     written = len(PROMPT.findall(WITH_EXAMPLES[name].read_text()))
     assert sum(len(test.examples) for test in found) == written
 
