@@ -80,7 +80,13 @@ def enabled(folder: str | PathLike[str]) -> Iterator[None]:
 
 
 def folder() -> Path | None:
-    """The folder of the innermost `enabled`, or None outside of any."""
+    """The folder of the innermost `enabled`, or None outside of any.
+
+    Example:
+        >>> from specjax import resume
+        >>> resume.folder() is None
+        True
+    """
     return _FOLDER.get()
 
 

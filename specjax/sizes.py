@@ -38,6 +38,12 @@ class Size:
         ValueError: `padded` is not a positive int; or `active` is a number other than an int from 1
             to `padded`, an array of floats, or an untraced JAX array above `padded`. A bool passes,
             as in a mask of leaves, but is not a count.
+
+    Example:
+        >>> from specjax import sizes
+        >>> width = sizes.Size(padded=8, active=5)
+        >>> int(sizes.mask(width).sum())
+        5
     """
 
     padded: int = field(metadata={"static": True})
@@ -130,7 +136,13 @@ def mask(size: AnySize) -> Bool[Array, " padded"]:
 
 
 def block_mask(sizes: Sequence[AnySize]) -> Bool[Array, "..."]:
-    """True on the active block, shape `(padded(s) for s in sizes)`."""
+    """True on the active block, shape `(padded(s) for s in sizes)`.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.block_mask((sizes.Size(2, 1), 2)).tolist()
+        [[True, True], [False, False]]
+    """
     block = jnp.ones((), bool)
     for size in sizes:
         block = block[..., None] & mask(size).reshape((1,) * block.ndim + (-1,))
@@ -234,7 +246,15 @@ def _fold_axis(sample: _Sampler, extent: int) -> _Sampler:
 
 
 def require_threefry(key: Key[Array, "..."]) -> None:
-    """Raise ValueError for keys of another generator, whose samples change under `jax.vmap`."""
+    """Raise ValueError for keys of another generator, whose samples change under `jax.vmap`.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.require_threefry(jax.random.key(0, impl="rbg"))
+        Traceback (most recent call last):
+            ...
+        ValueError: Draws that do not depend on what is beside them need a threefry key, ...
+    """
     if (generator := str(jax.random.key_impl(key))) != "threefry2x32":
         raise ValueError(
             f"Draws that do not depend on what is beside them need a threefry key, got {generator};"

@@ -22,8 +22,8 @@ WITH_EXAMPLES = {
 }
 SECONDS = ("specjax.scaling.coordinate_check",)
 """Modules whose examples take seconds, most of them to compile."""
-COMPLETE = ("fits", "lab", "moments", "scaling", "sweep", "training")
-"""Rooms in which every public function has an example."""
+COMPLETE = ("fits", "lab", "lab.controls", "moments", "scaling", "sizes", "sweep", "training")
+"""Rooms and modules in which every public function has an example."""
 ABBREVIATIONS = {"jax": jax, "jnp": jnp, "np": np, "optax": optax, "xr": xr}
 """Names that an example uses without importing them."""
 
@@ -41,7 +41,7 @@ def test_examples_print_what_they_show(name):
     runner, report = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), []
     failed = sum(runner.run(test, out=report.append).failed for test in found)
     assert not failed, "".join(report)
-    # The finder takes a decorated function for its module's only by its `__module__`.
+    # What the finder skips, such as a function within another, would never run.
     written = len(PROMPT.findall(WITH_EXAMPLES[name].read_text()))
     assert sum(len(test.examples) for test in found) == written
 
@@ -52,7 +52,7 @@ def test_every_function_of_a_room_has_an_example(room):
     functions = {
         called: function
         for called, function in vars(importlib.import_module(name)).items()
-        if inspect.isfunction(function) and function.__module__.startswith(f"{name}.")
+        if inspect.isfunction(function) and f"{function.__module__}.".startswith(f"{name}.")
     }
     public = [called for called in functions if not called.startswith("_")]
     assert public
