@@ -60,6 +60,17 @@ def explained_errors(what: str, parts: str) -> Iterator[None]:
 def enabled(folder: str | PathLike[str]) -> Iterator[None]:
     """Keep the state of sweeps and trainings in `folder` within the block; the first one makes
     it.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from specjax import resume, sweep
+        >>> noise = lambda key, scale: {"y": scale * jax.random.normal(key)}
+        >>> over, key = {"scale": sweep.values(1.0, 2.0)}, jax.random.key(0)
+        >>> with TemporaryDirectory() as folder, resume.enabled(folder):
+        ...     first = sweep.run(noise, over, num_seeds=3, key=key)
+        ...     again = sweep.run(noise, over, num_seeds=3, key=key)  # reads what is stored
+        >>> bool((first["y"] == again["y"]).all())
+        True
     """
     token = _FOLDER.set(Path(folder).absolute())
     try:
@@ -69,7 +80,13 @@ def enabled(folder: str | PathLike[str]) -> Iterator[None]:
 
 
 def folder() -> Path | None:
-    """The folder of the innermost `enabled`, or None outside of any."""
+    """The folder of the innermost `enabled`, or None outside of any.
+
+    Example:
+        >>> from specjax import resume
+        >>> resume.folder() is None
+        True
+    """
     return _FOLDER.get()
 
 

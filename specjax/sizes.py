@@ -38,6 +38,12 @@ class Size:
         ValueError: `padded` is not a positive int; or `active` is a number other than an int from 1
             to `padded`, an array of floats, or an untraced JAX array above `padded`. A bool passes,
             as in a mask of leaves, but is not a count.
+
+    Example:
+        >>> from specjax import sizes
+        >>> width = sizes.Size(padded=8, active=5)
+        >>> int(sizes.mask(width).sum())
+        5
     """
 
     padded: int = field(metadata={"static": True})
@@ -73,12 +79,24 @@ AnySize = int | Size
 
 
 def padded(size: AnySize) -> int:
-    """The static extent of `size`, which shapes arrays."""
+    """The static extent of `size`, which shapes arrays.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.padded(sizes.Size(8, 5)), sizes.padded(5)
+        (8, 5)
+    """
     return size.padded if isinstance(size, Size) else size
 
 
 def active(size: AnySize) -> int | Int[Array, ""]:
-    """The number of active entries of `size`, which enters formulas and shape-dependent scales."""
+    """The number of active entries of `size`, which enters formulas and shape-dependent scales.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.active(sizes.Size(8, 5)), sizes.active(5)
+        (5, 5)
+    """
     return size.active if isinstance(size, Size) else size
 
 
@@ -87,6 +105,11 @@ def times(size: AnySize, factor: int) -> AnySize:
 
     Raises:
         ValueError: `factor` is not a positive int.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.times(sizes.Size(8, 5), 4)
+        Size(padded=32, active=20)
     """
     if not _is_int(factor) or factor < 1:
         raise ValueError(f"times needs a positive int factor, got {factor!r}.")
@@ -102,13 +125,24 @@ def mask(size: AnySize) -> Bool[Array, " padded"]:
 
     Raises:
         ValueError: the size is not a positive int.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.mask(sizes.Size(4, 3)).tolist()
+        [True, True, True, False]
     """
     _check_extent(padded(size))
     return jnp.arange(padded(size)) < active(size)
 
 
 def block_mask(sizes: Sequence[AnySize]) -> Bool[Array, "..."]:
-    """True on the active block, shape `(padded(s) for s in sizes)`."""
+    """True on the active block, shape `(padded(s) for s in sizes)`.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.block_mask((sizes.Size(2, 1), 2)).tolist()
+        [[True, True], [False, False]]
+    """
     block = jnp.ones((), bool)
     for size in sizes:
         block = block[..., None] & mask(size).reshape((1,) * block.ndim + (-1,))
@@ -125,6 +159,13 @@ def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
 
     Raises:
         ValueError: an empty name.
+
+    Example:
+        >>> from specjax import sizes
+        >>> key = jax.random.key(0)
+        >>> weights, targets = sizes.stream(key, "weights"), sizes.stream(key, "targets")
+        >>> bool(weights == targets)
+        False
     """
     if not name:
         raise ValueError("A stream of randomness needs a name, such as 'weights'.")
@@ -142,6 +183,12 @@ def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."
     Raises:
         ValueError: the key is not a threefry key, `sizes` is empty, or a size is not a positive
             int.
+
+    Example:
+        >>> from specjax import sizes
+        >>> x = sizes.normal(jax.random.key(0), (sizes.Size(4, 3), 2))
+        >>> bool((x[:3] == sizes.normal(jax.random.key(0), (3, 2))).all()), x[3].tolist()
+        (True, [0.0, 0.0])
     """
     return _row_keyed(
         key, sizes, lambda k, shape: jax.random.normal(k, shape, dtype=jnp.result_type(float))
@@ -149,7 +196,14 @@ def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."
 
 
 def uniform(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
-    """Independent samples from [0, 1), zero outside the active block; otherwise as `normal`."""
+    """Independent samples from [0, 1), zero outside the active block; otherwise as `normal`.
+
+    Example:
+        >>> from specjax import sizes
+        >>> x = sizes.uniform(jax.random.key(0), (100, 2))
+        >>> bool(x.min() >= 0 and x.max() < 1)
+        True
+    """
     return _row_keyed(
         key, sizes, lambda k, shape: jax.random.uniform(k, shape, dtype=jnp.result_type(float))
     )
@@ -158,6 +212,11 @@ def uniform(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "...
 def rademacher(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
     """Independent signs ±1, each of probability 1/2, zero outside the block; otherwise as
     `normal`.
+
+    Example:
+        >>> from specjax import sizes
+        >>> abs(sizes.rademacher(jax.random.key(0), (3,))).tolist()
+        [1.0, 1.0, 1.0]
     """
     return _row_keyed(
         key, sizes, lambda k, shape: jax.random.rademacher(k, shape, dtype=jnp.result_type(float))
@@ -187,7 +246,15 @@ def _fold_axis(sample: _Sampler, extent: int) -> _Sampler:
 
 
 def require_threefry(key: Key[Array, "..."]) -> None:
-    """Raise ValueError for keys of another generator, whose samples change under `jax.vmap`."""
+    """Raise ValueError for keys of another generator, whose samples change under `jax.vmap`.
+
+    Example:
+        >>> from specjax import sizes
+        >>> sizes.require_threefry(jax.random.key(0, impl="rbg"))
+        Traceback (most recent call last):
+            ...
+        ValueError: Draws that do not depend on what is beside them need a threefry key, ...
+    """
     if (generator := str(jax.random.key_impl(key))) != "threefry2x32":
         raise ValueError(
             f"Draws that do not depend on what is beside them need a threefry key, got {generator};"

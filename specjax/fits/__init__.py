@@ -28,8 +28,8 @@ from specjax.fits.power_law import asymptotic_exponent as asymptotic_exponent
 from specjax.fits.power_law import drop_smallest as drop_smallest
 from specjax.fits.power_law import fit_logarithm as fit_logarithm
 from specjax.fits.power_law import fit_power_law as fit_power_law
+from specjax.fits.requirements import require_real as require_real
+from specjax.fits.requirements import require_single_draws as require_single_draws
+from specjax.fits.requirements import require_sizes as require_sizes
 from specjax.fits.resampling import RoughFitWarning as RoughFitWarning
-from specjax.fits.resampling import require_real as require_real
-from specjax.fits.resampling import require_single_draws as require_single_draws
-from specjax.fits.resampling import require_sizes as require_sizes
 from specjax.fits.tails import HeavyTailWarning as HeavyTailWarning

@@ -91,6 +91,14 @@ def asymptotics(
     If every power law with one correction is rejected, two terms of a series of corrections are
     fitted. If those are rejected as well, the smallest sizes are left out, as long as 5 remain.
     Data, errors and warnings are those of `fits.extrapolate`.
+
+    Example:
+        >>> from specjax import fits
+        >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
+        >>> data = xr.DataArray((d + 1) * noise, dims=("seed", "d"), coords={"d": d})
+        >>> found = fits.asymptotics(data, "d", significance=0.01)
+        >>> round(found.exponent, 1), found.limit
+        (1.0, False)
     """
     sample = sample_of(data, dim, least=FEWEST, by=by)
     last: Extrapolations | None = None

@@ -24,6 +24,14 @@ def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
 
     It draws into `ax`, or a new figure, with logarithmic axes; the y axis is linear if a mean is
     not positive. An offset is a dashed line.
+
+    Example:
+        >>> from specjax import fits
+        >>> d, noise = np.array([8, 16, 32, 64]), np.random.default_rng(0).normal(1, 0.01, (50, 4))
+        >>> data = xr.DataArray(d * noise, dims=("seed", "d"), coords={"d": d})
+        >>> axes = fits.draw_fit(fits.fit_power_law(data, "d"))
+        >>> axes.get_xlabel(), axes.get_xscale()
+        ('d', 'log')
     """
     ax = _axes(ax)
     label = f"{fit.name}, mean ± 2 standard errors"
@@ -67,6 +75,16 @@ def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
     means are two standard errors. An optimum is a filled mark, with its interval as a line; an open
     mark is a least point at the end of the grid, without an optimum. Values that are not finite are
     left out.
+
+    Example:
+        >>> from specjax import fits
+        >>> d, rate = np.array([8.0, 16.0, 32.0, 64.0]), 2.0 ** np.arange(-8, 1)
+        >>> noise = np.random.default_rng(0).normal(0, 0.1, (20, 4, 9))
+        >>> loss = np.log(np.outer(d, rate)) ** 2 + noise
+        >>> data = xr.DataArray(loss, dims=("seed", "d", "rate"), coords={"d": d, "rate": rate})
+        >>> axes = fits.draw_optimum(fits.optimum(data, "rate", "d"))
+        >>> axes.get_xlabel(), axes.get_xscale()
+        ('rate', 'log')
     """
     from matplotlib import colormaps
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter

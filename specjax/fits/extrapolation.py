@@ -115,6 +115,14 @@ def extrapolate(
         by: The center estimated at each x: the mean, the median or the geometric mean.
         second_terms: Whether the correction of "subleading" may have a second term that is no
             larger at the smallest width, x⁻²ᵍ or x⁻ᵍ log x.
+
+    Example:
+        >>> from specjax import fits
+        >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
+        >>> data = xr.DataArray((2 + 3 / d) * noise, dims=("seed", "d"), coords={"d": d})
+        >>> offset, subleading, logarithm = fits.extrapolate(data, "d", significance=0.001)
+        >>> offset.formula, round(offset.limit, 1), offset.p_misfit > 0.001
+        ('E + A xᵇ', 2.0, True)
     """
     sample = sample_of(data, dim, least=FEWEST, by=by)
     models = extrapolate_sample(sample, significance, slowest, tolerance, second_terms=second_terms)

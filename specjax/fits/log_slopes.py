@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from specjax.arguments import checked
-from specjax.fits.resampling import require_sizes
+from specjax.fits.requirements import require_sizes
 
 
 @checked
@@ -22,6 +22,13 @@ def log_slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
 
     Raises:
         ValueError: fewer than two sizes, or sizes that are not positive, different numbers.
+
+    Example:
+        >>> from specjax import fits
+        >>> d = np.array([8, 16, 32])
+        >>> loss = xr.DataArray([d**2.0, d**3.0], dims=("seed", "d"), coords={"d": d})
+        >>> fits.log_slopes(np.log(loss), "d").round(2).values.tolist()
+        [2.0, 3.0]
     """
     if dim not in logs.dims or logs.sizes[dim] < 2:
         raise ValueError(f"A slope needs two sizes or more along {dim!r}, got {dict(logs.sizes)}.")
@@ -43,6 +50,13 @@ def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -
 
     Raises:
         ValueError: fewer than two seeds, or another number of seeds at each size.
+
+    Example:
+        >>> from specjax import fits
+        >>> counts = xr.DataArray([1.0, 9.0, 4.0, 2.0], dims="seed")
+        >>> logs = fits.jackknife(counts, of=np.log)
+        >>> round(float(logs.mean()), 2), round(float(np.log(counts.mean())), 2)
+        (1.51, 1.39)
     """
     if "seeds" in draws.coords:
         raise ValueError(

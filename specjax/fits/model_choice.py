@@ -68,6 +68,13 @@ def choose_model(
         ValueError: fewer widths or seeds; a refusal of `fit_power_law`; a width without seed noise,
             or widths that move together exactly, so that any misfit would be infinitely
             significant.
+
+    Example:
+        >>> from specjax import fits
+        >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(1).normal(1, 0.01, (50, 6))
+        >>> data = xr.DataArray(d**2 * noise, dims=("seed", "d"), coords={"d": d})
+        >>> fits.choose_model(data, "d").model
+        'power law'
     """
     sample = sample_of(data, dim, least=4, by=by)
     white = whitened(sample, significance)

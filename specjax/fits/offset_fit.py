@@ -35,6 +35,14 @@ def fit_offset(
         ValueError: a refusal of `fit_power_law`, except for signs; or the data do not determine the
             three parameters: A is 0 within noise, b is 0 within noise (where E has no value), or b
             is so large that only one end of the widths feels the term.
+
+    Example:
+        >>> from specjax import fits
+        >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(0).normal(1, 0.01, (50, 6))
+        >>> data = xr.DataArray((2 + 9 / d) * noise, dims=("seed", "d"), coords={"d": d})
+        >>> fit = fits.fit_offset(data, "d")
+        >>> f"{fit.offset:.1f} + A d^{fit.exponent:.1f}"
+        '2.0 + A d^-1.0'
     """
     sample = sample_of(data, dim, least=4, by=by)
 

@@ -151,6 +151,15 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
 
     Warns:
         RoughFitWarning: fewer than 10 seeds or batches.
+
+    Example:
+        >>> from specjax import fits
+        >>> d, rate = np.array([8.0, 16.0, 32.0, 64.0]), 2.0 ** np.arange(-8, 1)
+        >>> noise = np.random.default_rng(0).normal(0, 0.1, (20, 4, 9))
+        >>> loss = np.log(np.outer(d, rate)) ** 2 + noise
+        >>> data = xr.DataArray(loss, dims=("seed", "d", "rate"), coords={"d": d, "rate": rate})
+        >>> round(fits.optimum(data, over="rate", dim="d").exponent, 1)
+        -1.0
     """
     points = sample_over(data, dim, over, least=3)
     sizes, grid = (np.sort(data[name].values.astype(np.float64)) for name in (dim, over))

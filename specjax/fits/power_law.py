@@ -56,6 +56,14 @@ def fit_power_law(
     Warns:
         RoughFitWarning: 3 widths or fewer, or fewer than 10 seeds or batches.
         HeavyTailWarning: a mean of replicates whose tails leave it no variance.
+
+    Example:
+        >>> from specjax import fits
+        >>> d, noise = np.array([8, 16, 32, 64]), np.random.default_rng(0).normal(1, 0.01, (50, 4))
+        >>> data = xr.DataArray(d**2 * noise, dims=("seed", "d"), coords={"d": d})
+        >>> fit = fits.fit_power_law(data, "d")
+        >>> round(fit.exponent, 1), fit.interval[0] < 2 < fit.interval[1]
+        (2.0, True)
     """
     sample = sample_of(data, dim, least=4 if subleading else 2, by=by)
     return _fit(sample, "subleading" if subleading else "power law", resamples, level, seed)
@@ -76,6 +84,14 @@ def fit_logarithm(
     If x begins below 2, 1 + log(x/x₀) replaces the logarithm, with x₀ the smallest x. Exponent and
     c move against each other: their intervals are wide unless x covers several decades. Arguments,
     result, errors and warnings are those of `fit_power_law`, with at least 4 widths.
+
+    Example:
+        >>> from specjax import fits
+        >>> d, noise = 4.0 ** np.arange(1, 9), np.random.default_rng(0).normal(1, 0.01, (50, 8))
+        >>> data = xr.DataArray(np.log(d) * noise, dims=("seed", "d"), coords={"d": d})
+        >>> fit = fits.fit_logarithm(data, "d")
+        >>> f"d^{abs(fit.exponent):.1f} (log d)^{fit.logarithm:.1f}"
+        'd^0.0 (log d)^1.0'
     """
     return _fit(sample_of(data, dim, least=4, by=by), "logarithm", resamples, level, seed)
 
@@ -92,6 +108,14 @@ def asymptotic_exponent(data: xr.DataArray, dim: str, *, by: By = "mean") -> Fit
     less: it fits the power of the correction, and considers a logarithm.
 
     Arguments, errors and warnings are those of `fit_power_law`, with at least 5 widths.
+
+    Example:
+        >>> from specjax import fits
+        >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(0).normal(1, 0.01, (50, 6))
+        >>> data = xr.DataArray((d + 2) * noise, dims=("seed", "d"), coords={"d": d})
+        >>> fit = fits.asymptotic_exponent(data, "d")
+        >>> round(fit.exponent, 1), fit.interval[0] < 1 < fit.interval[1]
+        (1.0, True)
     """
     sample = sample_of(data, dim, least=5, by=by)
     whole = float(_fit_means(sample, "subleading").exponent[0])
@@ -116,6 +140,13 @@ def drop_smallest(data: xr.DataArray, dim: str, *, by: By = "mean") -> xr.Datase
 
     Raises:
         ValueError: fewer than 4 widths, and any refusal of `fit_power_law` for one of the fits.
+
+    Example:
+        >>> from specjax import fits
+        >>> d, noise = 2.0 ** np.arange(3, 8), np.random.default_rng(0).normal(1, 0.01, (50, 5))
+        >>> data = xr.DataArray((d + 4) * noise, dims=("seed", "d"), coords={"d": d})
+        >>> fits.drop_smallest(data, "d")["exponent"].round(2).values.tolist()
+        [0.86, 0.91, 0.94]
     """
     sample = sample_of(data, dim, least=4, by=by)
     left = [sample.select(slice(k, None)) for k in range(len(sample.x) - 2)]

@@ -14,9 +14,9 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
-from specjax.arguments import checked, checked_but
 from specjax.fits.center import By, centered
 from specjax.fits.float_units import unit_of
+from specjax.fits.requirements import require_single_draws, require_sizes
 from specjax.fits.tails import warn_of_heavy_tails
 from specjax.sweep.seed_dim import BATCH, SEED, present, replicate_dim
 
@@ -234,59 +234,6 @@ def resample(
         wanted -= len(own)
     resampled, spreads = (np.concatenate(part) for part in zip(*parts, strict=True))
     return resampled, spreads
-
-
-@checked_but("data")
-def require_sizes(data: xr.DataArray, *dims: str) -> None:
-    """Raise ValueError unless data are real and coordinates positive, finite and different."""
-    require_real(data)
-    for dim in dims:
-        _require_dim(data, dim)
-        require_real(data[dim])
-        x = np.asarray(data[dim].values, np.float64)
-        if (
-            dim not in data.coords
-            or not (np.isfinite(x).all() and (x > 0).all())
-            or len(np.unique(x)) < len(x)
-        ):
-            raise ValueError(
-                f"A power law in {dim!r} needs a coordinate of positive, different numbers, got"
-                f" {data[dim].values.tolist()}."
-            )
-
-
-def require_single_draws(by: By, data: xr.DataArray) -> None:
-    """Raise ValueError for a median or a geometric mean if `data` have means of batches."""
-    if by != "mean" and BATCH in data.dims:
-        raise ValueError(
-            f"A {by} is of single draws, and {data.name!r} has means of batches; keep the seeds"
-            " (reduce=None)."
-        )
-
-
-def _require_dim(data: xr.DataArray, dim: str) -> None:
-    if dim not in data.dims and dim not in data.coords:
-        raise ValueError(
-            f"{dim!r} needs to be a dimension of the data, which have"
-            f" {sorted(map(str, data.dims))}."
-        )
-
-
-@checked
-def require_real(values: xr.DataArray) -> None:
-    """Raise ValueError for text, dates, objects or complex numbers."""
-    if values.dtype.kind not in "biuf":
-        what = {"M": "dates", "m": "times", "c": "complex numbers"}.get(values.dtype.kind, "text")
-        way = (
-            "take their absolute value or a part of them"
-            if what == "complex numbers"
-            else "convert them with astype(float)"
-        )
-        if what in ("dates", "times"):
-            way = "give what has passed since the start as a number"
-        raise ValueError(
-            f"{values.name!r} needs to be real numbers, got {what} ({values.dtype}); {way}."
-        )
 
 
 def weights(

@@ -19,6 +19,12 @@ def closed_form(form: Callable[..., Any], *arguments: xr.DataArray | float | int
 
     Raises:
         ValueError: the result has another shape, or is not finite.
+
+    Example:
+        >>> from specjax import lab
+        >>> data = xr.Dataset(coords={"d": [2, 4, 8]})
+        >>> lab.closed_form(lambda d, k: d * k, data.d, 3).values.tolist()
+        [6.0, 12.0, 24.0]
     """
     points = xr.broadcast(*map(xr.DataArray, arguments))
     with jax.enable_x64(True):

@@ -21,6 +21,13 @@ def replacing(target: str, source: Source, *, of: str | None = None) -> Callable
         of: The name of the dataset, if a run returns several.
 
     The control raises ValueError if the data lack a name.
+
+    Example:
+        >>> from specjax import lab
+        >>> data = xr.Dataset({"loss": ("seed", [1.0, 2.0]), "bound": ("seed", [3.0, 3.0])})
+        >>> control = lab.controls.replacing("loss", "bound")
+        >>> control(None, data)["loss"].values.tolist()
+        [3.0, 3.0]
     """
 
     def control(_: Any, data: Any) -> Any:
@@ -41,7 +48,15 @@ def replacing(target: str, source: Source, *, of: str | None = None) -> Callable
 
 @checked
 def exchanging(first: str, second: str, *, of: str | None = None) -> Callable[[Any, Any], Any]:
-    """A control: the data, or the dataset `of`, with two quantities exchanged."""
+    """A control: the data, or the dataset `of`, with two quantities exchanged.
+
+    Example:
+        >>> from specjax import lab
+        >>> data = xr.Dataset({"adam": ("seed", [1.0, 2.0]), "muon": ("seed", [0.5, 1.0])})
+        >>> control = lab.controls.exchanging("adam", "muon")
+        >>> control(None, data)["adam"].values.tolist()
+        [0.5, 1.0]
+    """
 
     def exchanged(found: xr.Dataset) -> xr.Dataset:
         for name in (first, second):
@@ -58,6 +73,12 @@ def exchanging(first: str, second: str, *, of: str | None = None) -> Callable[[A
 def at_places(values: DataT, dim: str, places: Sequence[int] | slice | int) -> DataT:
     """The values with those at other places of `dim`, whose coordinates stay: for example two
     exchanged, or one place everywhere.
+
+    Example:
+        >>> from specjax import lab
+        >>> norm = xr.DataArray([1.0, 4.0], coords={"d": [1, 2]})
+        >>> lab.controls.at_places(norm, "d", 0).values.tolist()
+        [1.0, 1.0]
     """
     _check_dim(values, dim)
     taken = [places] * values.sizes[dim] if isinstance(places, int) else places
@@ -72,13 +93,27 @@ def at_places(values: DataT, dim: str, places: Sequence[int] | slice | int) -> D
 
 @checked
 def reverse(values: DataT, dim: str) -> DataT:
-    """`at_places` of `dim` in the opposite order."""
+    """`at_places` of `dim` in the opposite order.
+
+    Example:
+        >>> from specjax import lab
+        >>> norm = xr.DataArray([1.0, 4.0], coords={"d": [1, 2]})
+        >>> lab.controls.reverse(norm, "d").values.tolist()
+        [4.0, 1.0]
+    """
     return at_places(values, dim, slice(None, None, -1))
 
 
 @checked
 def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
-    """The values with each label of `dim` in `other` replaced by the one it maps to."""
+    """The values with each label of `dim` in `other` replaced by the one it maps to.
+
+    Example:
+        >>> from specjax import lab
+        >>> loss = xr.DataArray([2.0, 1.0], coords={"optimizer": ["adam", "muon"]})
+        >>> lab.controls.at_labels(loss, "optimizer", {"muon": "adam"}).values.tolist()
+        [2.0, 2.0]
+    """
     _check_dim(values, dim)
     labels: list[Any] = values[dim].values.tolist()
     if missing := {*other, *other.values()} - {*labels}:
@@ -90,7 +125,14 @@ def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
 def changing(
     change: Callable[[xr.Dataset], xr.Dataset], *, of: str | None = None
 ) -> Callable[[Any, Any], Any]:
-    """A control: the data, or the dataset `of` of several, changed by `change`."""
+    """A control: the data, or the dataset `of` of several, changed by `change`.
+
+    Example:
+        >>> from specjax import lab
+        >>> control = lab.controls.changing(lambda data: 2 * data)
+        >>> control(None, xr.Dataset({"loss": 1.0}))["loss"].item()
+        2.0
+    """
     return lambda _, data: change(data) if of is None else {**data, of: change(_dataset(data, of))}
 
 

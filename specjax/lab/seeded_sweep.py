@@ -24,5 +24,13 @@ def seeded_sweep(
 
     Raises:
         ValueError: as `sweep.run` does.
+
+    Example:
+        >>> from specjax import lab, sizes, sweep
+        >>> norm = lambda key, d: {"norm": jnp.sum(sizes.normal(key, (d,)) ** 2)}
+        >>> key = jax.random.key(0)
+        >>> data = lab.seeded_sweep(key, "norms", norm, 3, d=sweep.widths(4, 8))
+        >>> dict(data["norm"].sizes)
+        {'d': 2, 'seed': 3}
     """
     return sweep.run(measure, over, num_seeds=num_seeds, key=sizes.stream(key, stream))

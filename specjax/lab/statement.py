@@ -228,6 +228,14 @@ def statement(
     Raises:
         ValueError: no sentence, no rival and no control, no row cited, or a name that is not in
             kebab-case.
+
+    Example:
+        >>> from specjax import lab
+        >>> @lab.statement("thm-1", "The loss is 2.", rivals={"three": 3.0})
+        ... def loss_is_two(config, data):
+        ...     return lab.equals(data["loss"], 2.0)
+        >>> loss_is_two.name
+        'loss-is-two'
     """
 
     def make(relation: Judge) -> Statement:

@@ -52,6 +52,13 @@ def table_by_size(
         values: The values by name; those without seeds are shown as they are.
         dim: The dimension of the sizes.
         of_logs: Whether the values are logarithms themselves.
+
+    Example:
+        >>> from specjax import lab
+        >>> d = np.array([8, 16, 32])
+        >>> norm = xr.DataArray([d**2.0, d**2.0], dims=("seed", "d"), coords={"d": d})
+        >>> lab.table_by_size("Norms", {"norm": norm}, "d").rows
+        (('norm', '64 ± 0', '256 ± 0', '1024 ± 0', '2.00 ± 0.00'),)
     """
     if not values or not all(
         isinstance(draws, xr.DataArray) and dim in draws.coords for draws in values.values()

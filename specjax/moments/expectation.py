@@ -63,6 +63,12 @@ def expectation(word: Expression, *, over: Names = None, most: int = 20_000) -> 
         TypeError: a `word` that is not an expression.
         ValueError: more than `most` different words at some stage (the message estimates the time),
             orthogonal matrices in the word, or a name in `over` of a symbol that is not Gaussian.
+
+    Example:
+        >>> from specjax import moments
+        >>> W = moments.gaussian("W", "n", "d")
+        >>> moments.expectation(moments.trace(W @ W.T))
+        d n
     """
     return given_others(word, _averaged_names(over, word), most=most)
 
@@ -107,7 +113,15 @@ def given_others(word: Expression, names: frozenset[str], *, most: int) -> Expre
 def covariance(
     a: Expression, b: Expression, *, over: Names = None, most: int = 20_000
 ) -> Expression:
-    """E[a b] - E[a] E[b], entry by entry; errors as `expectation`, and for unequal shapes."""
+    """E[a b] - E[a] E[b], entry by entry; errors as `expectation`, and for unequal shapes.
+
+    Example:
+        >>> from specjax import moments
+        >>> W = moments.gaussian("W", "n", "d")
+        >>> square = moments.squared_norm(W)
+        >>> moments.covariance(square, square)
+        2 d n
+    """
     names = _averaged_names(over, a, b)
     if a.shape != b.shape:
         raise ValueError(
@@ -119,13 +133,27 @@ def covariance(
 
 @checked_but("word", "a", "b")
 def variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
-    """The variance of each entry, exact; arguments and errors as `expectation`."""
+    """The variance of each entry, exact; arguments and errors as `expectation`.
+
+    Example:
+        >>> from specjax import moments
+        >>> W = moments.gaussian("W", "n", "d")
+        >>> moments.variance(moments.squared_norm(W))
+        2 d n
+    """
     return covariance(word, word, over=over, most=most)
 
 
 @checked_but("word", "a", "b")
 def total_variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
-    """E‖word‖_F² - ‖E word‖_F², the sum of all entries' variances; errors as `expectation`."""
+    """E‖word‖_F² - ‖E word‖_F², the sum of all entries' variances; errors as `expectation`.
+
+    Example:
+        >>> from specjax import moments
+        >>> W = moments.gaussian("W", "n", "d")
+        >>> moments.total_variance(W @ W.T)
+        d n^2 + d n
+    """
     names = _averaged_names(over, word)
     axes = tuple(range(word.ndim))
     square, mean = contract((word, word), (axes, axes), ()), given_others(word, names, most=most)

@@ -49,6 +49,12 @@ def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
         TypeError: a `word` that is not an expression.
         ValueError: a term of more than `most` factors, a numeric size below half of them, or as
             `expectation`.
+
+    Example:
+        >>> from specjax import moments
+        >>> Q = moments.haar("Q", "n")
+        >>> moments.haar_expectation(moments.trace(Q) ** 4)
+        3
     """
     check_expressions(word)
     matrices = [found for found in word.symbols.values() if isinstance(found, Orthogonal)]
@@ -68,6 +74,12 @@ def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient
     """E[a b] - E[a] E[b], entry by entry; errors as `haar_expectation`, and for unequal shapes.
 
     A term of a b has the factors of both: five factors each are the ten that `most` allows.
+
+    Example:
+        >>> from specjax import moments
+        >>> Q = moments.haar("Q", "n")
+        >>> moments.haar_covariance(moments.trace(Q), moments.trace(Q))
+        1
     """
     check_expressions(a, b)
     if a.shape != b.shape:
@@ -80,7 +92,14 @@ def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient
 
 @checked_but("word", "a", "b")
 def haar_variance(word: Expression, *, most: int = 10) -> Quotient:
-    """The exact variance of each entry; arguments and errors as `haar_covariance`."""
+    """The exact variance of each entry; arguments and errors as `haar_covariance`.
+
+    Example:
+        >>> from specjax import moments
+        >>> Q, A = moments.haar("Q", "n"), moments.constant("A", "n", "n")
+        >>> moments.haar_variance(moments.trace(A @ Q))
+        tr(A Aᵀ) / n
+    """
     return haar_covariance(word, word, most=most)
 
 

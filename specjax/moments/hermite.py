@@ -103,6 +103,12 @@ def hermite(
         ValueError: a degree or variance out of range; a function that is not elementwise or not
             finite, or whose two quadratures differ (kinks elsewhere, or growth faster than any
             power).
+
+    Example:
+        >>> from specjax import moments
+        >>> series = moments.hermite(lambda x: x + x**2, 2)
+        >>> series.coefficients.round(2).tolist()
+        [1.0, 1.0, 1.41]
     """
     if not isinstance(degree, int) or not 0 <= degree <= _MOST:
         raise ValueError(f"A degree is an int from 0 to {_MOST}, got {degree!r}.")

@@ -74,6 +74,13 @@ def orders(word: Expression | Quotient, along: str, **sizes: PolynomialLike) -> 
     Raises:
         ValueError: an expression that is zero, unknown names, or a sum substituted for a size with
             a negative or fractional power, or for one that leads a denominator.
+
+    Example:
+        >>> from specjax import moments
+        >>> W = moments.gaussian("W", "n", "d")
+        >>> print(moments.orders(moments.expectation(moments.trace(W @ W.T @ W @ W.T)), "n"))
+        n^2  d
+        n^1  d^2 + d
     """
     check_name(along)
     above, below = (

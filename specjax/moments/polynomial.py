@@ -148,6 +148,15 @@ def symbol(name: str) -> Polynomial:
 
     Raises:
         ValueError: a name that is no identifier.
+
+    Example:
+        >>> from specjax import moments
+        >>> k = moments.symbol("k")
+        >>> k * (k + 1)
+        k^2 + k
+        >>> W = moments.gaussian("W", "k", "d", variance=2 / k)
+        >>> moments.expectation(moments.squared_norm(W))
+        2 d
     """
     return Polynomial({((check_name(name), 1),): 1})
 

@@ -50,6 +50,13 @@ def of(
     Raises:
         ValueError: an operation that is not polynomial or has no rule, by name; arguments that the
             function lacks, or that are both Gaussian and constant.
+
+    Example:
+        >>> from specjax import moments
+        >>> loss = lambda w, x: jnp.sum((w @ x) ** 2)
+        >>> word = moments.of(loss, gaussian={"w": ("k", "d"), "x": ("d",)})
+        >>> moments.expectation(word)
+        d k
     """
     constant = constant or {}
     if both := sorted(set(gaussian) & set(constant)):

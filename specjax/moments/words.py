@@ -29,6 +29,12 @@ def gaussian(
     Raises:
         ValueError: a name that is not an identifier, a size below 1, or a covariance other than a
             symmetric constant of the size of its axis.
+
+    Example:
+        >>> from specjax import moments
+        >>> x = moments.gaussian("x", "d", variance=2)
+        >>> moments.expectation(x @ x)
+        2 d
     """
     _check_shape(name, shape)
     factors: list[Constant | None] = [None] * len(shape)
@@ -49,6 +55,12 @@ def constant(name: str, *shape: Size, symmetric: bool = False) -> Expression:
     Raises:
         ValueError: a name that is not an identifier, a size below 1, or a symmetric one that is not
             square.
+
+    Example:
+        >>> from specjax import moments
+        >>> A, x = moments.constant("A", "d", "d"), moments.gaussian("x", "d")
+        >>> moments.expectation(x @ A @ x)
+        tr(A)
     """
     _check_shape(name, shape)
     if symmetric and (len(shape) != 2 or shape[0] != shape[1]):
@@ -65,6 +77,12 @@ def haar(name: str, size: Size) -> Expression:
 
     Raises:
         ValueError: a name that is not an identifier, or a size below 1.
+
+    Example:
+        >>> from specjax import moments
+        >>> Q, A = moments.haar("Q", "n"), moments.constant("A", "n", "n")
+        >>> moments.haar_expectation(Q @ A @ Q.T)
+        tr(A) I / n
     """
     _check_shape(name, (size, size))
     return _expression(Orthogonal(name, (size, size)))
@@ -72,35 +90,69 @@ def haar(name: str, size: Size) -> Expression:
 
 @checked
 def identity(size: Size) -> Expression:
-    """The identity matrix."""
+    """The identity matrix.
+
+    Example:
+        >>> from specjax import moments
+        >>> moments.trace(moments.identity("n"))
+        n
+    """
     _check_shape("I", (size, size))
     return contract((), (), (0, 0), sizes={0: size})
 
 
 @checked
 def ones(*shape: Size) -> Expression:
-    """The array of ones."""
+    """The array of ones.
+
+    Example:
+        >>> from specjax import moments
+        >>> x = moments.gaussian("x", "d")
+        >>> moments.expectation((moments.ones("d") @ x) ** 2)
+        d
+    """
     _check_shape("1", shape)
     return uniform(shape, 1)
 
 
 @checked
 def trace(word: Expression) -> Expression:
-    """The trace of a square matrix; ValueError for anything else."""
+    """The trace of a square matrix; ValueError for anything else.
+
+    Example:
+        >>> from specjax import moments
+        >>> W = moments.gaussian("W", "n", "n")
+        >>> moments.expectation(moments.trace(W @ W))
+        n
+    """
     _check_square(word, "A trace")
     return contract((word,), ((0, 0),), ())
 
 
 @checked
 def diagonal(word: Expression) -> Expression:
-    """The diagonal of a square matrix, a vector; ValueError for anything else."""
+    """The diagonal of a square matrix, a vector; ValueError for anything else.
+
+    Example:
+        >>> from specjax import moments
+        >>> W = moments.gaussian("W", "n", "d")
+        >>> moments.expectation(moments.diagonal(W @ W.T))
+        d
+    """
     _check_square(word, "A diagonal")
     return contract((word,), ((0, 0),), (0,))
 
 
 @checked
 def matrix_power(word: Expression, power: int) -> Expression:
-    """A power of a square matrix, 0 for the identity; ValueError for a negative one."""
+    """A power of a square matrix, 0 for the identity; ValueError for a negative one.
+
+    Example:
+        >>> from specjax import moments
+        >>> W = moments.gaussian("W", "n", "d")
+        >>> moments.expectation(moments.matrix_power(W @ W.T, 2))
+        (d n + d^2 + d) I
+    """
     _check_square(word, "A power")
     if power < 0:
         raise ValueError(f"A power of a matrix that is polynomial is at least 0, got {power}.")
@@ -112,7 +164,14 @@ def matrix_power(word: Expression, power: int) -> Expression:
 
 @checked
 def squared_norm(word: Expression) -> Expression:
-    """The sum of the squares of the entries: ‖A‖_F² of a matrix, |v|² of a vector."""
+    """The sum of the squares of the entries: ‖A‖_F² of a matrix, |v|² of a vector.
+
+    Example:
+        >>> from specjax import moments
+        >>> x = moments.gaussian("x", "d")
+        >>> moments.expectation(moments.squared_norm(x) ** 2)
+        d^2 + 2 d
+    """
     axes = tuple(range(word.ndim))
     return contract((word, word), (axes, axes), ())
 

@@ -240,6 +240,15 @@ def coordinate_check(
 
     Warns:
         RoughFitWarning: fewer than 10 seeds, or three widths.
+
+    Example:
+        >>> from specjax import scaling
+        >>> build = lambda key, width: {"w": jax.random.normal(key, (4, width))}
+        >>> loss = lambda model, x: jnp.mean((x @ model["w"]) ** 2)
+        >>> check = scaling.coordinate_check(
+        ...     build, loss, optax.sgd, rate=0.1, widths=(4, 8, 16, 32), batch=jnp.eye(4), steps=1)
+        >>> print(check.wrong[0].layer, check.wrong[0].quantity, check.wrong[0].verdict)
+        w output_change vanishes
     """
     key = jax.random.key(0) if key is None else key
     check_sizes("width", widths)

@@ -21,10 +21,11 @@ from jaxtyping import Array, Key, PyTree
 from matplotlib.axes import Axes
 
 from specjax import fits, sweep
-from specjax.fits import Optimum, RoughFitWarning
+from specjax.fits import Optimum
 from specjax.lab.outcome import Finding
 from specjax.scaling.sweep_setup import Build, Dim, Loss, Optimizer, Problem, checked
 from specjax.scaling.transfer_loss import cost_of_narrowest, costs_less, optima_of
+from specjax.scaling.widening import ENDS, widened
 from specjax.sweep import FailedSeedsWarning
 
 Transferring = Literal["transfers", "does not transfer", "not decided"]
@@ -211,6 +212,16 @@ def transfer(
 
     Warns:
         RoughFitWarning: fewer than 10 seeds.
+
+    Example:
+        >>> from specjax import scaling
+        >>> build = lambda key, width: {"w": 0.01 * jax.random.normal(key, (width, 2))}
+        >>> loss = lambda model, scales: jnp.sum(scales * (jnp.sum(model["w"], 0) - 1) ** 2) / 2
+        >>> found = scaling.transfer(
+        ...     build, loss, optax.sgd, widths=(4, 8), rates=(1 / 16, 1 / 8, 1 / 4, 1 / 2),
+        ...     batch=jnp.array([1.0, 0.5]), steps=1, num_seeds=10)
+        >>> found.verdict
+        'does not transfer'
     """
     key = jax.random.key(0) if key is None else key
     by_name = isinstance(rates, Mapping)
@@ -249,63 +260,10 @@ def transfer(
                 progress=progress,
             )
 
-    data = _widened(
+    data = widened(
         run_sweep, {name: sorted(map(float, points)) for name, points in grid.items()}, dim, widen
     )
     return Transfer.of(data, float(tolerance))
-
-
-def _widened(
-    run_sweep: Callable[[Mapping[str, Sequence[float]], int], xr.Dataset],
-    grid: Mapping[str, Sequence[float]],
-    dim: Dim,
-    widen: int,
-) -> xr.Dataset:
-    """The sweep of a grid, with values added beyond its ends while a best point is at an end and
-    values are left to add.
-    """
-    data, part = run_sweep(grid, 0), 0
-    left = {(name, side): widen for name in grid for side in _ENDS}
-    while open_ := [end for end in _open_ends(data["loss"], dim) if left[end]]:
-        name = open_[0][0]
-        added: list[float] = []
-        for end in open_:
-            if end[0] == name:
-                count = min(max(len(grid[name]) // 2, 2), left[end])
-                left[end] -= count
-                added += _beyond(data[name].values, end[1], count)
-        part += 1
-        others = {other: data[other].values.tolist() for other in grid}
-        more = run_sweep(others | {name: sorted(added)}, part)
-        data = xr.concat([data, more], name, join="exact", combine_attrs="override").sortby(name)
-    return data
-
-
-_ENDS: Mapping[str, str] = {"below": "smallest", "above": "largest"}
-
-
-def _open_ends(loss: xr.DataArray, dim: Dim) -> list[tuple[str, str]]:
-    """Scalars and ends of their grid beyond which an optimum may lie; all "below" if all points of
-    a width diverge.
-    """
-    scalars = [str(name) for name in loss.dims if name not in (dim, "seed")]
-    if not bool(xr.ufuncs.isfinite(loss).all("seed").any(scalars).all()):
-        return [(name, "below") for name in scalars]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RoughFitWarning)
-        found = optima_of(loss, dim)
-    return [
-        (name, side)
-        for name in scalars
-        for side, place in _ENDS.items()
-        if place in found[name].places
-    ]
-
-
-def _beyond(values: np.ndarray, side: str, count: int) -> list[float]:
-    """`count` values beyond one end, in the ratio of the last two."""
-    end, next_to_it = (values[0], values[1]) if side == "below" else (values[-1], values[-2])
-    return [float(end * (end / next_to_it) ** step) for step in range(1, count + 1)]
 
 
 def _judge_costs(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: float) -> Finding:
@@ -321,7 +279,7 @@ def _judge_costs(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: f
             f"refuted if a seed diverges at {_LEAST[dim]} best; inconclusive if that is an end of"
             " the grid"
         )
-        at_end = any(optimum.places[0] in _ENDS.values() for optimum in optima.values())
+        at_end = any(optimum.places[0] in ENDS.values() for optimum in optima.values())
         return Finding("inconclusive" if at_end else "refuted", rule, (), of, reason=reason)
     return costs_less(cost, optima, tolerance).judge({})
 

@@ -50,6 +50,13 @@ def widths(*ns: int | np.integer) -> Single:
     Raises:
         ValueError: no width, a sequence in place of the widths, or a width that is not a positive
             int.
+
+    Example:
+        >>> from specjax import sizes, sweep
+        >>> norm = lambda key, d: {"norm": jnp.sum(sizes.normal(key, (d,)) ** 2)}
+        >>> data = sweep.run(norm, {"d": sweep.widths(4, 8)}, num_seeds=3, key=jax.random.key(0))
+        >>> data["norm"].d.values.tolist()
+        [4, 8]
     """
     _check_points("widths", ns, "16, 32")
     for n in ns:
@@ -72,6 +79,14 @@ def values(*xs: int | float | np.number) -> Single:
     Raises:
         ValueError: no value, a sequence in place of the values, or a value that is not a finite
             number.
+
+    Example:
+        >>> from specjax import sweep
+        >>> noise = lambda key, scale: {"y": scale * jax.random.rademacher(key, (), float)}
+        >>> over = {"scale": sweep.values(0.5, 2.0)}
+        >>> data = sweep.run(noise, over, num_seeds=8, key=jax.random.key(0))
+        >>> abs(data["y"]).mean("seed").values.tolist()
+        [0.5, 2.0]
     """
     _check_points("values", xs, "0.1, 0.2")
     for x in xs:
@@ -106,6 +121,14 @@ def choices(*xs: int | float | str) -> Single:
     Raises:
         ValueError: no point, a sequence in place of the points, or points of several or other
             types.
+
+    Example:
+        >>> from specjax import sweep
+        >>> power = lambda key, depth: {"sign": jax.random.rademacher(key) ** depth}
+        >>> over = {"depth": sweep.choices(1, 2)}
+        >>> data = sweep.run(power, over, num_seeds=4, key=jax.random.key(0))
+        >>> data["sign"].sel(depth=2).values.tolist()
+        [1, 1, 1, 1]
     """
     _check_points("choices", xs, "2, 4, 8")
     plain = tuple(x.item() if isinstance(x, np.generic) else x for x in xs)
@@ -137,6 +160,14 @@ def zipped(**axes: Single) -> Zipped:
     Raises:
         ValueError: no axis, an argument that is not an axis, axes of different lengths, or a point
             given twice.
+
+    Example:
+        >>> from specjax import sweep
+        >>> ratio = lambda key, n, d: {"y": jax.random.rademacher(key, (), float) * n / d}
+        >>> pairs = sweep.zipped(n=sweep.values(2.0, 6.0), d=sweep.values(1.0, 2.0))
+        >>> data = sweep.run(ratio, {"n": pairs}, num_seeds=8, key=jax.random.key(0))
+        >>> abs(data["y"]).mean("seed").values.tolist()
+        [2.0, 3.0]
     """
     if not axes:
         raise ValueError(

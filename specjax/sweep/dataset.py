@@ -83,6 +83,12 @@ def labelled(
     Raises:
         ValueError: a name for which no output has a dimension, or that is an argument of xarray's
             `sel`; labels along a missing dimension, or of another length.
+
+    Example:
+        >>> from specjax import sweep
+        >>> losses = xr.Dataset({"loss": (("seed", "loss_dim_0"), np.ones((3, 2)))})
+        >>> sweep.labelled(losses, "optimizer", optimizer=["adam", "muon"])["loss"].dims
+        ('seed', 'optimizer')
     """
     for dim in dims:
         check_selectable(dim)
@@ -109,7 +115,13 @@ def labelled(
 
 @checked
 def is_explained(data: xr.Dataset) -> bool:
-    """Whether `data` come from `specjax.sweep.run`, so that `explain` has a table of them."""
+    """Whether `data` come from `specjax.sweep.run`, so that `explain` has a table of them.
+
+    Example:
+        >>> from specjax import sweep
+        >>> sweep.is_explained(xr.Dataset({"loss": 1.0}))
+        False
+    """
     return BUCKET_TABLE in data.attrs
 
 
@@ -119,6 +131,14 @@ def explain(data: xr.Dataset) -> str:
 
     Raises:
         ValueError: the dataset does not come from `run`.
+
+    Example:
+        >>> from specjax import sweep
+        >>> noise = lambda key, scale: {"y": scale * jax.random.normal(key)}
+        >>> over = {"scale": sweep.values(1.0, 2.0)}
+        >>> data = sweep.run(noise, over, num_seeds=2, key=jax.random.key(0))
+        >>> sweep.explain(data).splitlines()[1].split()
+        ['bucket', 'points', 'seeds', 'chunk', 'memory', 'compile', 's', 'run', 's']
     """
     if not is_explained(data):
         raise ValueError(

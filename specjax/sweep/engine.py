@@ -102,6 +102,16 @@ def run(
         EqualSeedsWarning: no output of `measure` depends on its key.
         DamagedBlocksWarning: blocks in the store were damaged; they are computed again.
         FailedSeedsWarning: an output is NaN or infinite for some seed.
+
+    Example:
+        >>> from specjax import sizes, sweep
+        >>> measure = lambda key, d: {"norm": jnp.sum(sizes.normal(key, (d,)) ** 2)}
+        >>> over = {"d": sweep.widths(8, 16)}
+        >>> data = sweep.run(measure, over, num_seeds=400, key=jax.random.key(0))
+        >>> dict(data["norm"].sizes)
+        {'d': 2, 'seed': 400}
+        >>> (data["norm"].mean("seed") / data["d"]).round(1).values.tolist()
+        [1.0, 1.0]
     """
     spec = Spec.of(
         measure,

@@ -80,6 +80,13 @@ def without_failed(data: xr.Dataset) -> xr.Dataset:
 
     Raises:
         ValueError: `data` has no variable `failed`, or every seed failed.
+
+    Example:
+        >>> from specjax import sweep
+        >>> data = xr.Dataset({"loss": ("seed", [1.0, np.nan, 3.0])})
+        >>> data["failed"] = data["loss"].isnull()
+        >>> sweep.without_failed(data)["loss"].values.tolist()
+        [1.0, 3.0]
     """
     if not isinstance(data, xr.Dataset) or FAILED not in data:
         got = list(data.data_vars) if isinstance(data, xr.Dataset) else f"a {type(data).__name__}"

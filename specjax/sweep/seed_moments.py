@@ -90,6 +90,14 @@ def total(data: xr.Dataset) -> xr.Dataset:
 
     Raises:
         ValueError: a dimension or variable above is missing.
+
+    Example:
+        >>> from specjax import sweep
+        >>> noise = lambda key, scale: {"y": scale * jax.random.rademacher(key, (), float)}
+        >>> over, key = {"scale": sweep.values(1.0, 2.0)}, jax.random.key(0)
+        >>> data = sweep.run(noise, over, num_seeds=4000, key=key, reduce="moments")
+        >>> sweep.total(data)["y.variance"].round(1).values.tolist()
+        [1.0, 4.0]
     """
     names = _measured(data)
     lacking = [
@@ -144,6 +152,13 @@ def mean_and_stderr(data: DataT) -> tuple[DataT, DataT]:
     Raises:
         ValueError: "seed" is missing, in the data or in one of the variables, or has fewer than 2
             entries.
+
+    Example:
+        >>> from specjax import sweep
+        >>> loss = xr.DataArray([1.0, 3.0], dims="seed")
+        >>> mean, stderr = sweep.mean_and_stderr(loss)
+        >>> float(mean), round(float(stderr), 2)
+        (2.0, 1.0)
     """
     dim = replicate_dim(data)
     if isinstance(data, xr.Dataset):

@@ -41,7 +41,13 @@ class Activation(NamedTuple):
 
 @checked
 def gaussian_mean(f: Callable[[_Numbers], _Numbers], variance: ArrayLike) -> _Numbers:
-    """E f(t), t ~ N(0, v), by quadrature on both sides of 0; accurate for v up to 100."""
+    """E f(t), t ~ N(0, v), by quadrature on both sides of 0; accurate for v up to 100.
+
+    Example:
+        >>> from specjax.theory import activations
+        >>> round(float(activations.gaussian_mean(jnp.square, 2.0)), 2)
+        2.0
+    """
     v = _floats(variance)[..., None]
     along = (1,) * (v.ndim - 1) + (-1,)
     nodes, weights = legendre(200)
@@ -129,7 +135,14 @@ ACTIVATIONS: dict[str, Activation] = {
 
 @checked
 def nsr(activation: Activation, variances: Float[Array, "*batch rows"]) -> Float[Array, "*batch"]:
-    """NSR(z) = Σ E σ(t_i)² / Σ (E σ(t_i))² for t_i ~ N(0, v_i), exact; infinite for an odd σ."""
+    """NSR(z) = Σ E σ(t_i)² / Σ (E σ(t_i))² for t_i ~ N(0, v_i), exact; infinite for an odd σ.
+
+    Example:
+        >>> from specjax.theory import activations
+        >>> relu = activations.leaky_relu(0.0)
+        >>> round(float(activations.nsr(relu, jnp.ones(3))), 2)
+        3.14
+    """
     v = _floats(variances)
     return jnp.sum(activation.second(v), axis=-1) / jnp.sum(activation.mean(v) ** 2, axis=-1)
 

@@ -49,6 +49,10 @@ def angle_mean(
     Raises:
         ValueError: d < 1.
 
+    Example:
+        >>> from specjax.theory import angles
+        >>> round(float(angles.angle_mean(lambda theta: jnp.cos(theta) ** 2, 4)), 2)
+        0.25
     """
     check_in("[1, inf)", d=d)
     dimension = jnp.asarray(d, jnp.result_type(float))[..., None]
@@ -98,7 +102,13 @@ def arc_cosine_0(theta: Float[Array, "..."]) -> Float[Array, "..."]:
 
 @checked
 def arc_cosine_1(theta: Float[Array, "..."]) -> Float[Array, "..."]:
-    """g(θ) = (sin θ + (π - θ) cos θ)/2π = E[σ(uᵀx) σ(vᵀx)]/(‖u‖‖v‖) (outer-product, eq. 43)."""
+    """g(θ) = (sin θ + (π - θ) cos θ)/2π = E[σ(uᵀx) σ(vᵀx)]/(‖u‖‖v‖) (outer-product, eq. 43).
+
+    Example:
+        >>> from specjax.theory import angles
+        >>> [round(float(angles.arc_cosine_1(theta)), 2) for theta in (0.0, jnp.pi / 2)]
+        [0.5, 0.16]
+    """
     return arc_cosine_1_of(theta, jnp.sin(theta), jnp.cos(theta))
 
 

@@ -51,6 +51,11 @@ def gain(alpha: float, h: Filter | None = None) -> float:
     """Count of h over that of the polar factor; the best h, the default, gains 1.104 to 1.107.
 
     h is a map of s over the median. Asymptotic for large d and N ≫ d. Raises ValueError for α <= 1.
+
+    Example:
+        >>> from specjax.theory import best_filter
+        >>> round(best_filter.gain(1.5), 2)
+        1.1
     """
     s, transform, weights = _spectrum(alpha)
     values = transform if h is None else h(s)
@@ -67,7 +72,13 @@ def ridge(x: Values, share: float) -> Values:
 @checked
 @lru_cache
 def best_share(alpha: float) -> float:
-    """The ℓ over the median at which `ridge` recovers most items; ValueError for α <= 1."""
+    """The ℓ over the median at which `ridge` recovers most items; ValueError for α <= 1.
+
+    Example:
+        >>> from specjax.theory import best_filter
+        >>> round(best_filter.best_share(1.5), 1)
+        0.5
+    """
     check_alpha(alpha)
     found = minimize_scalar(
         lambda log: -gain(alpha, lambda x: ridge(x, math.exp(log))),

@@ -21,6 +21,11 @@ def one_step_exponent(optimizer: str, alpha: float, batch_exponent: float = math
 
     Raises:
         ValueError: α <= 1, a negative batch exponent, or another optimizer.
+
+    Example:
+        >>> from specjax.theory import capacity
+        >>> [round(capacity.one_step_exponent(name, 1.5), 2) for name in ("muon", "gd")]
+        [1.33, 0.33]
     """
     check_in("[0, inf]", batch_exponent=batch_exponent)
     return min(_step_exponent(optimizer, alpha), batch_exponent / alpha)
@@ -44,6 +49,11 @@ def multi_step_exponents(
     Raises:
         ValueError: α <= 1, an optimizer other than these two, a negative batch exponent, or fewer
             than 0 steps.
+
+    Example:
+        >>> from specjax.theory import capacity
+        >>> [round(exponent, 2) for exponent in capacity.multi_step_exponents("muon", 1.5, 2)]
+        [0.0, 1.33, 1.56]
     """
     check_alpha(alpha)
     if optimizer not in ("gd", "muon"):

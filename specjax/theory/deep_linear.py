@@ -62,6 +62,10 @@ def expected_outer_product(
     Raises:
         ValueError: a layer that does not exist.
 
+    Example:
+        >>> from specjax.theory import deep_linear
+        >>> deep_linear.expected_outer_product([2, 3, 2], jnp.eye(2), 2).tolist()
+        [[39.0, 0.0], [0.0, 39.0]]
     """
     noise, signal = noise_coefficient(dims, layer), target_coefficient(dims, layer)
     (target,) = floats(target)
@@ -116,6 +120,11 @@ def noise_exponent(depth: int, layer: int) -> int:
     It is 2 (L - 1) for i = L and 2L - 3 before. By the recursions r_i ~ d_0 w^(2i-3) for i > 1 and
     r_1 = 1, s_i ~ d_L w^(2(L-i)-1) for i < L and s_L = 1, and V_i = d_{i-1} r_i. The paper's
     printed orders give other powers. Raises ValueError for a layer that does not exist.
+
+    Example:
+        >>> from specjax.theory import deep_linear
+        >>> [deep_linear.noise_exponent(depth, layer=1) for depth in (3, 4)]
+        [3, 5]
     """
     _check_layer(range(depth + 1), layer)
     return 2 * (depth - 1) if layer == depth else 2 * depth - 3

@@ -66,6 +66,12 @@ def bulk_edges(k: int, d: int) -> tuple[float, float]:
 
     Raises:
         ValueError: k < 1 or d < 2.
+
+    Example:
+        >>> from specjax.theory import feature_bulk
+        >>> low, high = feature_bulk.bulk_edges(400, 100)
+        >>> 0 < low < high
+        True
     """
     if not (k >= 1 and d >= 2):
         raise ValueError(f"The bulk needs k >= 1 rows of length d >= 2, got k={k} and d={d}.")

@@ -74,6 +74,12 @@ def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float)
 
     Raises:
         ValueError: α <= 1, another optimizer, or not 2 <= d < n.
+
+    Example:
+        >>> from specjax.theory import finite_capacity
+        >>> muon = finite_capacity.expected_count("muon", 64, 4096, 1.5)
+        >>> muon > finite_capacity.expected_count("gd", 64, 4096, 1.5)
+        True
     """
     check_alpha(alpha)
     if optimizer not in OPTIMIZERS:
@@ -103,6 +109,11 @@ def distinct_items(n: int, alpha: float, batch: int | float) -> float:
 
     Raises:
         ValueError: n < 1 or a negative batch.
+
+    Example:
+        >>> from specjax.theory import finite_capacity
+        >>> round(finite_capacity.distinct_items(1000, 1.5, 100))
+        28
     """
     check_in("[1, inf)", n=n)
     check_in("[0, inf)", batch=batch)

@@ -22,7 +22,13 @@ from specjax.spectral.products import product
 def affine_invariant_distance(
     a: Float[Array, "*batch n n"], b: Float[Array, "*batch n n"]
 ) -> Float[Array, "*batch"]:
-    """‖log(a^(-1/2) b a^(-1/2))‖_F, exact; NaN if a or b is not positive definite."""
+    """‖log(a^(-1/2) b a^(-1/2))‖_F, exact; NaN if a or b is not positive definite.
+
+    Example:
+        >>> from specjax.theory import geometry
+        >>> round(float(geometry.affine_invariant_distance(jnp.eye(2), jnp.e * jnp.eye(2))), 2)
+        1.41
+    """
     return jnp.vectorize(partial(compiled_one_at_a_time, _distance), signature="(n,n),(n,n)->()")(
         a, b
     )
@@ -69,6 +75,12 @@ def karcher_mean(
 
     Raises:
         ValueError: steps < 1.
+
+    Example:
+        >>> from specjax.theory import geometry
+        >>> mean = geometry.karcher_mean(jnp.stack([jnp.eye(2), 4 * jnp.eye(2)]))
+        >>> [round(float(entry), 1) for entry in jnp.diagonal(mean)]
+        [2.0, 2.0]
     """
     if steps < 1:
         raise ValueError(f"karcher_mean needs steps >= 1, got steps={steps}.")

@@ -145,6 +145,10 @@ def gaussian_nuclear_rank(aspect: float) -> float:
     Raises:
         ValueError: an aspect outside (0, 1].
 
+    Example:
+        >>> from specjax.theory import gradient_rank
+        >>> round(gradient_rank.gaussian_nuclear_rank(1.0), 2)
+        0.72
     """
     if not 0 < aspect <= 1:
         raise ValueError(

@@ -151,7 +151,14 @@ class DiagonalRanks(NamedTuple):
 
 @checked
 def diagonal_ranks(g: Float[Array, "*batch d"]) -> DiagonalRanks:
-    """Nuclear and stable rank of Diag(g); zeros for g = 0."""
+    """Nuclear and stable rank of Diag(g); zeros for g = 0.
+
+    Example:
+        >>> from specjax.theory import layered
+        >>> ranks = layered.diagonal_ranks(jnp.array([1.0, 1.0, 2.0]))
+        >>> round(float(ranks.nuclear), 2), round(float(ranks.stable), 2)
+        (2.67, 1.5)
+    """
     size = jnp.abs(g)
     largest = jnp.max(size, axis=-1, keepdims=True)
     relative = size / jnp.where(largest > 0, largest, 1)

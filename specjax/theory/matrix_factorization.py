@@ -17,6 +17,10 @@ def expected_outer_product(target: Float[Array, "d d"], k: ArrayLike) -> Float[A
         target: The symmetric matrix M.
         k: Widths, any shape.
 
+    Example:
+        >>> from specjax.theory import matrix_factorization
+        >>> matrix_factorization.expected_outer_product(jnp.eye(2), 3).tolist()
+        [[117.0, 0.0], [0.0, 117.0]]
     """
     (target,) = floats(target)
     return _combine(target, k, target @ target)

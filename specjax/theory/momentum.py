@@ -21,6 +21,11 @@ def ema_mse(
     """E[(m_t - μ)²] = (μ - m_0)² γ^(2t) + σ² v (1 - γ^(2t)), exact.
 
     Here v = (1 - γ)/(1 + γ); Claim 5 has m_0 = 0.
+
+    Example:
+        >>> from specjax.theory import momentum
+        >>> round(float(momentum.ema_mse(mu=0.0, sigma=1.0, gamma=0.9, t=100)), 3)
+        0.053
     """
     check_in("(0, 1)", gamma=gamma)
     check_in("[0, inf)", sigma=sigma)
@@ -47,7 +52,13 @@ def debiased_ema_mse(sigma: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Float[
 @in_float64
 @checked
 def stationary_variance(gamma: ArrayLike) -> Float[Array, "..."]:
-    """The variance of the average at large t, in units of σ²: v = (1 - γ)/(1 + γ)."""
+    """The variance of the average at large t, in units of σ²: v = (1 - γ)/(1 + γ).
+
+    Example:
+        >>> from specjax.theory import momentum
+        >>> round(float(momentum.stationary_variance(0.5)), 2)
+        0.33
+    """
     check_in("(0, 1)", gamma=gamma)
     (gamma,) = floats(gamma)
     return (1 - gamma) / (1 + gamma)
@@ -60,6 +71,11 @@ def improvement_time(snr: ArrayLike, gamma: ArrayLike) -> Float[Array, "..."]:
 
     T* = ln[2γ / ((1 + γ) s - (1 - γ))] / (2 ln γ) for s = `snr` > v. For s < `first_step_snr` it is
     below 1, and the first step gains; for s <= v every step gains and the result is -inf.
+
+    Example:
+        >>> from specjax.theory import momentum
+        >>> round(float(momentum.improvement_time(snr=5.0, gamma=0.9)), 1)
+        7.8
     """
     check_in("(0, 1)", gamma=gamma)
     check_in("[0, inf)", snr=snr)

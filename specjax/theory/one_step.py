@@ -68,7 +68,16 @@ class Comparison(NamedTuple):
 
 @checked
 def compare(g: Float[Array, "*batch m k"], b: Float[Array, "*batch k k"]) -> Comparison:
-    """Compare the steps for the gradient G and the features' second moment B, best in float64."""
+    """Compare the steps for the gradient G and the features' second moment B, best in float64.
+
+    Example:
+        >>> from specjax.theory import one_step
+        >>> found = one_step.compare(jnp.eye(3), jnp.diag(jnp.array([4.0, 1.0, 1.0])))
+        >>> round(float(found.nuclear_rank), 1), round(float(found.stable_rank), 1)
+        (3.0, 1.5)
+        >>> bool(found.spectral > found.gd)
+        True
+    """
     _, values, right = svd(g)
     # The cut of spectral.polar, so that both use the same factor of a rank-deficient gradient.
     support = (values > 64 * jnp.finfo(g.dtype).eps * values[..., :1]).astype(g.dtype)

@@ -40,6 +40,11 @@ def newton_steps(
 
     Raises:
         ValueError: more than `most` steps.
+
+    Example:
+        >>> from specjax.theory import polar_newton
+        >>> int(polar_newton.newton_steps(1e-3, 1.0, 1e-6))
+        13
     """
     reached = newton_errors(smallest, largest, most) <= tolerance
     if not np.all(np.any(reached, axis=0)):

@@ -30,7 +30,13 @@ def phi(t: Float[Array, "..."]) -> Float[Array, "..."]:
 
 @checked
 def feature_mean(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k"]:
-    """E σ(V x) = ‖v_i‖/√(2π), exact."""
+    """E σ(V x) = ‖v_i‖/√(2π), exact.
+
+    Example:
+        >>> from specjax.theory import random_features
+        >>> [round(float(mean), 2) for mean in random_features.feature_mean(jnp.eye(2))]
+        [0.4, 0.4]
+    """
     return jnp.linalg.norm(v, axis=-1) / np.sqrt(2 * np.pi)
 
 
@@ -50,6 +56,13 @@ def feature_covariance(
     """Cov(σ(V̄ x), σ(V x)) = (‖v̄_i‖‖v_j‖/2π) φ(cos ∠(v̄_i, v_j)), exact; one map if v_bar is v.
 
     Zero (padded) rows have covariance zero.
+
+    Example:
+        >>> from specjax.theory import random_features
+        >>> v = jnp.eye(2)
+        >>> covariance = random_features.feature_covariance(v, v)
+        >>> round(float(covariance[0, 0]), 2)
+        0.34
     """
     norms_bar, norms = jnp.linalg.norm(v_bar, axis=-1), jnp.linalg.norm(v, axis=-1)
     product = norms_bar[..., :, None] * norms[..., None, :]

@@ -96,7 +96,13 @@ def quadratic_samples(layer: int, c: float) -> float:
 
 @checked
 def zipf(size: int, exponent: float) -> Float[np.ndarray, " size"]:
-    """Probabilities ∝ rank^(-exponent)."""
+    """Probabilities ∝ rank^(-exponent).
+
+    Example:
+        >>> from specjax.theory import stable_rank
+        >>> stable_rank.zipf(3, 1.0).round(2).tolist()
+        [0.55, 0.27, 0.18]
+    """
     weights = np.arange(1.0, size + 1) ** -exponent
     return weights / weights.sum()
 
@@ -120,7 +126,13 @@ def zipf_exponent(size: int, largest: float) -> float:
 
 @checked
 def indicator_stable_rank(counts: Float[Array, "*batch tokens"]) -> Float[Array, "*batch"]:
-    """st(H) = n / max_j c_j = 1/p_max of the token indicator, exactly (eq. 2.15)."""
+    """st(H) = n / max_j c_j = 1/p_max of the token indicator, exactly (eq. 2.15).
+
+    Example:
+        >>> from specjax.theory import stable_rank
+        >>> float(stable_rank.indicator_stable_rank(jnp.array([4.0, 3.0, 1.0])))
+        2.0
+    """
     return jnp.sum(counts, axis=-1) / jnp.max(counts, axis=-1)
 
 

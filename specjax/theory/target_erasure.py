@@ -42,6 +42,11 @@ def reversal_probability(mu: ArrayLike, d: ArrayLike, k: ArrayLike) -> Float[np.
 
     Raises:
         ValueError: μ < 0, or fewer columns than rows.
+
+    Example:
+        >>> from specjax.theory import target_erasure
+        >>> round(float(target_erasure.reversal_probability(2.0, d=8, k=8)), 2)
+        0.84
     """
     check_in("[0, inf)", mu=mu)
     degrees = np.asarray(k) - np.asarray(d) + 1

@@ -23,6 +23,10 @@ def wishart_moments(
     Raises:
         ValueError: d < 1 or k < 0.
 
+    Example:
+        >>> from specjax.theory import wishart
+        >>> [float(moment) for moment in wishart.wishart_moments(2, 3)]
+        [3.0, 18.0, 150.0]
     """
     check_in("[1, inf)", d=d)
     check_in("[0, inf)", k=k)

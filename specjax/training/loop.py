@@ -108,6 +108,13 @@ def train(
             damaged.
         Diverged: at the first NaN or infinity.
 
+    Example:
+        >>> from specjax import training
+        >>> loss = lambda w, target: jnp.mean((w - target) ** 2)
+        >>> run = training.train(
+        ...     loss, jnp.zeros(1), lambda step: jnp.ones(1), optax.sgd(0.25), steps=2, every=1)
+        >>> run.params.tolist(), run.losses.tolist()
+        ([0.75], [1.0, 0.25])
     """
     record = _record_nothing if record is None else record
     if steps < 1 or every < 1 or steps % every:

@@ -84,6 +84,12 @@ def train_steps(
             damaged.
         NotFinite: at the first record after a loss that is NaN or infinite.
 
+    Example:
+        >>> from specjax import training
+        >>> halve = jax.jit(lambda w, target: ((w + target) / 2, (w - target) ** 2))
+        >>> run = training.train_steps(halve, jnp.ones(()), [0.0] * 3, steps=3, every=3)
+        >>> float(run.state), run.losses.tolist()
+        (0.125, [1.0, 0.25, 0.0625])
     """
     if steps < 1 or every < 1 or steps % every:
         raise ValueError(

@@ -60,6 +60,13 @@ def measure_ranks(
     Raises:
         ValueError: as `diagnostics.layer_report`.
 
+    Example:
+        >>> from specjax import training
+        >>> loss = lambda params, x: jnp.sum((params["w"] @ x) ** 2)
+        >>> measure = jax.jit(lambda params, x: training.measure_ranks(loss, params, x))
+        >>> ranks = measure({"w": jnp.eye(3)}, jnp.eye(3))
+        >>> round(float(ranks.stable["w"]), 1), round(float(ranks.nuclear["w"]), 1)
+        (3.0, 3.0)
     """
     probe = Probe(loss, params, batch, splits)
     gradients = jax.grad(probe.loss)(probe.leaves, probe.batch)

@@ -47,6 +47,15 @@ def train_many(
 
     Raises:
         ValueError: no optimizer, or lengths that do not ascend from 0 or more.
+
+    Example:
+        >>> from specjax import training
+        >>> loss = lambda w, target: jnp.sum((w - target) ** 2)
+        >>> rates = [optax.sgd(0.5), optax.sgd(0.25)]
+        >>> ends, stopped = training.train_many(
+        ...     loss, jnp.zeros(2), lambda step: jnp.ones(2), rates, (0, 1), lambda w: w)
+        >>> ends[1].tolist(), stopped.any().tolist()
+        ([[1.0, 1.0], [0.5, 0.5]], False)
     """
     if not optimizers:
         raise ValueError("train_many needs one or more optimizers, got none.")

@@ -119,6 +119,15 @@ def equals(
     Raises:
         ValueError: a form that is not finite, or has dimensions that the samples lack; a resolution
             that is not positive.
+
+    Example:
+        >>> from specjax import lab
+        >>> d, noise = np.array([8, 16, 32]), np.random.default_rng(0).normal(1, 0.01, (50, 3))
+        >>> norm = xr.DataArray(d * noise, dims=("seed", "d"), coords={"d": d})
+        >>> lab.equals(norm, norm.d).judge({"one more": norm.d + 1}).verdict
+        'confirmed'
+        >>> lab.equals(norm, norm.d + 1).judge({"one less": norm.d}).verdict
+        'refuted'
     """
     wanted = xr.DataArray(form)
     if lacking := [str(dim) for dim in wanted.dims if dim not in draws.dims]:

@@ -305,6 +305,13 @@ def saturates(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturat
 
     The limit has an interval, which is finite exactly where growth is excluded. Dimensions and
     sizes as for `bounded`.
+
+    Example:
+        >>> from specjax import lab
+        >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
+        >>> norm = xr.DataArray((2 - 1 / d) * noise, dims=("seed", "d"), coords={"d": d})
+        >>> lab.saturates(norm, "d").judge({}).verdict
+        'confirmed'
     """
     return Saturates(require_size_axis(draws, dim, "saturates", 5, by), dim, by)
 
@@ -315,6 +322,13 @@ def grows(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Grows:
     a limit.
 
     Dimensions and sizes as for `bounded`.
+
+    Example:
+        >>> from specjax import lab
+        >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
+        >>> norm = xr.DataArray(d * noise, dims=("seed", "d"), coords={"d": d})
+        >>> lab.grows(norm, "d").judge({}).verdict
+        'confirmed'
     """
     return Grows(require_size_axis(draws, dim, "grows", 5, by), dim, by)
 

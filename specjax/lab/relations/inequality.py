@@ -117,6 +117,12 @@ def inequality(
 
     Raises:
         ValueError: no samples, numbers that are not finite, or a slack outside (0, 1).
+
+    Example:
+        >>> from specjax import lab
+        >>> x = xr.DataArray(np.random.default_rng(0).normal(0, 1, (3, 200)), dims=("d", "seed"))
+        >>> lab.inequality(abs(x.sum("d")), abs(x).sum("d"), slack=0.1).judge({}).verdict
+        'confirmed'
     """
     draw_dim(smaller)
     if not 0 < slack < 1:

@@ -169,6 +169,13 @@ def vanishes(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Vanishes
 
     Raises:
         ValueError: other dimensions, fewer sizes, or sizes that are not positive numbers.
+
+    Example:
+        >>> from specjax import lab
+        >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(0).normal(1, 0.01, (50, 6))
+        >>> error = xr.DataArray(noise / d, dims=("seed", "d"), coords={"d": d})
+        >>> lab.vanishes(error, "d").judge({}).verdict
+        'confirmed'
     """
     return Vanishes(require_size_axis(draws, dim, "vanishes", 3, by), dim, by)
 
@@ -180,6 +187,13 @@ def settles(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
 
     Weaker than `saturates`, which has an interval for the limit, and needs less data. Dimensions
     and sizes as for `vanishes`.
+
+    Example:
+        >>> from specjax import lab
+        >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(0).normal(1, 0.01, (50, 6))
+        >>> norm = xr.DataArray((2 - 1 / d) * noise, dims=("seed", "d"), coords={"d": d})
+        >>> lab.settles(norm, "d").judge({}).verdict
+        'confirmed'
     """
     return Settles(require_size_axis(draws, dim, "settles", 3, by), dim, by)
 
@@ -204,6 +218,13 @@ def bounded(
 
     Raises:
         ValueError: other dimensions, fewer sizes, or `slower_than` not above 0.
+
+    Example:
+        >>> from specjax import lab
+        >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
+        >>> norm = xr.DataArray((2 - 1 / d) * noise, dims=("seed", "d"), coords={"d": d})
+        >>> lab.bounded(norm, "d", slower_than=0.1).judge({}).verdict
+        'confirmed'
     """
     if not slower_than > 0:
         raise ValueError(

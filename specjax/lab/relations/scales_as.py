@@ -291,6 +291,15 @@ def scales_as(
     Raises:
         ValueError: the samples lack `dim`, a dimension of the exponents, or have fewer than 5
             sizes; sizes that are not numbers; another fit; a resolution that is not positive.
+
+    Example:
+        >>> from specjax import lab
+        >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
+        >>> norm = xr.DataArray(d**2 * noise, dims=("seed", "d"), coords={"d": d})
+        >>> lab.scales_as(norm, "d", 2).judge({"d^1.5": 1.5}).verdict
+        'confirmed'
+        >>> lab.scales_as(norm, "d", 1.5).judge({"d^2": 2.0}).verdict
+        'refuted'
     """
     draw_dim(draws)
     check_number(resolution, "resolution", "(0, inf)", "scales_as")

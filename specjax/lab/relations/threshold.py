@@ -91,6 +91,12 @@ def above(
 
     Raises:
         ValueError: no samples.
+
+    Example:
+        >>> from specjax import lab
+        >>> accuracy = xr.DataArray(np.random.default_rng(0).normal(0.9, 0.02, 20), dims="seed")
+        >>> lab.above(accuracy, 0.8, "four of five answers").judge({}).verdict
+        'confirmed'
     """
     draw_dim(draws)
     return Threshold(draws, threshold, words(called, "above"), True, by)
@@ -102,6 +108,12 @@ def below(
 ) -> Threshold:
     """The mean of `draws`, or another estimate, lies below `threshold` at every point; arguments as
     for `above`.
+
+    Example:
+        >>> from specjax import lab
+        >>> loss = xr.DataArray(np.random.default_rng(0).normal(0.9, 0.02, 20), dims="seed")
+        >>> lab.below(loss, 0.8, "the loss of the baseline").judge({}).verdict
+        'refuted'
     """
     draw_dim(draws)
     return Threshold(draws, threshold, words(called, "below"), False, by)
@@ -116,6 +128,14 @@ def ahead(
 
     Raises:
         ValueError: the two are not the same samples at the same points.
+
+    Example:
+        >>> from specjax import lab
+        >>> rng = np.random.default_rng(0)
+        >>> adam = xr.DataArray(rng.normal(3, 0.5, 20), dims="seed")
+        >>> muon = adam - xr.DataArray(rng.normal(0.4, 0.1, 20), dims="seed")
+        >>> lab.ahead(adam, muon, least=0.1).judge({}).verdict
+        'confirmed'
     """
     draw_dim(first)
     try:
@@ -146,6 +166,12 @@ def fraction(
     Raises:
         ValueError: samples that are not true or false; not exactly one of the two shares, or one
             outside [0, 1].
+
+    Example:
+        >>> from specjax import lab
+        >>> right = xr.DataArray([True] * 98 + [False] * 2, dims="seed")
+        >>> lab.fraction(right, more_than=0.5).judge({}).verdict
+        'confirmed'
     """
     share(draws)
     given = [level for level in (more_than, less_than) if level is not None]

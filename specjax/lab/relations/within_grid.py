@@ -87,6 +87,15 @@ def within_grid(relation: Relation, chosen: xr.DataArray, count: int) -> WithinG
 
     Raises:
         ValueError: a grid of fewer than 3 values, which has no inside, or places outside of it.
+
+    Example:
+        >>> from specjax import lab
+        >>> loss = xr.DataArray(np.random.default_rng(0).normal(0.9, 0.02, 20), dims="seed")
+        >>> tuned = lab.below(loss, 1.0, "the loss without tuning")
+        >>> lab.within_grid(tuned, xr.DataArray([2]), count=5).judge({}).verdict
+        'confirmed'
+        >>> lab.within_grid(tuned, xr.DataArray([4]), count=5).judge({}).verdict
+        'inconclusive'
     """
     if count < 3:
         raise ValueError(f"A grid with an inside has at least 3 values, got {count}.")

@@ -204,6 +204,16 @@ def open_store(path: str | Path) -> xr.Dataset:
         ValueError: there is no store with a finished block at `path`; or a selected entry is in a
             block of another sweep, or of an earlier version.
         StoreError: a selected entry is in a block that is damaged or was renamed.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from specjax import sweep
+        >>> noise = lambda key, scale: {"y": scale * jax.random.normal(key)}
+        >>> over, key = {"scale": sweep.values(1.0, 2.0)}, jax.random.key(0)
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = sweep.run(noise, over, num_seeds=3, key=key, store=folder)
+        ...     dict(sweep.open_store(folder)["y"].sizes)
+        {'scale': 2, 'seed': 3}
     """
     described = read_description(Path(path))
     if described is None:
