@@ -22,6 +22,14 @@ def first_not_finite(model: Model, params: PyTree, batch: PyTree) -> str | None:
 
     Arguments are those of `layer_report`: the loss, its parameters and a batch. The parameters of
     stacked layers are named with their first index, as in "the inputs of blocks.down[3]".
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import diagnostics
+        >>> params = {"weight": jnp.ones((4, 2)), "bias": jnp.array([0.0, jnp.nan])}
+        >>> loss = lambda params, x: jnp.sum(x @ params["weight"] + params["bias"])
+        >>> diagnostics.first_not_finite(loss, params, jnp.eye(4))
+        'the parameter bias'
     """
     probe = Probe(model, params, batch)
     labels: list[str] = []

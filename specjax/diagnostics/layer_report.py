@@ -121,6 +121,15 @@ def layer_report(
         ValueError: if the model returns something else than one number, no parameter enters a
             product, or no leaf has a name of `splits`.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import diagnostics
+        >>> params = {"weight": jnp.ones((4, 2)), "bias": jnp.ones(2)}
+        >>> loss = lambda params, x: jnp.sum((x @ params["weight"] + params["bias"]) ** 2)
+        >>> report = diagnostics.layer_report(loss, params, jnp.eye(4))
+        >>> [(row.name, row.recommendation) for row in report.rows], report.others
+        ([('weight', 'Euclidean')], ('bias',))
+
     """
     key = jax.random.key(0) if key is None else key
     probe = Probe(model, params, batch, splits)

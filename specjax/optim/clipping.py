@@ -58,6 +58,15 @@ def clip_singular_values(
         ValueError: at once for a limit that is not positive, an unknown kind or scale; at init and
             update for a leaf that is not a matrix.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> transform = optim.clip_singular_values(3.5)
+        >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> step, _ = transform.update(gradient, transform.init(gradient))
+        >>> bool(jnp.allclose(step, jnp.diag(jnp.array([3.0, 3.5]))))
+        True
+
     """
     init, clip = _clipping("clip_singular_values", limit, kind, scale, dimension_numbers, sizes)
 

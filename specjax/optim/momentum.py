@@ -88,6 +88,15 @@ def momentum(
             "sgd" sum, another dtype, or bfloat16 without a key; at init for a dtype where leaves
             are complex, and for a leaf that is not an array.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> transform = optim.momentum(0.75)
+        >>> gradient = jnp.ones(2)
+        >>> step, state = transform.update(gradient, transform.init(gradient))
+        >>> step.tolist()
+        [0.25, 0.25]
+
     """
     check_number(beta, "beta", "[0, 1)", "momentum")
     if convention == "sgd" and bias_correction:

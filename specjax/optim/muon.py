@@ -140,6 +140,15 @@ def muon(
             update for an unknown label, an integer leaf (filter it out: `eqx.filter(params,
             eqx.is_inexact_array)`), or a leaf labelled "matrix" that is not one.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> params = {"weight": jnp.ones((4, 4)), "bias": jnp.ones(4)}
+        >>> optimizer = optim.muon(0.02, weight_decay=0.01)
+        >>> updates, state = optimizer.update(params, optimizer.init(params), params)
+        >>> {name: update.shape for name, update in updates.items()}
+        {'bias': (4,), 'weight': (4, 4)}
+
     """
     learning_rate = scheduled(learning_rate, "learning_rate", REAL, "muon")
     check_number(weight_decay, "weight_decay", REAL, "muon")
@@ -256,6 +265,15 @@ def jordan_muon(
 
     Raises:
         ValueError: as `muon`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim, spectral
+        >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> optimizer = optim.jordan_muon(0.1, method=spectral.SVD())
+        >>> step, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
+        >>> bool(jnp.allclose(step, -0.1 * jnp.eye(2)))
+        True
 
     """
     adamw = _adamw(learning_rate, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0.0)

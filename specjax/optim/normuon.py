@@ -58,6 +58,17 @@ def scale_by_neuron_moment(
         ValueError: at once for a beta outside [0, 1) or an unknown `per`; at init and update for a
             leaf that is not a matrix.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import optax
+        >>> from specjax import optim
+        >>> transform = optax.chain(optim.orthogonalize(), optim.scale_by_neuron_moment())
+        >>> gradient = jnp.array([[1.0, 0.0], [0.0, 2.0], [0.0, 1.0]])
+        >>> step, _ = transform.update(gradient, transform.init(gradient))
+        >>> norms = jnp.linalg.norm(step, axis=0)
+        >>> bool(jnp.isclose(norms[0], norms[1]))
+        True
+
     """
     check_number(beta, "beta", "[0, 1)", "scale_by_neuron_moment")
 

@@ -73,6 +73,15 @@ def orthogonalize(
             at init and update for a leaf that is not a matrix, for splits that do not add up or of
             no leaf, and for a leaf with both sizes and splits.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim, spectral
+        >>> transform = optim.orthogonalize(spectral.SVD())
+        >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> step, _ = transform.update(gradient, transform.init(gradient))
+        >>> bool(jnp.allclose(step, jnp.eye(2)))
+        True
+
     """
     require_method(method, "orthogonalize")
     # `orthogonalize` stacks matrices itself, so it maps the function of one matrix that `polar`
@@ -150,6 +159,15 @@ def spectral_descent(
     Raises:
         ValueError: at once for a curvature that is not positive; at init and update for a leaf that
             is not a matrix.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> optimizer = optim.spectral_descent(curvature=2.0)
+        >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> step, _ = optimizer.update(gradient, optimizer.init(gradient))
+        >>> bool(jnp.allclose(step, -(3 + 4) / 2 * jnp.eye(2)))
+        True
 
     """
     curvature = scheduled(curvature, "curvature", "(0, inf)", "spectral_descent")

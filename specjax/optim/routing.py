@@ -68,6 +68,15 @@ def routing(optimizer: optax.GradientTransformation, params: PyTree) -> Routing:
             muon is what to ask for.
         ValueError: as the optimizer's `init`.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> params = {"weight": jnp.ones((4, 16)), "bias": jnp.ones(16)}
+        >>> print(optim.routing(optim.muon(0.02), params))
+        leaf    shape   optimizer  matrices  scale
+        bias    16      other
+        weight  4 x 16  matrix     4 x 16    2
+
     """
     if not isinstance(optimizer.init, Routed):
         raise TypeError(

@@ -75,6 +75,15 @@ def scale_by_shampoo(
         ValueError: at once for a beta outside [0, 1], an order that is not positive or `every`
             below 1; at init and update for a leaf that is not a matrix.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> transform = optim.scale_by_shampoo()
+        >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> step, state = transform.update(gradient, transform.init(gradient))
+        >>> bool(jnp.allclose(step, jnp.eye(2), atol=1e-5))  # the polar factor, in the first step
+        True
+
     """
     check_number(beta, "beta", "[0, 1]", "scale_by_shampoo")
     check_number(order, "order", "(0, inf)", "scale_by_shampoo")

@@ -104,6 +104,16 @@ def scale_by_soap(
         ValueError: at once for a decay outside [0, 1), a negative `eps` or `every` below 1; at init
             and update for a leaf that is not a matrix.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> transform = optim.scale_by_soap(every=10)
+        >>> gradient = jnp.array([[2.0, 1.0], [1.0, 2.0]])
+        >>> first, state = transform.update(gradient, transform.init(gradient))
+        >>> second, state = transform.update(gradient, state)
+        >>> float(jnp.linalg.norm(first)), bool(jnp.allclose(second, jnp.eye(2), atol=1e-3))
+        (0.0, True)
+
     """
     check_number(b1, "b1", "[0, 1)", "scale_by_soap")
     check_number(b2, "b2", "[0, 1)", "scale_by_soap")

@@ -47,6 +47,12 @@ def dominance_ratio(
     diagonal or zero matrix.
 
     `size` is the number of rows that are no padding, by default all.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> float(spectral.dominance_ratio(jnp.array([[2.0, -1.0], [1.0, 2.0]])))
+        0.5
     """
     unit, _ = scaled(_square(p))
     off = jnp.abs(off_diagonal(unit))
@@ -57,6 +63,12 @@ def dominance_ratio(
 def row_dominance(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
     """Σ_c |P_ac| / P_aa for each row a, c != a: below 1 where the row is diagonally dominant; 0 on
     padding.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> spectral.row_dominance(jnp.array([[2.0, -1.0], [4.0, 2.0]])).tolist()
+        [0.5, 2.0]
     """
     p = _square(p)
     unit, _ = scaled(p, axis=-1)
@@ -68,6 +80,12 @@ def row_dominance(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
 def off_diagonal_energy(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch"]:
     """Σ_{a≠c} |P_ac|² / ‖P‖_F²: 0 for a diagonal or zero matrix, near 1 for one that is far from
     diagonal.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> float(spectral.off_diagonal_energy(jnp.ones((4, 4))))
+        0.75
     """
     unit, _ = scaled(_square(p))
     return ratio(

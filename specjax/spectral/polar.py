@@ -51,6 +51,13 @@ def polar(
         ValueError: if x has fewer than two axes or an integer dtype, or the method is not a
             callable that keeps the shape and dtype.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> x = jnp.array([[0.0, 3.0], [4.0, 0.0]])
+        >>> bool(jnp.allclose(spectral.polar(x), jnp.array([[0.0, 1.0], [1.0, 0.0]])))
+        True
+
     """
     x = as_array(x, "x", "polar")
     if x.ndim < 2:

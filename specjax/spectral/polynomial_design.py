@@ -154,6 +154,12 @@ def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> t
     Raises:
         ValueError: if not 0 <= lower <= upper.
 
+    Example:
+        >>> from specjax import spectral
+        >>> lowest, highest = spectral.band(spectral.NewtonSchulz().polynomials(), 0.01)
+        >>> round(lowest, 3), round(highest, 3)
+        (0.682, 1.134)
+
     """
     if not all(isinstance(p, Quintic) for p in coefficients):
         raise ValueError(

@@ -52,6 +52,14 @@ def spectral_map(
         ValueError: if x has fewer than two axes or half precision or whole numbers, h is no
             function, or rtol is outside [0, 1).
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> x = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> clipped = spectral.spectral_map(x, lambda s: jnp.minimum(s, 3.5))
+        >>> bool(jnp.allclose(clipped, jnp.diag(jnp.array([3.0, 3.5]))))
+        True
+
     """
     x = as_array(x, "x", "spectral_map")
     if not callable(h):

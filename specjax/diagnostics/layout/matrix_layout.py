@@ -140,6 +140,14 @@ def matrix_layout(
         UnreadableProgramError: JAX spells something in the program in a way that specjax does not
             know; also a ValueError.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import diagnostics
+        >>> params = {"weight": jnp.ones((4, 16)), "bias": jnp.ones(16)}
+        >>> loss = lambda params, x: jnp.sum(jnp.tanh(x @ params["weight"] + params["bias"]))
+        >>> diagnostics.matrix_layout(loss, params, jnp.ones((3, 4))).labels
+        {'bias': 'other', 'weight': 'matrix'}
+
     """
     treedef: Any
     batch_treedef: Any

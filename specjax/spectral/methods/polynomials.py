@@ -121,6 +121,16 @@ class NewtonSchulz(_Composition):
     2025); "spectral", ‖x‖_op, is the smallest and needs the eigenvalues of x xᴴ. "aol" divides row
     i of a wide x, and column i of a tall one, by (Σ_j |x xᴴ|_ij)^(1/2) (Boissin et al. 2025,
     Turbo-Muon); the steps then go towards the polar factor of that other matrix.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> x = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> muon, cubic = spectral.NewtonSchulz(), spectral.NewtonSchulz(20, spectral.CUBIC)
+        >>> bool(jnp.allclose(spectral.polar(x, muon), jnp.eye(2), atol=0.35))
+        True
+        >>> bool(jnp.allclose(spectral.polar(x, cubic), jnp.eye(2), atol=1e-5))
+        True
     """
 
     steps: int = 5
@@ -186,6 +196,14 @@ class PolarExpress(_Composition):
     to ‖x‖_F, and more steps for a smaller one. `safety` and `cushion` are the paper's guards
     against rounding, explained in `best_composition`; `gram`, `restart`, `operands` and derivatives
     are as in `NewtonSchulz`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> x = jnp.diag(jnp.array([3.0, 0.1]))
+        >>> method = spectral.PolarExpress(steps=8)
+        >>> bool(jnp.allclose(spectral.polar(x, method), jnp.eye(2), atol=1e-4))
+        True
     """
 
     steps: int = 8

@@ -25,6 +25,13 @@ class SVD(ExactPolar):
     Singular values up to `rtol` times the largest count as zero, so a rank-deficient matrix goes to
     its partial isometry. The default, 64 times the machine epsilon (7.6e-6 in float32, 1.4e-14 in
     float64), does not depend on the shape: zero padding must not move the cut.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> x = jnp.diag(jnp.array([3.0, 0.0]))
+        >>> bool(jnp.allclose(spectral.polar(x, spectral.SVD()), jnp.diag(jnp.array([1.0, 0.0]))))
+        True
     """
 
     rtol: float | None = None
