@@ -116,8 +116,8 @@ optim.normalize_rows().update({"b": VECTOR}, optax.EmptyState())
     normalize_rows needs matrices, the leaf b has shape (3,); route it to another transformation
     with optax.partition or optax.masked.
 optim.jordan_muon(0.02, mu_dtype="bfloat16")
-    momentum in bfloat16 needs a key, since rounded to the nearest number it stands still; pass
-    key=jax.random.key(0).
+    momentum in bfloat16 needs a key, since rounding to the nearest number makes it stand still;
+    pass key=jax.random.key(0).
 optim.hyperball(0.1).update({"w": WIDE}, optim.hyperball(0.1).init({"w": WIDE}))
     hyperball needs the parameters: update(updates, state, params).
 optim.scale_by_neuron_moment().init({"b": VECTOR})
@@ -125,8 +125,8 @@ optim.scale_by_neuron_moment().init({"b": VECTOR})
     transformation with optax.partition or optax.masked.
 optim.jordan_muon(0.02, sharding=NamedSharding(Mesh(np.array(jax.devices()[:1]), ("d",)),
 PartitionSpec(None, "d")))
-    sharding is that of the stack axis alone, one entry with the axes of the mesh it is cut over,
-    got (None, 'd'); pass NamedSharding(mesh, PartitionSpec(mesh.axis_names)).
+    sharding must cut the stack axis alone, with one entry for the axes of the mesh, got
+    (None, 'd'); pass NamedSharding(mesh, PartitionSpec(mesh.axis_names)).
 optim.jordan_muon(0.02, labels={"w": "matrix", "b": "matrix"}).init({"w": WIDE, "b": VECTOR})
     orthogonalize needs matrices, the leaf b has shape (3,); route it to another transformation with
     optax.partition or optax.masked.
@@ -142,7 +142,7 @@ optim.lift_to_floor(0.3, "row")
 optim.lift_to_floor(0.3).update({"w": WIDE}, optax.EmptyState())
     lift_to_floor needs the parameters: update(updates, state, params).
 optim.jordan_muon(0.02, splits={"kv": (1, 2)}).init({"block": {"qkv": WIDE}})
-    splits name the leaf 'kv', but no matrix has this name; there are block.qkv.
+    splits name the leaf 'kv', but no matrix has this name; the matrices are block.qkv.
 optim.jordan_muon(0.02, muon_weight_dimension_numbers=optax.contrib.MuonDimensionNumbers(1,
 -1)).init({"w": WIDE})
     The dimension numbers of the leaf w need different axes below 2 (its shape is (2, 3)), got
