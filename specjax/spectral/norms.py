@@ -1,6 +1,7 @@
-"""Norms and rank measures of matrices. All ignore zero padding and refuse other arrays.
+"""Norms and rank measures of matrices. All ignore zero padding, and raise ValueError for arrays
+with fewer than two axes.
 
-Half precision is measured, and returned, in float32. Norms and ranks of an empty matrix are 0; NaN
+Half precision is computed and returned in float32. Norms and ranks of an empty matrix are 0; NaN
 and infinite entries give NaN.
 """
 
@@ -132,8 +133,8 @@ def _relative_singular_values(x: Array) -> Array:
 
 
 def _singular_values(x: Array) -> tuple[Array, Array]:
-    """Those of x over a power of two, and that power: the norm of a matrix of floats may be
-    none.
+    """The singular values of x over a power of two, and that power, since the norm of a matrix of
+    floats may overflow.
     """
     x = as_array(x, "x", "A norm or rank")
     if x.ndim < 2:
