@@ -150,14 +150,13 @@ optim.jordan_muon(0.02, muon_weight_dimension_numbers=optax.contrib.MuonDimensio
 diagnostics.matrix_layout(lambda p, x: jnp.sum(x @ p["w"]), {"w": WIDE, "layer": {"spare": VECTOR}},
 SQUARE[:,
 :2])
-    The loss does not use the leaf layer.spare of shape (3,), so that nothing is known of it; leave
-    it out
+    The loss does not use the leaf layer.spare of shape (3,), so its role is unknown; leave it out
     of the parameters.
 diagnostics.matrix_layout(lambda w, x: x @ w, WIDE, SQUARE[:, :2])
     The loss must be one number, or (number, anything), got ShapeDtypeStruct(shape=(3, 3),
     dtype=float32).
 diagnostics.matrix_layout(lambda w, x: jnp.sum(x @ w), WIDE, SQUARE[:, :2]).labelled(tables="other")
-    There is no kind 'tables' of leaves; there are readout, linear, convolution, lookup, gain, bias,
+    Unknown kind of leaves 'tables'; choose one of readout, linear, convolution, lookup, gain, bias,
     other.
 sweep.widths("16")
     widths takes positive ints, got '16'; write e.g. widths(16, 32).

@@ -207,7 +207,7 @@ def exponent_shift(
     n = y.shape[2]
     rng = np.random.default_rng(seed)
     replicates = [shift(rng.integers(n, size=(n,))) for _ in range(resamples)]
-    # A resample has (n - 1)/n of the variance it stands for.
+    # A resample has (n - 1)/n of the variance that it estimates.
     stderr = float(np.std(replicates) * np.sqrt(n / (n - 1)))
     measured = shift(slice(None))
     return ExponentShift(

@@ -103,8 +103,8 @@ def layer_report(
     Args:
         model: The loss as a function of parameters and batch: one number, or a tuple of one number
             and anything.
-        params: A tree with arrays; other leaves, as those of equinox modules, are passed through.
-        batch: Whatever the model takes.
+        params: A tree with arrays; other leaves, as in equinox modules, are passed through.
+        batch: The batch that the model takes.
         curvature: Whether to compute Hessian-vector products along both steps of every map, two for
             each map.
         exact_up_to: The longest smaller side of a matrix whose ranks are exact; larger ones are

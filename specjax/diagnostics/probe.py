@@ -58,8 +58,8 @@ class Probe:
         found = linear_maps(lambda x: self.loss(x, batch), leaves)
         if not found:
             raise ValueError(
-                "No parameter enters a matrix product in this model, so that there is no layer to"
-                " report on."
+                "No parameter enters a matrix product in this model, so its table of layers would"
+                " be empty."
             )
         return [
             part

@@ -33,10 +33,10 @@ Convention = Literal["ema", "sgd"]
 
 
 class MomentumState(NamedTuple):
-    """The state of `momentum`; `mu` stands where optax's Muon has it.
+    """The state of `momentum`; `mu` has the name and place of the momentum in optax's Muon.
 
     Attributes:
-        count: How many updates there were; None unless the accumulator is rounded at random.
+        count: The number of updates; None unless the accumulator is rounded at random.
         mu: The sum or average m of the gradients.
         weight: w, the sum of the weights of the gradients in m; None without a bias correction.
     """

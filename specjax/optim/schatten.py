@@ -1,14 +1,13 @@
 """The direction of steepest descent in a Schatten norm: between the gradient (p = 2) and its polar
 factor (p = ∞).
 
-Of all D with (Σ σ(D)^p)^(1/p) <= 1 the one with the largest ⟨G, D⟩ is, by Hölder's inequality for
-Schatten norms (Bhatia 1997, Matrix Analysis, Chapter IV; Cesista 2025, Steepest descent under
-Schatten-p norms),
+By Hölder's inequality for Schatten norms (Bhatia 1997, Matrix Analysis, Chapter IV; Cesista 2025,
+Steepest descent under Schatten-p norms) the D that maximizes ⟨G, D⟩ under (Σ σ(D)^p)^(1/p) <= 1 is
 
     D = U S^(q-1) Vᵀ / (Σ s^q)^(1/p),   1/p + 1/q = 1,   G = U S Vᵀ,
 
-that is ⟨G, D⟩ = (Σ s^q)^(1/q). For p <= 1, quasi-norms below 1, the largest ⟨G, D⟩ is s_1, at D =
-u_1 v_1ᵀ, since Σ σ <= (Σ σ^p)^(1/p).
+with ⟨G, D⟩ = (Σ s^q)^(1/q). For p <= 1, quasi-norms below 1, the largest ⟨G, D⟩ is s_1, at D = u_1
+v_1ᵀ, since Σ σ <= (Σ σ^p)^(1/p).
 """
 
 import jax.numpy as jnp

@@ -69,7 +69,7 @@ def scale_by_shampoo(
         A transformation that keeps the sign, shapes and dtypes; its state is at least float32, 2
         (in² + out²) numbers for each matrix. Eigenvalues below 64 roundings of the largest count as
         zero: singular values below 0.3 % of the largest in float32. Zero padding stays zero and
-        changes nothing. A NaN or an infinity makes its own matrix NaN, from then on.
+            does not change the result. A NaN or an infinity makes its own matrix NaN, from then on.
 
     Raises:
         ValueError: at once for a beta outside [0, 1], an order that is not positive or `every`

@@ -21,7 +21,9 @@ FIRST_SIZE = 1024
 """The number of rows from which a product is cut into blocks."""
 
 LEAST_ROWS, MOST_BLOCKS = 256, 8
-"""The rows of a block, and the number of blocks in a row beyond which little more is saved."""
+"""The smallest number of rows of a block, and the largest number of blocks in a row; more blocks
+would save little.
+"""
 
 Multiply = Callable[[Array, Array], Array]
 
@@ -61,8 +63,7 @@ def _by_blocks(times_adjoint: Multiply, left: Array, right: Array) -> Array:
     whole_rows = []
     for i, (diagonal, *beyond) in enumerate(above):
         before = [jnp.conj(above[j][i - j].T) for j in range(i)]
-        # This makes a block on the diagonal exactly its own adjoint, which it is only up to
-        # rounding.
+        # The mean with its adjoint makes a block on the diagonal exactly Hermitian.
         whole_rows.append(
             jnp.concatenate([*before, 0.5 * (diagonal + jnp.conj(diagonal.T)), *beyond], axis=1)
         )

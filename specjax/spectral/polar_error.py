@@ -41,9 +41,10 @@ def factor_error(
     """The error of `factor` against the `exact` polar factor, a partial isometry: of any rank, zero
     padding included.
 
-    Computed in the wider of the two dtypes, and half precision in float32; so a bfloat16 factor can
-    be compared with a float64 one. It takes matrix products and no decomposition. Where `exact` is
-    zero, as for a zero matrix, the division is left out, and the factor 0 has alignment 1.
+    It is computed in the wider of the two dtypes, and half precision in float32, so a bfloat16
+    factor can be compared with a float64 one. It takes matrix products and no decomposition. Where
+    `exact` is zero, as for a zero matrix, the division is left out, and the factor 0 has alignment
+    1.
     """
     factor, exact = (
         as_array(factor, "factor", "factor_error"),

@@ -56,10 +56,10 @@ def best_quintic(lower: float, upper: float) -> Quintic:
     """The odd quintic closest to 1 in maximum norm on [lower, upper], 0 < lower <= upper, 1e-60 <=
     upper <= 1e60.
 
-    By Remez exchange: the error takes its extreme value with alternating signs at both ends and at
-    the two critical points (Polar Express, Appendix B). On an interval of relative length below
-    1e-4, where these equations are singular to rounding, it returns the Padé polynomial about the
-    middle, whose coefficients are within 3e-9 of the best ones.
+    It is found by Remez exchange: the error takes its extreme value with alternating signs at both
+    ends and at the two critical points (Polar Express, Appendix B). On an interval of relative
+    length below 1e-4, where these equations are singular to rounding, it returns the Padé
+    polynomial about the middle, whose coefficients are within 3e-9 of the best ones.
 
     Raises:
         ValueError: for an interval that is empty, reaches zero, or ends where the coefficient of s⁵

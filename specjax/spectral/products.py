@@ -11,7 +11,7 @@ from jaxtyping import Array, Inexact
 from specjax.spectral import hermitian_product
 from specjax.spectral.hermitian_product import mirrored_product
 
-# Callers use jnp.matmul directly where that saves a stack frame in every optimizer step.
+# The functions below call jnp.matmul directly where that saves a frame in every optimizer step.
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 

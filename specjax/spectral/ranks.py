@@ -110,8 +110,7 @@ def estimate_stable_rank(
     best = jnp.argmax(values[:, 0])
     in_bases = left[best, :, 0].astype(x.dtype), right[best, 0].astype(x.dtype)
     u, v = bases.left[best].T @ in_bases[0], bases.right[best].T @ in_bases[1]
-    # Write the Ritz value as a function of the matrix: its derivative at fixed vectors is the right
-    # one.
+    # As a function of the matrix, with fixed vectors, the Ritz value has the right derivative.
     norm_squared = squares(jnp.sum((tall @ v) * jnp.conj(u)))
     value = ratio(total, norm_squared)
     slack = _norm_slack(columns, min(steps, *x.shape), min(x.shape))
@@ -276,8 +275,8 @@ def _as_map(
 ) -> tuple[MatVec, MatVec, int, Array | None, Float[Array, ""]]:
     """x over a power of two, which keeps squares of its norms in range, and that power.
 
-    x is returned as the products with it and with its transpose, which act on vectors of its
-    smaller side, with the length of these vectors, and as an array if it is one.
+    It returns the products with x and with its transpose, of vectors on the smaller side, the
+    length of these vectors, x itself if it is an array (else None), and the power.
     """
     if not callable(x):
         x = as_array(x, "x", "estimate_ranks")

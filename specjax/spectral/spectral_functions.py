@@ -21,8 +21,8 @@ Scalar = float | Float[Array, ""]
 def spectral_map(
     x: Inexact[Array, "*batch m n"], h: Callable[[Array], Array], rtol: float | None = None
 ) -> Inexact[Array, "*batch m n"]:
-    """U h(S) Vᴴ of the singular value decomposition of each matrix: h, applied elementwise, is
-    extended as an odd function.
+    """U h(S) Vᴴ for the singular value decomposition of each matrix, where h is applied elementwise
+    and extended as an odd function.
 
     Singular values up to `rtol` times the largest (by default 64 times the machine epsilon) stay
     zero, unless h(0) = 0 with a finite slope, where the cut is not needed. So `jnp.ones_like` gives

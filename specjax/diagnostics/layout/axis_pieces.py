@@ -4,8 +4,8 @@ reshapes and slices.
 An axis of an array is a list of pieces, the outermost first, as the digits of a number: entry (i,
 j) of the pieces (n, m) is entry i·m + j of the axis. A piece is a range of entries of one axis of
 its source, `stride` apart. So a kernel (d, 3·h) that is reshaped to (d, 3, h) has the pieces (axis
-1, 3 entries, h apart) and (axis 1, h entries, 1 apart), and a slice of the second one is
-recognized.
+1, 3 entries, h apart) and (axis 1, h entries, 1 apart), so a slice along either axis is a known set
+of entries of the kernel.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ Source = tuple[Literal["leaf", "output", "iota", "one-hot"], int]
 """A parameter, the outputs of a use of one, the numbers 0, 1, 2, …, or one-hot rows."""
 
 How = Literal["scan", "index", "batch", "gather", "ragged", "sum"]
-"""How an axis of a source left a value: by a scan over it, one entry of it, as a batch axis, picked
-by data, or in a sum.
+"""The way an axis of a source left a value: a scan over it, an index, a batch axis of a product, a
+pick by data, a ragged product, or a sum.
 """
 
 
@@ -93,7 +93,7 @@ class Term(NamedTuple):
         return next((first for of, place, first in self.starts if (of, place) == (source, axis)), 0)
 
     def covers(self, shape: Sequence[int]) -> bool:
-        """Whether it has entries of its own along every axis longer than one."""
+        """Whether it varies along every axis longer than one."""
         return all(
             n == 1 or any(p.source for p in axis) for n, axis in zip(shape, self.axes, strict=True)
         )
@@ -126,7 +126,7 @@ def blurred(axis: Axis, size: int) -> Axis:
 
 
 def fitted(term: Term, shape: Sequence[int]) -> Term:
-    """The term with the axes of another shape, as those of a shard are."""
+    """The term with the axes of another shape, such as that of a shard."""
     axes = tuple(
         a if extent(a) == n else blurred(a, n) for a, n in zip(term.axes, shape, strict=True)
     )

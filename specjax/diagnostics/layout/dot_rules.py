@@ -229,7 +229,9 @@ def _note_origins(
     side: int,
     uses: Uses,
 ) -> None:
-    """Records the uses from which the activations of a product come."""
+    """Records the uses from which the activations of a product come, and their axes that count
+    matrices.
+    """
     for tag in other.tags():
         for axis in batch[1 - side]:
             uses.counted |= {(p.source[1], p.axis) for p in tag.axes[axis] if p.source is not None}

@@ -33,10 +33,11 @@ _HOW: dict[How, str] = {
 class LayoutRow(NamedTuple):
     """The role of one parameter.
 
-    `dimension_numbers` is None for a leaf that is not a matrix; all other axes count matrices.
-    `splits` are the widths of the matrices that lie side by side in the outputs, or take turns in
-    them, None for one. `heads` of attention lie in the outputs, or in the inputs of what joins
-    them; they do not cut the matrix. A `readout` is a last matrix of the loss: no other follows it.
+    `dimension_numbers` is None for a leaf that is not a matrix; axes that it does not name count
+    matrices. `splits` are the widths of the matrices that lie side by side in the outputs, or take
+    turns in them, None for one. `heads` of attention lie in the outputs, or in the inputs of a
+    matrix that joins heads; they do not cut the matrix. A `readout` is a last matrix of the loss:
+    no other follows it.
     """
 
     name: str

@@ -76,7 +76,7 @@ class MatrixLayout:
         known = Kind.__args__  # type: ignore[attr-defined]
         if wrong := [kind for kind in kinds if kind not in known]:
             raise ValueError(
-                f"There is no kind {wrong[0]!r} of leaves; there are readout, {', '.join(known)}."
+                f"Unknown kind of leaves {wrong[0]!r}; choose one of readout, {', '.join(known)}."
             )
         if wrong := [
             label
@@ -211,7 +211,7 @@ def matrix_layout(
         if found is None:
             raise ValueError(
                 f"The loss does not use the leaf {names[i]} of shape {tuple(leaves[i].shape)}, so"
-                " that nothing is known of it; leave it out of the parameters."
+                " its role is unknown; leave it out of the parameters."
             )
         rows[i] = found
     places = iter(range(len(leaves)))

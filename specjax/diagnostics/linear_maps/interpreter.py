@@ -184,7 +184,9 @@ def _still(
 def _unrolled(
     loop: Scan, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
 ) -> tuple[list[Any], list[_Origin]]:
-    """A scan, step by step: the step's slice of a stacked parameter is a parameter of its own."""
+    """Evaluates a scan step by step; the slice of a stacked parameter in a step is a separate
+    parameter.
+    """
     (consts, carry, xs), collected = loop.split(inputs), []
     constant, _, stacks = loop.split(
         [origin if isinstance(origin, Made) else None for origin in origins]
@@ -221,8 +223,8 @@ def _step(stack: Made, i: int) -> Made:
 def _branches(
     branches: Sequence[Program], inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
 ) -> tuple[list[Any], list[_Origin]]:
-    """All branches of a `cond`: the maps of those that are not taken have zeros for inputs, which
-    change no rank.
+    """Evaluates all branches of a `cond`. The maps of branches that are not taken have zeros for
+    inputs, which do not change a rank.
     """
     (index, *operands), results = inputs, []
     given = [origin if isinstance(origin, Made) else None for origin in origins[1:]]

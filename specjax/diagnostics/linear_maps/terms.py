@@ -1,9 +1,9 @@
 """Values made of parameters alone: parameters in other layouts, their sums and products, and
 parameters times gains.
 
-Such a value is a sum of terms. A term is one parameter, seen as an array Z, times factors that the
-others gave, as in W + A B the array B is for A and A for B: an einsum, in which axes of equal
-labels belong together,
+Such a value is a sum of terms. A term is one parameter, seen as an array Z, times factors from the
+other parameters; in W + A B the factor of A is B, and that of B is A. It is an einsum, in which
+axes of equal labels belong together,
 
     value[labels] = Σ Z[own] · gains[own] · factor[...] · factor[...] ...
 
@@ -43,8 +43,8 @@ class Term(NamedTuple):
     """One parameter in a value: see the module.
 
     `view` takes a tree leaf to Z, and `signature` identifies it, so that uses of the same matrices
-    can be found; `layers` lists the steps of a scan over stacked parameters. Z does not vary along
-    an axis of the value without a label. A gain has the rank of Z, with axes of one entry where it
+    can be found; `layers` lists the steps of a scan over stacked parameters. An axis of the value
+    without a label does not belong to Z. A gain has the rank of Z, with axes of one entry where it
     does not vary. A window (label, start, size) gives the term's entries of an axis, where
     parameters are side by side. `picks` are one-hot rows by which data chose among matrices. `axes`
     are those of the leaf along the axes of Z, None where a reshape mixed them, and `counted` those
@@ -94,7 +94,7 @@ class Term(NamedTuple):
         )
 
     def covers(self, shape: Sequence[int]) -> bool:
-        """Whether it has entries of its own along every axis longer than one."""
+        """Whether it varies along every axis longer than one."""
         return all(
             size == 1 or label is not None for size, label in zip(shape, self.labels, strict=True)
         )

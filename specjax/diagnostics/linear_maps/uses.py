@@ -42,8 +42,8 @@ def of_product(equation: Equation, made: Made, side: int, other: AnyArray) -> li
 def of_ragged_product(
     equation: Equation, inputs: Sequence[AnyArray], made: Made
 ) -> list[LinearMap]:
-    """Rows in groups, each with a matrix of its own: the matrices are batch axes, the inputs of
-    each the rows of its group.
+    """Rows in groups, each group with its own matrix: the matrices become batch axes, and the
+    inputs of each are the rows of its group.
     """
     rows, _, sizes = inputs
     numbers = equation.parameters["ragged_dot_dimension_numbers"]

@@ -20,7 +20,7 @@ class AbstractPolar:
 
     @property
     def uses_lapack(self) -> bool:
-        """Whether the method decomposes matrices, which jaxlib 0.10 cannot do in batches."""
+        """Whether the method decomposes matrices; jaxlib 0.10 cannot do this safely in batches."""
         return True
 
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:

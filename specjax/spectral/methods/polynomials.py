@@ -187,14 +187,14 @@ class PolarExpress(_Composition):
     """The `steps` odd quintics whose composition is the best for singular values in [lower, 1]
     ‖x‖_F; products only.
 
-    Computed at construction for the bound and number of steps given (Amsel, Persson, Musco and
-    Gower, The Polar Express, 2025). With the defaults singular values from 1e-3 ‖x‖_F up end at 1
-    to rounding, after five steps in [0.869, 1.131], and smaller ones fall short: those from 1e-4
-    ‖x‖_F end in [0.587, 1]. `band(method.polynomials(), lower)` gives these intervals for any
-    choice. Zero padding stays zero exactly. Take `lower` near the smallest singular value that
-    matters, relative to ‖x‖_F, and more steps for a smaller one. `safety` and `cushion` are the
-    paper's guards against rounding, explained in `best_composition`; `gram`, `restart`, `operands`
-    and derivatives are as in `NewtonSchulz`.
+    The polynomials are computed at construction for the given bound and number of steps (Amsel,
+    Persson, Musco and Gower, The Polar Express, 2025). With the defaults singular values from 1e-3
+    ‖x‖_F up end at 1 to rounding, after five steps in [0.869, 1.131], and smaller ones fall short:
+    those from 1e-4 ‖x‖_F end in [0.587, 1]. `band(method.polynomials(), lower)` gives these
+    intervals for any choice. Zero padding stays zero exactly. Take `lower` near the smallest
+    singular value that matters, relative to ‖x‖_F, and more steps for a smaller one. `safety` and
+    `cushion` are the paper's guards against rounding, explained in `best_composition`; `gram`,
+    `restart`, `operands` and derivatives are as in `NewtonSchulz`.
 
     Example:
         >>> import jax.numpy as jnp
