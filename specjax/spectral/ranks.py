@@ -199,14 +199,6 @@ def estimate_ranks(
         ValueError: for an array that is not a matrix, counts too small, `columns` missing for a map
             or given for an array, or a map that is not linear.
 
-    Example:
-        >>> import jax
-        >>> from specjax import spectral
-        >>> x = jax.random.normal(jax.random.key(0), (200, 100))
-        >>> stable = spectral.estimate_ranks(x, jax.random.key(1)).stable
-        >>> bool(stable.lower <= spectral.stable_rank(x) <= stable.upper)
-        True
-
     """
     _check_counts(steps, probes, directions)
     _check_key(key, "estimate_ranks")
