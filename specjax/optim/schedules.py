@@ -18,8 +18,8 @@ from specjax.optim.float32_wrapper import check_arrays
 
 
 class PlateauState(NamedTuple):
-    """The factor on the updates, the smallest loss so far, and the number of updates since it was
-    found.
+    """The factor on the updates, the smallest loss so far, and the number of updates since the last
+    new minimum or decay.
     """
 
     scale: Float[Array, ""]

@@ -72,8 +72,7 @@ def power_of_two(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The largest power of two that is at most x, for normal x > 0, read off the bits of its
     exponent.
 
-    `jnp.frexp` would not do: from 0.11 on JAX expands it after the enable_x64 scope of the caller
-    has ended.
+    `jnp.frexp` would not do: from 0.11 on JAX expands it outside of the caller's enable_x64 scope.
     """
     info, word = jnp.finfo(x.dtype), np.dtype(f"uint{jnp.finfo(x.dtype).bits}")
     exponent = np.array(((1 << info.nexp) - 1) << info.nmant, word)

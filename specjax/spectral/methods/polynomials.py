@@ -32,8 +32,8 @@ from specjax.spectral.polynomial_design import MUON, Quintic, best_composition
 from specjax.spectral.products import centred_product, commuting_product, diagonal_of, rounded_gram
 
 GRAM_GROWTH = 2.0**18
-"""The factor by which a block may magnify rounding in the Gram matrix before a new one is formed:
-up to 1/64 in float32.
+"""The factor by which a block may magnify rounding in the Gram matrix before a new one is formed;
+it makes 1/64 of it in float32.
 """
 
 GRAM_GROWTH_ROUNDED = 2.0**12
