@@ -116,8 +116,8 @@ optim.normalize_rows().update({"b": VECTOR}, optax.EmptyState())
     normalize_rows needs matrices, the leaf b has shape (3,); route it to another transformation
     with optax.partition or optax.masked.
 optim.jordan_muon(0.02, mu_dtype="bfloat16")
-    momentum in bfloat16 needs a key, since rounded to the nearest number it stands still; pass
-    key=jax.random.key(0).
+    momentum in bfloat16 needs a key, since rounding to the nearest number makes it stand still;
+    pass key=jax.random.key(0).
 optim.hyperball(0.1).update({"w": WIDE}, optim.hyperball(0.1).init({"w": WIDE}))
     hyperball needs the parameters: update(updates, state, params).
 optim.scale_by_neuron_moment().init({"b": VECTOR})
@@ -125,8 +125,8 @@ optim.scale_by_neuron_moment().init({"b": VECTOR})
     transformation with optax.partition or optax.masked.
 optim.jordan_muon(0.02, sharding=NamedSharding(Mesh(np.array(jax.devices()[:1]), ("d",)),
 PartitionSpec(None, "d")))
-    sharding is that of the stack axis alone, one entry with the axes of the mesh it is cut over,
-    got (None, 'd'); pass NamedSharding(mesh, PartitionSpec(mesh.axis_names)).
+    sharding must cut the stack axis alone, with one entry for the axes of the mesh, got
+    (None, 'd'); pass NamedSharding(mesh, PartitionSpec(mesh.axis_names)).
 optim.jordan_muon(0.02, labels={"w": "matrix", "b": "matrix"}).init({"w": WIDE, "b": VECTOR})
     orthogonalize needs matrices, the leaf b has shape (3,); route it to another transformation with
     optax.partition or optax.masked.
@@ -142,7 +142,7 @@ optim.lift_to_floor(0.3, "row")
 optim.lift_to_floor(0.3).update({"w": WIDE}, optax.EmptyState())
     lift_to_floor needs the parameters: update(updates, state, params).
 optim.jordan_muon(0.02, splits={"kv": (1, 2)}).init({"block": {"qkv": WIDE}})
-    splits name the leaf 'kv', but no matrix has this name; there are block.qkv.
+    splits name the leaf 'kv', but no matrix has this name; the matrices are block.qkv.
 optim.jordan_muon(0.02, muon_weight_dimension_numbers=optax.contrib.MuonDimensionNumbers(1,
 -1)).init({"w": WIDE})
     The dimension numbers of the leaf w need different axes below 2 (its shape is (2, 3)), got
@@ -150,14 +150,13 @@ optim.jordan_muon(0.02, muon_weight_dimension_numbers=optax.contrib.MuonDimensio
 diagnostics.matrix_layout(lambda p, x: jnp.sum(x @ p["w"]), {"w": WIDE, "layer": {"spare": VECTOR}},
 SQUARE[:,
 :2])
-    The loss does not use the leaf layer.spare of shape (3,), so that nothing is known of it; leave
-    it out
+    The loss does not use the leaf layer.spare of shape (3,), so its role is unknown; leave it out
     of the parameters.
 diagnostics.matrix_layout(lambda w, x: x @ w, WIDE, SQUARE[:, :2])
     The loss must be one number, or (number, anything), got ShapeDtypeStruct(shape=(3, 3),
     dtype=float32).
 diagnostics.matrix_layout(lambda w, x: jnp.sum(x @ w), WIDE, SQUARE[:, :2]).labelled(tables="other")
-    There is no kind 'tables' of leaves; there are readout, linear, convolution, lookup, gain, bias,
+    Unknown kind of leaves 'tables'; choose one of readout, linear, convolution, lookup, gain, bias,
     other.
 sweep.widths("16")
     widths takes positive ints, got '16'; write e.g. widths(16, 32).

@@ -1,5 +1,5 @@
-"""What a spectral step would do to a network: its linear maps, their ranks, its curvature; what an
-inexact step does to an exponent.
+"""Diagnostics of spectral steps: the linear maps of a network, their ranks and curvature, and the
+effect of an inexact polar factor on an exponent.
 """
 
 from specjax.diagnostics.attribution import ExponentShift as ExponentShift

@@ -1,9 +1,10 @@
-"""How much of a fitted width exponent is the model's, and how much the orthogonalizer's.
+"""Splits a fitted width exponent into the share of the model and the share of the
+orthogonalizer.
 
 An iteration with a fixed number of steps orthogonalizes wide matrices worse than narrow ones,
-because their small singular values are smaller relative to the norm it divides by. So it bends
-whatever is measured after it. A measurement that takes the method as an argument, and says which
-matrices it orthogonalizes, can be run again with the exact factor, on the same draws:
+because their small singular values are smaller relative to the norm it divides by. This bends every
+later measurement. A measurement that takes the method as an argument, and returns the matrices it
+orthogonalizes, can be repeated with the exact factor on the same samples:
 
     def measure(key, method, width):
         momentum = ...
@@ -33,11 +34,11 @@ from specjax.sweep.axes import Over
 from specjax.sweep.failures import FAILED
 
 ORTHOGONALIZER = "orthogonalizer"
-"""The dimension along which the methods are. Not "method": xarray's `sel` has an argument of that
-name.
+"""The dimension of the methods. It is not called "method", since xarray's `sel` has an argument of
+that name.
 """
 EXACT = "exact"
-"""The name of the reference along it: the polar factor by `SVD()`."""
+"""The name of the reference in this dimension: the polar factor by `SVD()`."""
 ERROR = "polar_error"
 """The name under which errors are reported: "polar_error.alignment", ..., see
 `specjax.spectral.PolarError`.
@@ -48,12 +49,12 @@ Method = Callable[[Array], Array]
 
 @dataclass(frozen=True, eq=False)
 class ExponentShift:
-    """By how much a method moved an exponent: `shift` ± 4 `stderr`, which is `interval`.
+    """The shift of an exponent by a method: `shift` ± 4 `stderr`, which is `interval`.
 
     `shift` is the exponent of the ratio of the two means, with the method over exact, by least
-    squares with equal weights. `fitted` and `exact` are the fits of both sides. The difference of
-    their exponents is the shift where both are power laws; where a curve bends it is not, because
-    each is weighted by its own noise.
+    squares with equal weights. `fitted` and `exact` are the fits of both sides. Where both sides
+    are power laws the difference of their exponents equals the shift; where a curve bends the two
+    differ, since each fit is weighted by its own noise.
     """
 
     fitted: Fit
@@ -65,7 +66,8 @@ class ExponentShift:
 
 @checked
 def with_polar_error(measure: Callable[..., Any], method: Method) -> Callable[..., dict[str, Any]]:
-    """The measurement of `sweep.run` that measures with `method` and reports the method's error.
+    """Turns `measure` into a measurement for `sweep.run` that uses `method` and reports the
+    method's error.
 
     Args:
         measure: A pure function `measure(key, method, **point)` that orthogonalizes with
@@ -73,12 +75,12 @@ def with_polar_error(measure: Callable[..., Any], method: Method) -> Callable[..
             and the matrices it orthogonalized, an array (..., m, n) or a nested dict of such. In
             training, return those of the last step, or a few on the way: each costs a singular
             value decomposition.
-        method: A method of `spectral.polar`, or any callable that is one.
+        method: A method of `spectral.polar`.
 
     Returns:
-        `measure(key, **point)`, whose outputs are those of the given one and under "polar_error"
-        the fields of `spectral.PolarError`, with the leading axes of the matrices, and under their
-        names if they were a dict.
+        `measure(key, **point)`, which returns the outputs of the given function and, under
+        "polar_error", the fields of `spectral.PolarError` with the leading axes of the matrices
+        (under the names of the matrices if they were a dict).
 
     Raises:
         ValueError: when it is traced, if `measure` does not return such a pair, or has an output
@@ -115,24 +117,24 @@ def attribute(
     num_seeds: int,
     key: Key[Array, ""],
 ) -> xr.Dataset:
-    """The sweep of `measure` with every method and with the exact polar factor, on the same seeds,
-    in one program.
+    """Sweeps `measure` with every method and with the exact polar factor, on the same seeds, in one
+    program.
 
     Args:
         measure: As for `with_polar_error`.
         over: The swept arguments, as for `sweep.run`.
         methods: The methods by name.
         num_seeds: How many seeds, as for `sweep.run`.
-        key: From which the keys of the seeds are folded.
+        key: The key into which each seed is folded.
 
     Returns:
         The dataset of `sweep.run`, errors of the methods included, with a first dimension
         "orthogonalizer": the names and last "exact". A seed that failed with one method counts as
-        failed, so that what is compared stays paired.
+        failed for all, so that comparisons stay paired.
 
     Raises:
-        ValueError: no method, a name that is not a non-empty string without "." and "/", or is
-            "exact"; and whatever `sweep.run` and `with_polar_error` refuse.
+        ValueError: without a method, for a name that is empty, is "exact" or has a "." or "/", and
+            as `sweep.run` and `with_polar_error`.
     """
     if not methods:
         raise ValueError(
@@ -166,11 +168,11 @@ def attribute(
 def exponent_shift(
     data: xr.DataArray, dim: str, *, orthogonalizer: str, resamples: int = 1000, seed: int = 0
 ) -> ExponentShift:
-    """How far an `orthogonalizer` moved the exponent of `data` in `dim` from the one that the exact
-    factor gives.
+    """The shift of the exponent of `data` in `dim` by an `orthogonalizer`, relative to the exact
+    factor.
 
-    Seeds are resampled for both sides at once, all widths of a seed together: what both sides
-    share, the draw, cancels.
+    Seeds are resampled for both sides at once, all widths of a seed together: the variation that
+    both sides share, that of the samples, cancels.
 
     Args:
         data: Dimensions exactly "orthogonalizer", `dim` and "seed", e.g. `attribute(...)["loss"]`.
@@ -180,7 +182,7 @@ def exponent_shift(
         seed: Seed of the resampling.
 
     Raises:
-        ValueError: there is no such method; and whatever `fits.fit_power_law` refuses.
+        ValueError: for an unknown method, and as `fits.fit_power_law`.
     """
     known = data[ORTHOGONALIZER].values.tolist() if ORTHOGONALIZER in data.dims else []
     if orthogonalizer not in known or EXACT not in known:
@@ -205,7 +207,7 @@ def exponent_shift(
     n = y.shape[2]
     rng = np.random.default_rng(seed)
     replicates = [shift(rng.integers(n, size=(n,))) for _ in range(resamples)]
-    # A resample has (n - 1)/n of the variance it stands for.
+    # A resample has (n - 1)/n of the variance that it estimates.
     stderr = float(np.std(replicates) * np.sqrt(n / (n - 1)))
     measured = shift(slice(None))
     return ExponentShift(
@@ -214,7 +216,7 @@ def exponent_shift(
 
 
 def _along_methods(data: xr.Dataset, names: list[str]) -> xr.Dataset:
-    """The outputs "method.output" as outputs with a dimension for the methods."""
+    """Joins the outputs "method.output" into outputs with a dimension of methods."""
     label = xr.DataArray(names, dims=ORTHOGONALIZER, name=ORTHOGONALIZER)
     own = [
         str(name).removeprefix(f"{EXACT}.")

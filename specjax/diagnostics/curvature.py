@@ -32,8 +32,8 @@ class Curvature(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """What is known of the two steps of each matrix of a map before any curvature; of the inputs A
-    here `scale` is taken out.
+    """The numbers of the two steps of each matrix of a map that need no curvature; the inputs A are
+    divided by `scale`.
     """
 
     nonzero: Bool[Array, " maps"]
@@ -58,8 +58,8 @@ class _Steps(NamedTuple):
 def curvatures(
     probe: Probe, gradients: list[Array], inputs: list[Inputs], exact_up_to: int
 ) -> list[list[Curvature | None]]:
-    """The curvature along the two steps of every map, one map at a time; None where the gradient is
-    zero.
+    """Computes the curvature along the two steps of every map, one map at a time; None where the
+    gradient is zero.
     """
 
     @partial(jax.jit, compiler_options=cpu_options())
@@ -106,8 +106,8 @@ def curvatures(
 
 @partial(jax.jit, static_argnames="exact_up_to")
 def _steps(gradients: list[Array], inputs: list[Inputs], exact_up_to: int) -> list[_Steps]:
-    # Nothing here depends on the length of a step; that of the gradient may have no square in
-    # float32.
+    # The results do not depend on the length of a step, and the squared length of the gradient may
+    # underflow in float32.
     euclidean = [listed(scaled(g)[0]) for g in gradients]
     polars = shape_by_shape(
         partial(_polar, exact_up_to=exact_up_to), [listed(g) for g in gradients]
@@ -132,7 +132,7 @@ def _numbers(g: Float[Array, "maps m k"], p: Float[Array, "maps m k"], inputs: I
 
 
 def _curvature(numbers: _Numbers, head: int, along_g: float, along_p: float) -> Curvature:
-    # In double precision: the squares of these numbers leave the range of float32.
+    # Use double precision, since the squares of these numbers leave the range of float32.
     inner, squares, feature_g, feature_p, scale = (float(each[head]) for each in numbers[1:])
     ratio = float("nan")
     if along_g > 0 and along_p > 0:

@@ -1,4 +1,4 @@
-"""Where a network first stops being finite, by the names of its parameters."""
+"""Finds the first value of a network that is NaN or infinite, by the names of its parameters."""
 
 from functools import partial
 
@@ -17,11 +17,19 @@ from specjax.jaxlib import cpu_options
 def first_not_finite(model: Model, params: PyTree, batch: PyTree) -> str | None:
     """The name of the first value that is NaN or infinite, or None if all are finite.
 
-    Parameters are looked at first, then the inputs of linear maps in the order of use, the loss and
+    It checks the parameters first, then the inputs of linear maps in the order of use, the loss and
     the gradients.
 
-    Arguments are those of `layer_report`: the loss, its parameters and a batch. The parameters of
-    stacked layers are named with their first index, as in "the inputs of blocks.down[3]".
+    The arguments are those of `layer_report`: the loss, its parameters and a batch. The parameters
+    of stacked layers are named with their first index, as in "the inputs of blocks.down[3]".
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import diagnostics
+        >>> params = {"weight": jnp.ones((4, 2)), "bias": jnp.array([0.0, jnp.nan])}
+        >>> loss = lambda params, x: jnp.sum(x @ params["weight"] + params["bias"])
+        >>> diagnostics.first_not_finite(loss, params, jnp.eye(4))
+        'the parameter bias'
     """
     probe = Probe(model, params, batch)
     labels: list[str] = []
@@ -56,7 +64,7 @@ def first_not_finite(model: Model, params: PyTree, batch: PyTree) -> str | None:
 
 
 def _by_layer(x: Array) -> Array:
-    """Whether a parameter is finite, each matrix of a stack for itself."""
+    """Whether a parameter is finite, with one answer for each matrix of a stack."""
     return jnp.all(jnp.isfinite(x), axis=(-2, -1) if x.ndim > 2 else None)
 
 

@@ -1,10 +1,10 @@
-"""A table of the linear maps of a model: where a spectral step decreases the loss more than a
-Euclidean one.
+"""A table of the linear maps of a model that shows where a spectral step decreases the loss more
+than a Euclidean one.
 
-Of a map W with inputs A and gradient G the guaranteed decreases of the two steps have the ratio
-nr(G) / st(A) (spectral-criterion, Section 1.2). For a loss that is quadratic in W A with curvature
-the same in every direction, ‖W A - Y‖², more is certain: with a ratio of at least 2 the spectral
-step is the better one, with at most 1/2 the Euclidean one; between, either may be.
+For a map W with inputs A and gradient G the guaranteed decreases of the two steps have the ratio
+nr(G) / st(A) (spectral-criterion, Section 1.2). For a loss that is quadratic in W A with the same
+curvature in every direction, ‖W A - Y‖², the spectral step is better if the ratio is at least 2,
+and the Euclidean step if it is at most 1/2; in between either may be better.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ Recommendation = Literal[
 ]
 
 SURE = 2.0
-"""A ratio nr(G)/st(A) from which the spectral step is certainly the better one, and 1/SURE the
-Euclidean one (module's text).
+"""From this ratio nr(G)/st(A) up the spectral step is certainly better, and below 1/SURE the
+Euclidean one (see the module).
 """
 
 
@@ -42,7 +42,7 @@ Bounds = tuple[float, float, float]
 
 class LayerRow(NamedTuple):
     """One linear map (m, k): st(A) of its k inputs and nr(G) of its gradient, each (value, lower,
-    upper), and what follows.
+    upper), and the recommendation.
 
     `ratio` is nr(G)/st(A), the ratio of the guaranteed decreases, spectral over Euclidean.
     """
@@ -58,8 +58,8 @@ class LayerRow(NamedTuple):
 
 
 class LayerReport(NamedTuple):
-    """The rows in the order of first use, and the parameters that are in no linear map; `str` of it
-    is the table.
+    """The rows in the order of first use, and the parameters outside of all linear maps; `str` of
+    it is the table.
     """
 
     rows: tuple[LayerRow, ...]
@@ -91,26 +91,27 @@ def layer_report(
     splits: Splits | None = None,
     key: Key[Array, ""] | None = None,
 ) -> LayerReport:
-    """The table (layer, st(A), nr(G), ratio of decreases, recommendation) for any model, in one
-    call.
+    """Makes the table (layer, st(A), nr(G), ratio of decreases, recommendation) for any model.
 
     The linear maps are found in the traced program, by the parameters that enter products: layers
     of equinox and plain trees, under vmap, jit, remat, scan and cond, embeddings that are looked
     up, layers that share a matrix, convolutions (a matrix from windows to channels), adapters `x @
     (W + A @ B)`, weight norms, concatenated parameters, ragged products and experts that data
-    picks. Not seen are depthwise convolutions, which have no matrix, and what is inside
-    `while_loop`, which has no gradient, and `shard_map`.
+    picks. It leaves out depthwise convolutions, which have no matrix, and maps inside `while_loop`,
+    which has no gradient, and inside `shard_map`.
 
     Args:
         model: The loss as a function of parameters and batch: one number, or a tuple of one number
             and anything.
-        params: A tree with arrays; other leaves, as those of equinox modules, are passed through.
-        batch: Whatever the model takes.
-        curvature: Also take Hessian-vector products along both steps of every map, two for each.
-        exact_up_to: Matrices whose smaller side is longer have estimated ranks, with intervals.
-        splits: The matrices that a leaf's outputs hold, as those of `matrix_layout(...).splits`: a
-            row for each.
-        key: Of the estimates; key(0) by default.
+        params: A tree with arrays; other leaves, as in equinox modules, are passed through.
+        batch: The batch that the model takes.
+        curvature: Whether to compute Hessian-vector products along both steps of every map, two for
+            each map.
+        exact_up_to: The longest smaller side of a matrix whose ranks are exact; larger ones are
+            estimated, with intervals.
+        splits: The matrices that a leaf's outputs hold, such as `matrix_layout(...).splits`; each
+            gets a row.
+        key: The key of the estimates; key(0) by default.
 
     Returns:
         A row for each map (for each head or layer where one parameter holds several). Where
@@ -118,8 +119,17 @@ def layer_report(
         "undecided".
 
     Raises:
-        ValueError: if the model returns something else than one number, no parameter enters a
-            product, or no leaf has a name of `splits`.
+        ValueError: if the model does not return one number, no parameter enters a product, or
+            `splits` name an unknown leaf.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import diagnostics
+        >>> params = {"weight": jnp.ones((4, 2)), "bias": jnp.ones(2)}
+        >>> loss = lambda params, x: jnp.sum((x @ params["weight"] + params["bias"]) ** 2)
+        >>> report = diagnostics.layer_report(loss, params, jnp.eye(4))
+        >>> [(row.name, row.recommendation) for row in report.rows], report.others
+        ([('weight', 'Euclidean')], ('bias',))
 
     """
     key = jax.random.key(0) if key is None else key
@@ -157,14 +167,14 @@ def layer_report(
 def activation_stable_ranks(
     model: Model, params: PyTree, batch: PyTree, *, steps: int = 40
 ) -> PyTree:
-    """st(A) for every parameter that is a linear map, a tree like `params`: what
-    `optim.rank_switch` takes as `stable_ranks`.
+    """st(A) for every parameter that is a linear map, in a tree like `params`. `optim.rank_switch`
+    takes it as `stable_ranks`.
 
-    A pure function that can be jitted with a training step, and compiles as that does (docs/faq.md,
-    on versions of JAX). Each norm is by `steps` power iterations from a fixed start, so a value may
-    be too large, never too small, but for rounding; it is NaN where an activation is NaN or
-    infinite. A parameter stacked over a scan's layers, or over heads, has one number for each; one
-    used in several ways the largest; one that is in no product, None.
+    It is pure and can be jitted with a training step; its compile time is that of such a step
+    (docs/faq.md, on versions of JAX). Each norm takes `steps` power iterations from a fixed start,
+    so up to rounding a value may be too large but never too small. It is NaN where an activation is
+    NaN or infinite. A parameter stacked over a scan's layers, or over heads, has one number for
+    each; a parameter with several uses has the largest; one without a product has None.
 
     Raises:
         ValueError: as `layer_report`.
@@ -175,15 +185,13 @@ def activation_stable_ranks(
 
 
 def stable_ranks_of(probe: Probe, maps: Sequence[LinearMap], *, steps: int = 40) -> PyTree:
-    """`activation_stable_ranks` of a model that is opened up already, with the maps of this
-    trace.
-    """
+    """`activation_stable_ranks` from a `Probe`, with the maps of this trace."""
     return probe.by_parameter(
         maps, [_iterated_stable_rank(inputs_of(m), steps) for m in maps], jnp.maximum
     )
 
 
-# Compiled as a whole: operation by operation the first report of a model takes minutes.
+# Compile the whole function: operation by operation, the first report of a model takes minutes.
 @partial(jax.jit, static_argnames="exact_up_to")
 def _ranks(
     gradients: list[Array], inputs: list[Inputs], key: Array, exact_up_to: int
@@ -254,7 +262,7 @@ def _bounds(row: np.ndarray) -> Bounds:
 
 
 def _recommendation(stable_rank: Bounds, nuclear_rank: Bounds) -> Recommendation:
-    """By the interval of nr/st, so that an estimate decides nothing that it cannot."""
+    """Decides by the interval of nr/st, so that an uncertain estimate is not decisive."""
     if isnan(nuclear_rank[0]) or isnan(stable_rank[0]):
         return "undecided"
     if nuclear_rank[0] == 0 or stable_rank[0] == 0:

@@ -1,5 +1,5 @@
-"""A model opened up by its parameters: its loss as a function of their leaves, its linear maps,
-their names, inputs and gradients.
+"""The inner values of a model: its loss as a function of the leaves, its linear maps, their names,
+inputs and gradients.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,10 +29,9 @@ Model = Callable[[PyTree, PyTree], Any]
 
 
 class Probe:
-    """A model opened up: programs that compute what is asked of its linear maps.
+    """Traces a model and computes quantities of its linear maps.
 
-    The maps are found anew whenever a program is traced, since what they close over belongs to that
-    trace.
+    Every trace finds the maps anew, since they close over values of that trace.
     """
 
     def __init__(
@@ -55,12 +54,12 @@ class Probe:
         return value[0] if isinstance(value, tuple) and value else value
 
     def found(self, leaves: Sequence[Array], batch: PyTree) -> list[LinearMap]:
-        """The maps of the trace that this is called in. Raises ValueError if there are none."""
+        """The maps of the current trace. Raises ValueError if none is found."""
         found = linear_maps(lambda x: self.loss(x, batch), leaves)
         if not found:
             raise ValueError(
-                "No parameter enters a matrix product in this model, so that there is no layer to"
-                " report on."
+                "No parameter enters a matrix product in this model, so its table of layers would"
+                " be empty."
             )
         return [
             part
@@ -71,7 +70,7 @@ class Probe:
         ]
 
     def maps_of_this_trace(self) -> list[LinearMap]:
-        """The maps, evaluated where this is called."""
+        """The maps, evaluated in the caller's trace."""
         return self.found(self.leaves, self.batch)
 
     def by_parameter(
@@ -80,17 +79,17 @@ class Probe:
         values: Sequence[Array],
         safer: Callable[[Array, Array], Array],
     ) -> PyTree:
-        """A tree like the parameters of what was computed of their maps, `values` (*maps) each;
-        None for those in no map.
+        """Puts `values` (*maps), one array for each map, into a tree like the parameters; a
+        parameter without a map has None.
 
-        A parameter stacked over a scan's layers has the values of all, of several uses the one that
-        `safer` chooses.
+        A parameter stacked over a scan's layers has the values of all layers. For several uses of a
+        parameter `safer` chooses the value.
         """
         found: list[dict[tuple[int, ...], Array]] = [{} for _ in self.leaves]
         for linear_map, value in zip(maps, values, strict=True):
             earlier = found[linear_map.leaf].get(linear_map.layers)
-            # A slice of a parameter has fewer batch axes than another use: one number for all of
-            # them is what is safe.
+            # A slice of a parameter has fewer batch axes than another use, so reduce both to one
+            # safe number.
             if earlier is not None and earlier.shape != value.shape:
                 earlier, value = (reduce(safer, x.ravel()) for x in (earlier, value))
             found[linear_map.leaf][linear_map.layers] = (
@@ -112,11 +111,11 @@ class Probe:
         return jax.jit(everything, compiler_options=cpu_options())(self.leaves, self.batch)
 
     def name(self, found: LinearMap) -> str:
-        """The path of its parameter, and which of stacked layers it is."""
+        """The path of its parameter, with the indices of stacked layers."""
         return self.names[found.leaf] + "".join(f"[{i}]" for i in found.layers)
 
     def labels(self) -> list[tuple[list[str], Kind, tuple[int, int]]]:
-        """The names, one for each head, kind and shape of every map."""
+        """The names (one for each head), the kind and the shape of every map."""
         uses = [(m.leaf, m.layers) for m, _ in self.maps]
         labels: list[tuple[list[str], Kind, tuple[int, int]]] = []
         for position, ((found, shape), use) in enumerate(zip(self.maps, uses, strict=True)):
@@ -131,7 +130,7 @@ class Probe:
         return labels
 
     def others(self) -> tuple[str, ...]:
-        """The parameters that are in no linear map."""
+        """The parameters outside of all linear maps."""
         seen = {m.leaf for m, _ in self.maps}
         return tuple(name for i, name in enumerate(self.names) if i not in seen)
 
@@ -142,8 +141,8 @@ def listed(stack: Array) -> Array:
 
 
 def shape_by_shape(function: Callable[[Array], Array], stacks: Sequence[Array]) -> list[Array]:
-    """A function of stacks of matrices, of each of these stacks: called once for all of one shape,
-    so that it is compiled once for them.
+    """Applies a function of stacks of matrices to each stack, with one call for all stacks of one
+    shape, which compiles once.
     """
     alike: dict[tuple[tuple[int, ...], jnp.dtype], list[int]] = {}
     for place, stack in enumerate(stacks):
@@ -157,7 +156,7 @@ def shape_by_shape(function: Callable[[Array], Array], stacks: Sequence[Array]) 
 
 
 def _assembled(by_index: dict[tuple[int, ...], Array]) -> Array | None:
-    """What was found of one parameter's layers as an array over them."""
+    """Stacks the values of one parameter's layers into an array."""
     if not by_index:
         return None
     if list(by_index) == [()]:

@@ -1,5 +1,5 @@
-"""Cautious weight decay: only where it points the way of the step (Chen et al. 2025, arXiv
-2510.12402, Algorithm 1).
+"""Cautious weight decay, which decays an entry only where that agrees with the step (Chen et al.
+2025, arXiv 2510.12402, Algorithm 1).
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ def add_cautious_decay(
 ) -> optax.GradientTransformationExtraArgs:
     """Adds weight_decay · 1(u ⊙ x >= 0) ⊙ x to the updates u, entry by entry, for the parameters x.
 
-    In place of `optax.add_decayed_weights`, before the learning rate: x ← x - η u then decays an
-    entry only where the step does not move it away from zero. Every leaf will do, not only
-    matrices. Signs are compared, so that no product of small numbers vanishes.
+    Use it in place of `optax.add_decayed_weights`, before the learning rate: x ← x - η u then
+    decays an entry only where the step does not move it away from zero. Leaves may have any shape.
+    The signs are compared, since the product of two small numbers could underflow to zero.
 
     Args:
         weight_decay: A number, a scalar array or a schedule.
@@ -34,8 +34,8 @@ def add_cautious_decay(
         `update` needs `params`.
 
     Raises:
-        ValueError: at once for a decay that is no finite number, or a mask that is an array; at
-            init for a mask that is no prefix of the parameters; at update without parameters.
+        ValueError: at once for a decay that is not finite, or a mask that is an array; at init for
+            a mask that is not a prefix of the parameters; at update without parameters.
 
     """
     weight_decay = scheduled(weight_decay, "weight_decay", REAL, "add_cautious_decay")

@@ -1,11 +1,12 @@
-"""Singular values kept below a limit, of updates or of the weights that they lead to.
+"""Clipping of singular values, of the updates or of the weights after the step.
 
     hard   U min(S, c) Vᵀ: the nearest matrix with ‖·‖_op <= c
     soft   U S (1 + S²/c²)^(-1/2) Vᵀ = (1 + X Xᵀ / c²)^(-1/2) X, below c and smooth
 
-SPECTRA clips updates so, and gradients (Jiang, Semenov and Stich 2026, Enhancing LLM training via
-spectral clipping, arXiv 2603.14315). Of weights the limit holds after every step (Newhouse, Hess,
-Cesista et al. 2025, Training transformers with enforced Lipschitz constants, arXiv 2507.13338).
+SPECTRA clips updates and gradients this way (Jiang, Semenov and Stich 2026, Enhancing LLM training
+via spectral clipping, arXiv 2603.14315). Clipped weights satisfy the limit after every step
+(Newhouse, Hess, Cesista et al. 2025, Training transformers with enforced Lipschitz constants, arXiv
+2507.13338).
 """
 
 from collections.abc import Callable
@@ -41,22 +42,30 @@ def clip_singular_values(
     S²/c²)^(-1/2) Vᵀ, which is smooth.
 
     Args:
-        limit: A positive number or scalar array; all steps from an optimizer with a rate η that
-            come after it are at most η c.
+        limit: A positive number or scalar array; after a learning rate η every step has an operator
+            norm of at most η c.
         kind: "hard" or "soft".
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out):
             "sqrt_out_over_in" makes `limit` one on the operator norm from RMS to RMS.
-        dimension_numbers: As for `orthogonalize`, with the next one.
+        dimension_numbers: As for `orthogonalize`.
         sizes: The active extents of padded matrices.
 
     Returns:
-        A transformation without state; it keeps the sign, shapes and dtypes. A singular value
-        decomposition of each matrix, in at least float32. A NaN or an infinity makes its own matrix
-        NaN, and no other.
+        A transformation without state; it keeps the sign, shapes and dtypes. It decomposes each
+        matrix in at least float32. A NaN or an infinity makes only its own matrix NaN.
 
     Raises:
         ValueError: at once for a limit that is not positive, an unknown kind or scale; at init and
             update for a leaf that is not a matrix.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> transform = optim.clip_singular_values(3.5)
+        >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> step, _ = transform.update(gradient, transform.init(gradient))
+        >>> bool(jnp.allclose(step, jnp.diag(jnp.array([3.0, 3.5]))))
+        True
 
     """
     init, clip = _clipping("clip_singular_values", limit, kind, scale, dimension_numbers, sizes)
@@ -79,8 +88,8 @@ def clip_weights(
     dimension_numbers: DimensionNumbers = IN_OUT,
     sizes: PyTree | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Keeps the singular values of the weights W + u below c: u ← clip(W + u) - W. The last link of
-    a chain, after the learning rate.
+    """Keeps the singular values of the weights W + u below c: u ← clip(W + u) - W. Put it last in a
+    chain, after the learning rate.
 
     Arguments as for `clip_singular_values`. `update` needs `params`. In half precision the weights
     keep the limit to rounding.
@@ -98,7 +107,7 @@ def clip_weights(
         if params is None:
             raise ValueError("clip_weights needs the parameters: update(updates, state, params).")
         moved = jax.tree.map(jnp.add, params, updates)
-        # What is not clipped keeps the update, without the rounding of a difference of weights.
+        # An entry that the clip leaves alone keeps its update, since new - w would add a rounding.
         return (
             jax.tree.map(
                 lambda new, old, w, u: jnp.where(new == old, u, new - w),
@@ -150,7 +159,7 @@ def _clipped(
 
 
 def _softly(s: Float[Array, " k"], limit: Float[Array, ""]) -> Float[Array, " k"]:
-    """s / √(1 + s²/c²), without a square of a number above 1."""
+    """s / √(1 + s²/c²), which squares only numbers up to 1 and so cannot overflow."""
     below = s <= limit
     small, large = jnp.where(below, s, limit), jnp.where(below, limit, s)
     part = small / large

@@ -1,5 +1,5 @@
-"""Half-precision leaves in float32, for steps whose squares, small constants or scalar arguments a
-half-precision dtype does not hold.
+"""Runs a transformation of half-precision leaves in float32, since half precision cannot hold the
+squares and small constants of a step.
 """
 
 from typing import Any
@@ -19,15 +19,14 @@ from specjax.spectral.float_range import at_least_float32
 def in_float32(
     inner: optax.GradientTransformation, *, only: DTypeLike | None = None
 ) -> optax.GradientTransformationExtraArgs:
-    """The transformation of updates and parameters in at least float32, its updates rounded to the
-    dtypes they came in.
+    """Runs a transformation in at least float32 and rounds its updates to the dtypes they came in.
 
-    Its state is then float32 too, and stays so whatever the dtypes of the numbers it was built
-    with. Around a chain it keeps what one link hands to the next from being rounded.
+    Its state is float32 too, whatever the dtypes of its hyperparameters. Around a chain it also
+    avoids rounding between the links.
 
     Args:
         inner: Any transformation.
-        only: The dtype of the leaves to which this is done; by default all in half precision.
+        only: The dtype of the leaves that are widened; by default every half-precision dtype.
 
     Raises:
         ValueError: at init and update for a leaf that is not an array.
@@ -60,9 +59,7 @@ def check_arrays(tree: PyTree) -> None:
 
 
 def check_alike(updates: PyTree, params: PyTree) -> None:
-    """Raises ValueError where parameters have another structure than updates, or a leaf of another
-    shape.
-    """
+    """Raises ValueError unless parameters and updates have the same structure and shapes."""
     structures: list[Any] = [jax.tree.structure(tree) for tree in (updates, params)]
     if structures[0] != structures[1]:
         one, other = (str(each).removeprefix("PyTreeDef") for each in structures)
@@ -80,8 +77,8 @@ def check_alike(updates: PyTree, params: PyTree) -> None:
 
 
 def kept_dtype(leaf: Array) -> DTypeLike:
-    """The dtype in which a gradient is kept for the next step: the leaf's, and float32 for float16,
-    whose range gradients leave.
+    """The dtype that stores a gradient until the next step: the leaf's own, but float32 for
+    float16, in which small gradients underflow.
     """
     return jnp.float32 if leaf.dtype == jnp.float16 else leaf.dtype
 

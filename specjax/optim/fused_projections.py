@@ -1,4 +1,4 @@
-"""Several matrices in the outputs of one leaf: side by side, or in turns."""
+"""Leaves whose outputs hold several matrices, side by side or in turns."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -9,8 +9,8 @@ from jaxtyping import Array, Num
 
 
 class Interleaved(NamedTuple):
-    """Matrices that take turns in the outputs: `times` blocks, in each of which every matrix has
-    its width.
+    """Matrices that take turns in the outputs: each of `times` blocks holds `widths` columns of the
+    matrices in order.
 
     Queries, keys and values that are stored head by head, [q₀ k₀ v₀ q₁ k₁ v₁ …], are
     Interleaved((head, head, head), heads), and those of grouped queries Interleaved((queries ·
@@ -47,15 +47,15 @@ class Interleaved(NamedTuple):
 
 
 Splits = Mapping[str, Sequence[int] | Interleaved]
-"""What lies in a leaf's outputs, by the leaf's name or its end, or those of the layer it is in, as
-`qkv` for `blocks.0.qkv.kernel`: widths side by side, `{"qkv": (512, 64, 64)}`, or `Interleaved`
-ones.
+"""The widths of the matrices in a leaf's outputs, as in `{"qkv": (512, 64, 64)}`, or an
+`Interleaved`. A key is the name of the leaf or of its layer, or the end of such a name: `qkv` also
+names `blocks.0.qkv.kernel`.
 """
 
 
 def by_leaf(splits: Splits, names: Sequence[str]) -> dict[int, Interleaved]:
-    """What is in each leaf that splits name, by its place. Raises ValueError for a name that no
-    leaf has.
+    """The split of each leaf that `splits` names, by the leaf's index. Raises ValueError for a name
+    that no leaf has.
     """
     found: dict[int, Interleaved] = {}
     for key, split in splits.items():
@@ -63,8 +63,8 @@ def by_leaf(splits: Splits, names: Sequence[str]) -> dict[int, Interleaved]:
         places = _ending_in(key, names) or _ending_in(key, layers)
         if not places:
             raise ValueError(
-                f"splits name the leaf {key!r}, but no matrix has this name; there are"
-                f" {', '.join(names)}."
+                f"splits name the leaf {key!r}, but no matrix has this name; the matrices"
+                f" are {', '.join(names)}."
             )
         found.update(
             dict.fromkeys(

@@ -1,8 +1,8 @@
 """Weighted sums of G Gᵀ and Gᵀ G over the whole range of a floating dtype.
 
 The squares of float32 numbers below 1e-19 vanish in such a sum and those above 1e19 are infinite.
-So each sum is kept in units of p², with a power of two p that follows the gradients: the sum is p²
-times what is kept, and the division rounds nothing.
+So each sum is stored divided by p², where p is a power of two that follows the size of the
+gradients. This division rounds nothing.
 """
 
 from typing import NamedTuple
@@ -15,8 +15,8 @@ from specjax.spectral.products import product
 
 
 class GramSums(NamedTuple):
-    """Both sums of each matrix of a stack in units of `power`²: left² and right² have their largest
-    entry near 1.
+    """Both sums of each matrix of a stack, divided by `power`², which brings the largest entry of
+    `left` into [1, 4).
     """
 
     left: Float[Array, "batch m m"]
@@ -25,8 +25,8 @@ class GramSums(NamedTuple):
 
 
 def no_sums(stack: Float[Array, "batch m n"]) -> GramSums:
-    """The sums of no gradients, for matrices like those of a stack. Every array has memory of its
-    own, so that all can be donated.
+    """Zero sums for matrices like those of a stack. Every array has its own memory, so that all can
+    be donated.
     """
     batch, m, n = stack.shape
     return GramSums(
@@ -45,7 +45,7 @@ def added(
     """kept · (the sums) + weight · (G Gᵀ, Gᵀ G); NaN for a matrix G that is not finite."""
     tiny = jnp.asarray(jnp.finfo(g.dtype).tiny, g.dtype)
     unit, of_gradient = scaled(g, (1, 2))
-    # A zero matrix has no size: the power 1 would make what is kept of others vanish.
+    # `scaled` gives a zero matrix the power 1, at which stored sums of small gradients underflow.
     of_gradient = jnp.where(jnp.any(unit != 0, axis=(1, 2), keepdims=True), of_gradient, tiny)
     power = jnp.maximum(sums.power, of_gradient)
     old, new = kept * (sums.power / power) ** 2, weight * (of_gradient / power) ** 2
@@ -55,8 +55,8 @@ def added(
 
 
 def _normalized(left: Array, right: Array, power: Array, tiny: Array) -> GramSums:
-    """The sums in units in which their largest entry, on a diagonal as they are positive, is in [1,
-    4).
+    """The sums with the power that brings the largest entry of `left` into [1, 4). That entry is on
+    the diagonal, since the sums are positive semidefinite.
     """
     if not left.size or not right.size:
         return GramSums(left, right, power)

@@ -3,8 +3,8 @@ Hyperball, arXiv 2606.16899).
 
     W ← R · unit(W - η R · unit(u)),   unit(X) = X / ‖X‖_F,   R = ‖W_0‖_F
 
-for a direction u from any optimizer: R replaces weight decay, and no step turns W by an angle
-beyond η, to second order.
+for a direction u from any optimizer: R replaces weight decay, and each step turns W by an angle of
+at most η, up to second order.
 """
 
 from typing import NamedTuple
@@ -36,20 +36,20 @@ def hyperball(
     """W ← R unit(W - η R unit(u)) for each matrix W and its update u, with unit(X) = X / ‖X‖_F and
     R = ‖W‖_F at the start.
 
-    It is the last link of a chain, in the place of weight decay and learning rate, as in
+    Put it last in a chain, in place of weight decay and learning rate, as in
     `optax.chain(optim.momentum(0.95, nesterov=True), optim.orthogonalize(),
-    optim.hyperball(0.01))`. The size of u, hence a scale by shape, has no effect. R belongs to the
-    state, which `init` makes of the parameters it is given.
+    optim.hyperball(0.01))`. The size of u, hence a scale by shape, has no effect. `init` stores R
+    in the state.
 
     Args:
         learning_rate: η, a number, a scalar array or a schedule.
-        dimension_numbers: As for `orthogonalize`: the axes they do not name are batch axes, each of
-            whose matrices has a norm of its own.
+        dimension_numbers: As for `orthogonalize`. All other axes are batch axes, and each matrix
+            along them has its own norm.
 
     Returns:
         A complete step: its updates are added to the parameters. Half precision is computed in
         float32; parameters in half precision keep their norm to rounding. A matrix that starts at
-        zero stays there; one with NaN or infinite entries becomes NaN, and no other. `update` needs
+        zero stays zero. NaN or infinite entries make only their own matrix NaN. `update` needs
         `params`.
 
     Raises:

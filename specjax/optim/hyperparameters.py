@@ -1,4 +1,6 @@
-"""Numbers of an optimizer as part of its state, to be scheduled or set between updates."""
+"""Hyperparameters stored in the optimizer's state, where they can be scheduled or set between
+updates.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -15,17 +17,17 @@ NUMBERS = (ArrayLike, optax.ScalarOrSchedule, float)
 def inject_hyperparams(
     factory: Callable[..., optax.GradientTransformation],
 ) -> Callable[..., optax.GradientTransformationExtraArgs]:
-    """`optax.inject_hyperparams` of a function of `specjax.optim`, such as `muon`: numbers may be
-    schedules, all else is left as it is.
+    """`optax.inject_hyperparams` for the functions of `specjax.optim`, such as `muon`: numbers may
+    be schedules, and other arguments stay as they are.
 
-    optax takes every callable for a schedule unless it is named: a method, a scale, or a function
-    that gives labels would be called with a step count. Here the annotations of the function say
-    which arguments are numbers. These are kept in JAX's default float: in the dtype of bfloat16
-    parameters, as optax keeps them, a decay of 0.999 would be 1.
+    optax treats every callable that `static_args` does not name as a schedule, so it would call a
+    method, a scale or a function that gives labels with a step count. Here the annotations of the
+    function decide which arguments are numbers. They are stored in JAX's default float. optax
+    stores them in the dtype of the parameters, where bfloat16 rounds a decay of 0.999 to 1.
 
     Raises:
-        ValueError: arguments of `factory` have no annotations, and none has that of a number, so
-            that nothing could be scheduled or set.
+        ValueError: for a `factory` with arguments that are not annotated and none annotated as a
+            number, so that none could be scheduled or set.
     """
     parameters = inspect.signature(factory, eval_str=True).parameters
     static = [name for name, parameter in parameters.items() if parameter.annotation not in NUMBERS]
@@ -34,8 +36,8 @@ def inject_hyperparams(
     if bare and len(static) == len(parameters):
         raise ValueError(
             f"No argument of {getattr(factory, '__name__', factory)!r} is annotated as a number, so"
-            " that none could be set; annotate those that are with optax.ScalarOrSchedule or"
-            " float, or take optax.inject_hyperparams, which asks every argument."
+            " that none could be set; annotate the numbers with optax.ScalarOrSchedule or"
+            " float, or take optax.inject_hyperparams, which injects every argument."
         )
 
     def with_hyperparams(*args: Any, **kwargs: Any) -> optax.GradientTransformationExtraArgs:

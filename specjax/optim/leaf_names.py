@@ -6,8 +6,8 @@ from jaxtyping import PyTree
 
 
 def leaf_names(tree: PyTree) -> list[str]:
-    """The path of every leaf with dots, as in `blocks.0.attention.query`, without the `.value` of a
-    variable of flax.
+    """The dotted path of every leaf, such as `blocks.0.attention.query`, without the `.value` of
+    flax variables.
     """
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
     boxed = {
@@ -35,12 +35,12 @@ def _key(key: object) -> str:
 
 
 def is_box(x: object) -> bool:
-    """Whether x is a variable of flax, or its metadata around an array: optimizers see it with and
-    without.
+    """Whether x is a flax variable or flax metadata around an array; optimizers see leaves with and
+    without this box.
     """
     kind = type(x)
     is_of_flax = any(base.__module__.partition(".")[0] == "flax" for base in kind.__mro__)
-    # Asked of the class: flax warns where the value of a variable is read.
+    # Look at the class, since flax warns when the value of a variable is read.
     return is_of_flax and (
         hasattr(kind, "value") or "value" in getattr(kind, "__dataclass_fields__", ())
     )

@@ -1,11 +1,11 @@
-"""Updates that are not small beside the weights: each neuron's, or the whole matrix', lifted to a
-share τ of their norm.
+"""A lower bound on updates: the update of each neuron, or of the whole matrix, is lifted to at
+least a share τ of the norm of its weights.
 
     u_i ← max(1, τ ‖w_i‖ / ‖u_i‖) u_i
 
 for the weights w_i and the update u_i of neuron i (RowFloor, modded-nanogpt's pull request 328,
 whose τ is 0.3825), or with Frobenius norms for a matrix (the "u/w floor" of pull request 274,
-0.35). It stands in for weight decay, which keeps the two in proportion.
+0.35). It replaces weight decay, which also keeps updates and weights in proportion.
 """
 
 from typing import Literal
@@ -29,17 +29,17 @@ def lift_to_floor(
     """u_i ← max(1, τ ‖w_i‖ / ‖u_i‖) u_i for the update u_i and the weights w_i of each neuron, or
     of each matrix.
 
-    It stands after `orthogonalize` and before the learning rate, which multiplies the share τ.
+    Put it after `orthogonalize` and before the learning rate, which multiplies the share τ.
 
     Args:
         floor: τ, a number or a scalar array.
-        per: Whether each "output" (a row of torch's weights) has the floor, or each "matrix".
+        per: Whether the floor holds for each "output" (a row of torch's weights) or for each
+            "matrix".
         dimension_numbers: As for `orthogonalize`; they say which axes are the outputs.
 
     Returns:
-        A transformation without state that keeps the sign, shapes and dtypes. An update that is
-        zero stays zero, as does padding, and what is not finite stays as it is. `update` needs
-        `params`.
+        A transformation without state that keeps the sign, shapes and dtypes. A zero update stays
+        zero, and so does padding; NaN and infinite updates pass unchanged. `update` needs `params`.
 
     Raises:
         ValueError: at once for a floor that is not positive or an unknown `per`; at init and update
@@ -79,7 +79,7 @@ def _lifted(
 ) -> Float[Array, "batch m n"]:
     norm, least = (jnp.expand_dims(frobenius(x, axes), axes) for x in (u, w))
     least = floor * least
-    # Divided by its largest entry first: the squares of small ones are zero in float32.
+    # Divide by the largest entry first, since squares of small entries underflow in float32.
     unit, _ = scaled(u, axes)
     lifted = least * ratio(unit, jnp.expand_dims(frobenius(unit, axes), axes))
     return jnp.where(norm < least, lifted, u)

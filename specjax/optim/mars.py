@@ -3,9 +3,9 @@
 
     c_t = g_t + γ β / (1 - β) (g_t - g'_t)
 
-where g'_t is the gradient at the last parameters on the batch of this step (MARS), or simply the
-last gradient, of another batch (MARS-approx, the default of its code). Then come
-`optax.clip_by_global_norm(1.0)`, momentum with the same β, and any preconditioner.
+where g'_t is the gradient at the previous parameters on the current batch (MARS), or the gradient
+of the previous step, on its own batch (MARS-approx, the default of the published code).
+`optax.clip_by_global_norm(1.0)`, momentum with the same β and any preconditioner follow it.
 """
 
 from typing import NamedTuple
@@ -33,19 +33,18 @@ class MarsState(NamedTuple):
 def mars_correction(
     gamma: ArrayLike = 0.025, beta: ArrayLike = 0.95, *, exact: bool = False
 ) -> optax.GradientTransformationExtraArgs:
-    """g_t + γ β / (1 - β) (g_t - g'_t), the gradient corrected by its last change (MARS); the first
-    link of a chain.
+    """g_t + γ β / (1 - β) (g_t - g'_t), the gradient corrected by its last change (MARS). Put it
+    first in a chain.
 
-    g'_t is the last gradient, of another batch, or, if `exact`, the one at the last parameters on
-    the batch of this step. The first gradient is left as it is. (The published code takes zero for
-    the gradient before the first, which multiplies the first by 1 + γ β / (1 - β), before its
-    clip.)
+    g'_t is the gradient of the previous step or, if `exact`, the gradient at the previous
+    parameters on the current batch. The first gradient is not corrected. (The published code starts
+    from a zero gradient, so it multiplies the first one by 1 + γ β / (1 - β) before its clip.)
 
     Args:
-        gamma: γ, the strength of the correction; 0 is none, 1 that of STORM.
+        gamma: γ, the strength of the correction; 0 switches it off and 1 gives STORM.
         beta: β of the momentum that follows, in [0, 1).
-        exact: Whether `update` is given g'_t, by `update(updates, state, params,
-            previous_gradient=tree)`; no state is kept then.
+        exact: Whether the caller passes g'_t, by `update(updates, state, params,
+            previous_gradient=tree)`; the state is then empty.
 
     Returns:
         A transformation of leaves of any shape; half precision is computed in float32 and rounded.

@@ -1,8 +1,8 @@
 """The matrices in a tree of parameters, and one batched call for all of the same shape.
 
 A leaf is seen as matrices `(batch, fan_in, fan_out)`, the layout of optax: x @ W maps inputs (rows)
-to outputs (columns). Which axes are inputs and outputs is said by
-`optax.contrib.MuonDimensionNumbers`; all other axes are batch axes.
+to outputs (columns). `optax.contrib.MuonDimensionNumbers` names the axes of inputs and outputs; all
+other axes are batch axes.
 """
 
 import math
@@ -39,7 +39,7 @@ the parameters giving that tree.
 
 @runtime_checkable
 class Layout(Protocol):
-    """What `specjax.diagnostics.matrix_layout` returns, as far as optimizers use it."""
+    """The part of a `specjax.diagnostics.MatrixLayout` that optimizers use."""
 
     @property
     def labels(self) -> PyTree:
@@ -55,8 +55,8 @@ class Layout(Protocol):
 
 
 class Fans(NamedTuple):
-    """The inputs and outputs that count in a padded matrix, each an int or a `Size`: what scales
-    use in place of the shape.
+    """The active inputs and outputs of a padded matrix, each an int or a `Size`; scales use them in
+    place of the shape.
     """
 
     fan_in: AnySize
@@ -67,7 +67,7 @@ class MatrixView(NamedTuple):
     """How one leaf is seen as matrices: the order of its axes (batch, inputs, outputs) and the
     extents of each kind.
 
-    `split` says which matrices the outputs hold, None for one.
+    `split` lists the matrices that the outputs hold; None stands for a single one.
     """
 
     order: tuple[int, ...]
@@ -109,8 +109,8 @@ class Matrices(NamedTuple):
     treedef: Any
 
     def stacks(self) -> list[Array]:
-        """Each leaf as its stack of matrices (batch, fan_in, fan_out); those side by side as
-        one.
+        """Each leaf as its stack of matrices (batch, fan_in, fan_out); fused matrices stay
+        together.
         """
         return [view.matrices(leaf) for leaf, view in zip(self.leaves, self.views, strict=True)]
 
@@ -155,10 +155,10 @@ def matrices_of(
         complex_too: Whether the caller takes complex matrices.
 
     Raises:
-        ValueError: for a leaf that is not an array, or no matrix: fewer than two axes, not a real
+        ValueError: for a leaf that is not an array or not a matrix: fewer than two axes, not a real
             floating dtype (nor a complex one where these are taken), or None for its dimension
             numbers; for axes that do not fit the leaf; for dimension numbers that are not a prefix
-            of the tree; for splits of a leaf that there is not, or that do not add up to the leaf's
+            of the tree; for splits that name an unknown leaf or do not add up to the leaf's
             outputs.
 
     """

@@ -10,9 +10,9 @@ For a gradient g_t and the decay β = β_t of that step, which a schedule may ch
         Nesterov                           u_t = (1 - β) g_t / w_t + β m_t / (β w_t + 1 - β)
 
 with w_t = β w_{t-1} + 1 - β, the sum of the weights that m_t gives to the gradients: 1 - β^t for a
-constant β. While β is constant the first two differ by the factor 1 - β alone, so a polar factor
-does not tell them apart; the last Nesterov form is another direction (Dozat 2016, whose average one
-step ahead is taken with the β of this step).
+constant β. While β is constant the first two differ by the factor 1 - β alone, so both have the
+same polar factor; the last Nesterov form has another direction (Dozat 2016; its average one step
+ahead uses the β of this step).
 """
 
 from typing import Literal, NamedTuple
@@ -33,10 +33,10 @@ Convention = Literal["ema", "sgd"]
 
 
 class MomentumState(NamedTuple):
-    """The state of `momentum`; `mu` stands where optax's Muon has it.
+    """The state of `momentum`; `mu` has the name and place of the momentum in optax's Muon.
 
     Attributes:
-        count: How many updates there were; None unless the accumulator is rounded at random.
+        count: The number of updates; None unless the accumulator is rounded at random.
         mu: The sum or average m of the gradients.
         weight: w, the sum of the weights of the gradients in m; None without a bias correction.
     """
@@ -56,8 +56,8 @@ def momentum(
     mu_dtype: DTypeLike | None = None,
     key: Key[Array, ""] | None = None,
 ) -> optax.GradientTransformation:
-    """The accumulator m of the gradients g, or what Nesterov makes of it, in a convention with a
-    name.
+    """Replaces the gradients g by their accumulator m, or by Nesterov's step from it, in a named
+    convention.
 
     - "sgd": m ← β m + g; the update is m, with `nesterov` g + β m.
     - "ema": m ← β m + (1 - β) g; the update is m, with `nesterov` (1 - β) g + β m.
@@ -69,24 +69,33 @@ def momentum(
             `specjax.optim.inject_hyperparams`.
         convention: "ema" (Keller Jordan's and torch's Muon, optax.contrib.muon) or "sgd" (torch's
             SGD, `optax.trace`).
-        nesterov: Whether the gradient is looked ahead.
+        nesterov: Whether the update looks one step ahead.
         bias_correction: Whether the average is divided by the sum of its weights, as
             optax.contrib.muon and Adam do; "ema" only.
-        mu_dtype: Of the accumulator m, bfloat16, float32 or float64; by default the parameters',
-            and float32 for those in float16, in which gradients below 1e-7 are zero.
-        key: For accumulators in bfloat16, which are then rounded at random, see
-            `specjax.optim.stochastic_rounding`; needed with that dtype.
+        mu_dtype: The dtype of the accumulator m: bfloat16, float32 or float64. The default is that
+            of the parameters, or float32 for float16, in which gradients below 1e-7 are zero.
+        key: The random key for accumulators in bfloat16, which are rounded at random (see
+            `specjax.optim.stochastic_rounding`); required with that dtype.
 
     Returns:
         A transformation that keeps the sign; its state has the structure of the parameters, its
-        updates have the dtypes of the gradients. Half precision is computed in float32 and rounded;
-        what leaves in this step is of the accumulator before it is rounded. In float16 it may round
-        to zero, which `muon`, and `in_float32` around a whole chain, avoid.
+        updates have the dtypes of the gradients. Half precision is computed in float32, and the
+        update uses the accumulator before it is rounded. In float16 the update itself may round to
+        zero, which `muon` and `in_float32` around a whole chain avoid.
 
     Raises:
         ValueError: for an unknown convention, a beta outside [0, 1), a bias correction of the
             "sgd" sum, another dtype, or bfloat16 without a key; at init for a dtype where leaves
             are complex, and for a leaf that is not an array.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> transform = optim.momentum(0.75)
+        >>> gradient = jnp.ones(2)
+        >>> step, state = transform.update(gradient, transform.init(gradient))
+        >>> step.tolist()
+        [0.25, 0.25]
 
     """
     check_number(beta, "beta", "[0, 1)", "momentum")
@@ -99,8 +108,8 @@ def momentum(
         )
     if mu_dtype is not None and jnp.dtype(mu_dtype) == jnp.bfloat16 and key is None:
         raise ValueError(
-            "momentum in bfloat16 needs a key, since rounded to the nearest number it stands still;"
-            " pass key=jax.random.key(0)."
+            "momentum in bfloat16 needs a key, since rounding to the nearest number makes it stand"
+            " still; pass key=jax.random.key(0)."
         )
     of_gradient = 1 - beta if convention == "ema" else 1
 

@@ -94,8 +94,8 @@ def muon(
         learning_rate: A number, a scalar array or a schedule.
         ns_coeffs: (a, b, c) of a step X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X, one such triple for each
             step, "standard" or "dion".
-        ns_steps: Steps of the Newton–Schulz iteration; with triples for each step, the most there
-            may be.
+        ns_steps: Steps of the Newton–Schulz iteration; with one triple for each step, an upper
+            bound on their number.
         beta: Decay of the momentum, in [0, 1).
         eps: Added to AdamW's denominator. The polar factor needs none: it does not depend on the
             scale of its argument.
@@ -115,9 +115,10 @@ def muon(
         muon_weight_dimension_numbers: As `dimension_numbers` for `orthogonalize`; `OUT_IN` for
             weights stored as (out, in).
         consistent_rms: c for the scale c √max(out, in), in place of `scale`.
-        convention: Of the momentum; see `specjax.optim.momentum`.
+        convention: The convention of the momentum; see `specjax.optim.momentum`.
         bias_correction: Whether the momentum is corrected for its start at zero.
-        key: For a bfloat16 momentum, which is rounded at random; see `specjax.optim.momentum`.
+        key: The random key for a bfloat16 momentum, which is rounded at random; see
+            `specjax.optim.momentum`.
         method: Another method for the polar factor, such as `specjax.spectral.SVD()`, in place of
             `ns_coeffs`, `ns_steps` and `preconditioning`.
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
@@ -128,7 +129,7 @@ def muon(
         layout: A `specjax.diagnostics.MatrixLayout`, in place of `labels`, `splits` and
             `muon_weight_dimension_numbers`.
         fallback: The optimizer of the leaves that are not matrices, in place of AdamW.
-        sharding: Of the stacks of matrices over a mesh, as for `orthogonalize`.
+        sharding: The sharding of the stacks of matrices over a mesh, as for `orthogonalize`.
 
     Returns:
         A complete optimizer; its state is that of `optax.partition` with "muon" and "adam".
@@ -139,6 +140,15 @@ def muon(
             coefficients that are not triples, or two arguments that exclude each other; at init and
             update for an unknown label, an integer leaf (filter it out: `eqx.filter(params,
             eqx.is_inexact_array)`), or a leaf labelled "matrix" that is not one.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> params = {"weight": jnp.ones((4, 4)), "bias": jnp.ones(4)}
+        >>> optimizer = optim.muon(0.02, weight_decay=0.01)
+        >>> updates, state = optimizer.update(params, optimizer.init(params), params)
+        >>> {name: update.shape for name, update in updates.items()}
+        {'bias': (4,), 'weight': (4, 4)}
 
     """
     learning_rate = scheduled(learning_rate, "learning_rate", REAL, "muon")
@@ -255,8 +265,8 @@ def _in_wider_dtype(gradient: Array, parameter: Array) -> Array:
 def jordan_muon(
     learning_rate: optax.ScalarOrSchedule, **options: Any
 ) -> optax.GradientTransformationExtraArgs:
-    """`muon` as Keller Jordan's code has it: no bias correction of the momentum, and AdamW with b1
-    = 0.9, b2 = 0.95, eps = 1e-10, without Nesterov's step.
+    """`muon` with the conventions of Keller Jordan's code: the momentum has no bias correction, and
+    AdamW uses b1 = 0.9, b2 = 0.95, eps = 1e-10 and no Nesterov step.
 
     Args:
         learning_rate: As for `muon`.
@@ -264,6 +274,15 @@ def jordan_muon(
 
     Raises:
         ValueError: as `muon`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim, spectral
+        >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> optimizer = optim.jordan_muon(0.1, method=spectral.SVD())
+        >>> step, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
+        >>> bool(jnp.allclose(step, -0.1 * jnp.eye(2)))
+        True
 
     """
     adamw = _adamw(learning_rate, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0.0)
@@ -278,9 +297,9 @@ def _adamw(
 
 
 def _check_default(given: str, **others: object) -> None:
-    """Raises ValueError for an argument that `given` replaces, if it is not its default.
+    """Raises ValueError where an argument that `given` replaces differs from its default.
 
-    Arrays pass: optax.inject_hyperparams makes one of each default.
+    Arrays pass, since optax.inject_hyperparams turns every default into one.
     """
     parameters = inspect.signature(muon).parameters
     for name, value in others.items():
@@ -305,7 +324,7 @@ def _warn_of_stacks(params: PyTree) -> None:
     vectors = [f"{name} {shape}" for name, shape in named if len(shape) == 2 and shape[0] in layers]
     doubt = f", and may take stacked vectors for matrices: {', '.join(vectors)}" if vectors else ""
     warnings.warn(
-        f"muon by two axes alone leaves these to the other optimizer: {', '.join(stacks)}{doubt};"
+        f"muon without a layout leaves these to the other optimizer: {', '.join(stacks)}{doubt};"
         " pass layout=specjax.diagnostics.matrix_layout(loss, params, batch).",
         stacklevel=3,
     )

@@ -16,8 +16,7 @@ from specjax.spectral.polynomial_design import MUON, Quintic
 Coefficients = tuple[float, float, float]
 Preconditioning = Literal["frobenius", "spectral", "aol", "schatten"]
 
-# A plain tuple, since optax.inject_hyperparams takes everything callable, as a Quintic is, for a
-# schedule.
+# A plain tuple, since optax.inject_hyperparams treats a callable, such as a Quintic, as a schedule.
 STANDARD: Coefficients = (MUON.a, MUON.b, MUON.c)
 _PRESETS: dict[str, Quintic | tuple[Quintic, ...]] = {
     "standard": MUON,
@@ -44,8 +43,8 @@ def newton_schulz_method(ns_coeffs: Any, ns_steps: Any, preconditioning: Any) ->
     """The method that optax's three arguments describe.
 
     Raises:
-        ValueError: coefficients that are not triples of finite numbers, more of them than steps, no
-            positive number of steps, or an unknown preconditioning.
+        ValueError: for coefficients that are not triples of finite numbers, more triples than
+            steps, fewer steps than 1, or an unknown preconditioning.
     """
     if preconditioning not in _SCALINGS:
         raise ValueError(
@@ -55,7 +54,7 @@ def newton_schulz_method(ns_coeffs: Any, ns_steps: Any, preconditioning: Any) ->
     scaling = _SCALINGS[preconditioning]
     is_preset = isinstance(ns_coeffs, str) and ns_coeffs in _PRESETS
     coefficients = _PRESETS[ns_coeffs] if is_preset else _quintics(ns_coeffs)
-    # optax.inject_hyperparams hands over every number as an array.
+    # optax.inject_hyperparams passes every number as an array.
     is_array = isinstance(ns_steps, jax.Array)
     if not is_array:
         check_count(ns_steps, "ns_steps", 1, "muon")

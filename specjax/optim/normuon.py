@@ -23,8 +23,8 @@ Per = Literal["output", "longer"]
 
 
 class NeuronMomentState(NamedTuple):
-    """For each leaf the roots √v of the second moments of its neurons: the batch axes of the leaf,
-    then one axis of the neurons.
+    """The roots √v of the second moments of each leaf's neurons, with the batch axes of the leaf
+    and then an axis of neurons.
     """
 
     rms: PyTree
@@ -38,25 +38,36 @@ def scale_by_neuron_moment(
     neuron's mean squares.
 
     It goes after `orthogonalize`, with or without a scale. The paper sets the norm of the result to
-    0.2 √(in · out), which is that of a factor of full rank with the scale "point_two_sqrt_max";
-    keeping the norm is what its published code does, and takes any scale. A correction of v for its
-    start at zero would be one number for the whole matrix, which the norm takes out again: there is
-    none.
+    0.2 √(in · out), the norm of a factor of full rank with the scale "point_two_sqrt_max". The
+    published code keeps the norm of O, as here, which works with any scale. A bias correction of v
+    would multiply the whole matrix by one number and cancel in the norm, so it is left out.
 
     Args:
         beta: β in [0, 1), a number or a scalar array.
-        per: What has a moment of its own: each "output" (the paper, a row of torch's weights), or
-            each entry of the "longer" side, outputs if both are equal (modded-nanogpt, nanochat).
+        per: Whether each "output" has its own moment (the paper; a row of torch's weights), or each
+            index of the "longer" side (modded-nanogpt, nanochat; the outputs if both sides are
+            equal).
         dimension_numbers: As for `orthogonalize`; they say which axes are the outputs.
 
     Returns:
-        A transformation that keeps the sign, shapes and dtypes. A neuron that is zero stays zero; a
-        NaN or an infinity makes its own matrix NaN, and its moments from then on. Zero padding
-        stays zero and changes nothing, where the longer padded side is the longer one.
+        A transformation that keeps the sign, shapes and dtypes. A zero neuron stays zero; a NaN or
+        an infinity makes its own matrix NaN, and its moments from then on. Zero padding stays zero
+        and does not change the result, as long as it does not change which side is longer.
 
     Raises:
         ValueError: at once for a beta outside [0, 1) or an unknown `per`; at init and update for a
             leaf that is not a matrix.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import optax
+        >>> from specjax import optim
+        >>> transform = optax.chain(optim.orthogonalize(), optim.scale_by_neuron_moment())
+        >>> gradient = jnp.array([[1.0, 0.0], [0.0, 2.0], [0.0, 1.0]])
+        >>> step, _ = transform.update(gradient, transform.init(gradient))
+        >>> norms = jnp.linalg.norm(step, axis=0)
+        >>> bool(jnp.isclose(norms[0], norms[1]))
+        True
 
     """
     check_number(beta, "beta", "[0, 1)", "scale_by_neuron_moment")
@@ -92,7 +103,7 @@ def scale_by_neuron_moment(
 
 
 def _reduced(view: MatrixView, per: Per) -> int:
-    """The axis of (batch, in, out) that the mean is over."""
+    """The axis of (batch, in, out) over which the mean is taken."""
     fan_in, fan_out = view.fans
     return 1 if per == "output" or fan_out >= fan_in else 2  # type: ignore[operator]
 

@@ -2,9 +2,9 @@
 descent in the spectral norm.
 
 Every leaf must be a matrix or a stack of matrices; others are refused, since a vector has no polar
-factor: route them with `optax.partition`, or take `specjax.optim.muon`, which does. None and
+factor: route them with `optax.partition`, or take `specjax.optim.muon`, which routes them. None and
 `optax.MaskedNode` pass. A zero matrix stays zero, an empty one empty; a NaN or an infinity makes
-its own matrix NaN, and no other (see `optax.apply_if_finite`).
+only its own matrix NaN (see `optax.apply_if_finite`).
 """
 
 from collections.abc import Callable
@@ -53,25 +53,34 @@ def orthogonalize(
             method: the steepest descent of `spectral_descent` without its curvature (Bernstein and
             Newhouse 2024; `adaptive` in optax).
         dimension_numbers: The axes of inputs and outputs; by default (in, out) are the last two and
-            leading axes are batch axes. `OUT_IN` is the other layout. The polar factor does not see
-            the difference, the scale does.
+            leading axes are batch axes. `OUT_IN` is the other layout. The choice changes the scale,
+            but not the polar factor.
         sizes: A prefix tree of `Fans` with the active extents of padded matrices, or None where the
             shape counts.
         splits: The widths of matrices that lie side by side in the outputs of a leaf, by the leaf's
             name or its end, as in `{"qkv": (512, 64, 64)}`, or an `Interleaved` where they take
             turns: each is orthogonalized and scaled as a leaf of its own would be.
-        sharding: Of the stack axis, `NamedSharding(mesh, PartitionSpec(axes))`: each device
-            orthogonalizes matrices of its own, without a collective in an iteration. By default the
-            compiler decides.
+        sharding: The sharding of the stack axis, `NamedSharding(mesh, PartitionSpec(axes))`: each
+            device orthogonalizes its own matrices, without a collective in an iteration. By default
+            the compiler decides.
 
     Returns:
         A transformation without state; updates keep shape and dtype. Complex matrices have unitary
         factors.
 
     Raises:
-        ValueError: at once for an unknown scale, what is no method, or a sharding of another form;
-            at init and update for a leaf that is not a matrix, for splits that do not add up or of
-            no leaf, and for a leaf with both sizes and splits.
+        ValueError: at once for an unknown scale, a method that is not callable, or a sharding of
+            another form; at init and update for a leaf that is not a matrix, for splits that do not
+            add up or name an unknown leaf, and for a leaf with both sizes and splits.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim, spectral
+        >>> transform = optim.orthogonalize(spectral.SVD())
+        >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> step, _ = transform.update(gradient, transform.init(gradient))
+        >>> bool(jnp.allclose(step, jnp.eye(2)))
+        True
 
     """
     require_method(method, "orthogonalize")
@@ -102,8 +111,8 @@ def normalize_rows(
 ) -> optax.GradientTransformationExtraArgs:
     """Divides each row by its Euclidean norm; a zero row stays zero (outer-product, eq. 53).
 
-    A row is one input of the matrix seen as (in, out). By default that is a row of the array as it
-    is stored, so for weights stored as (out, in) the default normalizes what enters each output.
+    A row is one input of the matrix seen as (in, out). By default it is a row of the stored array,
+    so for weights stored as (out, in) the default normalizes the weights that enter each output.
     Raises as `orthogonalize`.
     """
     return matrix_transform(
@@ -151,6 +160,15 @@ def spectral_descent(
         ValueError: at once for a curvature that is not positive; at init and update for a leaf that
             is not a matrix.
 
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> optimizer = optim.spectral_descent(curvature=2.0)
+        >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> step, _ = optimizer.update(gradient, optimizer.init(gradient))
+        >>> bool(jnp.allclose(step, -(3 + 4) / 2 * jnp.eye(2)))
+        True
+
     """
     curvature = scheduled(curvature, "curvature", "(0, inf)", "spectral_descent")
     require_method(method, "spectral_descent")
@@ -175,10 +193,10 @@ def matrix_transform(
     sharding: NamedSharding | None = None,
     complex_too: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
-    """A stateless transformation: `function` of each stack of matrices, times the scale of its
-    shape.
+    """A stateless transformation that applies `function` to each stack of matrices and multiplies
+    the result by the scale of its shape.
 
-    `name` is the function that errors name; all other arguments are those of `orthogonalize`.
+    Errors call the transformation `name`; all other arguments are those of `orthogonalize`.
     """
     formula = scale_named(scale)
     check_sharding(sharding)

@@ -6,7 +6,7 @@ With S_h the largest logit of head h in the last forward pass, before the softma
 
     W_q ← γ_h^(1/2) W_q,   W_k ← γ_h^(1/2) W_k
 
-and, for multi-head latent attention, W_qr ← γ_h W_qr, with the shared W_kr as it is.
+and, for multi-head latent attention, W_qr ← γ_h W_qr, and the shared W_kr does not change.
 """
 
 from typing import NamedTuple
@@ -23,8 +23,8 @@ from specjax.optim.matrices import prefix_leaves
 
 
 class Heads(NamedTuple):
-    """What QK-Clip does to a leaf: the axes that its largest logits have, such as (layer, head),
-    and the power of γ on its weights.
+    """How QK-Clip scales a leaf: `axes` are the axes of the leaf that its largest logits share,
+    such as (layer, head), and the weights are multiplied by γ to this `power`.
     """
 
     axes: tuple[int, ...]
@@ -33,8 +33,8 @@ class Heads(NamedTuple):
 
 @checked
 def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformationExtraArgs:
-    """Replaces updates u by γ^power (W + u) - W where a leaf has `Heads`; others pass. The last
-    link of a chain, after the learning rate.
+    """Replaces updates u by γ^power (W + u) - W where a leaf has `Heads`; others pass. Put it last
+    in a chain, after the learning rate.
 
     γ = min(1, τ / S) for the largest logit S of a head. `update(updates, state, params,
     max_logits=tree)` takes the largest logits of the forward pass whose gradient this is: a prefix

@@ -1,4 +1,4 @@
-"""The spectral step where it promises more, the Euclidean one elsewhere.
+"""Takes the spectral step where its guaranteed decrease is larger, and the Euclidean one elsewhere.
 
 For a layer W A with activations A, a loss whose curvature in the layer's output is L obeys two
 bounds, with the constants L ‖A‖_F² in the spectral norm of the step and L ‖A‖_op² in the Frobenius
@@ -42,17 +42,18 @@ def rank_switch(
     dimension_numbers: DimensionNumbers = IN_OUT,
 ) -> optax.GradientTransformationExtraArgs:
     """For each matrix and at each step `spectral_step` if nr(G) >= st(A), else `euclidean_step`;
-    both keep their states running.
+    the states of both advance at every step.
 
     The stable ranks are an argument of the update, `update(updates, state, params,
     stable_ranks=...)`: a prefix tree of numbers or arrays, scalar or with the batch axes of the
-    leaf. G is what enters the transformation: put momentum before it, or in the steps.
+    leaf. G is the incoming update: put momentum before this transformation, or in the steps.
 
     Args:
         spectral_step: For example `spectral_descent(curvature)` or `orthogonalize()`.
         euclidean_step: For example `optax.sgd(learning_rate)` or `optax.identity()`.
-        method: For the nuclear norm in nr(G), as ⟨G, polar(G)⟩; by default `SVD()`, exact; on a CPU
-            an iteration that converges, such as `NewtonSchulz(30, CUBIC)`, is faster.
+        method: The method for the nuclear norm in nr(G), computed as ⟨G, polar(G)⟩. The default
+            `SVD()` is exact; on a CPU an iteration that converges, such as `NewtonSchulz(30,
+            CUBIC)`, is faster.
         dimension_numbers: As for `orthogonalize`.
 
     Returns:

@@ -1,6 +1,4 @@
-"""Where every leaf goes: which optimizer, which matrices it holds, and by what their updates are
-scaled.
-"""
+"""The optimizer of every leaf, the matrices it holds, and the scales of their updates."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True)
 class Routed:
-    """The `init` of an optimizer that knows where it sends the leaves of a tree."""
+    """The `init` of an optimizer, with the function that gives the routes of a tree's leaves."""
 
     init: Callable[[PyTree], optax.OptState]
     routes: Callable[[PyTree], tuple[Route, ...]]
@@ -61,18 +59,27 @@ class Routing(NamedTuple):
 
 @checked
 def routing(optimizer: optax.GradientTransformation, params: PyTree) -> Routing:
-    """Where `optim.muon` sends every leaf of `params`, whose arrays may be abstract.
+    """Shows where `optim.muon` sends every leaf of `params`, whose arrays may be abstract.
 
     Raises:
-        TypeError: for an optimizer that is not of `optim.muon`: in a chain, that of the chain's
-            muon is what to ask for.
+        TypeError: for an optimizer that `optim.muon` did not return; of a chain, pass the muon
+            inside.
         ValueError: as the optimizer's `init`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> params = {"weight": jnp.ones((4, 16)), "bias": jnp.ones(16)}
+        >>> print(optim.routing(optim.muon(0.02), params))
+        leaf    shape   optimizer  matrices  scale
+        bias    16      other
+        weight  4 x 16  matrix     4 x 16    2
 
     """
     if not isinstance(optimizer.init, Routed):
         raise TypeError(
-            "routing needs what optim.muon returns; where it stands in a chain or another"
-            " transformation, ask for that of the muon inside."
+            "routing needs the optimizer that optim.muon returns; of a chain or another"
+            " transformation, pass the muon inside."
         )
     return Routing(optimizer.init.routes(params))
 
@@ -85,9 +92,7 @@ def routes(
     splits: Splits | None,
     scale: Scale,
 ) -> tuple[Route, ...]:
-    """The routes of a tree whose leaves labelled "matrix" are orthogonalized, and the others
-    not.
-    """
+    """The routes of a tree in which the leaves labelled "matrix" are orthogonalized."""
     found: dict[str, tuple[tuple[tuple[int, int, int], ...], tuple[float, ...]]] = {}
     masked = jax.tree.map(
         lambda label, leaf: leaf if label == "matrix" else optax.MaskedNode(), labels, params

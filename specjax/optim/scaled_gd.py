@@ -22,10 +22,11 @@ def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformati
     """G ← G (XᵀX + damping · I)⁻¹ for each matrix X ∈ R^{d×k}, the factor (preconditioning, eq.
     80); leading axes are batch axes.
 
-    The sign is kept: chain with `optax.scale_by_learning_rate`; rates near 1/2 for the gradient (X
-    Xᵀ - M) X converge in a number of steps without the condition number. XᵀX is singular where X
-    has more columns than the target's rank and has arrived, which damping prevents. `update` needs
-    `params`. Half-precision leaves are solved in float32; updates keep shape and dtype.
+    The sign is kept: chain with `optax.scale_by_learning_rate`; with rates near 1/2 for the
+    gradient (X Xᵀ - M) X the number of steps does not depend on the condition number. If X has more
+    columns than the rank of the target, XᵀX becomes singular at convergence, which damping
+    prevents. `update` needs `params`. Half-precision leaves are solved in float32; updates keep
+    shape and dtype.
 
     Raises:
         ValueError: at once for a negative damping; at init and update for a leaf that is not a
@@ -63,8 +64,8 @@ def _preconditioned(
     gradient, power = scaled(g)
     factor, lengths = scaled(x.astype(gradient.dtype), axis=-2)
     root = jnp.sqrt(jnp.asarray(damping, gradient.dtype))
-    # With the columns in units D of their size, XᵀX + λ = D (X̂ᵀX̂ + λ D⁻²) D, of which no term is
-    # beyond the range of floats.
+    # With the columns in units D of their size, XᵀX + λ = D (X̂ᵀX̂ + λ D⁻²) D, whose terms all stay
+    # in the range of floats.
     units = jnp.maximum(lengths, root)
     factor = factor * (lengths / units)
     gram = product(factor.mT, factor) + jnp.vectorize(jnp.diag, signature="(k)->(k,k)")(
@@ -75,5 +76,5 @@ def _preconditioned(
     )
     least = jnp.min(units, axis=-1, keepdims=True)
     solved = solve(gram, (gradient * (least / units)).mT).mT
-    # In this order: XLA makes of a / b / c the quotient of a and b c, which may leave the range.
+    # Keep this order: XLA turns a / b / c into a / (b c), whose denominator may leave the range.
     return (solved * (power / least) / units).astype(g.dtype)

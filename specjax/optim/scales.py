@@ -1,7 +1,8 @@
 """Factors that follow the shape of a matrix, named by their formula.
 
-One word, two meanings: "spectral" is √(out/in) in one project and √max(out, in) in another, hence
-formulas as names. `in` and `out` are the inputs and outputs of a layer, whichever axis holds them.
+Scales are named by formulas, since projects use one word for different scales: "spectral" is
+√(out/in) in one and √max(out, in) in another. `in` and `out` are the inputs and outputs of a layer,
+whichever axis holds them.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,7 +60,9 @@ SCALES: Mapping[str, Scale] = MappingProxyType(
 
 
 def scale_named(scale: str | Scale) -> Scale:
-    """The scale of that name; a function is its own. Raises ValueError for an unknown name."""
+    """The scale of that name; a function is returned as it is. Raises ValueError for an unknown
+    name.
+    """
     if not isinstance(scale, str):
         return scale
     if scale not in SCALES:
@@ -76,8 +79,8 @@ def shape_factors(
     """The scale of every part of every leaf of `tree`, at the active extents where `sizes`, a
     prefix tree of `Fans`, gives them, else at its shape.
 
-    Raises ValueError for a leaf with both sizes and splits, and for an extent that is no positive
-    whole number.
+    Raises ValueError for a leaf with both sizes and splits, and for an extent that is not a
+    positive whole number.
     """
     result: list[tuple[float | Array, ...]] = []
     for i, (given, view) in enumerate(

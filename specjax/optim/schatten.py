@@ -1,14 +1,13 @@
 """The direction of steepest descent in a Schatten norm: between the gradient (p = 2) and its polar
 factor (p = ∞).
 
-Of all D with (Σ σ(D)^p)^(1/p) <= 1 the one with the largest ⟨G, D⟩ is, by Hölder's inequality for
-Schatten norms (Bhatia 1997, Matrix Analysis, Chapter IV; Cesista 2025, Steepest descent under
-Schatten-p norms),
+By Hölder's inequality for Schatten norms (Bhatia 1997, Matrix Analysis, Chapter IV; Cesista 2025,
+Steepest descent under Schatten-p norms) the D that maximizes ⟨G, D⟩ under (Σ σ(D)^p)^(1/p) <= 1 is
 
     D = U S^(q-1) Vᵀ / (Σ s^q)^(1/p),   1/p + 1/q = 1,   G = U S Vᵀ,
 
-that is ⟨G, D⟩ = (Σ s^q)^(1/q). For p <= 1, quasi-norms below 1, the largest ⟨G, D⟩ is s_1, at D =
-u_1 v_1ᵀ, since Σ σ <= (Σ σ^p)^(1/p).
+with ⟨G, D⟩ = (Σ s^q)^(1/q). For p <= 1, quasi-norms below 1, the largest ⟨G, D⟩ is s_1, at D = u_1
+v_1ᵀ, since Σ σ <= (Σ σ^p)^(1/p).
 """
 
 import jax.numpy as jnp
@@ -23,7 +22,7 @@ from specjax.spectral import polar, spectral_map, spectral_norm
 from specjax.spectral.float_range import at_least_float32, ratio
 
 RANK_ONE = 2.0**-20
-"""How near to 1 an order p counts as 1."""
+"""Orders p up to 1 plus this number count as 1."""
 _TIE = 64  # roundings, within which a singular value counts as equal to the largest
 
 
@@ -46,14 +45,14 @@ def schatten_direction(
     Args:
         p: The order, positive: a number, `math.inf`, or a scalar array, so that a sweep over p is
             one program.
-        scale: As for `orthogonalize`, with the next two.
+        scale: As for `orthogonalize`.
         dimension_numbers: The axes of inputs and outputs.
         sizes: The active extents of padded matrices.
 
     Returns:
-        A transformation without state; updates keep shape and dtype. A singular value decomposition
-        of each matrix, in at least float32: those below 64 roundings of the largest count as zero
-        for p > 2. A zero matrix stays zero.
+        A transformation without state; updates keep shape and dtype. It decomposes each matrix in
+        at least float32; for p > 2 singular values below 64 roundings of the largest count as zero.
+        A zero matrix stays zero.
 
     Raises:
         ValueError: at once for a p that is not positive or an unknown scale; at init and update for
@@ -76,8 +75,8 @@ def _direction(x: Float[Array, "m n"], p: ArrayLike) -> Float[Array, "m n"]:
     # Relative to the largest singular value no power overflows. D does not depend on the scale.
     unit = ratio(wide, spectral_norm(wide))
     power = spectral_map(unit, lambda s: _powers(s, order))
-    # ⟨G, U S^(q-1) Vᵀ⟩ = Σ s^q, at least 1. Its root of order p <= 1 is that of order 1: one pair
-    # has every norm 1.
+    # ⟨G, U S^(q-1) Vᵀ⟩ = Σ s^q, at least 1. For p <= 1 take the root of order 1, since a single
+    # pair has norm 1 in every order.
     total = jnp.sum(unit * power)
     return ratio(power, jnp.where(total > 0, total, 1) ** (1 / jnp.maximum(order, 1))).astype(
         x.dtype
@@ -85,8 +84,8 @@ def _direction(x: Float[Array, "m n"], p: ArrayLike) -> Float[Array, "m n"]:
 
 
 def _powers(s: Float[Array, "..."], order: Float[Array, ""]) -> Float[Array, "..."]:
-    """s^(q-1) of values whose largest is 1, with 1/order + 1/q = 1; for the order 1 those of the
-    values that equal the largest.
+    """s^(q-1) of values whose largest is 1, with 1/order + 1/q = 1; for the order 1 it is one for
+    the values that equal the largest.
     """
     first = jnp.where(s >= 1 - _TIE * jnp.finfo(s.dtype).eps, jnp.ones_like(s), 0)
     exponent = 1 / jnp.maximum(order - 1, RANK_ONE)

@@ -3,7 +3,7 @@ target, so the rate must.
 
 `geometric` and `random_geometric` are optax schedules, functions of the step count;
 `decay_on_plateau` watches the loss and is a transformation, chained last. The theorems of the
-preconditioning paper are for the first two, its figures for the third.
+preconditioning paper use the first two, its figures the third.
 """
 
 from typing import NamedTuple
@@ -18,8 +18,8 @@ from specjax.optim.float32_wrapper import check_arrays
 
 
 class PlateauState(NamedTuple):
-    """The factor on the updates, the smallest loss seen, and for how many updates none smaller was
-    seen.
+    """The factor on the updates, the smallest loss so far, and the number of updates since the last
+    new minimum or decay.
     """
 
     scale: Float[Array, ""]
@@ -48,12 +48,12 @@ def geometric(prefactor: ArrayLike, rho: ArrayLike) -> optax.Schedule:
 def random_geometric(
     key: Key[Array, ""], low: ArrayLike, high: ArrayLike, rho: ArrayLike, *, each_step: bool
 ) -> optax.Schedule:
-    """η_t = C_t ρ^t with C_t uniform in [low, high]: independent in each step (Theorem 1b), or
-    drawn once (Theorem 1a).
+    """η_t = C_t ρ^t with C_t uniform in [low, high]: sampled in each step (Theorem 1b), or once
+    (Theorem 1a).
 
-    Step t's draw depends on the key and on t alone. Independent draws are also what keeps rounding
-    from being amplified step after step near the end, as happens with one prefactor and ρ from 0.8
-    up. low, high and ρ may be traced.
+    The sample of step t depends only on the key and on t. Independent samples also keep rounding
+    from being amplified step after step near the end, as happens with a single prefactor and ρ of
+    at least 0.8. low, high and ρ may be traced.
 
     Raises ValueError unless 0 < low <= high and ρ is in (0, 1), where they are known.
     """
@@ -85,16 +85,15 @@ def decay_on_plateau(
     """Multiplies updates by a scale that falls by `factor` whenever the loss has found no new
     minimum for `patience` updates.
 
-    `update(updates, state, params, value=loss)` takes the loss at the current parameters. NaN is no
-    new minimum. The scale and the smallest loss are in float32 (float64 where that is enabled)
-    whatever the dtype of the parameters, to which the scale alone is rounded, where it is applied.
-    `optax.contrib.reduce_on_plateau` does not serve: it keeps both in dtypes of the parameters, so
-    that in bfloat16 a loss that falls by less than 1/256 of itself in `patience` updates stands
-    still; its improvements must exceed a tolerance, which ends the decay of a loss that runs to
-    rounding; and it does not run under strict dtype promotion.
+    `update(updates, state, params, value=loss)` takes the loss at the current parameters. A NaN
+    never counts as a new minimum. The scale and the smallest loss are stored in float32 (float64
+    where that is enabled); the scale is rounded to the dtype of the parameters where it is applied.
+    `optax.contrib.reduce_on_plateau` stores both in that dtype, so in bfloat16 it misses a decrease
+    below 1/256 of the loss; it ignores improvements below a tolerance, such as those of a loss that
+    falls to rounding; and it does not run under strict dtype promotion.
 
-    Both may be traced, so that a sweep maps over them. Raises ValueError at once for a factor
-    outside (0, 1) or a patience below 1, where they are known.
+    Both arguments may be traced, so that a sweep maps over them. Raises ValueError at once for a
+    factor outside (0, 1) or a patience below 1, where they are known.
     """
     check_number(factor, "factor", "(0, 1)", "decay_on_plateau")
     check_number(patience, "patience", "[1, inf)", "decay_on_plateau")
@@ -115,7 +114,7 @@ def decay_on_plateau(
                 "decay_on_plateau needs the loss: update(updates, state, params, value=loss)."
             )
         value = jnp.asarray(extra_args["value"]).astype(state.best.dtype)
-        # Not by jnp.minimum: one NaN would stay the best to the end.
+        # jnp.minimum would keep a NaN as the best loss to the end.
         improved = value < state.best
         bad = jnp.where(improved, 0, state.bad + 1)
         stuck = bad >= jnp.asarray(patience, bad.dtype)

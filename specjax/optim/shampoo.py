@@ -60,7 +60,7 @@ def scale_by_shampoo(
 
     Args:
         beta: β in [0, 1]; 1 for the mean of all steps.
-        order: Of the roots: 4, or 2 for L^(-1/2) G R^(-1/2) (Morwani et al. 2024).
+        order: The order of the roots: 4, or 2 for L^(-1/2) G R^(-1/2) (Morwani et al. 2024).
         damping: Added to the eigenvalues of L and R that are not zero.
         every: Steps from one computation of the roots to the next, from the first step on.
         dimension_numbers: As for `orthogonalize`.
@@ -69,11 +69,20 @@ def scale_by_shampoo(
         A transformation that keeps the sign, shapes and dtypes; its state is at least float32, 2
         (in² + out²) numbers for each matrix. Eigenvalues below 64 roundings of the largest count as
         zero: singular values below 0.3 % of the largest in float32. Zero padding stays zero and
-        changes nothing. A NaN or an infinity makes its own matrix NaN, from then on.
+            does not change the result. A NaN or an infinity makes its own matrix NaN, from then on.
 
     Raises:
         ValueError: at once for a beta outside [0, 1], an order that is not positive or `every`
             below 1; at init and update for a leaf that is not a matrix.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> transform = optim.scale_by_shampoo()
+        >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> step, state = transform.update(gradient, transform.init(gradient))
+        >>> bool(jnp.allclose(step, jnp.eye(2), atol=1e-5))  # the polar factor, in the first step
+        True
 
     """
     check_number(beta, "beta", "[0, 1]", "scale_by_shampoo")
@@ -121,7 +130,7 @@ def _roots(sums: GramSums, weight: Array, order: ArrayLike, damping: ArrayLike) 
     dtype = sums.left.dtype
     root_of_damping = jnp.sqrt(jnp.asarray(damping, dtype))
     unit = jnp.maximum(sums.power, root_of_damping)
-    # Neither squares a number outside of [0, 1], and one of them is 1.
+    # Both square numbers in [0, 1], and one of these is 1.
     of_sums, of_damping = (
         (sums.power / unit) ** 2 / weight.astype(dtype),
         (root_of_damping / unit) ** 2,
@@ -143,6 +152,6 @@ def _step(
     if not g.size:
         return g
     direction, power = scaled(g, (1, 2))
-    # unit^(-2/order) for each side; for the order 4 the quotient of two powers is all there is.
+    # Each side has the factor unit^(-2/order), which for the order 4 makes 1 / unit in all.
     size = power / roots.unit * roots.unit ** (1 - 4 / jnp.asarray(order, g.dtype))
     return size * product(product(roots.left, direction), roots.right)

@@ -1,14 +1,14 @@
-"""One function of stacks of matrices over the devices of a mesh: each device its own matrices, no
-collective inside.
+"""Applies a function of stacks of matrices over the devices of a mesh: each device computes its own
+matrices, without collectives.
 
-A partition that the compiler chooses may cut matrices, and then communicates in every product of an
-iteration (optax issue 1660). Here the stack axis is cut, by `jax.shard_map`, so what happens to a
-matrix happens on one device. Stacks whose length is a multiple of the number of devices and that
-are sharded so already do not move at all; others are redistributed once before and once after.
+The compiler may choose a partition that cuts matrices and then communicates in every product of an
+iteration (optax issue 1660). Here `jax.shard_map` cuts the stack axis, so each matrix stays on one
+device. Stacks that are already sharded this way, with a length that is a multiple of the number of
+devices, do not move; others are redistributed once before and once after.
 
 On a mesh with explicit axes, the default of `jax.make_mesh`, the types of arrays say how they are
-cut, and a product that would need communication is refused. So its axes are the compiler's in here,
-and what comes out is cut as what came in.
+cut, and JAX refuses a product that would need communication. So the axes are automatic inside the
+function, and the results are cut like the arguments.
 """
 
 import math
@@ -21,14 +21,14 @@ from jaxtyping import Array, Inexact, PyTree
 
 
 def check_sharding(sharding: NamedSharding | None) -> None:
-    """Raises ValueError unless the sharding, if there is one, is of one axis, the stack's."""
+    """Raises ValueError for a sharding that is not of the stack axis alone; None passes."""
     if sharding is None:
         return
     spec = tuple(sharding.spec) if isinstance(sharding, NamedSharding) else sharding
     if not isinstance(spec, tuple) or len(spec) != 1 or not isinstance(spec[0], str | tuple):
         raise ValueError(
-            "sharding is that of the stack axis alone, one entry with the axes of the mesh it is"
-            f" cut over, got {spec}; pass NamedSharding(mesh, PartitionSpec(mesh.axis_names))."
+            "sharding must cut the stack axis alone, with one entry for the axes of the mesh, got"
+            f" {spec}; pass NamedSharding(mesh, PartitionSpec(mesh.axis_names))."
         )
 
 
@@ -60,12 +60,12 @@ def call_sharded(
     stacks: Sequence[Inexact[Array, "_ m n"]],
     sharding: NamedSharding,
 ) -> list[Inexact[Array, "_ ..."]]:
-    """`function` of the stacks of one shape and dtype, called once on each device for the matrices
-    it holds.
+    """Calls `function` of stacks of one shape and dtype once on each device, for the matrices it
+    holds.
 
-    A stack whose length is a multiple of the number of devices stays as it is cut; all others are
-    joined, with zero matrices up to such a multiple, so that many single matrices are spread over
-    the devices too.
+    A stack whose length is a multiple of the number of devices keeps its partition. All others are
+    joined and padded with zero matrices to such a multiple, so that many single matrices are spread
+    over the devices too.
     """
     (axes,) = sharding.spec
     devices = math.prod(

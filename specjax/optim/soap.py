@@ -8,10 +8,10 @@ rotated back:
 
 M is kept in the coordinates of the parameters, V in the eigenbases.
 
-Where L or R lacks rank, as that of the longer side does in the first steps, its null space has no
-basis that is better than another, and entrywise steps depend on the basis. Here V is isotropic
-there: an entry for a vector of the null space is the mean of all of them. The step then depends on
-the null space alone.
+Where L or R lacks rank, as that of the longer side does in the first steps, the basis of its null
+space is arbitrary, and entrywise steps depend on the basis. Here V is isotropic there: each entry
+for a vector of the null space is replaced by the mean of all of them. The step then depends on the
+null space alone.
 """
 
 from typing import NamedTuple
@@ -30,9 +30,7 @@ from specjax.spectral.float_range import averaged_rms, frobenius, ratio, scaled
 from specjax.spectral.products import product
 
 CUT = 64
-"""How many roundings of the largest an eigenvalue, or an entry of √V, is above zero if it
-counts.
-"""
+"""Eigenvalues, and entries of √V, below this number of roundings of the largest count as zero."""
 
 
 class Basis(NamedTuple):
@@ -77,9 +75,9 @@ def scale_by_soap(
     averages are corrected for their start at zero as in `optax.scale_by_adam`.
 
     The first update is zero, as in the published code: its gradient gives the first bases, by an
-    eigendecomposition, so that no basis depends on the gradient that it rotates. Every `every`
-    steps after it Q ← qr(L Q), one step of subspace iteration, after its columns are brought into
-    the order of their Rayleigh quotients; V follows that order.
+    eigendecomposition, so that no basis depends on the gradient that it rotates. After that, every
+    `every` steps, the columns of Q are sorted by their Rayleigh quotients, V with them, and one
+    step of subspace iteration follows: Q ← qr(L Q).
 
     Where L or R lacks rank the algorithm as published divides by numbers that depend on an
     arbitrary basis of the null space. Here V is the mean over that basis, the next bases are an
@@ -97,12 +95,22 @@ def scale_by_soap(
         A transformation that keeps the sign, shapes and dtypes; its state is at least float32, 2
         (in² + out² + in · out) numbers for each matrix. With ε = 0 it does not depend on the size
         of the gradients. Derivatives hold the bases fixed. A NaN or an infinity makes its own
-        matrix NaN, from then on. Zero padding is not for it: it would be averaged with parameters
+        matrix NaN, from then on. Do not pad with zeros: padding would be averaged with parameters
         in the null space.
 
     Raises:
         ValueError: at once for a decay outside [0, 1), a negative `eps` or `every` below 1; at init
             and update for a leaf that is not a matrix.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> transform = optim.scale_by_soap(every=10)
+        >>> gradient = jnp.array([[2.0, 1.0], [1.0, 2.0]])
+        >>> first, state = transform.update(gradient, transform.init(gradient))
+        >>> second, state = transform.update(gradient, state)
+        >>> float(jnp.linalg.norm(first)), bool(jnp.allclose(second, jnp.eye(2), atol=1e-3))
+        (0.0, True)
 
     """
     check_number(b1, "b1", "[0, 1)", "scale_by_soap")
@@ -176,14 +184,14 @@ def _eigenbasis(h: Float[Array, "batch n n"]) -> Basis:
 
 
 def _is_nothing(x: Float[Array, "..."], axes: tuple[int, ...]) -> Bool[Array, "..."]:
-    """Which entries are no larger than the roundings of the largest."""
+    """Marks the entries that are no larger than the roundings of the largest."""
     return x <= CUT * jnp.finfo(x.dtype).eps * jnp.max(x, axis=axes, keepdims=True, initial=0)
 
 
 def _adam(
     leaf: SoapMatrices, g: Array, decays: tuple[Array, Array], eps: float, count: Array
 ) -> tuple[Array, SoapMatrices]:
-    """The step of one leaf in its bases, and its state with the bases as they are."""
+    """The step of one leaf in its current bases, and its state with these bases."""
     b1, b2 = (b.astype(g.dtype) for b in decays)
     left, right = leaf.left.vectors, leaf.right.vectors
     rotated = product(product(left.mT, g), right)
@@ -202,9 +210,7 @@ def _adam(
 def _isotropic(
     x: Float[Array, "batch m n"], is_null: Bool[Array, "batch k"], axis: int
 ) -> Float[Array, "batch m n"]:
-    """x with the root mean square over the null space in the place of each entry that belongs to
-    it, along an axis.
-    """
+    """x with each entry of the null space, along an axis, replaced by their root mean square."""
     inside = jnp.expand_dims(is_null, 3 - axis)
     count = jnp.maximum(jnp.sum(inside, axis=axis, keepdims=True), 1).astype(x.dtype)
     mean = jnp.expand_dims(frobenius(jnp.where(inside, x, 0), axis), axis) / jnp.sqrt(count)

@@ -1,9 +1,8 @@
-"""Stochastic rounding to bfloat16, whose mean is the number that is rounded (Gupta et al. 2015,
-Section 3.2).
+"""Unbiased stochastic rounding to bfloat16 (Gupta et al. 2015, Section 3.2).
 
-An average m ← β m + (1 - β) g that is rounded to the nearest of bfloat16's numbers, 2⁻⁸ apart,
-stands still where (1 - β) |g - m| is below half a step: for β = 0.99 and a constant g where m is
-still a fifth below g. Rounded at random it goes on, in the mean exactly.
+An average m ← β m + (1 - β) g that is rounded to the nearest bfloat16 number, 2⁻⁸ apart, stops
+moving where (1 - β) |g - m| is below half a step; for β = 0.99 and a constant g this happens while
+m is still a fifth below g. Rounded at random it keeps moving, and its mean is exact.
 """
 
 import jax
@@ -12,8 +11,8 @@ from jaxtyping import Array, Float, Key
 
 
 def stochastic_bfloat16(key: Key[Array, ""], x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """x as one of the two numbers of bfloat16 around it, each with the probability that makes x the
-    mean; NaN and ±∞ stay.
+    """Rounds x to one of the two bfloat16 numbers around it, with probabilities whose mean is x;
+    NaN and ±∞ stay.
 
     Float64 is rounded to float32 first. Beyond the largest number of bfloat16 the upper neighbour
     is ±∞.

@@ -1,9 +1,9 @@
-"""Averages of several gradients and the polar factor: which of the two comes first, and what is
+"""Averages of several gradients combined with the polar factor, in either order, and estimates in
 between.
 
 For samples G_1 ... G_k with mean μ the polar factor of the mean estimates polar(μ), with a bias of
 order 1/k where μ has full rank; the mean of the polar factors estimates E[polar(G)], without bias.
-The two limits differ by an amount that no k removes. Which one is wanted is the first choice; then:
+The two limits differ by an amount that no k removes, so first choose which one to estimate:
 
 | estimate of | function | polar factors | bias | variance |
 |---|---|---|---|---|
@@ -34,8 +34,8 @@ def polar_of_mean(
     samples: Inexact[Array, "*batch k m n"],
     method: Method = SVD(),  # noqa: B008
 ) -> Inexact[Array, "*batch m n"]:
-    """polar(mean of the samples); the same as polar of their sum, since the polar factor ignores
-    scale ("Ortho of sum").
+    """polar(mean of the samples), which equals the polar factor of their sum, since the polar
+    factor ignores scale ("Ortho of sum").
     """
     return polar(jnp.mean(_unit(samples), axis=-3), method)
 
@@ -53,11 +53,11 @@ def mean_of_polar(
 def mean_of_rank_one_polar(
     left: Inexact[Array, "*batch k m"], right: Inexact[Array, "*batch k n"]
 ) -> Inexact[Array, "*batch m n"]:
-    """`mean_of_polar` of the samples left_i right_iᵀ: normalized factors and one matrix product, no
-    decomposition.
+    """`mean_of_polar` of the samples left_i right_iᵀ, computed from normalized factors by one
+    matrix product, without a decomposition.
 
-    The gradient of a linear layer on one input is such a product, of the backpropagated error and
-    the input; so for a layer that sees each sample once, E[polar(G_x)] costs no more than the
+    The gradient of a linear layer on one input is such a product of the backpropagated error and
+    the input. So for a layer that sees each sample once, E[polar(G_x)] costs no more than the
     gradient. A sample with a zero factor counts as zero, in derivatives too.
     """
     mean = product(jnp.swapaxes(unit_rows(left), -1, -2), unit_rows(right)) / left.shape[-2]
@@ -83,12 +83,12 @@ def jackknifed_polar(
     groups: int | None = None,
     method: Method = SVD(),  # noqa: B008
 ) -> Inexact[Array, "*batch m n"]:
-    """The jackknife, g polar(mean) - (g - 1) · mean_j polar(mean without group j): without the 1/k
-    term of the bias.
+    """The jackknife g polar(mean) - (g - 1) · mean_j polar(mean without group j), which removes the
+    1/k term of the bias.
 
-    With one sample to a group (the default) what remains is of order 1/k²; with a fixed number g of
-    groups too, larger by a factor that tends to 1 as g grows. The result estimates polar(μ), which
-    must have full rank, and is not exactly orthogonal.
+    With one sample to a group (the default) the remaining bias is of order 1/k². With a fixed
+    number g of groups it has the same order, times a factor that tends to 1 as g grows. The result
+    estimates polar(μ), which must have full rank, and is not exactly orthogonal.
 
     Raises:
         ValueError: `groups` is below 2 or does not divide the number of samples.
@@ -102,7 +102,7 @@ def jackknifed_polar(
     means = jnp.mean(_groups(_unit(samples), k // g, "groups"), axis=-3)
     whole = jnp.mean(means, axis=-3)
     without = (g * whole[..., None, :, :] - means) / (g - 1)
-    # All factors in one batched decomposition.
+    # Compute all factors in one batched decomposition.
     factors = polar(jnp.concatenate([whole[..., None, :, :], without], axis=-3), method)
     return g * factors[..., 0, :, :] - (g - 1) * jnp.mean(factors[..., 1:, :, :], axis=-3)
 
@@ -114,7 +114,7 @@ def second_order_bias(
     bias of `polar_of_mean`.
 
     E[polar(μ + ε̄)] = polar(μ) + this / k + O(1/k²) for the mean ε̄ of k independent noises and μ
-    of full rank. By the closed-form derivatives of the polar factor, taken twice.
+    of full rank. It is computed by applying the closed-form derivative of the polar factor twice.
     """
 
     def curvature(direction: Array) -> Array:
@@ -127,8 +127,8 @@ def second_order_bias(
 
 
 def _unit(samples: Array) -> Array:
-    """The samples over a power of two, the same for all: their sum may be no float, and their mean
-    smaller than the smallest.
+    """The samples divided by one power of two for all, since their sum may overflow and their mean
+    may underflow.
     """
     return scaled(samples, axis=(-3, -2, -1))[0].astype(samples.dtype)
 

@@ -29,8 +29,8 @@ def bidiagonalize(
     """Golub–Kahan–Lanczos with the vectors orthogonalized twice against all earlier ones; zeros
     after a breakdown.
 
-    What the orthogonalization leaves below rounding is a breakdown: the start has been used up, and
-    noise is no direction.
+    A remainder below rounding counts as a breakdown: the Krylov space of the start is exhausted,
+    and the remainder is noise.
     """
     count, columns = starts.shape
     products = jax.vmap(apply), jax.vmap(transposed)
@@ -58,8 +58,7 @@ def bidiagonalize(
     ) -> tuple[Array, Array, Array, Array, Array]:
         left, right, diagonal, above, v = state
         right = right.at[:, j].set(v)
-        # After the first step the part along the last left vector is β, which the orthogonalization
-        # takes out.
+        # After the first step the orthogonalization removes the part along the last left vector, β.
         u, alpha = next_unit(products[0](v), left)
         left = left.at[:, j].set(u)
         w, beta = next_unit(products[1](u), right)
@@ -79,7 +78,8 @@ def _unit(
 ) -> tuple[Inexact[Array, "starts n"], Float[Array, " starts"]]:
     """v / ‖v‖ and ‖v‖; zeros where ‖v‖ does not exceed the floor."""
     total = jnp.sum(squares(v), axis=-1)
-    # What is not finite is no breakdown: it must be seen in the result, and as NaN, see `scaled`.
+    # A norm that is not finite must not count as a breakdown: NaN makes it visible in the result
+    # (see `scaled`).
     total = jnp.where(jnp.isfinite(total), total, jnp.nan)
     usable = ~(total <= floor**2)
     norm = jnp.where(usable, jnp.sqrt(jnp.where(usable, total, 1)), 0)
@@ -96,8 +96,8 @@ def quadrature_of_root(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, "
 
 
 def radau_matrix(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, "starts k k"]:
-    """The bidiagonal matrix whose quadrature has a node at zero: its last diagonal entry is
-    dropped.
+    """The bidiagonal matrix whose quadrature has a node at zero, which drops its last diagonal
+    entry.
     """
     return bidiagonal.at[:, -1, -1].set(0)
 

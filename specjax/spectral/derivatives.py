@@ -1,5 +1,5 @@
-"""The derivative of the polar factor in closed form, finite where the one through a singular value
-decomposition is NaN.
+"""The derivative of the polar factor in closed form. It stays finite where the derivative through a
+singular value decomposition is NaN.
 
 For x = U S Vᴴ with m <= n and A = Uᴴ dx V the derivative is (Daleckii–Krein; Kenney and Laub, Polar
 decomposition and matrix sign function condition estimates, 1991)
@@ -35,10 +35,10 @@ Linear = Callable[[Array], Array]
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def differentiable_factor(method: ExactPolar, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
-    """method(x), with the derivative of the exact polar factor whatever the method does inside; m
-    <= n.
+    """method(x) for m <= n, with the derivative of the exact polar factor, however the method
+    computes it.
     """
-    # A method with arrays cannot be hashed, which a compiled one must be.
+    # A compiled method must be hashable, and a method that holds arrays is not.
     call = one_at_a_time if jax.tree.leaves(method) else compiled_one_at_a_time
     return call(method, x)
 
@@ -79,8 +79,8 @@ def _solvers(h: Array) -> tuple[Linear, Linear]:
 
 
 def _linear_solve(operator: Linear, solve: Callable[[Linear, Array], Array], b: Array) -> Array:
-    """The solution for a Hermitian operator, differentiated implicitly. Its transpose is its
-    conjugate.
+    """The solution for a Hermitian operator, differentiated implicitly. The transpose of the
+    operator is its conjugate.
     """
 
     def transpose_solve(operator: Linear, b: Array) -> Array:

@@ -1,10 +1,10 @@
-"""How far a square matrix P is from diagonal: the question the outer-product paper asks of P = G
-Gᵀ.
+"""Measures of how far a square matrix P is from diagonal. The outer-product paper applies them to P
+= G Gᵀ.
 
 Zero padding is not part of P, so the averages take the active size: an int or a `Size`, by default
-the extent of P. All of them raise ValueError for a matrix that is not square. Half precision is
-measured in float32. Of a complex P, Hermitian as G Gᴴ is, ratios take the real part of the
-diagonal; means of entries are complex.
+the extent of P. All functions raise ValueError for a matrix that is not square, and compute half
+precision in float32. For a complex P, Hermitian like G Gᴴ, ratios use the real part of the
+diagonal, and means of entries are complex.
 """
 
 from itertools import product
@@ -21,7 +21,7 @@ from specjax.spectral.float_range import at_least_float32, inner, ratio, scaled,
 def diagonal_mean(
     p: Inexact[Array, "*batch m m"], size: AnySize | None = None
 ) -> Inexact[Array, "*batch"]:
-    """The mean of the diagonal entries P_aa; `size` is the number of rows that are no padding, by
+    """The mean of the diagonal entries P_aa; `size` is the number of rows without padding, by
     default all.
     """
     p = at_least_float32(_square(p))
@@ -31,10 +31,9 @@ def diagonal_mean(
 def off_diagonal_mean(
     p: Inexact[Array, "*batch m m"], size: AnySize | None = None
 ) -> Inexact[Array, "*batch"]:
-    """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix, which has
-    none).
+    """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix).
 
-    `size` is the number of rows that are no padding, by default all.
+    `size` is the number of rows without padding, by default all.
     """
     p = at_least_float32(_square(p))
     return jnp.sum(off_diagonal(p), axis=(-2, -1)) / _pairs(p, size)
@@ -46,7 +45,13 @@ def dominance_ratio(
     """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a
     diagonal or zero matrix.
 
-    `size` is the number of rows that are no padding, by default all.
+    `size` is the number of rows without padding, by default all.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> float(spectral.dominance_ratio(jnp.array([[2.0, -1.0], [1.0, 2.0]])))
+        0.5
     """
     unit, _ = scaled(_square(p))
     off = jnp.abs(off_diagonal(unit))
@@ -57,6 +62,12 @@ def dominance_ratio(
 def row_dominance(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
     """Σ_c |P_ac| / P_aa for each row a, c != a: below 1 where the row is diagonally dominant; 0 on
     padding.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> spectral.row_dominance(jnp.array([[2.0, -1.0], [4.0, 2.0]])).tolist()
+        [0.5, 2.0]
     """
     p = _square(p)
     unit, _ = scaled(p, axis=-1)
@@ -68,6 +79,12 @@ def row_dominance(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
 def off_diagonal_energy(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch"]:
     """Σ_{a≠c} |P_ac|² / ‖P‖_F²: 0 for a diagonal or zero matrix, near 1 for one that is far from
     diagonal.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> float(spectral.off_diagonal_energy(jnp.ones((4, 4))))
+        0.75
     """
     unit, _ = scaled(_square(p))
     return ratio(
@@ -92,8 +109,8 @@ def off_block_energy(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch"]:
     """The least share of ‖P‖_F² outside of two diagonal blocks, over all ways to divide the rows
     and columns into two sets.
 
-    0 where P is block-diagonal in some order of its columns, or zero. There are 2^(m-1) - 1 ways:
-    for m up to 12 or so.
+    It is 0 where P is zero or block-diagonal in some order of its columns. It tries all 2^(m-1) - 1
+    ways, so m should not exceed 12 or so.
 
     Raises:
         ValueError: fewer than two columns, which cannot be divided.
@@ -101,7 +118,7 @@ def off_block_energy(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch"]:
     p = _square(p)
     if _extent(p) < 2:
         raise ValueError(f"Two blocks need two columns or more, got shape {p.shape}.")
-    # The first column is in the first set, which must not be all of them.
+    # The first set holds the first column, and it must not hold all columns.
     sides = np.array(
         [(False, *others) for others in product((False, True), repeat=_extent(p) - 1)][1:]
     )
@@ -133,7 +150,7 @@ def off_diagonal(p: Inexact[Array, "*batch m m"]) -> Inexact[Array, "*batch m m"
 
 
 def _on_diagonal(p: Array) -> Array:
-    """Where the diagonal of P is, with as many axes as P."""
+    """A mask of the diagonal, with as many axes as P."""
     m = _extent(p)
     return jnp.eye(m, dtype=bool).reshape((1,) * (p.ndim - 2) + (m, m))
 

@@ -1,8 +1,8 @@
-"""The whole range of a floating dtype: half precision in float32, and division by the size of the
-largest entry.
+"""Helpers that use the whole range of a floating dtype: half precision in float32, and division by
+the largest entry.
 
-Squares of float32 numbers below 1e-23 vanish and those above 1.8e19 are infinite, so whatever
-squares and then divides is computed of `scaled` arguments.
+Squares of float32 numbers below 1e-23 vanish and those above 1.8e19 are infinite, so functions that
+square and then divide first pass their arguments through `scaled`.
 """
 
 import jax
@@ -12,10 +12,10 @@ from jaxtyping import Array, Float, Inexact, Num
 
 
 def at_least_float32(x: Num[Array, "..."]) -> Inexact[Array, "..."]:
-    """In float32 if its own floats are narrower, and in JAX's default float if it holds whole
+    """x in float32 if its floats are narrower, and in JAX's default float if it holds whole
     numbers.
 
-    Among floats by numpy's rule, as JAX's own has none for two widths where promotion is strict.
+    Floats follow numpy's promotion, since JAX refuses to promote two widths under strict promotion.
     """
     if not jnp.issubdtype(x.dtype, jnp.inexact):
         return x.astype(jnp.result_type(float))
@@ -38,8 +38,8 @@ def divided_by(x: Inexact[Array, "..."], largest: Float[Array, "..."]) -> Inexac
     """x / largest, and x itself where `largest`, a nonnegative array that broadcasts against x, is
     zero, infinite or NaN.
 
-    An infinite entry is thus left in place: x / inf would be zero almost everywhere, a silent zero
-    instead of NaN.
+    So an infinite entry stays in place: x / inf would silently be zero almost everywhere, where the
+    result must be NaN.
     """
     if jnp.iscomplexobj(x):
         return jax.lax.complex(divided_by(x.real, largest), divided_by(x.imag, largest))
@@ -56,23 +56,23 @@ def scaled(
     """x / p in at least float32, and p: the power of two that brings the largest entry along the
     axes into [1, 2), without rounding.
 
-    p keeps the axes, with length 1, and is held fixed under differentiation; it is 1 where all
-    entries are zero or there are none. Where one is infinite or NaN all are NaN: on an infinite
-    matrix LAPACK's singular value decomposition may never return.
+    p keeps the axes, with length 1, and is held fixed under differentiation; it is 1 where there
+    are only zeros or no entries. If one entry is infinite or NaN, all become NaN, since LAPACK's
+    singular value decomposition may never return on an infinite matrix.
     """
     x = at_least_float32(x)
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(x)), axis=axis, keepdims=True, initial=0)
     finite = jnp.isfinite(largest)
-    # Subnormal numbers are zero to XLA on most devices.
+    # XLA reads subnormal numbers as zero on most devices.
     power = power_of_two(jnp.where(finite & (largest >= jnp.finfo(x.dtype).tiny), largest, 1))
     return jnp.where(finite, divided_by(x, power), jnp.nan), power
 
 
 def power_of_two(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The largest power of two that is at most x, for normal x > 0: its exponent, by its bits.
+    """The largest power of two that is at most x, for normal x > 0, read off the bits of its
+    exponent.
 
-    Not by `jnp.frexp`, which JAX from 0.11 on expands behind the scope of 64 bits in which it is
-    called.
+    `jnp.frexp` would not do: from 0.11 on JAX expands it outside of the caller's enable_x64 scope.
     """
     info, word = jnp.finfo(x.dtype), np.dtype(f"uint{jnp.finfo(x.dtype).bits}")
     exponent = np.array(((1 << info.nexp) - 1) << info.nmant, word)
@@ -80,8 +80,8 @@ def power_of_two(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def exactly_scaled(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
-    """x divided by the power of two that brings its largest entry (real or imaginary part) into [1,
-    2): without rounding.
+    """x divided, without rounding, by the power of two that brings its largest entry (real or
+    imaginary part) into [1, 2).
 
     A zero matrix stays as it is; one with an infinite or NaN entry is NaN. The power is held fixed
     under differentiation.
@@ -89,15 +89,15 @@ def exactly_scaled(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         parts = exactly_scaled(jnp.concatenate([x.real, x.imag]))
         return jax.lax.complex(*jnp.split(parts, 2))
-    # float16 has powers of two whose reciprocals it lacks.
+    # float16 cannot represent the reciprocals of all its powers of two.
     return scaled(x)[0].astype(x.dtype)
 
 
 def frobenius(
     x: Inexact[Array, "..."], axis: int | tuple[int, ...] = (-2, -1)
 ) -> Float[Array, "..."]:
-    """√Σ |x|² along the axes, in at least float32, over the whole range of it; its derivative at
-    zero is zero.
+    """√Σ |x|² along the axes, in at least float32 and over its whole range; the derivative at zero
+    is zero.
     """
     unit, power = scaled(x, axis)
     total = jnp.sum(squares(unit), axis=axis)
@@ -108,8 +108,8 @@ def frobenius(
 def averaged_rms(
     old: Float[Array, "..."], new: Float[Array, "..."], beta: Float[Array, ""]
 ) -> Float[Array, "..."]:
-    """√(β old² + (1 - β) new²), the root of an average of squares over the whole range of floats;
-    its derivative at zero is zero.
+    """√(β old² + (1 - β) new²), the root of an average of squares, over the whole range of floats;
+    the derivative at zero is zero.
     """
     return frobenius(jnp.stack([jnp.sqrt(beta) * old, jnp.sqrt(1 - beta) * new]), axis=0)
 

@@ -1,9 +1,9 @@
-"""‖X‖_op² and the stable rank by squaring the Gram matrix: products only, and no start vector that
-would have to be drawn.
+"""‖X‖_op² and the stable rank by squaring the Gram matrix: it needs only products and no random
+start vector.
 
-For a training step or the body of a scan, where a decomposition would take longer than the rest and
-a random generator longer to compile than everything else. For an interval and for large matrices
-there is `spectral.estimate_stable_rank`.
+Use it in a training step or the body of a scan, where a decomposition would take longer than the
+rest and a random generator would compile longer than everything else. Use
+`spectral.estimate_stable_rank` for an interval and for large matrices.
 """
 
 import jax.numpy as jnp
@@ -24,9 +24,9 @@ def squared_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """tr(G^{p+1})/tr(G^p) ≤ ‖X‖_op² = λ_1(G) for the Gram matrix G and p = 2^`SQUARINGS` = 64; 0
     for a zero matrix.
 
-    An average of the eigenvalues with weights λ_i^p, too small by less than log(k)/p of λ_1 for k
-    eigenvalues, whatever they are, and by Σ (λ_i/λ_1)^p (1 - λ_i/λ_1) of it at most. In at least
-    float32.
+    It is the average of the eigenvalues with weights λ_i^p, computed in at least float32. For any k
+    eigenvalues it lies below λ_1 by less than λ_1 log(k)/p, and by at most λ_1 Σ (λ_i/λ_1)^p (1 -
+    λ_i/λ_1).
     """
     unit, power = scaled(x)
     factor = power[..., 0, 0]
@@ -34,9 +34,7 @@ def squared_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
 
 
 def stable_rank_above(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """‖X‖_F² over `squared_norm`: at least st(X), and above it by as little; 0 for a zero
-    matrix.
-    """
+    """‖X‖_F² over `squared_norm`: an upper bound on st(X) that is as close; 0 for a zero matrix."""
     gram = gram_matrix(scaled(x)[0])
     return ratio(_trace(gram), _largest(gram))
 
@@ -51,5 +49,5 @@ def _largest(gram: Array) -> Array:
 
 
 def _trace(gram: Array) -> Array:
-    """That of Hermitian matrices, which is real."""
+    """The trace of Hermitian matrices, which is real."""
     return jnp.real(jnp.trace(gram, axis1=-2, axis2=-1))

@@ -1,12 +1,12 @@
-"""Products that are known to be Hermitian: of a large one, on a CPU, blocks on and above the
-diagonal are computed and mirrored.
+"""Products that are known to be Hermitian. For a large one on a CPU only the blocks on and above
+the diagonal are computed, and then mirrored.
 
-With p×p blocks (p + 1) / 2p of the operations are left. Muon's five steps in float32 on a square of
-size 1024 took 0.87, 0.84 and 0.90 of the time of whole products with p = 2, 4 and 8, and 0.88, 0.79
-and 0.76 at 2048: blocks of fewer than 256 rows run at a lower rate (two cores of an Intel Xeon).
-Below 1024 nothing is gained, and next to nothing in bfloat16, whose products take 1.5 ms at 1024 on
-that machine, and putting blocks together about as long. On other platforms, where nothing was
-measured, the product is computed whole.
+With p×p blocks a share (p + 1) / 2p of the operations remains. Muon's five steps in float32 on a
+square of size 1024 took 0.87, 0.84 and 0.90 of the time of whole products with p = 2, 4 and 8, and
+0.88, 0.79 and 0.76 at 2048: blocks of fewer than 256 rows run at a lower rate (two cores of an
+Intel Xeon). Blocks gain nothing below 1024, and almost nothing in bfloat16, where a product takes
+1.5 ms at 1024 on that machine and joining the blocks about as long. Other platforms, which were not
+measured, compute the whole product.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,9 @@ FIRST_SIZE = 1024
 """The number of rows from which a product is cut into blocks."""
 
 LEAST_ROWS, MOST_BLOCKS = 256, 8
-"""Of a block; and of blocks in a row, beyond which there is little left to save."""
+"""The smallest number of rows of a block, and the largest number of blocks in a row; more blocks
+would save little.
+"""
 
 Multiply = Callable[[Array, Array], Array]
 
@@ -32,8 +34,8 @@ def mirrored_product(
     times_adjoint: Multiply,
     whole: Multiply,
 ) -> Inexact[Array, "m m"]:
-    """left @ rightᴴ where that is Hermitian: whole(left, right), or by blocks and then exactly
-    Hermitian.
+    """left @ rightᴴ where that is Hermitian, by whole(left, right) or by blocks, which make it
+    exactly Hermitian.
 
     Derivatives are those of left @ rightᴴ along changes of `left` and `right` that keep it
     Hermitian.
@@ -61,7 +63,7 @@ def _by_blocks(times_adjoint: Multiply, left: Array, right: Array) -> Array:
     whole_rows = []
     for i, (diagonal, *beyond) in enumerate(above):
         before = [jnp.conj(above[j][i - j].T) for j in range(i)]
-        # A block on the diagonal is its own adjoint up to rounding; in this way exactly.
+        # The mean with its adjoint makes a block on the diagonal exactly Hermitian.
         whole_rows.append(
             jnp.concatenate([*before, 0.5 * (diagonal + jnp.conj(diagonal.T)), *beyond], axis=1)
         )

@@ -18,9 +18,9 @@ def inverse_root(
     """(H + damping · I)^(-1/order) of each Hermitian positive semidefinite matrix, on its range.
 
     Eigenvalues up to `rtol` times the largest (by default 64 times the machine epsilon) count as
-    zero and stay zero: the root of the pseudo-inverse, so that zero padding commutes with it. For H
-    = X Xᵀ and order 2 the product with X is the polar factor of X. Derivatives are those of
-    `spectral_map`, finite at repeated eigenvalues.
+    zero and stay zero. The result is the root of the pseudo-inverse, so zero padding commutes with
+    it. For H = X Xᵀ and order 2 the product with X is the polar factor of X. Derivatives are those
+    of `spectral_map`, finite at repeated eigenvalues.
 
     Args:
         h: Hermitian (symmetric, if real) and positive semidefinite, which is not checked; leading
@@ -32,8 +32,8 @@ def inverse_root(
     A matrix with a NaN or infinite entry goes to NaN.
 
     Raises:
-        ValueError: if h is not square in its last two axes or has not the dtype float32 or float64,
-            or the order is a number that is not positive.
+        ValueError: if h is not square in its last two axes or its dtype is neither float32 nor
+            float64, or the order is a number that is not positive.
 
     """
     h = as_array(h, "h", "inverse_root")
@@ -45,6 +45,6 @@ def inverse_root(
     check_number(damping, "damping", "[0, inf)", "inverse_root")
     real = jnp.real(h).dtype
     exponent, added = -1 / jnp.asarray(order, real), jnp.asarray(damping, real)
-    # The singular value decomposition of such a matrix is its eigendecomposition, to rounding.
+    # The singular value decomposition of such a matrix is its eigendecomposition, up to rounding.
     root = spectral_map(h, lambda s: (s + added) ** exponent, rtol)
     return 0.5 * (root + adjoint(root))

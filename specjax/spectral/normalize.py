@@ -1,4 +1,4 @@
-"""Row and column normalization, and how far they are from the polar factor."""
+"""Row and column normalization, and the distance between two directions."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
@@ -38,8 +38,8 @@ def direction_error(
     0 when x is a multiple of the target, 1 when they are orthogonal or x is zero; NaN for a zero
     target. In at least float32.
     """
-    # The residual itself is measured: 1 - cos² would lose half the digits where the two directions
-    # are close.
+    # Compute the residual itself, since 1 - cos² loses half the digits where the two directions are
+    # close.
     (x, _), (target, _) = (scaled(_matrices(each, "direction_error")) for each in (x, target))
     residual = ratio(inner(x, target), inner(x, x))[..., None, None].astype(x.dtype) * x - target
     return jnp.sqrt(

@@ -1,6 +1,7 @@
-"""Norms and rank measures of matrices. All ignore zero padding and refuse other arrays.
+"""Norms and rank measures of matrices. All ignore zero padding, and raise ValueError for arrays
+with fewer than two axes.
 
-Half precision is measured, and returned, in float32. Norms and ranks of an empty matrix are 0; NaN
+Half precision is computed and returned in float32. Norms and ranks of an empty matrix are 0; NaN
 and infinite entries give NaN.
 """
 
@@ -13,13 +14,27 @@ from specjax.spectral.float_range import divided_by, ratio, scaled
 
 
 def spectral_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """The largest singular value ‖x‖_op."""
+    """The largest singular value ‖x‖_op.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> round(float(spectral.spectral_norm(jnp.diag(jnp.array([2.0, 1.0])))), 4)
+        2.0
+    """
     s, power = _singular_values(x)
     return power * s[..., 0]
 
 
 def nuclear_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """The sum of the singular values ‖x‖_*."""
+    """The sum of the singular values ‖x‖_*.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> round(float(spectral.nuclear_norm(jnp.diag(jnp.array([2.0, 1.0])))), 4)
+        3.0
+    """
     s, power = _singular_values(x)
     return power * jnp.sum(s, axis=-1)
 
@@ -50,6 +65,12 @@ def schatten_norm(
 def stable_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """st(x) = ‖x‖_F² / ‖x‖_op², between 1 and the rank; 0 for a zero matrix (spectral-criterion,
     Section 1).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> round(float(spectral.stable_rank(jnp.diag(jnp.array([2.0, 1.0])))), 4)
+        1.25
     """
     s = _relative_singular_values(x)
     return jnp.sum(s**2, axis=-1)
@@ -58,6 +79,12 @@ def stable_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
 def nuclear_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """nr(x) = ‖x‖_*² / ‖x‖_F², between st(x) and the rank; 0 for a zero matrix (spectral-criterion,
     Section 1).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> round(float(spectral.nuclear_rank(jnp.diag(jnp.array([2.0, 1.0])))), 4)
+        1.8
     """
     s = _relative_singular_values(x)
     squares = jnp.sum(s**2, axis=-1)
@@ -70,6 +97,12 @@ def effective_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
 
     For data Z (n columns) it links to the stable rank: st(Z) = er(Z Zᵀ / n) (spectral-criterion,
     Section 1).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> round(float(spectral.effective_rank(jnp.diag(jnp.array([2.0, 1.0])))), 4)
+        1.5
     """
     return jnp.sum(_relative_singular_values(x), axis=-1)
 
@@ -77,6 +110,12 @@ def effective_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
 def entropy_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """exp(-Σ p log p) of the normalized singular values p = s / Σ s (Roy and Vetterli 2007); 0 for
     a zero matrix.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> round(float(spectral.entropy_rank(jnp.eye(3))), 4)
+        3.0
     """
     s = _relative_singular_values(x)
     total = jnp.sum(s, axis=-1, keepdims=True)
@@ -94,8 +133,8 @@ def _relative_singular_values(x: Array) -> Array:
 
 
 def _singular_values(x: Array) -> tuple[Array, Array]:
-    """Those of x over a power of two, and that power: the norm of a matrix of floats may be
-    none.
+    """The singular values of x over a power of two, and that power, since the norm of a matrix of
+    floats may overflow.
     """
     x = as_array(x, "x", "A norm or rank")
     if x.ndim < 2:

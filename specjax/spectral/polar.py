@@ -33,16 +33,17 @@ def polar(
 
     Derivatives of any order work in both modes. For the exact methods (`SVD`, `Newton`, `QDWH`)
     they are those of the polar factor in closed form, finite at repeated singular values;
-    `specjax.spectral.derivatives` says what they are for a rank-deficient x. `NewtonSchulz`,
+    `specjax.spectral.derivatives` defines them for a rank-deficient x. `NewtonSchulz`,
     `PolarExpress` and a callable are differentiated as they are computed. The scale of x is held
     fixed, which is exact for every method that does not depend on it.
 
     Args:
         x: Matrices in the last two axes, tall or wide; leading axes are batch axes. A floating or
             complex dtype, which is kept.
-        method: How the factor is computed, and hence how exactly: see `specjax.spectral.methods`.
-            Any callable that takes a matrix (m, n), m <= n, with largest entry in [1, 2) in
-            absolute value to one of the same shape and dtype, whatever its scale, will do.
+        method: The method that computes the factor and sets its accuracy: see
+            `specjax.spectral.methods`. Any callable works that maps a matrix (m, n), m <= n, whose
+            largest entry has an absolute value in [1, 2), to one of the same shape and dtype,
+            whatever its scale.
 
     Returns:
         An array of the shape and dtype of x.
@@ -50,6 +51,13 @@ def polar(
     Raises:
         ValueError: if x has fewer than two axes or an integer dtype, or the method is not a
             callable that keeps the shape and dtype.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> x = jnp.array([[0.0, 3.0], [4.0, 0.0]])
+        >>> bool(jnp.allclose(spectral.polar(x), jnp.array([[0.0, 1.0], [1.0, 0.0]])))
+        True
 
     """
     x = as_array(x, "x", "polar")
@@ -67,7 +75,7 @@ def polar(
 
 
 def require_method(method: object, by: str) -> None:
-    """Raises ValueError, in the name of the function `by`, for what cannot be a method of
+    """Raises ValueError, in the name of the function `by`, for an object that cannot be a method of
     `polar`.
     """
     if not callable(method) or isinstance(method, type):

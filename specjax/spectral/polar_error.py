@@ -1,4 +1,4 @@
-"""How far an approximate polar factor is from the exact one.
+"""The distance of an approximate polar factor from the exact one.
 
 A polynomial method acts on singular values alone: it takes U S Vᵀ to U p(S) Vᵀ. The three measures
 are averages over the singular directions of x, alike for every size and for zero padding: the mean
@@ -25,8 +25,8 @@ class PolarError(NamedTuple):
 
     `alignment` is ⟨O, U⟩ / r, 1 for the exact factor: the part of the step that is taken.
     `distance` is ‖O - U‖_F / √r and `defect` ‖O Oᵀ - U Uᵀ‖_F / √r, how far O is from an isometry of
-    the range of U, both 0 for the exact factor. `rank` is r = ‖U‖_F²; below the number of nonzero
-    rows or columns it says that the reference took some singular values for zero.
+    the range of U, both 0 for the exact factor. `rank` is r = ‖U‖_F²; a rank below the number of
+    nonzero rows or columns shows that the reference treated some singular values as zero.
     """
 
     alignment: Float[Array, "*batch"]
@@ -41,9 +41,10 @@ def factor_error(
     """The error of `factor` against the `exact` polar factor, a partial isometry: of any rank, zero
     padding included.
 
-    Computed in the wider of the two dtypes, and half precision in float32; so a bfloat16 factor can
-    be held against a float64 one. Matrix products, no decomposition. Where `exact` is zero, as for
-    a zero matrix, nothing is divided: the factor 0 has alignment 1.
+    It is computed in the wider of the two dtypes, and half precision in float32, so a bfloat16
+    factor can be compared with a float64 one. It takes matrix products and no decomposition. Where
+    `exact` is zero, as for a zero matrix, the division is left out, and the factor 0 has alignment
+    1.
     """
     factor, exact = (
         as_array(factor, "factor", "factor_error"),
@@ -60,7 +61,8 @@ def factor_error(
     missing = exact - factor
     rank = jnp.sum(squares(exact), axis=(-2, -1))
     divisor = jnp.where(rank > 0, rank, 1)
-    # Not ⟨O, U⟩ / r: the difference from 1 keeps its digits where it is small.
+    # Computed from the difference and not as ⟨O, U⟩ / r, so that a small distance from 1 keeps its
+    # digits.
     alignment = 1 - jnp.sum(jnp.real(jnp.conj(exact) * missing), axis=(-2, -1)) / divisor
     gram = _smaller_gram(factor) - _smaller_gram(exact)
     return PolarError(
@@ -76,13 +78,13 @@ def method_error(
     method: Callable[[Array], Array],
     exact: Callable[[Array], Array] = SVD(),  # noqa: B008
 ) -> PolarError:
-    """The error that `polar(x, method)` makes, against `polar(x, exact)`; it costs what both of
-    them cost.
+    """The error that `polar(x, method)` makes, against `polar(x, exact)`; it costs as much as both
+    of them.
 
     The default reference counts singular values below 64 roundings of the largest as zero, in
-    float32 those below 7.6e-6. A spectrum that falls further needs float64, which shows as a `rank`
-    that is too small; `SVD(rtol=0)` would compare with directions that are rounding noise. Raises
-    what `polar` raises.
+    float32 those below 7.6e-6. A spectrum that falls further shows as a `rank` that is too small
+    and needs float64; `SVD(rtol=0)` would compare with directions that are rounding noise. It
+    raises the errors of `polar`.
     """
     return factor_error(polar(x, method), polar(x, exact))
 

@@ -1,9 +1,9 @@
-"""Odd quintics that push singular values to 1: the best ones for an interval, and what interval a
-sequence of them reaches.
+"""Odd quintics that push singular values to 1: the best ones for an interval, and the interval that
+a sequence of them reaches.
 
 One step applies p(s) = a s + b s³ + c s⁵ to every singular value. The composition of the best
 polynomials for each interval in turn is the best composition (Amsel, Persson, Musco and Gower, The
-Polar Express, 2025, Theorem 3.1). All of it runs on the host in float64.
+Polar Express, 2025, Theorem 3.1). Everything here runs on the host in float64.
 """
 
 from collections.abc import Sequence
@@ -56,14 +56,14 @@ def best_quintic(lower: float, upper: float) -> Quintic:
     """The odd quintic closest to 1 in maximum norm on [lower, upper], 0 < lower <= upper, 1e-60 <=
     upper <= 1e60.
 
-    By Remez exchange: the error takes its extreme value with alternating signs at both ends and at
-    the two critical points (Polar Express, Appendix B). On an interval of relative length below
-    1e-4, where these equations are singular to rounding, the Padé polynomial about its middle,
-    whose coefficients are within 3e-9 of the best ones.
+    It is found by Remez exchange: the error takes its extreme value with alternating signs at both
+    ends and at the two critical points (Polar Express, Appendix B). On an interval of relative
+    length below 1e-4, where these equations are singular to rounding, it returns the Padé
+    polynomial about the middle, whose coefficients are within 3e-9 of the best ones.
 
     Raises:
-        ValueError: an interval that is empty, reaches zero, or ends where the coefficient of s⁵ is
-            no normal float64.
+        ValueError: for an interval that is empty, reaches zero, or ends where the coefficient of s⁵
+            is not a normal float64.
     """
     if not 0 < lower <= upper < np.inf:
         raise ValueError(
@@ -81,8 +81,8 @@ def best_quintic(lower: float, upper: float) -> Quintic:
 
 
 def _on_unit_interval(lower: float) -> Quintic:
-    """The best quintic on [lower, 1]: exchanges until the largest error comes no closer to that at
-    the nodes, its lower bound.
+    """The best quintic on [lower, 1]. It exchanges nodes until the largest error stops approaching
+    its lower bound, the error at the nodes.
     """
     inner = np.array([(3 * lower + 1) / 4, (lower + 3) / 4])
     best, gap = PADE, np.inf
@@ -112,10 +112,9 @@ def best_composition(
         lower: The smallest singular value to be sent to 1, relative to the norm.
         safety: All polynomials but the last are stretched by this factor, so that rounding above
             the interval is harmless.
-        cushion: Each polynomial is the best for an interval that starts at no less than `cushion`
-            times its end, and is
-            rescaled to centre the values about 1: less optimal, but no value in between comes near
-                zero.
+        cushion: Each polynomial is the best for an interval that starts at `cushion` times its end
+            or later, and is rescaled to centre the values about 1. This is less optimal but keeps
+            all values in between away from zero.
 
     Returns:
         The polynomials in turn; the first is for singular values divided by the Frobenius norm.
@@ -154,6 +153,12 @@ def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> t
     Raises:
         ValueError: if not 0 <= lower <= upper.
 
+    Example:
+        >>> from specjax import spectral
+        >>> lowest, highest = spectral.band(spectral.NewtonSchulz().polynomials(), 0.01)
+        >>> round(lowest, 3), round(highest, 3)
+        (0.682, 1.134)
+
     """
     if not all(isinstance(p, Quintic) for p in coefficients):
         raise ValueError(
@@ -168,8 +173,8 @@ def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> t
 
 
 def _critical_points(p: Quintic) -> list[float]:
-    """Where p' = 0, of both signs: earlier steps may have sent values below zero."""
-    # numpy's roots ignores leading zeros: a cubic has one pair.
+    """The zeros of p', of both signs, since earlier steps may have sent values below zero."""
+    # np.roots ignores leading zeros, so a cubic gives one pair.
     squares = np.roots(np.array([5 * p.c, 3 * p.b, p.a]))
     positive = [
         float(np.sqrt(s.real)) for s in squares if abs(s.imag) <= 1e-12 * abs(s) and s.real > 0

@@ -11,7 +11,7 @@ from jaxtyping import Array, Inexact
 from specjax.spectral import hermitian_product
 from specjax.spectral.hermitian_product import mirrored_product
 
-# Products call jnp.matmul themselves where that keeps a frame out of every optimizer step.
+# The functions below call jnp.matmul directly where that saves a frame in every optimizer step.
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -72,11 +72,11 @@ def commuting_product(
 def centred_product(
     left: Inexact[Array, "m m"], right: Inexact[Array, "m n"], operands: DTypeLike | None
 ) -> Inexact[Array, "m n"]:
-    """As `rounded_product`, but of `left` only what differs from its mean eigenvalue is rounded: μ
+    """As `rounded_product`, but rounds only the difference of `left` from its mean eigenvalue: μ
     right + (left − μ) @ right.
 
-    Where the eigenvalues of `left` lie close together, as those of an iteration that converges do,
-    what is rounded is small, and so is its rounding error.
+    Where the eigenvalues of `left` lie close together, as in an iteration that converges, this
+    difference is small, and so is its rounding error.
     """
     if operands is None:
         return jnp.matmul(left, right, precision=_HIGHEST)
@@ -91,7 +91,7 @@ def _times_adjoint(
 
 
 def diagonal_of(x: Inexact[Array, "m m"]) -> Inexact[Array, " m"]:
-    """The diagonal, as a gather of m numbers: `jnp.trace` and `jnp.diagonal` may be a pass over all
+    """The diagonal as a gather of m numbers, since `jnp.trace` and `jnp.diagonal` may pass over all
     m².
     """
     indices = jnp.arange(x.shape[0])
@@ -99,6 +99,6 @@ def diagonal_of(x: Inexact[Array, "m m"]) -> Inexact[Array, " m"]:
 
 
 def _without_mean(x: Inexact[Array, "m m"]) -> tuple[Inexact[Array, ""], Inexact[Array, "m m"]]:
-    """The mean eigenvalue μ of a matrix and the matrix without it, x − μ."""
+    """The mean eigenvalue μ of a matrix, and x − μ."""
     mean = jnp.mean(diagonal_of(x))
     return mean, x - mean * jnp.eye(x.shape[0], dtype=x.dtype)

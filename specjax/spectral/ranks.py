@@ -6,9 +6,9 @@ reorthogonalized, from several start vectors at once, so that a step is one matr
 
 B is real, also for a complex matrix, of which Aᵀ is the conjugate transpose.
 
-- The largest singular value of B is a lower bound on ‖A‖_op. From a random start it is, with a
-  known probability, not far below (Kuczynski and Wozniakowski 1992, for the Lanczos method, without
-  any assumption on a gap).
+- The largest singular value of B is a lower bound on ‖A‖_op. From a random start it is close to it
+  with a known probability (Kuczynski and Wozniakowski 1992, for the Lanczos method, without any
+  assumption on a gap).
 - zᵀ (AᵀA)^(1/2) z is the integral of √λ over a measure of which B gives the Gauss quadrature; since
   the even derivatives of √λ are negative and the odd ones positive, Gauss quadrature overestimates
   and Gauss–Radau quadrature with a node at zero underestimates (Golub and Meurant 2010, Chapter 6).
@@ -17,8 +17,8 @@ B is real, also for a complex matrix, of which Aᵀ is the conjugate transpose.
   and an average over random directions orthogonal to them (Meyer, Musco, Musco and Woodruff 2021,
   Hutch++).
 
-Half precision is measured in float32. An empty matrix has norms and ranks 0, one with NaN or
-infinite entries NaN.
+Half precision is measured in float32. The norms and ranks of an empty matrix are 0; those of a
+matrix with NaN or infinite entries are NaN.
 """
 
 from math import log, sqrt
@@ -48,15 +48,15 @@ from specjax.spectral.float_range import (
 from specjax.spectral.products import adjoint
 
 STANDARD_ERRORS = 4.0
-"""Sampling errors enter the intervals with four standard errors."""
+"""The intervals include four standard errors of sampled numbers."""
 FAILURE = 1e-3
 """The probability with which the upper bound on ‖A‖_op may fail, for every matrix."""
 _NORM_STARTS = 4
 
 
 class Estimate(NamedTuple):
-    """A number between `lower` and `upper`: what is certain of a quadrature or norm, and four
-    standard errors of what is sampled.
+    """A number between `lower` and `upper`: certain bounds for a quadrature or norm, plus four
+    standard errors for a sampled number.
     """
 
     value: Float[Array, ""]
@@ -110,7 +110,7 @@ def estimate_stable_rank(
     best = jnp.argmax(values[:, 0])
     in_bases = left[best, :, 0].astype(x.dtype), right[best, 0].astype(x.dtype)
     u, v = bases.left[best].T @ in_bases[0], bases.right[best].T @ in_bases[1]
-    # The Ritz value as a function of the matrix: its derivative at fixed vectors is the derivative.
+    # As a function of the matrix, with fixed vectors, the Ritz value has the right derivative.
     norm_squared = squares(jnp.sum((tall @ v) * jnp.conj(u)))
     value = ratio(total, norm_squared)
     slack = _norm_slack(columns, min(steps, *x.shape), min(x.shape))
@@ -125,8 +125,8 @@ def estimate_stable_rank(
 def power_iteration(
     x: Inexact[Array, "*batch m n"], key: Key[Array, ""], *, steps: int = 40
 ) -> Estimate:
-    """‖x‖_op by `steps` products of xᵀ x with four vectors and no decomposition, so that it can
-    stand in a training step.
+    """‖x‖_op by `steps` products of xᵀ x with four vectors and without a decomposition, cheap
+    enough for a training step.
 
     `value` and `lower` are a norm ‖x v‖ of a unit vector, exact up to rounding as a lower bound;
     `upper` holds with probability 1 - 10⁻³ over the key, for every matrix. The gradient is that of
@@ -176,23 +176,24 @@ def estimate_ranks(
     linear map v -> x v.
 
     The cost is `steps + 2` products of x, and of xᵀ, with `probes + directions + 4` vectors. For an
-    array the Frobenius norm is exact; for a map it is estimated from the same vectors. With `probes
-    + directions` at least the number of columns nothing is sampled.
+    array the Frobenius norm is exact; for a map it is estimated from the same vectors. If `probes +
+    directions` is at least the number of columns, the result is computed without sampling.
 
     Args:
         x: The matrix, or a function that is linear in its argument of shape `(columns,)`; its
             transpose is derived from it.
-        key: Of the random directions.
+        key: The key of the random directions.
         columns: The length of the vectors that a map takes; only for a map.
         steps: Bidiagonalization steps; the quadrature interval shrinks with more of them.
         probes: Random directions of which the sampling error is estimated, at least 2; it falls as
             the inverse root of their number.
-        directions: Dominant directions that are taken out of the sample first; 0 is plain sampling.
+        directions: Dominant directions that are removed from the sample first; 0 gives plain
+            sampling.
 
     Returns:
-        The estimates, in the dtype of x and at least float32 (for a map, JAX's default float).
-        Their gradient would be that of a sample, and is of no use; `spectral.nuclear_rank` has the
-        exact one. The interval of a rank combines the ends of its norms'.
+        The estimates, in the dtype of x and at least float32 (for a map, JAX's default float). Do
+        not differentiate them: the gradient would be that of a sample, and `spectral.nuclear_rank`
+        has the exact one. The interval of a rank combines the ends of the intervals of its norms.
 
     Raises:
         ValueError: for an array that is not a matrix, counts too small, `columns` missing for a map
@@ -248,7 +249,7 @@ def estimate_ranks(
         jnp.maximum(nuclear_low - half_width, frobenius.lower),
         jnp.minimum(nuclear_high + half_width, sqrt(columns) * frobenius.upper),
     )
-    # Where nothing is left open the ends may have crossed by a rounding.
+    # Where both ends are exact they may have crossed by a rounding.
     lower, upper = jnp.minimum(*ends), jnp.maximum(*ends)
     nuclear = Estimate(jnp.clip((nuclear_high + nuclear_low) / 2, lower, upper), lower, upper)
     return RankEstimates(
@@ -264,10 +265,10 @@ def estimate_ranks(
 def _as_map(
     x: Array | MatVec, columns: int | None, key: Array
 ) -> tuple[MatVec, MatVec, int, Array | None, Float[Array, ""]]:
-    """x over a power of two, and that power, so that squares of its norms stay in range.
+    """x over a power of two, which keeps squares of its norms in range, and that power.
 
-    As products with it and with its transpose, of vectors on its smaller side, and the length of
-    these; and itself if it is an array.
+    It returns the products with x and with its transpose, of vectors on the smaller side, the
+    length of these vectors, x itself if it is an array (else None), and the power.
     """
     if not callable(x):
         x = as_array(x, "x", "estimate_ranks")
@@ -299,7 +300,7 @@ def _as_map(
         )
     rows = output.shape
     transpose = jax.linear_transpose(linear, vector)
-    # One product with a random vector is of the size of the map.
+    # One product with a random vector gives the size of the map.
     _, powers = scaled(linear(jax.random.normal(key, vector.shape, vector.dtype)), axis=0)
     power = powers[0]
 
@@ -315,14 +316,14 @@ def _as_map(
 
 
 def _nonempty(x: Array) -> Array:
-    """x in at least float32, and a zero matrix for an empty one, whose norms are the same."""
+    """x in at least float32. An empty matrix becomes a zero matrix, which has the same norms."""
     return (
         at_least_float32(x) if 0 not in x.shape[-2:] else jnp.zeros((*x.shape[:-2], 1, 1), x.dtype)
     )
 
 
 def _norm_slack(columns: int, steps: int, rank: int) -> float:
-    """ε with λ_1 - ξ ≤ ε λ_1 for the largest Ritz value ξ of all starts, λ_1 = ‖A‖_op², but for
+    """ε with λ_1 - ξ ≤ ε λ_1 for the largest Ritz value ξ of all starts, λ_1 = ‖A‖_op², except with
     probability `FAILURE`.
 
     For one uniform start P(λ_1 - ξ > ε λ_1) ≤ 1.648 √n exp(-√ε (2k - 1)) (Kuczynski and

@@ -21,13 +21,13 @@ Scalar = float | Float[Array, ""]
 def spectral_map(
     x: Inexact[Array, "*batch m n"], h: Callable[[Array], Array], rtol: float | None = None
 ) -> Inexact[Array, "*batch m n"]:
-    """U h(S) Vᴴ of the singular value decomposition of each matrix: h, applied elementwise, is
-    extended as an odd function.
+    """U h(S) Vᴴ for the singular value decomposition of each matrix, where h is applied elementwise
+    and extended as an odd function.
 
     Singular values up to `rtol` times the largest (by default 64 times the machine epsilon) stay
-    zero unless h(0) = 0 with a finite slope, in which case nothing needs to be cut. So
-    `jnp.ones_like` gives the polar factor, a zero matrix goes to zero, and zero padding commutes
-    with the map. A matrix of which h leaves all singular values as they are comes back bit for bit.
+    zero, unless h(0) = 0 with a finite slope, where the cut is not needed. So `jnp.ones_like` gives
+    the polar factor, a zero matrix goes to zero, and zero padding commutes with the map. If h
+    leaves all singular values of a matrix unchanged, the result equals x bit for bit.
 
     The derivative in x is that of Daleckii and Krein,
 
@@ -49,8 +49,16 @@ def spectral_map(
     A matrix with a NaN or infinite entry goes to NaN.
 
     Raises:
-        ValueError: if x has fewer than two axes or half precision or whole numbers, h is no
+        ValueError: if x has fewer than two axes or half precision or whole numbers, h is not a
             function, or rtol is outside [0, 1).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> x = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> clipped = spectral.spectral_map(x, lambda s: jnp.minimum(s, 3.5))
+        >>> bool(jnp.allclose(clipped, jnp.diag(jnp.array([3.0, 3.5]))))
+        True
 
     """
     x = as_array(x, "x", "spectral_map")
@@ -77,8 +85,8 @@ def spectral_map(
     pure, arrays = jax.closure_convert(h, example)
 
     def one(matrix: Array) -> Array:
-        # Here and not only before the decomposition, so that zero rows of such a matrix are NaN
-        # too.
+        # Repeated here, after the check before the decomposition, so that zero rows of such a
+        # matrix become NaN too.
         matrix = nan_unless_finite(matrix)
         if matrix.shape[0] > matrix.shape[1]:
             return _map(pure, rtol, matrix.T, *arrays).T
@@ -95,8 +103,8 @@ def spectral_power(
     pseudo-inverse.
 
     For p < 1 singular values up to `rtol` times the largest (by default 64 roundings) go to zero: p
-    = 0 is the partial isometry. For p >= 1 nothing is cut. The power is a number or a traced scalar
-    and can be mapped over with `jax.vmap` and differentiated.
+    = 0 is the partial isometry. For p >= 1 all singular values are kept. The power is a number or a
+    traced scalar and can be mapped over with `jax.vmap` and differentiated.
     """
     check_number(p, "p", REAL, "spectral_power")
     return spectral_map(x, lambda s: s ** jnp.asarray(p, s.dtype), rtol)
@@ -133,7 +141,7 @@ def _composed(x: Array, u: Array, s: Array, vt: Array, values: Array) -> Array:
 def _values(
     h: Callable[..., Array], rtol: float | None, s: Array, arrays: tuple[Array, ...]
 ) -> tuple[Array, Array, Array]:
-    """Singular values, h of them and its slopes, where those that are dropped count as zero, with
+    """The singular values, h of them and its slopes; a dropped singular value counts as zero, with
     value and slope zero.
     """
     at_zero, slope_at_zero = _with_slope(h, jnp.zeros_like(s), arrays)

@@ -1,4 +1,4 @@
-"""How the metric in which a polar step descends couples the rows of a weight."""
+"""The metric of a polar step, which couples the rows of a weight."""
 
 from jaxtyping import Array, Inexact
 
@@ -11,7 +11,7 @@ from specjax.spectral.products import adjoint
 def row_metric(v: Inexact[Array, "m n"]) -> Inexact[Array, "m m"]:
     """(V Vᴴ)^{1/2}, whose Kronecker product with I_n is Muon's metric (outer-product, eq. 2).
 
-    From the SVD of V, which keeps all digits of small values.
+    It is computed from the SVD of V, which keeps all digits of small values.
     """
     v = as_array(v, "v", "row_metric")
     if v.ndim != 2:

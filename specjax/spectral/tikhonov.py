@@ -1,5 +1,5 @@
-"""A filter of singular values that forgets the largest and the smallest, in the polar factor's
-place.
+"""A filter of singular values that damps the largest and the smallest; it replaces the polar
+factor.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ class Tikhonov:
     """G (GᴴG + ℓ² I)⁻¹ times a number: each singular value s goes to s/(s² + ℓ²), ℓ being `share`
     times their median.
 
-    The result is scaled so that the singular values have a root mean square of 1, as those of the
-    polar factor have, in whose place it stands: `polar(x, Tikhonov())`, `optim.muon(rate,
-    method=Tikhonov())`. For an associative memory `theory.best_filter` has the best share and what
-    is gained (docs/beyond/best-filter.md). Singular values below 64 roundings of the largest count
-    as zero: they stay zero and are not in the median. A zero matrix stays zero.
+    The result is scaled so that the singular values have a root mean square of 1, like those of the
+    polar factor, which it replaces: `polar(x, Tikhonov())`, `optim.muon(rate, method=Tikhonov())`.
+    For an associative memory `theory.best_filter` gives the best share and the gain
+    (docs/beyond/best-filter.md). Singular values below 64 roundings of the largest count as zero:
+    they stay zero and are not in the median. A zero matrix stays zero.
 
     Raises:
-        ValueError: a share that is not positive.
+        ValueError: for a share that is not positive.
     """
 
     share: float = 0.5
@@ -49,11 +49,12 @@ def filtered(
     x: Inexact[Array, "m n"], h: Callable[[Float[Array, " k"]], Float[Array, " k"]]
 ) -> Inexact[Array, "m n"]:
     """U h(S / median) Vᴴ, m <= n, scaled so that the singular values have a root mean square of 1;
-    what is zero stays zero.
+    zeros stay zero.
 
     Args:
         x: U S Vᴴ; half precision is computed in float32.
-        h: The new singular values, of those over the median of all that are not zero.
+        h: The function that gives the new singular values from the old ones, divided by the median
+            of those that are not zero.
     """
     u, s, vh = svd(at_least_float32(x))
     kept = s > 64 * jnp.finfo(s.dtype).eps * s[0]

@@ -151,7 +151,7 @@ def test_routing_is_what_muon_does():
         params
     )
     assert {name for name, x in updates.items() if np.any(x)} == {"qkv", "stack"}
-    with pytest.raises(TypeError, match=r"what optim\.muon returns"):
+    with pytest.raises(TypeError, match=r"the optimizer that optim\.muon returns"):
         optim.routing(optax.adam(0.1), params)
 
 

@@ -21,7 +21,7 @@ from tests.optim.registry import (
     tree,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:muon by two axes")
+pytestmark = pytest.mark.filterwarnings("ignore:muon without a layout")
 every_transform = pytest.mark.parametrize("name", parameters({name: name for name in TRANSFORMS}))
 PARAMS = tree(0)
 GRADIENTS = [tree(1), tree(2)]

@@ -16,7 +16,7 @@ from specjax import optim
 from tests.reference import muon as reference
 
 RATE, WEIGHT_DECAY, STEPS = 0.1, 0.05, 5
-pytestmark = pytest.mark.filterwarnings("ignore:muon by two axes")
+pytestmark = pytest.mark.filterwarnings("ignore:muon without a layout")
 every_shape = pytest.mark.parametrize("shape", [(4, 4), (4, 9), (9, 4)], ids=str)
 every_precision = pytest.mark.parametrize(
     ("bits", "tolerance"), [pytest.param(32, 2e-4, marks=pytest.mark.integration), (64, 1e-7)]

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.usefixtures("adapted", "unchecked"),
     # Leaves of three axes under the rule of two, as optax's test means it.
-    pytest.mark.filterwarnings("ignore:muon by two axes"),
+    pytest.mark.filterwarnings("ignore:muon without a layout"),
 ]
 theirs = pytest.importorskip("optax.contrib._muon_test")
 

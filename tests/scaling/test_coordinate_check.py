@@ -354,7 +354,7 @@ len(model["extra"]) > 16 else 0.0))
     build needs to give the same layers at every width, got ['first', 'hidden', 'last'] at 16 and
     ['first', 'hidden', 'last', 'extra'] at 48.
 loss=lambda model, batch: sum(jnp.sum(leaf) for leaf in jax.tree.leaves((model, batch)))
-    No parameter enters a matrix product in this model, so that there is no layer to report on.
+    No parameter enters a matrix product in this model, so its table of layers would be empty.
 """
 
 

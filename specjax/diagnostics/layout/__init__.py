@@ -1,4 +1,4 @@
-"""What every parameter of a model is, read off the program of its loss."""
+"""The role of every parameter of a model, read off the program of its loss."""
 
 from specjax.diagnostics.layout.leaf_classification import LayoutRow as LayoutRow
 from specjax.diagnostics.layout.matrix_layout import MatrixLayout as MatrixLayout

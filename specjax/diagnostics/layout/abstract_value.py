@@ -1,4 +1,6 @@
-"""A value of a program: what it holds of the parameters, and whether it depends on data."""
+"""An abstract value of a program: the parts of parameters that it holds, and whether it depends on
+data.
+"""
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
@@ -12,10 +14,10 @@ class Value(NamedTuple):
     """The terms of a value, whether it depends on data, and bits for uses of parameters that it
     depends on.
 
-    The terms of a parameter are of parameters; those of an activation are of the outputs of uses,
-    so that a later cut says which columns belong together. A parameter that depends on data was
-    picked by an index. `behind` has the uses whose outputs it is made of, `before` those whose
-    outputs went through another use first, `earlier` those of earlier steps of a loop.
+    The terms of a parameter refer to parameters. Those of an activation refer to the outputs of
+    uses, so that a later cut shows which columns belong together. A parameter that depends on data
+    was picked by an index. `behind` has the uses whose outputs the value is made of, `before` those
+    whose outputs went through another use first, and `earlier` those of earlier steps of a loop.
     """
 
     shape: tuple[int, ...]
@@ -48,7 +50,7 @@ class Value(NamedTuple):
         ]
 
     def uses(self) -> int:
-        """Bits of all uses that it depends on."""
+        """The bits of all uses on which it depends."""
         return self.behind | self.before | self.earlier
 
     def of(self, shape: Sequence[int], terms: Iterable[Term | None]) -> "Value":

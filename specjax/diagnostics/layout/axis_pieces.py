@@ -1,11 +1,11 @@
-"""Which part of a parameter lies along which axis of a value, through transpositions, reshapes and
-slices.
+"""Tracks which part of a parameter lies along which axis of a value, through transpositions,
+reshapes and slices.
 
 An axis of an array is a list of pieces, the outermost first, as the digits of a number: entry (i,
 j) of the pieces (n, m) is entry i·m + j of the axis. A piece is a range of entries of one axis of
 its source, `stride` apart. So a kernel (d, 3·h) that is reshaped to (d, 3, h) has the pieces (axis
-1, 3 entries, h apart) and (axis 1, h entries, 1 apart), and the second of them is known to be half
-cut.
+1, 3 entries, h apart) and (axis 1, h entries, 1 apart), so a slice along either axis is a known set
+of entries of the kernel.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ Source = tuple[Literal["leaf", "output", "iota", "one-hot"], int]
 """A parameter, the outputs of a use of one, the numbers 0, 1, 2, …, or one-hot rows."""
 
 How = Literal["scan", "index", "batch", "gather", "ragged", "sum"]
-"""How an axis of a source left a value: by a scan over it, one entry of it, as a batch axis, picked
-by data, or in a sum.
+"""The way an axis of a source left a value: a scan over it, an index, a batch axis of a product, a
+pick by data, a ragged product, or a sum.
 """
 
 
 class Piece(NamedTuple):
     """`size` entries of an axis of a source, `stride` apart.
 
-    The source is None where an axis is nothing that is followed; the stride is None where only the
-    axis is known, not the entries.
+    The source is None for an axis that is not followed; the stride is None where the axis is known
+    but its entries are not.
     """
 
     source: Source | None
@@ -57,7 +57,7 @@ class Entries(NamedTuple):
 
     @property
     def interval(self) -> tuple[int, int] | None:
-        """The entries [start, stop), None where they are no neighbours."""
+        """The entries [start, stop), None unless they are neighbours."""
         return (self.start, self.start + self.width) if self.times == 1 else None
 
 
@@ -72,8 +72,8 @@ class Term(NamedTuple):
     """A value's axes in pieces.
 
     A product of parameters has pieces of several sources and a bond for each product; a sum of
-    parameters is several terms. `starts` are the first entries of axes that were cut. Of a
-    `statistic`, as a norm, only sums over the source are known.
+    parameters is several terms. `starts` are the first entries of axes that were cut. A
+    `statistic`, such as a norm, holds only sums over the source.
     """
 
     axes: tuple[Axis, ...]
@@ -83,7 +83,7 @@ class Term(NamedTuple):
     statistic: bool = False
 
     def sources(self) -> tuple[Source, ...]:
-        """What it is made of, in the order of the axes and then of the bonds."""
+        """The sources in the order of the axes and then of the bonds."""
         axes = [*self.axes, *(axis for bond in self.bonds for axis in bond)]
         found = [piece.source for axis in axes for piece in axis if piece.source is not None]
         return tuple(dict.fromkeys([*found, *(gone.source for gone in sorted(self.left))]))
@@ -93,14 +93,14 @@ class Term(NamedTuple):
         return next((first for of, place, first in self.starts if (of, place) == (source, axis)), 0)
 
     def covers(self, shape: Sequence[int]) -> bool:
-        """Whether it has entries of its own along every axis longer than one."""
+        """Whether it varies along every axis longer than one."""
         return all(
             n == 1 or any(p.source for p in axis) for n, axis in zip(shape, self.axes, strict=True)
         )
 
 
 def whole(source: Source, shape: Sequence[int]) -> Term:
-    """The source itself; a scalar is known by having left its only entry behind."""
+    """The source itself; a scalar has no axes, and its only entry counts as left."""
     left = frozenset() if shape else frozenset({Left(source, 0, "index")})
     return Term(
         tuple((Piece(source, axis, size, 1),) for axis, size in enumerate(shape)), left=left
@@ -108,7 +108,7 @@ def whole(source: Source, shape: Sequence[int]) -> Term:
 
 
 def unknown(size: int) -> Axis:
-    """An axis of which nothing is known."""
+    """An axis with unknown entries."""
     return (Piece(None, 0, size, 1),) if size > 1 else ()
 
 
@@ -118,9 +118,7 @@ def extent(axis: Axis) -> int:
 
 
 def blurred(axis: Axis, size: int) -> Axis:
-    """The same sources along an axis of another size: which entries are where is not known any
-    more.
-    """
+    """The same sources along an axis of another size, at positions that are no longer known."""
     pieces = [Piece(p.source, p.axis, 1, None) for p in axis if p.source is not None]
     if not pieces:
         return unknown(size)
@@ -128,7 +126,7 @@ def blurred(axis: Axis, size: int) -> Axis:
 
 
 def fitted(term: Term, shape: Sequence[int]) -> Term:
-    """The term with the axes of another shape, as those of a shard are."""
+    """The term with the axes of another shape, such as that of a shard."""
     axes = tuple(
         a if extent(a) == n else blurred(a, n) for a, n in zip(term.axes, shape, strict=True)
     )
@@ -155,8 +153,8 @@ def broadcast(term: Term, shape: Sequence[int], dimensions: Sequence[int]) -> Te
 
 
 def reshaped(term: Term, shape: Sequence[int]) -> Term | None:
-    """The axes merged and cut to another shape; None where a cut goes through entries that are not
-    known one by one.
+    """The axes merged and cut to another shape; None where a cut goes through entries whose
+    positions are unknown.
     """
     queue = [piece for axis in term.axes for piece in axis]
     axes: list[Axis] = []
@@ -178,12 +176,12 @@ def reshaped(term: Term, shape: Sequence[int]) -> Term | None:
             else:
                 return None
         axes.append(_merged(axis))
-    # Axes of one entry that the new shape has no place for.
+    # Drop axes of one entry that the new shape does not have.
     return without(term._replace(axes=tuple(axes)), queue, "index")
 
 
 def cut(term: Term, axis: int, start: int, size: int, step: int = 1) -> Term | None:
-    """Entries start, start + step, … of an axis; None where they are not a range of one piece."""
+    """The entries start, start + step, … of an axis; None unless they are a range of one piece."""
     pieces = term.axes[axis]
     if (start, size, step) == (0, extent(pieces), 1):
         return term
@@ -217,14 +215,14 @@ def dropped(term: Term, axes: Sequence[int], how: How) -> Term:
 
 
 def without(term: Term, pieces: Sequence[Piece], how: How) -> Term:
-    """The term, knowing that these pieces have left it."""
+    """The term, with a note that these pieces have left it."""
     gone = {Left(piece.source, piece.axis, how) for piece in pieces if piece.source is not None}
     return term._replace(left=term.left | gone)
 
 
 def entries(term: Term, source: Source, axis: int) -> Entries | None:
-    """The entries of an axis of the source that a term has; None where they are no such blocks, or
-    not known.
+    """The entries of an axis of the source that a term has; None where they are unknown or do not
+    form such blocks.
     """
     pieces = [
         p for a in term.axes for p in a if (p.source, p.axis) == (source, axis) and p.size > 1
@@ -243,8 +241,8 @@ def entries(term: Term, source: Source, axis: int) -> Entries | None:
 
 
 def renamed(term: Term, names: dict[Source, Source]) -> Term:
-    """The term of other sources, as the outputs of products have the axes of their parameters;
-    those without a name are unknown.
+    """The term with its sources renamed, as the outputs of products have the axes of their
+    parameters; sources without a name become unknown.
     """
 
     def axis_of(axis: Axis) -> Axis:
@@ -260,7 +258,7 @@ def renamed(term: Term, names: dict[Source, Source]) -> Term:
 
 
 def _merged(pieces: Sequence[Piece]) -> Axis:
-    """Neighbours of one axis that are its consecutive entries, as one piece."""
+    """Joins neighbouring pieces that are consecutive entries of one axis."""
     merged: list[Piece] = []
     for piece in pieces:
         last = merged[-1] if merged else None

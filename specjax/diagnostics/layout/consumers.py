@@ -1,4 +1,4 @@
-"""Where a parameter ends: the operation in which it becomes an activation, or is lost."""
+"""The end of a parameter: the operation in which it becomes an activation, or is lost."""
 
 from collections.abc import Hashable
 
@@ -9,8 +9,8 @@ from specjax.diagnostics.layout.uses import Use, UseKind, Uses
 
 
 def use_up(value: Value, kind: UseKind, uses: Uses, place: Hashable, detail: str = "") -> Value:
-    """The activation that a parameter becomes in an operation with activations; its use is
-    recorded.
+    """Records the use of a parameter in an operation with activations, and returns the activation
+    that it becomes.
     """
     for term in value.parameters():
         if term.statistic:
@@ -26,7 +26,7 @@ def use_up(value: Value, kind: UseKind, uses: Uses, place: Hashable, detail: str
 
 
 def use_of(number: int, kind: UseKind, term: Term, detail: str) -> Use:
-    """The use of a parameter with all its pieces, where none is an input."""
+    """The use of a parameter with all its pieces, none of which is an input."""
     pieces = tuple(p for axis in term.axes for p in axis if p.source == ("leaf", number))
     left = frozenset(gone for gone in term.left if gone.source == ("leaf", number))
     return Use(number, kind, term, outputs=pieces, left=left, detail=detail)

@@ -1,7 +1,7 @@
-"""Products: of a parameter with activations, which say what its inputs and outputs are; of
-parameters; of activations, which show heads.
+"""Rules for products. A product of a parameter with activations shows its inputs and outputs, and a
+product of activations shows heads; products of parameters are followed.
 
-In a chain of parameters, as x (W + A B), every factor has its inputs on the side of x.
+In a chain of parameters, such as x (W + A B), every factor has its inputs on the side of x.
 """
 
 from collections.abc import Hashable, Sequence
@@ -60,8 +60,8 @@ def multiply(
 
 
 def finish_product(term: Term, uses: Uses, place: Hashable) -> None:
-    """A product of parameters that meets no activation by a product: the right factor acts first,
-    as in A B x.
+    """Records a product of parameters that meets activations without a further product: the right
+    factor acts first, as in A B x.
     """
     for source in term.sources():
         if source[0] == "leaf":
@@ -83,7 +83,7 @@ def _of_parameter(
 ) -> Value:
     value, other = values[side], values[1 - side]
     free = [_free(v, i, contracted, batch) for i, v in enumerate(values)]
-    # The rows of a table that one-hot columns pick.
+    # One-hot columns pick the rows of a table.
     hot = any(
         p.source is not None and p.source[0] == "one-hot"
         for t in other.terms
@@ -214,7 +214,8 @@ def _note_heads(values: list[Value], contracted: Dims, batch: Dims, uses: Uses) 
                     every = extent(
                         tuple(p for axis in term.axes for p in axis if p.source == source)
                     )
-                    # Several queries may share a key: what is not summed over counts queries.
+                    # Several queries may share a key, so the entries that are not summed over count
+                    # queries.
                     uses.heads[source[1]] = every // summed if summed > 1 else heads
 
 
@@ -228,7 +229,9 @@ def _note_origins(
     side: int,
     uses: Uses,
 ) -> None:
-    """What the activations of a product tell of the uses that they come from."""
+    """Records the uses from which the activations of a product come, and their axes that count
+    matrices.
+    """
     for tag in other.tags():
         for axis in batch[1 - side]:
             uses.counted |= {(p.source[1], p.axis) for p in tag.axes[axis] if p.source is not None}

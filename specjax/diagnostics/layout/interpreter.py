@@ -1,5 +1,5 @@
-"""A program read once, without a number: what its parameters are used for, through calls, branches
-and loops.
+"""Reads a program once, without computing numbers, and finds the uses of its parameters through
+calls, branches and loops.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,8 +15,8 @@ from specjax.programs import Equation, Program, Scan, While, interpret, scan, sh
 
 
 def uses_in(program: Program, parameters: int, *, constants_are_data: bool) -> Uses:
-    """The uses of the first `parameters` arguments of a program; the others are data, and so may be
-    its constants.
+    """The uses of the first `parameters` arguments of a program; the others are data, and its
+    constants may be data too.
     """
     uses = Uses()
     arguments = []
@@ -41,7 +41,7 @@ def read(
     uses: Uses,
     place: tuple[Hashable, ...],
 ) -> list[Value]:
-    """The outputs of a program; `place` says where it is called."""
+    """The outputs of a program; `place` identifies the call."""
 
     def outputs(equation: Equation, values: list[Value]) -> list[Value]:
         return _outputs(equation, values, uses, (*place, equation.place))
@@ -62,7 +62,7 @@ def _outputs(
         ]
         return [_joined(list(results), uses, place) for results in zip(*branches, strict=True)]
     if equation.wrapped:
-        # The program of one shard has smaller axes than the whole.
+        # The program of one shard has smaller axes than the whole array.
         found = zip(
             _called(equation.wrapped, values, uses, place),
             map(shape_of, equation.outputs),
@@ -114,12 +114,13 @@ def _repeated(
     uses: Uses,
     place: tuple[Hashable, ...],
 ) -> tuple[list[Value], list[Value]]:
-    """The carried and the collected values of a loop: its body is read until what it carries does
+    """The carried and the collected values of a loop: its body is read until its carried values do
     not change.
     """
     recorded = dict(uses.found)
     while True:
-        # What an earlier reading recorded may take an activation for a constant.
+        # Discard the uses of an earlier reading, which may have treated an activation as a
+        # constant.
         uses.found = dict(recorded)
         outputs = _called(body, [*constants, *carry, *slices], uses, place)
         after, collected = outputs[: len(carry)], outputs[len(carry) :]
@@ -135,8 +136,8 @@ def _repeated(
 
 
 def _carried(before: Value, after: Value, uses: Uses, place: Hashable) -> Value:
-    """A value that a loop carries: a parameter that stays, or an activation of which no more is
-    known than its uses.
+    """A value that a loop carries: a parameter that does not change, or an activation of which only
+    the uses are known.
     """
     joined = _joined([before, after], uses, place)
     return joined._replace(

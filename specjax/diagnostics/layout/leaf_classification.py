@@ -1,5 +1,5 @@
-"""What a parameter is, from its uses: a matrix or many, a table that is looked up, a gain, a bias;
-and why, in words.
+"""Classifies a parameter by its uses: one or more matrices, a table that is looked up, a gain or a
+bias, with the reason in words.
 """
 
 from collections.abc import Sequence
@@ -31,14 +31,13 @@ _HOW: dict[How, str] = {
 
 
 class LayoutRow(NamedTuple):
-    """What one parameter does.
+    """The role of one parameter.
 
     `dimension_numbers` is None for a leaf that is not a matrix; axes that it does not name count
-    matrices.
-    `splits` are the widths of the matrices that lie side by side in the outputs, or take turns in
-    them, None for one. `heads` of attention lie in the outputs, or in the inputs of what joins
-    them; they do not cut the matrix. A `readout` is a matrix behind which the loss has no further
-    one.
+    matrices. `splits` are the widths of the matrices that lie side by side in the outputs, or take
+    turns in them, None for one. `heads` of attention lie in the outputs, or in the inputs of a
+    matrix that joins heads; they do not cut the matrix. A `readout` is a last matrix of the loss:
+    no other follows it.
     """
 
     name: str
@@ -64,7 +63,9 @@ class LayoutRow(NamedTuple):
 
     @property
     def matrices(self) -> tuple[tuple[int, int, int], ...]:
-        """What it holds: (how many, inputs, outputs), an entry for each matrix of `splits`."""
+        """The matrices it holds, as (count, inputs, outputs), with an entry for each matrix of
+        `splits`.
+        """
         if self.dimension_numbers is None:
             return ()
         count, fan_in, fan_out = (
@@ -78,9 +79,7 @@ class LayoutRow(NamedTuple):
 def row(
     name: str, leaf: int, shape: tuple[int, ...], uses: Uses, *, real: bool
 ) -> LayoutRow | None:
-    """The row of one parameter; None if nothing uses it. A leaf that is not `real` is not a
-    matrix.
-    """
+    """The row of one parameter; None if it is unused. A leaf that is not `real` is not a matrix."""
     found = uses.of(leaf)
     if not found:
         return None
@@ -137,7 +136,7 @@ def _of_products(
         for n, axis in uses.counted
         if n in {m for m, _ in products} and roles.get(axis) == "out"
     }
-    # The experts that a product sums over, of which an earlier one had a matrix for each.
+    # Experts that a product sums over count matrices if an earlier product had a matrix for each.
     counted |= {
         axis for axis, role in roles.items() if role == "in" and _from_batch(axis, products, uses)
     }
@@ -196,7 +195,7 @@ def _of_products(
 
 
 def _roles(shape: tuple[int, ...], use: Use) -> dict[int, Role] | None:
-    """What each axis is in a product; None if one is several."""
+    """The role of each axis in a product; None if an axis has several roles."""
     found: dict[int, Role] = {}
     in_groups = {piece.axis for piece in use.batch} if use.kind == "convolution" else set()
     ends: tuple[tuple[Role, Axis], ...] = (
@@ -225,7 +224,9 @@ def _from_batch(axis: int, products: Sequence[tuple[int, Use]], uses: Uses) -> b
 def _ranges(
     shape: tuple[int, ...], roles: dict[int, Role], products: Sequence[tuple[int, Use]], uses: Uses
 ) -> dict[int, list[tuple[int, int]]]:
-    """The ranges that each output axis is cut into, where they are all of it and at least two."""
+    """The ranges into which each output axis is cut, if there are at least two and they cover the
+    axis.
+    """
     ranges: dict[int, list[tuple[int, int]]] = {}
     for axis in (axis for axis, role in roles.items() if role == "out"):
         seen = {use.range_of(axis) for _, use in products}
@@ -240,12 +241,12 @@ def _ranges(
 
 
 def _cuts(number: int, axis: int, uses: Uses) -> set[Entries | None]:
-    """The entries that the outputs of a use stay cut into."""
+    """The entries into which the outputs of a use are cut for good."""
     return {r for r in uses.cuts.get((number, axis), ()) if (number, axis, r) not in uses.rejoined}
 
 
 def _is_cut_unclearly(number: int, axis: int, uses: Uses) -> bool:
-    """Whether parts were taken that are no neighbours."""
+    """Whether a cut took entries that are not neighbours."""
     return any(r is None or (r.times > 1 and r.width > 1) for r in _cuts(number, axis, uses))
 
 
@@ -274,8 +275,8 @@ def _in_turns(
     uses: Uses,
     ranges: dict[int, list[tuple[int, int]]],
 ) -> Interleaved | None:
-    """The matrices that take turns: parts of each block of one output axis, or of an axis behind
-    another one.
+    """The matrices that take turns, as parts of each block of one output axis, or of an axis that
+    follows another one.
     """
     cut_behind = [place for place, axis in enumerate(outputs) if place and axis in ranges]
     if cut_behind:

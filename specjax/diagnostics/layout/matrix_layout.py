@@ -1,9 +1,9 @@
-"""Which leaf is what: matrices with their inputs, outputs and batch axes, tables that are looked
-up, gains and biases, from the loss.
+"""Reads the role of every leaf off the loss: matrices with their inputs, outputs and batch axes,
+tables that are looked up, gains and biases.
 
-The rule that two axes make a matrix orthogonalizes stacked biases (layers, width) and leaves
-stacked weights (layers, d, width) out. What a parameter does in the program of the loss does not
-depend on how it is stored.
+The rule that two axes make a matrix would orthogonalize stacked biases (layers, width) and leave
+out stacked weights (layers, d, width). The role of a parameter in the program of the loss does not
+depend on its storage.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ _DATA_DECIDES = (
 class MatrixLayout:
     """A row for every inexact leaf, in the order of the tree; `str` of it is the table.
 
-    `optim.muon(rate, layout=layout)` uses it whole.
+    `optim.muon(rate, layout=layout)` takes the whole object.
     """
 
     rows: tuple[LayoutRow, ...]
@@ -69,14 +69,14 @@ class MatrixLayout:
         `labelled(readout="other")`.
 
         Raises:
-            ValueError: for a kind or label that there is not, or "matrix" for what has no dimension
+            ValueError: for an unknown kind or label, or "matrix" for a leaf without dimension
                 numbers.
 
         """
         known = Kind.__args__  # type: ignore[attr-defined]
         if wrong := [kind for kind in kinds if kind not in known]:
             raise ValueError(
-                f"There is no kind {wrong[0]!r} of leaves; there are readout, {', '.join(known)}."
+                f"Unknown kind of leaves {wrong[0]!r}; choose one of readout, {', '.join(known)}."
             )
         if wrong := [
             label
@@ -114,7 +114,7 @@ class MatrixLayout:
 def matrix_layout(
     loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: PyTree
 ) -> MatrixLayout:
-    """What every leaf does in the program of a loss, as labels and dimension numbers for
+    """Finds the role of every leaf in the program of a loss: labels and dimension numbers for
     `optim.muon`, with the reason in words.
 
     The loss is traced once and nothing is computed, so arrays may be abstract (`jax.eval_shape`,
@@ -130,15 +130,23 @@ def matrix_layout(
 
     Args:
         loss: `loss(params, batch)`, one number, or (number, anything).
-        params: A tree; leaves that are no arrays, as those of equinox modules, are passed through.
-        batch: Whatever the loss takes. If it has no arrays, those that the loss closes over are
-            taken for data.
+        params: A tree; leaves other than arrays, as in equinox modules, are passed through.
+        batch: The batch of the loss. If it has no arrays, the arrays that the loss closes over
+            count as data.
 
     Raises:
         ValueError: for a leaf that the loss does not use; a loss that is not one number; one whose
             program depends on the values of its arguments, as with a boolean mask for an index.
-        UnreadableProgramError: JAX spells something in the program in a way that specjax does not
-            know; also a ValueError.
+        UnreadableProgramError: if the program has a form of JAX that specjax does not know; a
+            subclass of ValueError.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import diagnostics
+        >>> params = {"weight": jnp.ones((4, 16)), "bias": jnp.ones(16)}
+        >>> loss = lambda params, x: jnp.sum(jnp.tanh(x @ params["weight"] + params["bias"]))
+        >>> diagnostics.matrix_layout(loss, params, jnp.ones((3, 4))).labels
+        {'bias': 'other', 'weight': 'matrix'}
 
     """
     treedef: Any
@@ -146,7 +154,7 @@ def matrix_layout(
     leaves, treedef = jax.tree.flatten(params)
     names = leaf_names(params)
     traced = [i for i, x in enumerate(leaves) if _is_array(x)]
-    # Integers and keys are traced as well, but are no parameters.
+    # Integers and keys are traced too, but they are not parameters.
     order = sorted(traced, key=lambda i: not jnp.issubdtype(leaves[i].dtype, jnp.inexact))
     parameters = [i for i in order if jnp.issubdtype(leaves[i].dtype, jnp.inexact)]
     batch_leaves, batch_treedef = jax.tree.flatten(batch)
@@ -160,7 +168,7 @@ def matrix_layout(
             given = _replaced(
                 _replaced(batch_leaves, list(known), list(known.values())), unknown, batch_arrays
             )
-            # What is made of known values alone is known as well.
+            # Values made only of known values are known too.
             with jax.ensure_compile_time_eval() if known else nullcontext():
                 return loss(
                     treedef.unflatten(_replaced(leaves, order, arrays)),
@@ -203,11 +211,11 @@ def matrix_layout(
         if found is None:
             raise ValueError(
                 f"The loss does not use the leaf {names[i]} of shape {tuple(leaves[i].shape)}, so"
-                " that nothing is known of it; leave it out of the parameters."
+                " its role is unknown; leave it out of the parameters."
             )
         rows[i] = found
     places = iter(range(len(leaves)))
-    # A box becomes a leaf: what stands for it stands for its array as well, as a prefix of the
+    # A flax box becomes one leaf; its entry also stands for the array inside, as a prefix of the
     # tree.
     inexact = jax.tree.map(
         lambda x: next((i for i in [next(places) for _ in jax.tree.leaves(x)] if i in rows), None),
@@ -222,8 +230,8 @@ def _is_array(x: object) -> bool:
 
 
 def _decides(place: int, x: Any, traced_with: Callable[[Mapping[int, Array]], Any]) -> bool:
-    """Whether a loss whose program depends on values can be traced, or fails elsewhere, once those
-    of x, at this place, are known.
+    """Whether a loss whose program depends on values can be traced, or fails elsewhere, once the
+    values of x, at this place, are known.
     """
     if not jnp.issubdtype(x.dtype, jnp.number) and x.dtype != bool:
         return False

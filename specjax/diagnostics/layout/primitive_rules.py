@@ -1,5 +1,5 @@
-"""What each operation of a program does to the pieces of parameters, and which operations are uses
-of them.
+"""The effect of each operation of a program on the pieces of parameters, and the operations that
+use them.
 
 Products, convolutions and indexing by data say which axes of a parameter are inputs and outputs.
 Elementwise operations with activations make it a gain or a bias. Everything else moves its entries,
@@ -45,7 +45,7 @@ _KINDS: dict[str, UseKind] = {
 
 
 def apply(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    """The outputs of one operation that has no program of its own inside; its uses are recorded."""
+    """The outputs of one operation without an inner program; records its uses."""
     rule = _RULES.get(equation.name)
     if rule is not None:
         return rule(equation, values, uses, place)
@@ -91,8 +91,7 @@ def _elementwise(
             for v in values
         ]
         result = from_all(values, shape)
-        # What has been an input of another map is cut for other reasons, as the stream of residual
-        # blocks is.
+        # An input of another map, such as the stream of residual blocks, is cut for other reasons.
         tags = [
             t
             for v in values
@@ -112,7 +111,9 @@ def _is_before(term: Term, before: int) -> bool:
 
 
 def _one_hot(value: Value, shape: tuple[int, ...]) -> Term | None:
-    """Where numbers 0, 1, 2, … along an axis are compared with data, its entries are one-hot."""
+    """The one-hot rows that result where numbers 0, 1, 2, … along an axis are compared with
+    data.
+    """
     for term in value.terms:
         if value.shape == shape and ("iota", 0) in term.sources():
             axes = tuple(
@@ -126,8 +127,8 @@ def _one_hot(value: Value, shape: tuple[int, ...]) -> Term | None:
 def _combined(
     name: str, values: Sequence[Value], shape: tuple[int, ...], uses: Uses, place: Hashable
 ) -> list[Term]:
-    """Parameters among themselves and with constants: those that have all axes are the result, the
-    others scale or move it.
+    """Combines parameters with each other and with constants: those that have all axes are the
+    result, and the others scale or shift it.
     """
     terms = [
         (term, value.shape == shape and term.covers(shape))
@@ -149,7 +150,7 @@ def _combined(
 def _opaque(
     equation: Equation, values: Sequence[Value], uses: Uses, place: Hashable
 ) -> list[Value]:
-    """An operation that is not known: what enters it is not followed further."""
+    """An unknown operation, whose operands are not followed further."""
     for value in values:
         if value.is_parameter:
             use_up(value, "lost", uses, place, equation.name)
@@ -217,7 +218,7 @@ def _product(
     place: Hashable,
 ) -> Value:
     if all(value.is_parameter for value in values):
-        # Rows that data picked are activations where they meet a parameter.
+        # Rows that data picked count as activations where they meet a parameter.
         values = [
             use_up(value, "lookup", uses, place) if value.is_picked else value for value in values
         ]

@@ -1,5 +1,5 @@
-"""Operations that move the entries of a value: layouts, slices, rows that an index picks, and what
-stands side by side.
+"""Rules for operations that move the entries of a value: layouts, slices, rows that an index picks,
+and concatenation.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -26,8 +26,8 @@ from specjax.diagnostics.layout.uses import Uses
 from specjax.programs import Equation, shape_of
 
 Rule = Callable[[Equation, list[Value], Uses, Hashable], list[Value]]
-"""The outputs of an operation from its operands; `place` is where in the program it stands, and
-uses are recorded.
+"""The outputs of an operation from its operands; `place` is its place in the program. It records
+uses.
 """
 
 
@@ -54,7 +54,7 @@ def _moved(
     move: Callable[[Term], Term | None],
     others: Sequence[Value] = (),
 ) -> list[Value]:
-    """A value whose entries are moved; a parameter that cannot be followed is recorded as such."""
+    """A value with its entries moved; records a parameter that cannot be followed as lost."""
     (shape,) = shapes_of(equation)
     moved = [move(term) for term in value.terms]
     for term, after in zip(value.terms, moved, strict=True):
@@ -188,7 +188,7 @@ def _gather(equation: Equation, values: list[Value], uses: Uses, place: Hashable
         return term._replace(axes=tuple(axes))
 
     result = _moved(equation, value, uses, place, move, [indices])[0]
-    # Positions that are constants pick rows as tokens do.
+    # Constant positions pick rows as tokens do.
     picked = result if one or not value.is_parameter else result._replace(data=True)
     return [_looked_up(picked, uses, place)]
 
@@ -222,8 +222,7 @@ def _joined(equation: Equation, values: list[Value], uses: Uses, place: Hashable
     seen: set[tuple[int, int, Entries | None]] = set()
     for value in values:
         parts = {part for term in value.tags() for part in _parts(term)}
-        # Halves that come together again, as those of rotary positions do, are no matrices of their
-        # own.
+        # Halves that are joined again, as for rotary positions, are not separate matrices.
         for part in parts:
             uses.rejoined |= (
                 {part, *(s for s in seen if s[:2] == part[:2])}

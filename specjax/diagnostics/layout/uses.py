@@ -1,6 +1,4 @@
-"""What the parameters of a program are used for: one record for each use, and what became of its
-outputs.
-"""
+"""The uses of the parameters of a program: one record for each use, and the fate of its outputs."""
 
 from collections.abc import Hashable
 from typing import Literal, NamedTuple
@@ -12,7 +10,7 @@ UseKind = Literal[
 ]
 
 ANOTHER_PARAMETER = "another parameter"
-"""The detail of a use by which a parameter meets no activation but another parameter."""
+"""The detail of a use in which a parameter meets another parameter instead of activations."""
 
 
 class Use(NamedTuple):
@@ -35,8 +33,7 @@ class Use(NamedTuple):
 
 
 class Uses:
-    """The uses of all parameters, by where they are in the program, and what is learned of them
-    later on.
+    """The uses of all parameters, by their place in the program, with the facts found later.
 
     `cuts` are the entries that the outputs of a use are cut into, by (use, axis), and `rejoined`
     those (use, axis, entries) that were put together again; `counted` are output axes that count
@@ -56,7 +53,7 @@ class Uses:
         self.consumed = 0
 
     def record(self, place: Hashable, use: Use) -> int:
-        """The number of the use at this place of the program, which is the same when a loop's body
+        """The number of the use at this place of the program. It stays the same when a loop's body
         is read again.
         """
         number = self.numbers.setdefault((place, use.leaf, use.kind, use.detail), len(self.numbers))
@@ -64,11 +61,11 @@ class Uses:
         return number
 
     def of(self, leaf: int) -> list[tuple[int, Use]]:
-        """The uses of a parameter, the first first."""
+        """The uses of a parameter, in order."""
         return [(number, use) for number, use in sorted(self.found.items()) if use.leaf == leaf]
 
     def cut(self, term: Term, axis: Axis) -> None:
-        """The outputs of uses were cut to this term along this axis."""
+        """Records that the outputs of uses were cut to this term along this axis."""
         for source, place in {
             (p.source, p.axis) for p in axis if p.source is not None and p.source[0] == "output"
         }:

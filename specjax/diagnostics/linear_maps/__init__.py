@@ -1,4 +1,4 @@
-"""The linear maps of a model, found in its program, with what they are applied to."""
+"""The linear maps of a model, found in its program, with their inputs."""
 
 from specjax.diagnostics.linear_maps.interpreter import linear_maps as linear_maps
 from specjax.diagnostics.linear_maps.linear_map import Inputs as Inputs

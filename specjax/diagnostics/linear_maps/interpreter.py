@@ -1,10 +1,10 @@
-"""The linear maps of a model, found in its program: every product of a parameter with something
-that is not one.
+"""The linear maps of a model, found in its program: every product of a parameter with a value that
+depends on data.
 
-The loss is traced once and evaluated operation by operation. What is made of parameters alone is
-followed (`terms`); where it enters a product W A with other values A, the map W and its inputs A
-are recorded (`uses`). No cooperation of the model is needed, and the names are the paths of the
-parameters in their tree.
+The loss is traced once and evaluated operation by operation. Values made of parameters alone are
+followed (`terms`); where such a value enters a product W A with other values A, the map W and its
+inputs A are recorded (`uses`). No cooperation of the model is needed, and the names are the paths
+of the parameters in their tree.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,16 +40,14 @@ from specjax.programs import Equation, Program, Scan, interpret, scan, trace
 
 
 class _Product(NamedTuple):
-    """A value that is what the maps at `places` give, times a number and beside what was added to
-    it.
-    """
+    """A value that is the output of the maps at `places`, times a number and plus other terms."""
 
     places: tuple[int, ...]
 
 
 _Origin = Made | _Product | None
-"""What a value is: made of parameters and constants, what maps give, or something else that depends
-on data.
+"""The origin of a value: made of parameters and constants, the output of maps, or None for other
+values that depend on data.
 """
 
 
@@ -59,9 +57,9 @@ def linear_maps(
     """The maps of `loss` in the order of their first use; uses of the same matrix share one entry,
     with all their inputs.
 
-    All branches of a `cond` are evaluated, and inputs in those that are not taken are zero. Not
-    seen are maps inside `while_loop`, which has no derivative in reverse mode, and inside
-    `shard_map`. To be called under `jax.jit`, as a scan over layers is unrolled.
+    It evaluates all branches of a `cond`, with zero inputs in those that are not taken. It leaves
+    out maps inside `while_loop`, which has no derivative in reverse mode, and inside `shard_map`.
+    Call it under `jax.jit`, since it unrolls a scan over layers.
     """
     program, shape = trace(loss, list(leaves))
     if getattr(shape, "shape", None) != ():
@@ -76,8 +74,8 @@ def linear_maps(
 
 
 def _counted(program: Program, leaves: Sequence[Array]) -> list[frozenset[int]]:
-    """The axes of each leaf that count matrices by its layout, as those of experts that a product
-    sums over.
+    """The axes of each leaf that count matrices by its layout, such as experts that a product sums
+    over.
     """
     uses = uses_in(program, len(leaves), constants_are_data=True)
     rows = [row("", i, x.shape, uses, real=True) for i, x in enumerate(leaves)]
@@ -94,7 +92,7 @@ def _counted(program: Program, leaves: Sequence[Array]) -> list[frozenset[int]]:
 def _evaluate(
     program: Program, arguments: Sequence[Any], followed: Sequence[_Origin], found: list[LinearMap]
 ) -> tuple[list[Any], list[_Origin]]:
-    """The outputs of a program and what they are, and on the way its linear maps."""
+    """The outputs of a program and their origins; collects its linear maps on the way."""
 
     def outputs(equation: Equation, given: list[tuple[Any, _Origin]]) -> list[tuple[Any, _Origin]]:
         inputs, origins = [value for value, _ in given], [origin for _, origin in given]
@@ -127,7 +125,7 @@ def _apply(
         product = _Product(tuple(range(len(found) - len(uses), len(found))))
         return outputs, [product, *[None] * (len(outputs) - 1)]
     if has_product:
-        # A bias, or a gain, which is no number.
+        # A bias, or a gain that is not a scalar.
         kept: list[_Origin] = [_still(equation, inputs, origins, found), *[None] * len(outputs)]
         return outputs, kept[: len(outputs)]
     return outputs, [
@@ -158,8 +156,8 @@ def _uses(equation: Equation, inputs: list[Any], origins: list[_Origin]) -> list
 def _still(
     equation: Equation, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
 ) -> _Product | None:
-    """The product that the result of an operation still is; a number that multiplies it is noted
-    with its map.
+    """The product that the result of an operation still is, or None; a number that multiplies it is
+    noted with its map.
     """
     name, places = (
         equation.name,
@@ -186,7 +184,9 @@ def _still(
 def _unrolled(
     loop: Scan, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
 ) -> tuple[list[Any], list[_Origin]]:
-    """A scan, step by step: the step's slice of a stacked parameter is a parameter of its own."""
+    """Evaluates a scan step by step; the slice of a stacked parameter in a step is a separate
+    parameter.
+    """
     (consts, carry, xs), collected = loop.split(inputs), []
     constant, _, stacks = loop.split(
         [origin if isinstance(origin, Made) else None for origin in origins]
@@ -194,7 +194,7 @@ def _unrolled(
     for step in range(loop.length):
         i = loop.length - 1 - step if loop.reverse else step
         slices = [x[i] for x in xs]
-        # A carried value is another one after a step: only constants and slices are followed.
+        # A carried value changes after a step, so only constants and slices are followed.
         inner: list[_Origin] = [
             *constant,
             *[None] * loop.carry,
@@ -210,7 +210,7 @@ def _unrolled(
 
 
 def _step(stack: Made, i: int) -> Made:
-    """What a step of a scan has of a stack of parameters."""
+    """The slice of a stack of parameters in one step of a scan."""
     return Made(
         tuple(
             term.then(itemgetter(i), term.axes[1:])._replace(layers=(*term.layers, i))
@@ -223,8 +223,8 @@ def _step(stack: Made, i: int) -> Made:
 def _branches(
     branches: Sequence[Program], inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
 ) -> tuple[list[Any], list[_Origin]]:
-    """All branches of a `cond`: the maps of those that are not taken have zeros for inputs, which
-    change no rank.
+    """Evaluates all branches of a `cond`. The maps of branches that are not taken have zeros for
+    inputs, which do not change a rank.
     """
     (index, *operands), results = inputs, []
     given = [origin if isinstance(origin, Made) else None for origin in origins[1:]]
@@ -240,7 +240,7 @@ def _branches(
 
 
 def _merged(found: list[LinearMap]) -> list[LinearMap]:
-    """Uses of the same matrices side by side, as a layer that is applied twice sees the columns of
+    """Joins the uses of the same matrices, since a layer that is applied twice sees the columns of
     both.
     """
     merged: dict[tuple[Any, ...], LinearMap] = {}

@@ -1,4 +1,4 @@
-"""One linear map W: how its matrices lie in a parameter, and the inputs A that it is applied to."""
+"""One linear map W: the position of its matrices in a parameter, and its inputs A."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,8 +15,8 @@ Kind = Literal["linear", "convolution", "lookup"]
 
 
 class Inputs(NamedTuple):
-    """What a map W of shape (m, k) is applied to, in one of three forms: A Aᵀ, A itself where n <
-    k, or counts of its rows.
+    """The inputs of a map W of shape (m, k), in one of three forms: A Aᵀ, A itself where n < k, or
+    counts of its rows.
 
     A is divided by a power of two, `scale`, so that its squares stay in the range of float32.
     """
@@ -31,11 +31,11 @@ class LinearMap(NamedTuple):
     """One use of a parameter as a linear map.
 
     `matrices` takes a tree leaf (the parameter, its gradient) to the matrices (*maps, m, k) that
-    act on the columns of the inputs; `layers` says which steps of a scan over stacked parameters;
-    `maps` are the batch axes of products that are many at once, as those of attention heads and
-    experts are, or the groups of a convolution. `after` is the number that the product is
-    multiplied by before anything else is done to it than moving its entries or adding to it, as an
-    output multiplier is; of several uses that of the last.
+    act on the columns of the inputs; `layers` lists the steps of a scan over stacked parameters;
+    `maps` are the batch axes of batched products, as for attention heads and experts, or the groups
+    of a convolution. `after` is a number that multiplies the product, such as an output multiplier,
+    before any operation other than a move of its entries or an addition; of several uses it is that
+    of the last.
     """
 
     leaf: int
@@ -47,8 +47,8 @@ class LinearMap(NamedTuple):
     after: Array | float = 1.0
 
     def parts(self, split: Interleaved, leaf: Array) -> list["LinearMap"]:
-        """The maps that the outputs of this one hold; itself if these are others than the split is
-        of.
+        """The maps that the outputs of this one hold; the map itself if the split does not match
+        its outputs.
         """
         outputs = jax.eval_shape(self.matrices, leaf).shape[-2]
         if self.kind == "lookup" or sum(split.totals) != outputs:

@@ -1,4 +1,4 @@
-"""What the operations of a program make of values that depend on parameters alone."""
+"""The effect of the operations of a program on values that depend on parameters alone."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,8 +26,8 @@ LAYOUT = frozenset(
 CONVERSION = frozenset({"convert_element_type", "reduce_precision", "optimization_barrier", "name"})
 SCALING = frozenset({"mul", "div", "neg"})
 SUMS = frozenset({"add", "sub"})
-"""Primitives after which what a map gives is still there to be multiplied by a number, beside a
-bias or a residual stream.
+"""Primitives that keep the output of a map, up to a factor and beside a bias or a residual
+stream.
 """
 ELEMENTWISE = (
     SCALING
@@ -48,17 +48,19 @@ ELEMENTWISE = (
         "sign",
     }
 )
-"""Primitives that repeat what their operands repeat; what others give may vary along every axis."""
+"""Primitives that repeat the entries that their operands repeat; the results of others may vary
+along every axis.
+"""
 
 
 def made_by(
     equation: Equation, place: int, inputs: list[Any], origins: Sequence[object], output: Any
 ) -> Made | None:
-    """What an operation without products makes of values; None if that depends on data. `place` is
+    """The result of an operation without products on values; None if it depends on data. `place` is
     that of the output.
     """
     name, first = equation.name, origins[0] if origins else None
-    # A number from data, as a temperature, leaves a matrix a matrix.
+    # A scalar from data, such as a temperature, keeps a matrix a matrix.
     made = [
         Made() if origin is None and not np.shape(x) else origin
         for x, origin in zip(inputs, origins, strict=True)
@@ -106,7 +108,7 @@ def _rearranged(
     equation: Equation, place: int, inputs: list[Any], made: Made, output: Array
 ) -> Made:
     name, before = equation.name, np.shape(inputs[0])
-    # Slices at computed places are never taken for the same matrix.
+    # Slices at computed places never count as the same matrix.
     signature = (
         str(sorted(equation.parameters.items(), key=str)),
         place,
@@ -148,7 +150,7 @@ def _product_of_parameters(equation: Equation, inputs: list[Any], made: list[Mad
 def _sum(
     equation: Equation, inputs: list[Any], made: list[Made], output: Array
 ) -> tuple[Term, ...]:
-    """The terms of both; what is added along other axes is a bias of a parameter."""
+    """The terms of both; an addend along other axes is a bias of a parameter."""
     return tuple(
         _times(term, -1.0) if side == 1 and equation.name == "sub" else term
         for side, (x, m) in enumerate(zip(inputs, made, strict=True))

@@ -1,14 +1,14 @@
-"""Values that are made of parameters alone: parameters in other layouts, their sums and products,
-and parameters times gains.
+"""Values made of parameters alone: parameters in other layouts, their sums and products, and
+parameters times gains.
 
-Such a value is a sum of terms. A term is one parameter, seen as an array Z, times factors that the
-others gave, as in W + A B the array B is for A and A for B: an einsum, in which axes of equal
-labels belong together,
+Such a value is a sum of terms. A term is one parameter, seen as an array Z, times factors from the
+other parameters; in W + A B the factor of A is B, and that of B is A. It is an einsum, in which
+axes of equal labels belong together,
 
     value[labels] = Σ Z[own] · gains[own] · factor[...] · factor[...] ...
 
-so that for activations x that the value meets in a product, what stands between x and Z is known,
-and what Z is applied to.
+so that for activations x that the value meets in a product, the factors between x and Z, and hence
+the inputs of Z, are known.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from jaxtyping import Array
 from specjax.programs import Equation
 
 AnyArray = Array | np.ndarray
-"""Constants of a program may be arrays of NumPy."""
+"""The constants of a program may be NumPy arrays."""
 
 
 class Label:
@@ -42,10 +42,10 @@ class Factor(NamedTuple):
 class Term(NamedTuple):
     """One parameter in a value: see the module.
 
-    `view` takes a tree leaf to Z and `signature` says how, for telling uses of the same matrices;
-    `layers` says which steps of a scan over stacked parameters. An axis of the value without a
-    label is one of which Z knows nothing. A gain has the rank of Z, with axes of one entry where it
-    does not vary. A window (label, start, size) says which entries of an axis are the term's, where
+    `view` takes a tree leaf to Z, and `signature` identifies it, so that uses of the same matrices
+    can be found; `layers` lists the steps of a scan over stacked parameters. An axis of the value
+    without a label does not belong to Z. A gain has the rank of Z, with axes of one entry where it
+    does not vary. A window (label, start, size) gives the term's entries of an axis, where
     parameters are side by side. `picks` are one-hot rows by which data chose among matrices. `axes`
     are those of the leaf along the axes of Z, None where a reshape mixed them, and `counted` those
     of them that count matrices.
@@ -94,15 +94,15 @@ class Term(NamedTuple):
         )
 
     def covers(self, shape: Sequence[int]) -> bool:
-        """Whether it has entries of its own along every axis longer than one."""
+        """Whether it varies along every axis longer than one."""
         return all(
             size == 1 or label is not None for size, label in zip(shape, self.labels, strict=True)
         )
 
 
 class Made(NamedTuple):
-    """A value made of parameters and constants: its terms, none if it is no sum of products, and
-    the axes that it only repeats.
+    """A value made of parameters and constants: its terms, empty unless it is a sum of products,
+    and the axes along which it only repeats.
     """
 
     terms: tuple[Term, ...] = ()
@@ -116,7 +116,7 @@ def parameter(leaf: int, rank: int, counted: frozenset[int]) -> Made:
 
 
 def new_labels(count: int) -> Labels:
-    """Labels that no other axis has."""
+    """New labels, unlike those of all other axes."""
     return tuple(Label() for _ in range(count))
 
 
@@ -128,8 +128,8 @@ def moved(
     equation: Equation,
     signature: tuple[Any, ...],
 ) -> Term | None:
-    """The term after an operation that moves the entries of its value; None where that is not
-    followed.
+    """The term after an operation that moves the entries of its value; None where the operation is
+    not followed.
     """
     name = equation.name
     if term.is_plain:
@@ -178,7 +178,7 @@ def broadcast(
 def times(term: Term, array: AnyArray, repeats: frozenset[int]) -> Term:
     """The term times an array of the shape of its value that does not vary along some axes.
 
-    A gain that varies along axes of Z and of a factor belongs to neither: it is left out, as is a
+    A gain that varies along axes of Z and of a factor belongs to neither: it is left out, like a
     mask.
     """
     varying = {axis for axis, size in enumerate(array.shape) if size > 1 and axis not in repeats}
@@ -270,7 +270,7 @@ def side_by_side(
     for value, shape in zip(made, shapes, strict=True):
         for term in value.terms:
             label = term.labels[axis]
-            # The entries of an axis that counts none of Z are not told apart.
+            # The entries of an axis that does not belong to Z cannot be distinguished.
             if label is not None and term.covers(shape):
                 first, size = next((w[1:] for w in term.windows if w[0] is label), (0, shape[axis]))
                 others = tuple(window for window in term.windows if window[0] is not label)
@@ -280,7 +280,7 @@ def side_by_side(
 
 
 def einsum(factors: Sequence[Factor], labels: Labels) -> Array:
-    """The sum of products over all labels but these."""
+    """The sum of products over all labels except these."""
     numbers = {
         label: i
         for i, label in enumerate(dict.fromkeys((*labels, *(n for f in factors for n in f.labels))))

@@ -1,5 +1,5 @@
-"""Where a parameter becomes a linear map: in products with activations, convolutions, ragged
-products and look-ups.
+"""The operations in which a parameter acts as a linear map: products with activations,
+convolutions, ragged products and look-ups.
 """
 
 from collections.abc import Sequence
@@ -42,8 +42,8 @@ def of_product(equation: Equation, made: Made, side: int, other: AnyArray) -> li
 def of_ragged_product(
     equation: Equation, inputs: Sequence[AnyArray], made: Made
 ) -> list[LinearMap]:
-    """Rows in groups, each with a matrix of its own: the matrices are batch axes, the inputs of
-    each the rows of its group.
+    """Rows in groups, each group with its own matrix: the matrices become batch axes, and the
+    inputs of each are the rows of its group.
     """
     rows, _, sizes = inputs
     numbers = equation.parameters["ragged_dot_dimension_numbers"]
@@ -117,8 +117,8 @@ def of_convolution(equation: Equation, image: AnyArray, made: Made) -> list[Line
 def of_lookup(
     equation: Equation, table: AnyArray, indices: AnyArray, made: Made
 ) -> list[LinearMap]:
-    """Rows of a matrix picked by indices: the map Wᵀ on one-hot columns, of which the counts are
-    all that matters.
+    """Rows of a matrix picked by indices: the map Wᵀ on one-hot columns, of which only the counts
+    matter.
     """
     axes, sizes = (
         equation.parameters["dimension_numbers"].start_index_map,
@@ -138,8 +138,8 @@ def of_lookup(
 
 
 def picked(equation: Equation, table: AnyArray, indices: AnyArray, made: Made) -> Made:
-    """Matrices that data picked from a stack along one axis, as an expert for each token; no terms
-    for what else is picked.
+    """Matrices that data picked from a stack along one axis, such as an expert for each token;
+    other picks have no terms.
     """
     numbers, sizes = equation.parameters["dimension_numbers"], equation.parameters["slice_sizes"]
     chosen = [
@@ -171,9 +171,9 @@ def _linear(term: Term, activations: Factor, kept: set[Label], shape: Sequence[i
     """The map of a term of a value in a product with activations: `kept` are the labels that the
     product does not sum over.
 
-    What stands between the activations and Z, reached along axes that are summed over, makes the
-    inputs of Z. Axes that count matrices are batch axes of the map, also where the product sums
-    over them, as over experts, or gives them to its outputs.
+    The factors between the activations and Z, along axes that are summed over, go into the inputs
+    of Z. Axes that count matrices are batch axes of the map, also where the product sums over them,
+    as over experts, or keeps them in its outputs.
     """
     near, far = [activations, *term.picks], list(term.factors)
     while True:

@@ -1,9 +1,9 @@
-"""What a polar method is.
+"""The base classes of polar methods.
 
 A method maps a wide or square matrix `(m, n)`, m <= n, to its orthogonal polar factor;
 `specjax.spectral.polar` transposes tall inputs, maps over leading axes and divides by a power of
 two, which is exact, so a method sees one matrix whose largest entry has absolute value in [1, 2).
-Any callable from an array to an array is a method too; it is differentiated as it is written.
+Any callable from an array to an array is a method too, and JAX differentiates its code.
 """
 
 import jax.numpy as jnp
@@ -14,13 +14,13 @@ class AbstractPolar:
     """A method for the polar factor: a small frozen object that `polar(x, method=...)` calls on
     each matrix.
 
-    Those here are frozen dataclasses and static in jax's trees: equal where their fields are, and
-    without arrays.
+    The methods here are frozen dataclasses and static in jax's trees: they compare by their fields
+    and hold no arrays.
     """
 
     @property
     def uses_lapack(self) -> bool:
-        """Whether the method decomposes matrices, which jaxlib 0.10 cannot do in batches."""
+        """Whether the method decomposes matrices; jaxlib 0.10 cannot do this safely in batches."""
         return True
 
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
@@ -34,8 +34,7 @@ class ExactPolar(AbstractPolar):
     """A method that returns the polar factor to rounding, so that `polar` can differentiate it in
     closed form.
 
-    Half precision, which LAPACK and cuSOLVER do not know, is computed in float32 and rounded at the
-    end.
+    Half precision, which LAPACK and cuSOLVER lack, is computed in float32 and rounded at the end.
     """
 
 

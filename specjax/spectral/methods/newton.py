@@ -21,11 +21,11 @@ class Newton(ExactPolar):
 
     It converges quadratically, in at most nine steps up to the condition number 1e12, to an
     orthonormal factor with the same accuracy as `SVD`. `steps` bounds the number of steps; a matrix
-    that has not converged by then is NaN, never half done.
+    that has not converged by then becomes NaN.
 
     Rank: zero rows are set aside, so zero padding commutes as long as the nonzero rows are linearly
     independent. Any other matrix whose condition number ‖x‖_F ‖x⁻¹‖_F exceeds 1 / (16 machine
-    epsilon) has no inverse to iterate with and is NaN: take `SVD` or `QDWH`, which return the
+    epsilon) cannot be inverted reliably and becomes NaN: take `SVD` or `QDWH`, which return the
     partial isometry. A zero matrix goes to zero.
     """
 
@@ -39,8 +39,8 @@ class Newton(ExactPolar):
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
         zero = jnp.all(x == 0, axis=1)
-        # Zero rows last: there they are a zero block of the triangular factor, and the identity
-        # takes its place.
+        # Put zero rows last, where they make a zero block of the triangular factor, and replace
+        # that by the identity.
         order = jnp.argsort(zero, stable=True)
         q, r = jnp.linalg.qr(adjoint(x[order]))
         core = self._square(adjoint(r) + jnp.diag(zero[order].astype(x.dtype)))

@@ -1,4 +1,4 @@
-"""Polynomial iterations for the polar factor: matrix products only.
+"""Polynomial iterations for the polar factor, which use only matrix products.
 
 One step applies an odd quintic to every singular value: X ← S X, S = a + b G + c G², G = XXᴴ. Where
 m is much smaller than n the steps run on the m×m matrices alone, G ← S G S, and the product of all
@@ -9,11 +9,10 @@ Five steps of Muon are one block, with an error in float32 up to 4e-3 in the wor
 1e-6 in flat ones, such as that of a Gaussian matrix. The standard form has errors of 1e-4 at most.
 
 Half precision. Products of operands rounded to bfloat16 or float16, accumulated in float32, run at
-up to twice the speed on a CPU. What is kept between products stays in float32, so that only
-operands are rounded, and of square ones only the difference from their mean eigenvalue
-(`centred_product`): near the end singular values are near 1, and G and S near multiples of the
-identity. The blocks of the Gram form are shorter, three and two steps of Muon, see
-`GRAM_GROWTH_ROUNDED`.
+up to twice the speed on a CPU. Results between products stay in float32, so that only operands are
+rounded, and of square operands only the difference from their mean eigenvalue (`centred_product`):
+near the end singular values are near 1, and G and S near multiples of the identity. The blocks of
+the Gram form are shorter, three and two steps of Muon, see `GRAM_GROWTH_ROUNDED`.
 """
 
 import math
@@ -33,8 +32,8 @@ from specjax.spectral.polynomial_design import MUON, Quintic, best_composition
 from specjax.spectral.products import centred_product, commuting_product, diagonal_of, rounded_gram
 
 GRAM_GROWTH = 2.0**18
-"""How much the steps of a block may magnify rounding in the Gram matrix before it is formed anew:
-to 1/64 in float32.
+"""The factor by which a block may magnify rounding in the Gram matrix before a new one is formed;
+it makes 1/64 of it in float32.
 """
 
 GRAM_GROWTH_ROUNDED = 2.0**12
@@ -44,8 +43,8 @@ GRAM_GROWTH_ROUNDED = 2.0**12
 
 
 Scaling = Literal["frobenius", "schatten-4", "aol", "spectral"]
-"""What x is divided by before the first step, so that no singular value exceeds 1: a norm, or its
-rows each by a number of their own.
+"""The divisor of x before the first step, which brings all singular values to 1 or below: a norm,
+or one number for each row.
 """
 
 
@@ -94,13 +93,13 @@ class NewtonSchulz(_Composition):
     """`steps` odd polynomial steps from x / ‖x‖_F, matrix products only; zero padding stays zero
     exactly.
 
-    With the default coefficients it is what Muon runs: singular values from 1e-2 ‖x‖_F up end in
-    [0.681, 1.135], none ends above 1.21, and those far below 1e-3 ‖x‖_F only grow 485-fold, so the
-    result is not the polar factor but a matrix near it. With `CUBIC` it converges to the polar
-    factor, with about log(‖x‖_F / s_min) / log(1.5) steps to start and quadratically then.
-    `band(method.polynomials(), lower)` is where singular values from lower ‖x‖_F up end.
-    Derivatives are those of the polynomials, which for an unconverged iteration are not those of
-    the polar factor.
+    The default coefficients are those of Muon: singular values from 1e-2 ‖x‖_F up end in [0.681,
+    1.135], none ends above 1.21, and those far below 1e-3 ‖x‖_F only grow 485-fold, so the result
+    is not the polar factor but a matrix near it. With `CUBIC` it converges to the polar factor,
+    with about log(‖x‖_F / s_min) / log(1.5) steps to start and quadratically then.
+    `band(method.polynomials(), lower)` gives the interval in which singular values from lower ‖x‖_F
+    up end. Derivatives are those of the polynomials, which for an unconverged iteration are not
+    those of the polar factor.
 
     `coefficients` is one polynomial for all steps, or one for each step.
 
@@ -116,11 +115,21 @@ class NewtonSchulz(_Composition):
     is the dtype of x. Errors of five steps against exact arithmetic, relative in the Frobenius
     norm: in float32 2e-6 (a flat spectrum) to 1e-3, with bfloat16 operands 2e-3 to 1e-2.
 
-    `scaling` is what x is divided by first, in the place of ‖x‖_F. "schatten-4", ‖x xᴴ‖_F^(1/2), is
-    smaller, so that flat spectra need fewer steps, and as cheap (Grishina, Smirnov and Rakhuba
-    2025); "spectral", ‖x‖_op, is the smallest and needs the eigenvalues of x xᴴ. "aol" divides row
-    i of a wide x, and column i of a tall one, by (Σ_j |x xᴴ|_ij)^(1/2) (Boissin et al. 2025,
-    Turbo-Muon); the steps then go towards the polar factor of that other matrix.
+    `scaling` names the divisor of x before the first step, in place of ‖x‖_F. "schatten-4", ‖x
+    xᴴ‖_F^(1/2), is smaller, so that flat spectra need fewer steps, and as cheap (Grishina, Smirnov
+    and Rakhuba 2025); "spectral", ‖x‖_op, is the smallest and needs the eigenvalues of x xᴴ. "aol"
+    divides row i of a wide x, and column i of a tall one, by (Σ_j |x xᴴ|_ij)^(1/2) (Boissin et al.
+    2025, Turbo-Muon); the steps then go towards the polar factor of that other matrix.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> x = jnp.diag(jnp.array([3.0, 4.0]))
+        >>> muon, cubic = spectral.NewtonSchulz(), spectral.NewtonSchulz(20, spectral.CUBIC)
+        >>> bool(jnp.allclose(spectral.polar(x, muon), jnp.eye(2), atol=0.35))
+        True
+        >>> bool(jnp.allclose(spectral.polar(x, cubic), jnp.eye(2), atol=1e-5))
+        True
     """
 
     steps: int = 5
@@ -160,7 +169,7 @@ def newton_schulz_steps(
 ) -> Inexact[Array, "m n"]:
     """`NewtonSchulz` in its standard form with a traced number of steps, in a loop.
 
-    It has no derivatives in reverse mode, as loops of unknown length have none.
+    JAX cannot differentiate it in reverse mode, since the loop has an unknown length.
     """
     y, rounded = _widened(x, None)
     _, reciprocal = _scaled_gram(rounded_gram(y, rounded), scaling)
@@ -178,14 +187,22 @@ class PolarExpress(_Composition):
     """The `steps` odd quintics whose composition is the best for singular values in [lower, 1]
     ‖x‖_F; products only.
 
-    Computed at construction for the bound and number of steps given (Amsel, Persson, Musco and
-    Gower, The Polar Express, 2025). With the defaults singular values from 1e-3 ‖x‖_F up end at 1
-    to rounding, after five steps in [0.869, 1.131], and smaller ones fall short: those from 1e-4
-    ‖x‖_F end in [0.587, 1]. `band(method.polynomials(), lower)` says so for any choice. Zero
-    padding stays zero exactly. Take `lower` near the smallest singular value that matters, relative
-    to ‖x‖_F, and more steps for a smaller one. `safety` and `cushion` are the paper's guards
-    against rounding, explained in `best_composition`; `gram`, `restart`, `operands` and derivatives
-    are as in `NewtonSchulz`.
+    The polynomials are computed at construction for the given bound and number of steps (Amsel,
+    Persson, Musco and Gower, The Polar Express, 2025). With the defaults singular values from 1e-3
+    ‖x‖_F up end at 1 to rounding, after five steps in [0.869, 1.131], and smaller ones fall short:
+    those from 1e-4 ‖x‖_F end in [0.587, 1]. `band(method.polynomials(), lower)` gives these
+    intervals for any choice. Zero padding stays zero exactly. Take `lower` near the smallest
+    singular value that matters, relative to ‖x‖_F, and more steps for a smaller one. `safety` and
+    `cushion` are the paper's guards against rounding, explained in `best_composition`; `gram`,
+    `restart`, `operands` and derivatives are as in `NewtonSchulz`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> x = jnp.diag(jnp.array([3.0, 0.1]))
+        >>> method = spectral.PolarExpress(steps=8)
+        >>> bool(jnp.allclose(spectral.polar(x, method), jnp.eye(2), atol=1e-4))
+        True
     """
 
     steps: int = 8
@@ -236,8 +253,9 @@ def _check_form(restart: int | None, operands: DTypeLike | None) -> None:
 
 @cache
 def gram_blocks(polynomials: tuple[Quintic, ...], growth: float) -> tuple[tuple[Quintic, ...], ...]:
-    """The steps between two Gram matrices: as few blocks as keep Π a² within `growth` in each, and
-    of those the division with the smallest largest Π a². A block has at least one step.
+    """Divides the steps into blocks that share a Gram matrix: as few blocks as keep Π a² within
+    `growth` in each, and among such divisions the one with the smallest maximum of Π a². A block
+    has at least one step.
     """
     slopes = [2 * math.log(abs(p.a)) if p.a else 0.0 for p in polynomials]
     # The smallest bound on Σ log a² of a block, among all sums of consecutive steps, that admits
@@ -320,7 +338,7 @@ def _in_standard_form(
         factor = p.b * gram
         if p.c:
             factor += p.c * commuting_product(gram, gram, operands)
-        # A number is multiplied after the step, since it commutes with it; a diagonal does not.
+        # A number commutes with the step and is multiplied after it; a diagonal does not commute.
         y = x if number or reciprocal.ndim == 0 else reciprocal.T * x
         x = p.a * y + centred_product(factor, y, operands)
         if not number and reciprocal.ndim == 0:
@@ -329,8 +347,8 @@ def _in_standard_form(
 
 
 def _scaled_gram(gram: Array, scaling: Scaling) -> tuple[Array, Array]:
-    """The Gram matrix D gram D of D x, and D: one number, or its diagonal as a row (1, m). Nothing
-    is divided by zero.
+    """The Gram matrix D gram D of D x, and D: one number, or its diagonal as a row (1, m). It never
+    divides by zero.
     """
     if scaling == "frobenius":
         squares = jnp.sum(diagonal_of(gram)).real

@@ -31,15 +31,15 @@ class QDWH(ExactPolar):
     """A fixed sequence of weighted Halley steps that sends [rtol, 1] ‖x‖_F near 1, then five steps
     to 1 or, from below, to 0.
 
-    Built from QR and Cholesky factorizations, the same operations for every matrix, so that a batch
-    takes no more steps than its members; the weights are computed on the host for the given `rtol`
-    (four steps in float64, three in float32). The factor is as accurate as that of `SVD`; wide
-    matrices are reduced by a QR factorization first.
+    It uses QR and Cholesky factorizations, with the same operations for every matrix, so that a
+    batch takes no more steps than its members; the weights are computed on the host for the given
+    `rtol` (four steps in float64, three in float32). The factor is as accurate as that of `SVD`;
+    wide matrices are reduced by a QR factorization first.
 
     Rank: the map is odd, so zero singular values stay zero. Those from rtol ‖x‖_F up go to 1 and
     those below a tenth of that to 0; in between lies one point of discontinuity. The default rtol
-    is 64 times the machine epsilon. Note the Frobenius norm: `SVD` measures against the largest
-    singular value.
+    is 64 times the machine epsilon. The cut is relative to the Frobenius norm here, and to the
+    largest singular value in `SVD`.
     """
 
     rtol: float | None = None

@@ -18,13 +18,20 @@ class SVD(ExactPolar):
     """U Vᵀ of the compact singular value decomposition: exact to rounding at every condition number
     up to 1/rtol.
 
-    Exact means: orthonormal and the factor of a matrix within a few roundings of x. The distance to
-    the factor of x itself then grows as the condition number of the problem, 2 ‖x‖ / (s_m +
-    s_{m-1}) roundings for square x and 1 / s_m for wide.
+    Exact means that the result is orthonormal and the factor of a matrix within a few roundings of
+    x. Its distance to the factor of x itself grows with the condition number of the problem, 2 ‖x‖
+    / (s_m + s_{m-1}) roundings for square x and 1 / s_m for wide.
 
     Singular values up to `rtol` times the largest count as zero, so a rank-deficient matrix goes to
     its partial isometry. The default, 64 times the machine epsilon (7.6e-6 in float32, 1.4e-14 in
-    float64), does not depend on the shape: zero padding must not move the cut.
+    float64), does not depend on the shape, since zero padding must not move the cut.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from specjax import spectral
+        >>> x = jnp.diag(jnp.array([3.0, 0.0]))
+        >>> bool(jnp.allclose(spectral.polar(x, spectral.SVD()), jnp.diag(jnp.array([1.0, 0.0]))))
+        True
     """
 
     rtol: float | None = None
@@ -43,7 +50,7 @@ class SVD(ExactPolar):
 
 
 def is_kept(s: Float[Array, " m"], rtol: float | None) -> Array:
-    """Which of the sorted singular values count as nonzero: those above `rtol` (64 roundings by
+    """Marks the sorted singular values that count as nonzero: those above `rtol` (64 roundings by
     default) times the largest.
     """
     return (s > (64 * jnp.finfo(s.dtype).eps if rtol is None else rtol) * s[0]) & (s > 0)

@@ -146,7 +146,7 @@ def test_labels_of_readouts_and_kinds_can_be_chosen():
     assert other.labels["head"] == "other"
     assert other.labels["blocks"] == layout.labels["blocks"]
     with pytest.raises(
-        ValueError, match="There is no kind 'embedding' of leaves; there are readout, linear"
+        ValueError, match="Unknown kind of leaves 'embedding'; choose one of readout, linear"
     ):
         layout.labelled(embedding="other")
     with pytest.raises(ValueError, match=r"A label is .* got 'adam'"):
