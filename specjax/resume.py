@@ -61,7 +61,7 @@ def enabled(folder: str | PathLike[str]) -> Iterator[None]:
     """Keep the state of sweeps and trainings in `folder` within the block; the first one makes
     it.
 
-    Example:
+    Examples:
         >>> from tempfile import TemporaryDirectory
         >>> from specjax import resume, sweep
         >>> noise = lambda key, scale: {"y": scale * jax.random.normal(key)}
@@ -82,7 +82,7 @@ def enabled(folder: str | PathLike[str]) -> Iterator[None]:
 def folder() -> Path | None:
     """The folder of the innermost `enabled`, or None outside of any.
 
-    Example:
+    Examples:
         >>> from specjax import resume
         >>> resume.folder() is None
         True

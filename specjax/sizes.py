@@ -39,7 +39,7 @@ class Size:
             to `padded`, an array of floats, or an untraced JAX array above `padded`. A bool passes,
             as in a mask of leaves, but is not a count.
 
-    Example:
+    Examples:
         >>> from specjax import sizes
         >>> width = sizes.Size(padded=8, active=5)
         >>> int(sizes.mask(width).sum())
@@ -81,7 +81,7 @@ AnySize = int | Size
 def padded(size: AnySize) -> int:
     """The static extent of `size`, which shapes arrays.
 
-    Example:
+    Examples:
         >>> from specjax import sizes
         >>> sizes.padded(sizes.Size(8, 5)), sizes.padded(5)
         (8, 5)
@@ -92,7 +92,7 @@ def padded(size: AnySize) -> int:
 def active(size: AnySize) -> int | Int[Array, ""]:
     """The number of active entries of `size`, which enters formulas and shape-dependent scales.
 
-    Example:
+    Examples:
         >>> from specjax import sizes
         >>> sizes.active(sizes.Size(8, 5)), sizes.active(5)
         (5, 5)
@@ -106,7 +106,7 @@ def times(size: AnySize, factor: int) -> AnySize:
     Raises:
         ValueError: `factor` is not a positive int.
 
-    Example:
+    Examples:
         >>> from specjax import sizes
         >>> sizes.times(sizes.Size(8, 5), 4)
         Size(padded=32, active=20)
@@ -126,7 +126,7 @@ def mask(size: AnySize) -> Bool[Array, " padded"]:
     Raises:
         ValueError: the size is not a positive int.
 
-    Example:
+    Examples:
         >>> from specjax import sizes
         >>> sizes.mask(sizes.Size(4, 3)).tolist()
         [True, True, True, False]
@@ -138,7 +138,7 @@ def mask(size: AnySize) -> Bool[Array, " padded"]:
 def block_mask(sizes: Sequence[AnySize]) -> Bool[Array, "..."]:
     """True on the active block, shape `(padded(s) for s in sizes)`.
 
-    Example:
+    Examples:
         >>> from specjax import sizes
         >>> sizes.block_mask((sizes.Size(2, 1), 2)).tolist()
         [[True, True], [False, False]]
@@ -160,7 +160,7 @@ def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
     Raises:
         ValueError: an empty name.
 
-    Example:
+    Examples:
         >>> from specjax import sizes
         >>> key = jax.random.key(0)
         >>> weights, targets = sizes.stream(key, "weights"), sizes.stream(key, "targets")
@@ -184,7 +184,7 @@ def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."
         ValueError: the key is not a threefry key, `sizes` is empty, or a size is not a positive
             int.
 
-    Example:
+    Examples:
         >>> from specjax import sizes
         >>> x = sizes.normal(jax.random.key(0), (sizes.Size(4, 3), 2))
         >>> bool((x[:3] == sizes.normal(jax.random.key(0), (3, 2))).all()), x[3].tolist()
@@ -198,7 +198,7 @@ def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."
 def uniform(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
     """Independent samples from [0, 1), zero outside the active block; otherwise as `normal`.
 
-    Example:
+    Examples:
         >>> from specjax import sizes
         >>> x = sizes.uniform(jax.random.key(0), (100, 2))
         >>> bool(x.min() >= 0 and x.max() < 1)
@@ -213,7 +213,7 @@ def rademacher(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "
     """Independent signs ±1, each of probability 1/2, zero outside the block; otherwise as
     `normal`.
 
-    Example:
+    Examples:
         >>> from specjax import sizes
         >>> abs(sizes.rademacher(jax.random.key(0), (3,))).tolist()
         [1.0, 1.0, 1.0]
@@ -248,7 +248,7 @@ def _fold_axis(sample: _Sampler, extent: int) -> _Sampler:
 def require_threefry(key: Key[Array, "..."]) -> None:
     """Raise ValueError for keys of another generator, whose samples change under `jax.vmap`.
 
-    Example:
+    Examples:
         >>> from specjax import sizes
         >>> sizes.require_threefry(jax.random.key(0, impl="rbg"))
         Traceback (most recent call last):

@@ -23,7 +23,7 @@ def first_not_finite(model: Model, params: PyTree, batch: PyTree) -> str | None:
     The arguments are those of `layer_report`: the loss, its parameters and a batch. The parameters
     of stacked layers are named with their first index, as in "the inputs of blocks.down[3]".
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import diagnostics
         >>> params = {"weight": jnp.ones((4, 2)), "bias": jnp.array([0.0, jnp.nan])}

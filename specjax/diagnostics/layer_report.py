@@ -122,7 +122,7 @@ def layer_report(
         ValueError: if the model does not return one number, no parameter enters a product, or
             `splits` name an unknown leaf.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import diagnostics
         >>> params = {"weight": jnp.ones((4, 2)), "bias": jnp.ones(2)}

@@ -92,7 +92,7 @@ def asymptotics(
     fitted. If those are rejected as well, the smallest sizes are left out, as long as 5 remain.
     Data, errors and warnings are those of `fits.extrapolate`.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
         >>> data = xr.DataArray((d + 1) * noise, dims=("seed", "d"), coords={"d": d})

@@ -25,7 +25,7 @@ def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
     It draws into `ax`, or a new figure, with logarithmic axes; the y axis is linear if a mean is
     not positive. An offset is a dashed line.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d, noise = np.array([8, 16, 32, 64]), np.random.default_rng(0).normal(1, 0.01, (50, 4))
         >>> data = xr.DataArray(d * noise, dims=("seed", "d"), coords={"d": d})
@@ -76,7 +76,7 @@ def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
     mark is a least point at the end of the grid, without an optimum. Values that are not finite are
     left out.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d, rate = np.array([8.0, 16.0, 32.0, 64.0]), 2.0 ** np.arange(-8, 1)
         >>> noise = np.random.default_rng(0).normal(0, 0.1, (20, 4, 9))

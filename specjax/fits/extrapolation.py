@@ -116,7 +116,7 @@ def extrapolate(
         second_terms: Whether the correction of "subleading" may have a second term that is no
             larger at the smallest width, x⁻²ᵍ or x⁻ᵍ log x.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
         >>> data = xr.DataArray((2 + 3 / d) * noise, dims=("seed", "d"), coords={"d": d})

@@ -23,7 +23,7 @@ def log_slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
     Raises:
         ValueError: fewer than two sizes, or sizes that are not positive, different numbers.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d = np.array([8, 16, 32])
         >>> loss = xr.DataArray([d**2.0, d**3.0], dims=("seed", "d"), coords={"d": d})
@@ -51,7 +51,7 @@ def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -
     Raises:
         ValueError: fewer than two seeds, or another number of seeds at each size.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> counts = xr.DataArray([1.0, 9.0, 4.0, 2.0], dims="seed")
         >>> logs = fits.jackknife(counts, of=np.log)

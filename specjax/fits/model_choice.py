@@ -69,7 +69,7 @@ def choose_model(
             or widths that move together exactly, so that any misfit would be infinitely
             significant.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(1).normal(1, 0.01, (50, 6))
         >>> data = xr.DataArray(d**2 * noise, dims=("seed", "d"), coords={"d": d})

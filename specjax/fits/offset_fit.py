@@ -36,7 +36,7 @@ def fit_offset(
             three parameters: A is 0 within noise, b is 0 within noise (where E has no value), or b
             is so large that only one end of the widths feels the term.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(0).normal(1, 0.01, (50, 6))
         >>> data = xr.DataArray((2 + 9 / d) * noise, dims=("seed", "d"), coords={"d": d})

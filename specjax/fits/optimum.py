@@ -152,7 +152,7 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
     Warns:
         RoughFitWarning: fewer than 10 seeds or batches.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d, rate = np.array([8.0, 16.0, 32.0, 64.0]), 2.0 ** np.arange(-8, 1)
         >>> noise = np.random.default_rng(0).normal(0, 0.1, (20, 4, 9))

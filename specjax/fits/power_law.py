@@ -57,7 +57,7 @@ def fit_power_law(
         RoughFitWarning: 3 widths or fewer, or fewer than 10 seeds or batches.
         HeavyTailWarning: a mean of replicates whose tails leave it no variance.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d, noise = np.array([8, 16, 32, 64]), np.random.default_rng(0).normal(1, 0.01, (50, 4))
         >>> data = xr.DataArray(d**2 * noise, dims=("seed", "d"), coords={"d": d})
@@ -85,7 +85,7 @@ def fit_logarithm(
     c move against each other: their intervals are wide unless x covers several decades. Arguments,
     result, errors and warnings are those of `fit_power_law`, with at least 4 widths.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d, noise = 4.0 ** np.arange(1, 9), np.random.default_rng(0).normal(1, 0.01, (50, 8))
         >>> data = xr.DataArray(np.log(d) * noise, dims=("seed", "d"), coords={"d": d})
@@ -109,7 +109,7 @@ def asymptotic_exponent(data: xr.DataArray, dim: str, *, by: By = "mean") -> Fit
 
     Arguments, errors and warnings are those of `fit_power_law`, with at least 5 widths.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(0).normal(1, 0.01, (50, 6))
         >>> data = xr.DataArray((d + 2) * noise, dims=("seed", "d"), coords={"d": d})
@@ -141,7 +141,7 @@ def drop_smallest(data: xr.DataArray, dim: str, *, by: By = "mean") -> xr.Datase
     Raises:
         ValueError: fewer than 4 widths, and any refusal of `fit_power_law` for one of the fits.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> d, noise = 2.0 ** np.arange(3, 8), np.random.default_rng(0).normal(1, 0.01, (50, 5))
         >>> data = xr.DataArray((d + 4) * noise, dims=("seed", "d"), coords={"d": d})

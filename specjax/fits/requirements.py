@@ -12,7 +12,7 @@ from specjax.sweep.seed_dim import BATCH
 def require_sizes(data: xr.DataArray, *dims: str) -> None:
     """Raise ValueError unless data are real and coordinates positive, finite and different.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> fits.require_sizes(xr.DataArray(np.ones(2), coords={"d": [0, 1]}), "d")
         Traceback (most recent call last):
@@ -38,7 +38,7 @@ def require_sizes(data: xr.DataArray, *dims: str) -> None:
 def require_single_draws(by: By, data: xr.DataArray) -> None:
     """Raise ValueError for a median or a geometric mean if `data` have means of batches.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> losses = xr.DataArray(np.ones(3), dims="batch", name="loss")
         >>> fits.require_single_draws("median", losses)
@@ -57,7 +57,7 @@ def require_single_draws(by: By, data: xr.DataArray) -> None:
 def require_real(values: xr.DataArray) -> None:
     """Raise ValueError for text, dates, objects or complex numbers.
 
-    Example:
+    Examples:
         >>> from specjax import fits
         >>> fits.require_real(xr.DataArray(["a", "b"], name="names"))
         Traceback (most recent call last):

@@ -20,7 +20,7 @@ def closed_form(form: Callable[..., Any], *arguments: xr.DataArray | float | int
     Raises:
         ValueError: the result has another shape, or is not finite.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> data = xr.Dataset(coords={"d": [2, 4, 8]})
         >>> lab.closed_form(lambda d, k: d * k, data.d, 3).values.tolist()

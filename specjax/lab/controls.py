@@ -22,7 +22,7 @@ def replacing(target: str, source: Source, *, of: str | None = None) -> Callable
 
     The control raises ValueError if the data lack a name.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> data = xr.Dataset({"loss": ("seed", [1.0, 2.0]), "bound": ("seed", [3.0, 3.0])})
         >>> control = lab.controls.replacing("loss", "bound")
@@ -50,7 +50,7 @@ def replacing(target: str, source: Source, *, of: str | None = None) -> Callable
 def exchanging(first: str, second: str, *, of: str | None = None) -> Callable[[Any, Any], Any]:
     """A control: the data, or the dataset `of`, with two quantities exchanged.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> data = xr.Dataset({"adam": ("seed", [1.0, 2.0]), "muon": ("seed", [0.5, 1.0])})
         >>> control = lab.controls.exchanging("adam", "muon")
@@ -74,7 +74,7 @@ def at_places(values: DataT, dim: str, places: Sequence[int] | slice | int) -> D
     """The values with those at other places of `dim`, whose coordinates stay: for example two
     exchanged, or one place everywhere.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> norm = xr.DataArray([1.0, 4.0], coords={"d": [1, 2]})
         >>> lab.controls.at_places(norm, "d", 0).values.tolist()
@@ -95,7 +95,7 @@ def at_places(values: DataT, dim: str, places: Sequence[int] | slice | int) -> D
 def reverse(values: DataT, dim: str) -> DataT:
     """`at_places` of `dim` in the opposite order.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> norm = xr.DataArray([1.0, 4.0], coords={"d": [1, 2]})
         >>> lab.controls.reverse(norm, "d").values.tolist()
@@ -108,7 +108,7 @@ def reverse(values: DataT, dim: str) -> DataT:
 def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
     """The values with each label of `dim` in `other` replaced by the one it maps to.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> loss = xr.DataArray([2.0, 1.0], coords={"optimizer": ["adam", "muon"]})
         >>> lab.controls.at_labels(loss, "optimizer", {"muon": "adam"}).values.tolist()
@@ -127,7 +127,7 @@ def changing(
 ) -> Callable[[Any, Any], Any]:
     """A control: the data, or the dataset `of` of several, changed by `change`.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> control = lab.controls.changing(lambda data: 2 * data)
         >>> control(None, xr.Dataset({"loss": 1.0}))["loss"].item()

@@ -25,7 +25,7 @@ def seeded_sweep(
     Raises:
         ValueError: as `sweep.run` does.
 
-    Example:
+    Examples:
         >>> from specjax import lab, sizes, sweep
         >>> norm = lambda key, d: {"norm": jnp.sum(sizes.normal(key, (d,)) ** 2)}
         >>> key = jax.random.key(0)

@@ -229,7 +229,7 @@ def statement(
         ValueError: no sentence, no rival and no control, no row cited, or a name that is not in
             kebab-case.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> @lab.statement("thm-1", "The loss is 2.", rivals={"three": 3.0})
         ... def loss_is_two(config, data):

@@ -53,7 +53,7 @@ def table_by_size(
         dim: The dimension of the sizes.
         of_logs: Whether the values are logarithms themselves.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> d = np.array([8, 16, 32])
         >>> norm = xr.DataArray([d**2.0, d**2.0], dims=("seed", "d"), coords={"d": d})

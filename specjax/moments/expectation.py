@@ -64,7 +64,7 @@ def expectation(word: Expression, *, over: Names = None, most: int = 20_000) -> 
         ValueError: more than `most` different words at some stage (the message estimates the time),
             orthogonal matrices in the word, or a name in `over` of a symbol that is not Gaussian.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> W = moments.gaussian("W", "n", "d")
         >>> moments.expectation(moments.trace(W @ W.T))
@@ -115,7 +115,7 @@ def covariance(
 ) -> Expression:
     """E[a b] - E[a] E[b], entry by entry; errors as `expectation`, and for unequal shapes.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> W = moments.gaussian("W", "n", "d")
         >>> square = moments.squared_norm(W)
@@ -135,7 +135,7 @@ def covariance(
 def variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
     """The variance of each entry, exact; arguments and errors as `expectation`.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> W = moments.gaussian("W", "n", "d")
         >>> moments.variance(moments.squared_norm(W))
@@ -148,7 +148,7 @@ def variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Exp
 def total_variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
     """E‖word‖_F² - ‖E word‖_F², the sum of all entries' variances; errors as `expectation`.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> W = moments.gaussian("W", "n", "d")
         >>> moments.total_variance(W @ W.T)

@@ -50,7 +50,7 @@ def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
         ValueError: a term of more than `most` factors, a numeric size below half of them, or as
             `expectation`.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> Q = moments.haar("Q", "n")
         >>> moments.haar_expectation(moments.trace(Q) ** 4)
@@ -75,7 +75,7 @@ def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient
 
     A term of a b has the factors of both: five factors each are the ten that `most` allows.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> Q = moments.haar("Q", "n")
         >>> moments.haar_covariance(moments.trace(Q), moments.trace(Q))
@@ -94,7 +94,7 @@ def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient
 def haar_variance(word: Expression, *, most: int = 10) -> Quotient:
     """The exact variance of each entry; arguments and errors as `haar_covariance`.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> Q, A = moments.haar("Q", "n"), moments.constant("A", "n", "n")
         >>> moments.haar_variance(moments.trace(A @ Q))

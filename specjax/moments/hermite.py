@@ -104,7 +104,7 @@ def hermite(
             finite, or whose two quadratures differ (kinks elsewhere, or growth faster than any
             power).
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> series = moments.hermite(lambda x: x + x**2, 2)
         >>> series.coefficients.round(2).tolist()

@@ -75,7 +75,7 @@ def orders(word: Expression | Quotient, along: str, **sizes: PolynomialLike) -> 
         ValueError: an expression that is zero, unknown names, or a sum substituted for a size with
             a negative or fractional power, or for one that leads a denominator.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> W = moments.gaussian("W", "n", "d")
         >>> print(moments.orders(moments.expectation(moments.trace(W @ W.T @ W @ W.T)), "n"))

@@ -149,7 +149,7 @@ def symbol(name: str) -> Polynomial:
     Raises:
         ValueError: a name that is no identifier.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> k = moments.symbol("k")
         >>> k * (k + 1)

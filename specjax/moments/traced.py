@@ -51,7 +51,7 @@ def of(
         ValueError: an operation that is not polynomial or has no rule, by name; arguments that the
             function lacks, or that are both Gaussian and constant.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> loss = lambda w, x: jnp.sum((w @ x) ** 2)
         >>> word = moments.of(loss, gaussian={"w": ("k", "d"), "x": ("d",)})

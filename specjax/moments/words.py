@@ -30,7 +30,7 @@ def gaussian(
         ValueError: a name that is not an identifier, a size below 1, or a covariance other than a
             symmetric constant of the size of its axis.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> x = moments.gaussian("x", "d", variance=2)
         >>> moments.expectation(x @ x)
@@ -56,7 +56,7 @@ def constant(name: str, *shape: Size, symmetric: bool = False) -> Expression:
         ValueError: a name that is not an identifier, a size below 1, or a symmetric one that is not
             square.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> A, x = moments.constant("A", "d", "d"), moments.gaussian("x", "d")
         >>> moments.expectation(x @ A @ x)
@@ -78,7 +78,7 @@ def haar(name: str, size: Size) -> Expression:
     Raises:
         ValueError: a name that is not an identifier, or a size below 1.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> Q, A = moments.haar("Q", "n"), moments.constant("A", "n", "n")
         >>> moments.haar_expectation(Q @ A @ Q.T)
@@ -92,7 +92,7 @@ def haar(name: str, size: Size) -> Expression:
 def identity(size: Size) -> Expression:
     """The identity matrix.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> moments.trace(moments.identity("n"))
         n
@@ -105,7 +105,7 @@ def identity(size: Size) -> Expression:
 def ones(*shape: Size) -> Expression:
     """The array of ones.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> x = moments.gaussian("x", "d")
         >>> moments.expectation((moments.ones("d") @ x) ** 2)
@@ -119,7 +119,7 @@ def ones(*shape: Size) -> Expression:
 def trace(word: Expression) -> Expression:
     """The trace of a square matrix; ValueError for anything else.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> W = moments.gaussian("W", "n", "n")
         >>> moments.expectation(moments.trace(W @ W))
@@ -133,7 +133,7 @@ def trace(word: Expression) -> Expression:
 def diagonal(word: Expression) -> Expression:
     """The diagonal of a square matrix, a vector; ValueError for anything else.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> W = moments.gaussian("W", "n", "d")
         >>> moments.expectation(moments.diagonal(W @ W.T))
@@ -147,7 +147,7 @@ def diagonal(word: Expression) -> Expression:
 def matrix_power(word: Expression, power: int) -> Expression:
     """A power of a square matrix, 0 for the identity; ValueError for a negative one.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> W = moments.gaussian("W", "n", "d")
         >>> moments.expectation(moments.matrix_power(W @ W.T, 2))
@@ -166,7 +166,7 @@ def matrix_power(word: Expression, power: int) -> Expression:
 def squared_norm(word: Expression) -> Expression:
     """The sum of the squares of the entries: ‖A‖_F² of a matrix, |v|² of a vector.
 
-    Example:
+    Examples:
         >>> from specjax import moments
         >>> x = moments.gaussian("x", "d")
         >>> moments.expectation(moments.squared_norm(x) ** 2)

@@ -58,7 +58,7 @@ def clip_singular_values(
         ValueError: at once for a limit that is not positive, an unknown kind or scale; at init and
             update for a leaf that is not a matrix.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import optim
         >>> transform = optim.clip_singular_values(3.5)

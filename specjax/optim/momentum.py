@@ -88,7 +88,7 @@ def momentum(
             "sgd" sum, another dtype, or bfloat16 without a key; at init for a dtype where leaves
             are complex, and for a leaf that is not an array.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import optim
         >>> transform = optim.momentum(0.75)

@@ -141,7 +141,7 @@ def muon(
             update for an unknown label, an integer leaf (filter it out: `eqx.filter(params,
             eqx.is_inexact_array)`), or a leaf labelled "matrix" that is not one.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import optim
         >>> params = {"weight": jnp.ones((4, 4)), "bias": jnp.ones(4)}
@@ -275,7 +275,7 @@ def jordan_muon(
     Raises:
         ValueError: as `muon`.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import optim, spectral
         >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))

@@ -58,7 +58,7 @@ def scale_by_neuron_moment(
         ValueError: at once for a beta outside [0, 1) or an unknown `per`; at init and update for a
             leaf that is not a matrix.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> import optax
         >>> from specjax import optim

@@ -73,7 +73,7 @@ def orthogonalize(
             another form; at init and update for a leaf that is not a matrix, for splits that do not
             add up or name an unknown leaf, and for a leaf with both sizes and splits.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import optim, spectral
         >>> transform = optim.orthogonalize(spectral.SVD())
@@ -160,7 +160,7 @@ def spectral_descent(
         ValueError: at once for a curvature that is not positive; at init and update for a leaf that
             is not a matrix.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import optim
         >>> optimizer = optim.spectral_descent(curvature=2.0)

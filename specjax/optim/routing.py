@@ -66,7 +66,7 @@ def routing(optimizer: optax.GradientTransformation, params: PyTree) -> Routing:
             inside.
         ValueError: as the optimizer's `init`.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import optim
         >>> params = {"weight": jnp.ones((4, 16)), "bias": jnp.ones(16)}

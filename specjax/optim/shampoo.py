@@ -75,7 +75,7 @@ def scale_by_shampoo(
         ValueError: at once for a beta outside [0, 1], an order that is not positive or `every`
             below 1; at init and update for a leaf that is not a matrix.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import optim
         >>> transform = optim.scale_by_shampoo()

@@ -102,7 +102,7 @@ def scale_by_soap(
         ValueError: at once for a decay outside [0, 1), a negative `eps` or `every` below 1; at init
             and update for a leaf that is not a matrix.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import optim
         >>> transform = optim.scale_by_soap(every=10)

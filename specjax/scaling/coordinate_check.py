@@ -241,7 +241,7 @@ def coordinate_check(
     Warns:
         RoughFitWarning: fewer than 10 seeds, or three widths.
 
-    Example:
+    Examples:
         >>> from specjax import scaling
         >>> build = lambda key, width: {"w": jax.random.normal(key, (4, width))}
         >>> loss = lambda model, x: jnp.mean((x @ model["w"]) ** 2)

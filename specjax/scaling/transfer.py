@@ -213,7 +213,7 @@ def transfer(
     Warns:
         RoughFitWarning: fewer than 10 seeds.
 
-    Example:
+    Examples:
         >>> from specjax import scaling
         >>> build = lambda key, width: {"w": 0.01 * jax.random.normal(key, (width, 2))}
         >>> loss = lambda model, scales: jnp.sum(scales * (jnp.sum(model["w"], 0) - 1) ** 2) / 2

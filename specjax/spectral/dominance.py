@@ -47,7 +47,7 @@ def dominance_ratio(
 
     `size` is the number of rows without padding, by default all.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> float(spectral.dominance_ratio(jnp.array([[2.0, -1.0], [1.0, 2.0]])))
@@ -63,7 +63,7 @@ def row_dominance(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
     """Σ_c |P_ac| / P_aa for each row a, c != a: below 1 where the row is diagonally dominant; 0 on
     padding.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> spectral.row_dominance(jnp.array([[2.0, -1.0], [4.0, 2.0]])).tolist()
@@ -80,7 +80,7 @@ def off_diagonal_energy(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch
     """Σ_{a≠c} |P_ac|² / ‖P‖_F²: 0 for a diagonal or zero matrix, near 1 for one that is far from
     diagonal.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> float(spectral.off_diagonal_energy(jnp.ones((4, 4))))

@@ -16,7 +16,7 @@ from specjax.spectral.float_range import divided_by, ratio, scaled
 def spectral_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """The largest singular value ‖x‖_op.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> round(float(spectral.spectral_norm(jnp.diag(jnp.array([2.0, 1.0])))), 4)
@@ -29,7 +29,7 @@ def spectral_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
 def nuclear_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """The sum of the singular values ‖x‖_*.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> round(float(spectral.nuclear_norm(jnp.diag(jnp.array([2.0, 1.0])))), 4)
@@ -66,7 +66,7 @@ def stable_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """st(x) = ‖x‖_F² / ‖x‖_op², between 1 and the rank; 0 for a zero matrix (spectral-criterion,
     Section 1).
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> round(float(spectral.stable_rank(jnp.diag(jnp.array([2.0, 1.0])))), 4)
@@ -80,7 +80,7 @@ def nuclear_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """nr(x) = ‖x‖_*² / ‖x‖_F², between st(x) and the rank; 0 for a zero matrix (spectral-criterion,
     Section 1).
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> round(float(spectral.nuclear_rank(jnp.diag(jnp.array([2.0, 1.0])))), 4)
@@ -98,7 +98,7 @@ def effective_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     For data Z (n columns) it links to the stable rank: st(Z) = er(Z Zᵀ / n) (spectral-criterion,
     Section 1).
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> round(float(spectral.effective_rank(jnp.diag(jnp.array([2.0, 1.0])))), 4)
@@ -111,7 +111,7 @@ def entropy_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """exp(-Σ p log p) of the normalized singular values p = s / Σ s (Roy and Vetterli 2007); 0 for
     a zero matrix.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> round(float(spectral.entropy_rank(jnp.eye(3))), 4)

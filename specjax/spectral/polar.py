@@ -52,7 +52,7 @@ def polar(
         ValueError: if x has fewer than two axes or an integer dtype, or the method is not a
             callable that keeps the shape and dtype.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> x = jnp.array([[0.0, 3.0], [4.0, 0.0]])

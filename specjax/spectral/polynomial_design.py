@@ -153,7 +153,7 @@ def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> t
     Raises:
         ValueError: if not 0 <= lower <= upper.
 
-    Example:
+    Examples:
         >>> from specjax import spectral
         >>> lowest, highest = spectral.band(spectral.NewtonSchulz().polynomials(), 0.01)
         >>> round(lowest, 3), round(highest, 3)

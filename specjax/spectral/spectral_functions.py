@@ -52,7 +52,7 @@ def spectral_map(
         ValueError: if x has fewer than two axes or half precision or whole numbers, h is not a
             function, or rtol is outside [0, 1).
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> x = jnp.diag(jnp.array([3.0, 4.0]))

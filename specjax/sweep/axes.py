@@ -51,7 +51,7 @@ def widths(*ns: int | np.integer) -> Single:
         ValueError: no width, a sequence in place of the widths, or a width that is not a positive
             int.
 
-    Example:
+    Examples:
         >>> from specjax import sizes, sweep
         >>> norm = lambda key, d: {"norm": jnp.sum(sizes.normal(key, (d,)) ** 2)}
         >>> data = sweep.run(norm, {"d": sweep.widths(4, 8)}, num_seeds=3, key=jax.random.key(0))
@@ -80,7 +80,7 @@ def values(*xs: int | float | np.number) -> Single:
         ValueError: no value, a sequence in place of the values, or a value that is not a finite
             number.
 
-    Example:
+    Examples:
         >>> from specjax import sweep
         >>> noise = lambda key, scale: {"y": scale * jax.random.rademacher(key, (), float)}
         >>> over = {"scale": sweep.values(0.5, 2.0)}
@@ -122,7 +122,7 @@ def choices(*xs: int | float | str) -> Single:
         ValueError: no point, a sequence in place of the points, or points of several or other
             types.
 
-    Example:
+    Examples:
         >>> from specjax import sweep
         >>> power = lambda key, depth: {"sign": jax.random.rademacher(key) ** depth}
         >>> over = {"depth": sweep.choices(1, 2)}
@@ -161,7 +161,7 @@ def zipped(**axes: Single) -> Zipped:
         ValueError: no axis, an argument that is not an axis, axes of different lengths, or a point
             given twice.
 
-    Example:
+    Examples:
         >>> from specjax import sweep
         >>> ratio = lambda key, n, d: {"y": jax.random.rademacher(key, (), float) * n / d}
         >>> pairs = sweep.zipped(n=sweep.values(2.0, 6.0), d=sweep.values(1.0, 2.0))

@@ -84,7 +84,7 @@ def labelled(
         ValueError: a name for which no output has a dimension, or that is an argument of xarray's
             `sel`; labels along a missing dimension, or of another length.
 
-    Example:
+    Examples:
         >>> from specjax import sweep
         >>> losses = xr.Dataset({"loss": (("seed", "loss_dim_0"), np.ones((3, 2)))})
         >>> sweep.labelled(losses, "optimizer", optimizer=["adam", "muon"])["loss"].dims
@@ -117,7 +117,7 @@ def labelled(
 def is_explained(data: xr.Dataset) -> bool:
     """Whether `data` come from `specjax.sweep.run`, so that `explain` has a table of them.
 
-    Example:
+    Examples:
         >>> from specjax import sweep
         >>> sweep.is_explained(xr.Dataset({"loss": 1.0}))
         False
@@ -132,7 +132,7 @@ def explain(data: xr.Dataset) -> str:
     Raises:
         ValueError: the dataset does not come from `run`.
 
-    Example:
+    Examples:
         >>> from specjax import sweep
         >>> noise = lambda key, scale: {"y": scale * jax.random.normal(key)}
         >>> over = {"scale": sweep.values(1.0, 2.0)}

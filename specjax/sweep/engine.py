@@ -103,7 +103,7 @@ def run(
         DamagedBlocksWarning: blocks in the store were damaged; they are computed again.
         FailedSeedsWarning: an output is NaN or infinite for some seed.
 
-    Example:
+    Examples:
         >>> from specjax import sizes, sweep
         >>> measure = lambda key, d: {"norm": jnp.sum(sizes.normal(key, (d,)) ** 2)}
         >>> over = {"d": sweep.widths(8, 16)}

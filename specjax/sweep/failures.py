@@ -81,7 +81,7 @@ def without_failed(data: xr.Dataset) -> xr.Dataset:
     Raises:
         ValueError: `data` has no variable `failed`, or every seed failed.
 
-    Example:
+    Examples:
         >>> from specjax import sweep
         >>> data = xr.Dataset({"loss": ("seed", [1.0, np.nan, 3.0])})
         >>> data["failed"] = data["loss"].isnull()

@@ -91,7 +91,7 @@ def total(data: xr.Dataset) -> xr.Dataset:
     Raises:
         ValueError: a dimension or variable above is missing.
 
-    Example:
+    Examples:
         >>> from specjax import sweep
         >>> noise = lambda key, scale: {"y": scale * jax.random.rademacher(key, (), float)}
         >>> over, key = {"scale": sweep.values(1.0, 2.0)}, jax.random.key(0)
@@ -153,7 +153,7 @@ def mean_and_stderr(data: DataT) -> tuple[DataT, DataT]:
         ValueError: "seed" is missing, in the data or in one of the variables, or has fewer than 2
             entries.
 
-    Example:
+    Examples:
         >>> from specjax import sweep
         >>> loss = xr.DataArray([1.0, 3.0], dims="seed")
         >>> mean, stderr = sweep.mean_and_stderr(loss)

@@ -43,7 +43,7 @@ class Activation(NamedTuple):
 def gaussian_mean(f: Callable[[_Numbers], _Numbers], variance: ArrayLike) -> _Numbers:
     """E f(t), t ~ N(0, v), by quadrature on both sides of 0; accurate for v up to 100.
 
-    Example:
+    Examples:
         >>> from specjax.theory import activations
         >>> round(float(activations.gaussian_mean(jnp.square, 2.0)), 2)
         2.0
@@ -137,7 +137,7 @@ ACTIVATIONS: dict[str, Activation] = {
 def nsr(activation: Activation, variances: Float[Array, "*batch rows"]) -> Float[Array, "*batch"]:
     """NSR(z) = Σ E σ(t_i)² / Σ (E σ(t_i))² for t_i ~ N(0, v_i), exact; infinite for an odd σ.
 
-    Example:
+    Examples:
         >>> from specjax.theory import activations
         >>> relu = activations.leaky_relu(0.0)
         >>> round(float(activations.nsr(relu, jnp.ones(3))), 2)

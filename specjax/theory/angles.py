@@ -49,7 +49,7 @@ def angle_mean(
     Raises:
         ValueError: d < 1.
 
-    Example:
+    Examples:
         >>> from specjax.theory import angles
         >>> round(float(angles.angle_mean(lambda theta: jnp.cos(theta) ** 2, 4)), 2)
         0.25
@@ -104,7 +104,7 @@ def arc_cosine_0(theta: Float[Array, "..."]) -> Float[Array, "..."]:
 def arc_cosine_1(theta: Float[Array, "..."]) -> Float[Array, "..."]:
     """g(θ) = (sin θ + (π - θ) cos θ)/2π = E[σ(uᵀx) σ(vᵀx)]/(‖u‖‖v‖) (outer-product, eq. 43).
 
-    Example:
+    Examples:
         >>> from specjax.theory import angles
         >>> [round(float(angles.arc_cosine_1(theta)), 2) for theta in (0.0, jnp.pi / 2)]
         [0.5, 0.16]

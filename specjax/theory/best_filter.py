@@ -52,7 +52,7 @@ def gain(alpha: float, h: Filter | None = None) -> float:
 
     h is a map of s over the median. Asymptotic for large d and N ≫ d. Raises ValueError for α <= 1.
 
-    Example:
+    Examples:
         >>> from specjax.theory import best_filter
         >>> round(best_filter.gain(1.5), 2)
         1.1
@@ -74,7 +74,7 @@ def ridge(x: Values, share: float) -> Values:
 def best_share(alpha: float) -> float:
     """The ℓ over the median at which `ridge` recovers most items; ValueError for α <= 1.
 
-    Example:
+    Examples:
         >>> from specjax.theory import best_filter
         >>> round(best_filter.best_share(1.5), 1)
         0.5

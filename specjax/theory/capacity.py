@@ -22,7 +22,7 @@ def one_step_exponent(optimizer: str, alpha: float, batch_exponent: float = math
     Raises:
         ValueError: α <= 1, a negative batch exponent, or another optimizer.
 
-    Example:
+    Examples:
         >>> from specjax.theory import capacity
         >>> [round(capacity.one_step_exponent(name, 1.5), 2) for name in ("muon", "gd")]
         [1.33, 0.33]
@@ -50,7 +50,7 @@ def multi_step_exponents(
         ValueError: α <= 1, an optimizer other than these two, a negative batch exponent, or fewer
             than 0 steps.
 
-    Example:
+    Examples:
         >>> from specjax.theory import capacity
         >>> [round(exponent, 2) for exponent in capacity.multi_step_exponents("muon", 1.5, 2)]
         [0.0, 1.33, 1.56]

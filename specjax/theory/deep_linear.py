@@ -62,7 +62,7 @@ def expected_outer_product(
     Raises:
         ValueError: a layer that does not exist.
 
-    Example:
+    Examples:
         >>> from specjax.theory import deep_linear
         >>> deep_linear.expected_outer_product([2, 3, 2], jnp.eye(2), 2).tolist()
         [[39.0, 0.0], [0.0, 39.0]]
@@ -121,7 +121,7 @@ def noise_exponent(depth: int, layer: int) -> int:
     r_1 = 1, s_i ~ d_L w^(2(L-i)-1) for i < L and s_L = 1, and V_i = d_{i-1} r_i. The paper's
     printed orders give other powers. Raises ValueError for a layer that does not exist.
 
-    Example:
+    Examples:
         >>> from specjax.theory import deep_linear
         >>> [deep_linear.noise_exponent(depth, layer=1) for depth in (3, 4)]
         [3, 5]

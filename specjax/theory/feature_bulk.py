@@ -67,7 +67,7 @@ def bulk_edges(k: int, d: int) -> tuple[float, float]:
     Raises:
         ValueError: k < 1 or d < 2.
 
-    Example:
+    Examples:
         >>> from specjax.theory import feature_bulk
         >>> low, high = feature_bulk.bulk_edges(400, 100)
         >>> 0 < low < high

@@ -75,7 +75,7 @@ def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float)
     Raises:
         ValueError: α <= 1, another optimizer, or not 2 <= d < n.
 
-    Example:
+    Examples:
         >>> from specjax.theory import finite_capacity
         >>> muon = finite_capacity.expected_count("muon", 64, 4096, 1.5)
         >>> muon > finite_capacity.expected_count("gd", 64, 4096, 1.5)
@@ -110,7 +110,7 @@ def distinct_items(n: int, alpha: float, batch: int | float) -> float:
     Raises:
         ValueError: n < 1 or a negative batch.
 
-    Example:
+    Examples:
         >>> from specjax.theory import finite_capacity
         >>> round(finite_capacity.distinct_items(1000, 1.5, 100))
         28

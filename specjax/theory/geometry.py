@@ -24,7 +24,7 @@ def affine_invariant_distance(
 ) -> Float[Array, "*batch"]:
     """‖log(a^(-1/2) b a^(-1/2))‖_F, exact; NaN if a or b is not positive definite.
 
-    Example:
+    Examples:
         >>> from specjax.theory import geometry
         >>> round(float(geometry.affine_invariant_distance(jnp.eye(2), jnp.e * jnp.eye(2))), 2)
         1.41
@@ -76,7 +76,7 @@ def karcher_mean(
     Raises:
         ValueError: steps < 1.
 
-    Example:
+    Examples:
         >>> from specjax.theory import geometry
         >>> mean = geometry.karcher_mean(jnp.stack([jnp.eye(2), 4 * jnp.eye(2)]))
         >>> [round(float(entry), 1) for entry in jnp.diagonal(mean)]

@@ -145,7 +145,7 @@ def gaussian_nuclear_rank(aspect: float) -> float:
     Raises:
         ValueError: an aspect outside (0, 1].
 
-    Example:
+    Examples:
         >>> from specjax.theory import gradient_rank
         >>> round(gradient_rank.gaussian_nuclear_rank(1.0), 2)
         0.72

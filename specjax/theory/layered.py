@@ -153,7 +153,7 @@ class DiagonalRanks(NamedTuple):
 def diagonal_ranks(g: Float[Array, "*batch d"]) -> DiagonalRanks:
     """Nuclear and stable rank of Diag(g); zeros for g = 0.
 
-    Example:
+    Examples:
         >>> from specjax.theory import layered
         >>> ranks = layered.diagonal_ranks(jnp.array([1.0, 1.0, 2.0]))
         >>> round(float(ranks.nuclear), 2), round(float(ranks.stable), 2)

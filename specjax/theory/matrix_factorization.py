@@ -17,7 +17,7 @@ def expected_outer_product(target: Float[Array, "d d"], k: ArrayLike) -> Float[A
         target: The symmetric matrix M.
         k: Widths, any shape.
 
-    Example:
+    Examples:
         >>> from specjax.theory import matrix_factorization
         >>> matrix_factorization.expected_outer_product(jnp.eye(2), 3).tolist()
         [[117.0, 0.0], [0.0, 117.0]]

@@ -22,7 +22,7 @@ def ema_mse(
 
     Here v = (1 - γ)/(1 + γ); Claim 5 has m_0 = 0.
 
-    Example:
+    Examples:
         >>> from specjax.theory import momentum
         >>> round(float(momentum.ema_mse(mu=0.0, sigma=1.0, gamma=0.9, t=100)), 3)
         0.053
@@ -54,7 +54,7 @@ def debiased_ema_mse(sigma: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Float[
 def stationary_variance(gamma: ArrayLike) -> Float[Array, "..."]:
     """The variance of the average at large t, in units of σ²: v = (1 - γ)/(1 + γ).
 
-    Example:
+    Examples:
         >>> from specjax.theory import momentum
         >>> round(float(momentum.stationary_variance(0.5)), 2)
         0.33
@@ -72,7 +72,7 @@ def improvement_time(snr: ArrayLike, gamma: ArrayLike) -> Float[Array, "..."]:
     T* = ln[2γ / ((1 + γ) s - (1 - γ))] / (2 ln γ) for s = `snr` > v. For s < `first_step_snr` it is
     below 1, and the first step gains; for s <= v every step gains and the result is -inf.
 
-    Example:
+    Examples:
         >>> from specjax.theory import momentum
         >>> round(float(momentum.improvement_time(snr=5.0, gamma=0.9)), 1)
         7.8

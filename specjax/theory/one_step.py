@@ -70,7 +70,7 @@ class Comparison(NamedTuple):
 def compare(g: Float[Array, "*batch m k"], b: Float[Array, "*batch k k"]) -> Comparison:
     """Compare the steps for the gradient G and the features' second moment B, best in float64.
 
-    Example:
+    Examples:
         >>> from specjax.theory import one_step
         >>> found = one_step.compare(jnp.eye(3), jnp.diag(jnp.array([4.0, 1.0, 1.0])))
         >>> round(float(found.nuclear_rank), 1), round(float(found.stable_rank), 1)

@@ -41,7 +41,7 @@ def newton_steps(
     Raises:
         ValueError: more than `most` steps.
 
-    Example:
+    Examples:
         >>> from specjax.theory import polar_newton
         >>> int(polar_newton.newton_steps(1e-3, 1.0, 1e-6))
         13

@@ -32,7 +32,7 @@ def phi(t: Float[Array, "..."]) -> Float[Array, "..."]:
 def feature_mean(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k"]:
     """E σ(V x) = ‖v_i‖/√(2π), exact.
 
-    Example:
+    Examples:
         >>> from specjax.theory import random_features
         >>> [round(float(mean), 2) for mean in random_features.feature_mean(jnp.eye(2))]
         [0.4, 0.4]
@@ -57,7 +57,7 @@ def feature_covariance(
 
     Zero (padded) rows have covariance zero.
 
-    Example:
+    Examples:
         >>> from specjax.theory import random_features
         >>> v = jnp.eye(2)
         >>> covariance = random_features.feature_covariance(v, v)

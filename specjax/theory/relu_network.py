@@ -133,7 +133,7 @@ def off_diagonal_1(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
     E_u[σ'(uᵀx) σ(uᵀy)] = ‖y‖ (1 + cos φ)/(2√2π), φ the angle of x and y. So T_3/d_2 = E[(x·y)
     ‖x‖‖y‖ (1 + cos φ)²]/8π = E[‖x‖²‖y‖²] E[cos φ (1 + cos φ)²]/8π = d_0² (2/d_0)/8π.
 
-    Example:
+    Examples:
         >>> from specjax.theory import relu_network
         >>> round(float(relu_network.off_diagonal_1(2, 3)), 2)
         0.48

@@ -98,7 +98,7 @@ def quadratic_samples(layer: int, c: float) -> float:
 def zipf(size: int, exponent: float) -> Float[np.ndarray, " size"]:
     """Probabilities ∝ rank^(-exponent).
 
-    Example:
+    Examples:
         >>> from specjax.theory import stable_rank
         >>> stable_rank.zipf(3, 1.0).round(2).tolist()
         [0.55, 0.27, 0.18]
@@ -128,7 +128,7 @@ def zipf_exponent(size: int, largest: float) -> float:
 def indicator_stable_rank(counts: Float[Array, "*batch tokens"]) -> Float[Array, "*batch"]:
     """st(H) = n / max_j c_j = 1/p_max of the token indicator, exactly (eq. 2.15).
 
-    Example:
+    Examples:
         >>> from specjax.theory import stable_rank
         >>> float(stable_rank.indicator_stable_rank(jnp.array([4.0, 3.0, 1.0])))
         2.0

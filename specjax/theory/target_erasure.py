@@ -43,7 +43,7 @@ def reversal_probability(mu: ArrayLike, d: ArrayLike, k: ArrayLike) -> Float[np.
     Raises:
         ValueError: μ < 0, or fewer columns than rows.
 
-    Example:
+    Examples:
         >>> from specjax.theory import target_erasure
         >>> round(float(target_erasure.reversal_probability(2.0, d=8, k=8)), 2)
         0.84

@@ -23,7 +23,7 @@ def wishart_moments(
     Raises:
         ValueError: d < 1 or k < 0.
 
-    Example:
+    Examples:
         >>> from specjax.theory import wishart
         >>> [float(moment) for moment in wishart.wishart_moments(2, 3)]
         [3.0, 18.0, 150.0]

@@ -108,7 +108,7 @@ def train(
             damaged.
         Diverged: at the first NaN or infinity.
 
-    Example:
+    Examples:
         >>> from specjax import training
         >>> loss = lambda w, target: jnp.mean((w - target) ** 2)
         >>> run = training.train(

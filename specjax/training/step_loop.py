@@ -84,7 +84,7 @@ def train_steps(
             damaged.
         NotFinite: at the first record after a loss that is NaN or infinite.
 
-    Example:
+    Examples:
         >>> from specjax import training
         >>> halve = jax.jit(lambda w, target: ((w + target) / 2, (w - target) ** 2))
         >>> run = training.train_steps(halve, jnp.ones(()), [0.0] * 3, steps=3, every=3)

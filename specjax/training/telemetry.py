@@ -60,7 +60,7 @@ def measure_ranks(
     Raises:
         ValueError: as `diagnostics.layer_report`.
 
-    Example:
+    Examples:
         >>> from specjax import training
         >>> loss = lambda params, x: jnp.sum((params["w"] @ x) ** 2)
         >>> measure = jax.jit(lambda params, x: training.measure_ranks(loss, params, x))

@@ -48,7 +48,7 @@ def train_many(
     Raises:
         ValueError: no optimizer, or lengths that do not ascend from 0 or more.
 
-    Example:
+    Examples:
         >>> from specjax import training
         >>> loss = lambda w, target: jnp.sum((w - target) ** 2)
         >>> rates = [optax.sgd(0.5), optax.sgd(0.25)]

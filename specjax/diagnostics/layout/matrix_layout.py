@@ -140,7 +140,7 @@ def matrix_layout(
         UnreadableProgramError: if the program has a form of JAX that specjax does not know; a
             subclass of ValueError.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import diagnostics
         >>> params = {"weight": jnp.ones((4, 16)), "bias": jnp.ones(16)}

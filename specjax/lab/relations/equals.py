@@ -120,7 +120,7 @@ def equals(
         ValueError: a form that is not finite, or has dimensions that the samples lack; a resolution
             that is not positive.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> d, noise = np.array([8, 16, 32]), np.random.default_rng(0).normal(1, 0.01, (50, 3))
         >>> norm = xr.DataArray(d * noise, dims=("seed", "d"), coords={"d": d})

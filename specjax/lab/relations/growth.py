@@ -306,7 +306,7 @@ def saturates(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturat
     The limit has an interval, which is finite exactly where growth is excluded. Dimensions and
     sizes as for `bounded`.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
         >>> norm = xr.DataArray((2 - 1 / d) * noise, dims=("seed", "d"), coords={"d": d})
@@ -323,7 +323,7 @@ def grows(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Grows:
 
     Dimensions and sizes as for `bounded`.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
         >>> norm = xr.DataArray(d * noise, dims=("seed", "d"), coords={"d": d})

@@ -118,7 +118,7 @@ def inequality(
     Raises:
         ValueError: no samples, numbers that are not finite, or a slack outside (0, 1).
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> x = xr.DataArray(np.random.default_rng(0).normal(0, 1, (3, 200)), dims=("d", "seed"))
         >>> lab.inequality(abs(x.sum("d")), abs(x).sum("d"), slack=0.1).judge({}).verdict

@@ -170,7 +170,7 @@ def vanishes(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Vanishes
     Raises:
         ValueError: other dimensions, fewer sizes, or sizes that are not positive numbers.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(0).normal(1, 0.01, (50, 6))
         >>> error = xr.DataArray(noise / d, dims=("seed", "d"), coords={"d": d})
@@ -188,7 +188,7 @@ def settles(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
     Weaker than `saturates`, which has an interval for the limit, and needs less data. Dimensions
     and sizes as for `vanishes`.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(0).normal(1, 0.01, (50, 6))
         >>> norm = xr.DataArray((2 - 1 / d) * noise, dims=("seed", "d"), coords={"d": d})
@@ -219,7 +219,7 @@ def bounded(
     Raises:
         ValueError: other dimensions, fewer sizes, or `slower_than` not above 0.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
         >>> norm = xr.DataArray((2 - 1 / d) * noise, dims=("seed", "d"), coords={"d": d})

@@ -85,7 +85,7 @@ def near(
     Raises:
         ValueError: no samples, or a margin that is not positive.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> gain = xr.DataArray(np.random.default_rng(0).normal(1.02, 0.02, 50), dims="seed")
         >>> lab.near(gain, 1.0, within=0.1, called="a tenth").judge({"two": 2.0}).verdict

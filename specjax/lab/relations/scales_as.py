@@ -292,7 +292,7 @@ def scales_as(
         ValueError: the samples lack `dim`, a dimension of the exponents, or have fewer than 5
             sizes; sizes that are not numbers; another fit; a resolution that is not positive.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> d, noise = 2.0 ** np.arange(3, 11), np.random.default_rng(0).normal(1, 0.01, (50, 8))
         >>> norm = xr.DataArray(d**2 * noise, dims=("seed", "d"), coords={"d": d})

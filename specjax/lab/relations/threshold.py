@@ -92,7 +92,7 @@ def above(
     Raises:
         ValueError: no samples.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> accuracy = xr.DataArray(np.random.default_rng(0).normal(0.9, 0.02, 20), dims="seed")
         >>> lab.above(accuracy, 0.8, "four of five answers").judge({}).verdict
@@ -109,7 +109,7 @@ def below(
     """The mean of `draws`, or another estimate, lies below `threshold` at every point; arguments as
     for `above`.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> loss = xr.DataArray(np.random.default_rng(0).normal(0.9, 0.02, 20), dims="seed")
         >>> lab.below(loss, 0.8, "the loss of the baseline").judge({}).verdict
@@ -129,7 +129,7 @@ def ahead(
     Raises:
         ValueError: the two are not the same samples at the same points.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> rng = np.random.default_rng(0)
         >>> adam = xr.DataArray(rng.normal(3, 0.5, 20), dims="seed")
@@ -167,7 +167,7 @@ def fraction(
         ValueError: samples that are not true or false; not exactly one of the two shares, or one
             outside [0, 1].
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> right = xr.DataArray([True] * 98 + [False] * 2, dims="seed")
         >>> lab.fraction(right, more_than=0.5).judge({}).verdict

@@ -88,7 +88,7 @@ def within_grid(relation: Relation, chosen: xr.DataArray, count: int) -> WithinG
     Raises:
         ValueError: a grid of fewer than 3 values, which has no inside, or places outside of it.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> loss = xr.DataArray(np.random.default_rng(0).normal(0.9, 0.02, 20), dims="seed")
         >>> tuned = lab.below(loss, 1.0, "the loss without tuning")

@@ -64,7 +64,7 @@ def zero_error(error: xr.DataArray, *, tolerance: float | int) -> ZeroError:
         ValueError: no samples, errors that are not finite or negative, or a tolerance that is not
             positive.
 
-    Example:
+    Examples:
         >>> from specjax import lab
         >>> error = xr.DataArray([1e-8, 0.0, 3e-8], dims="seed")
         >>> lab.zero_error(error, tolerance=1e-6).judge({}).verdict

@@ -121,7 +121,7 @@ class NewtonSchulz(_Composition):
     divides row i of a wide x, and column i of a tall one, by (Σ_j |x xᴴ|_ij)^(1/2) (Boissin et al.
     2025, Turbo-Muon); the steps then go towards the polar factor of that other matrix.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> x = jnp.diag(jnp.array([3.0, 4.0]))
@@ -196,7 +196,7 @@ class PolarExpress(_Composition):
     `cushion` are the paper's guards against rounding, explained in `best_composition`; `gram`,
     `restart`, `operands` and derivatives are as in `NewtonSchulz`.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> x = jnp.diag(jnp.array([3.0, 0.1]))

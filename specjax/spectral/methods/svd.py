@@ -26,7 +26,7 @@ class SVD(ExactPolar):
     its partial isometry. The default, 64 times the machine epsilon (7.6e-6 in float32, 1.4e-14 in
     float64), does not depend on the shape, since zero padding must not move the cut.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> x = jnp.diag(jnp.array([3.0, 0.0]))

@@ -205,7 +205,7 @@ def open_store(path: str | Path) -> xr.Dataset:
             block of another sweep, or of an earlier version.
         StoreError: a selected entry is in a block that is damaged or was renamed.
 
-    Example:
+    Examples:
         >>> from tempfile import TemporaryDirectory
         >>> from specjax import sweep
         >>> noise = lambda key, scale: {"y": scale * jax.random.normal(key)}
