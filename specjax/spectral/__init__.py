@@ -1,5 +1,15 @@
-"""Matrix functions on arrays `(..., m, n)`: polar factors, norms and ranks, normalization, diagonal
-dominance.
+"""Matrix functions on arrays `(..., m, n)`.
+
+- Polar factors: `polar`, and its methods `SVD`, `QDWH`, `Newton`, `NewtonSchulz`, `PolarExpress`,
+  `Tikhonov`; `method_error` and `factor_error` measure them.
+- Polynomials of Newton–Schulz: `Quintic`, `MUON`, `CUBIC`, `PADE`, `best_quintic`,
+  `best_composition`, `band`.
+- Other functions of the singular values: `spectral_map`, `spectral_power`, `stabilized_sign`,
+  `inverse_root`, `row_metric`.
+- Norms and ranks: `spectral_norm`, `nuclear_norm`, `schatten_norm`, `stable_rank`, `nuclear_rank`,
+  `effective_rank`, `entropy_rank`, and estimates without a decomposition.
+- Rows and columns: `normalize_rows`, `normalize_columns`, `direction_error`.
+- Diagonal dominance: `dominance_ratio`, `row_dominance`, and means and energies off the diagonal.
 """
 
 from specjax.spectral.dominance import diagonal_mean as diagonal_mean
