@@ -1,4 +1,5 @@
-"""The version of jaxlib, and the options without which its XLA computes wrong numbers on a CPU.
+"""The version of jaxlib, and the options without which its XLA computes wrong numbers on a CPU, or
+keeps memory.
 
 From jaxlib 0.11.1 on, and in 0.12.0.1 still, a product with a constant matrix of equal entries,
 such as the zeros of a first step, is wrong under `vmap` if a reduction or an elementwise operation
@@ -6,9 +7,9 @@ is fused with it: `jit(vmap(lambda x: jnp.max(x @ jnp.ones((24, 24)), axis=1)))`
 uninitialized memory (tests/test_jax_regression.py). YNNPACK makes these fusions. Products alone
 stay with it, and are right; without YNNPACK altogether, trainings would take twice as long.
 
-Programs that run side by side are compiled without it all the same. Two loops with products at once
-keep what YNNPACK hands to the threads of the pool until they end: 0.3 GB a second on two cores, as
-products of 20 x 20 matrices showed. One program at a time does not, and 0.10.1 did not.
+Sweeps run programs side by side and compile them without YNNPACK. While two loops with products run
+at once, YNNPACK keeps memory until they end: 0.3 GB a second on two cores for float64 products of
+20 x 20 matrices. One program at a time keeps none, nor does jaxlib 0.10.1.
 
 JAX is imported late, since the flags of a process must be set before it starts.
 """

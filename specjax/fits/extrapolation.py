@@ -2,11 +2,11 @@
 reject.
 
 The models are y = E + A xᵇ ("offset"), y = a xᵇ (1 + c x⁻ᵍ) with a fitted power g ("subleading"),
-and y = a xᵇ (log x)ᶜ ("logarithm"). A model that the data reject gets one more term.
-An exponent is not rejected if the distance T² of
-`specjax.fits.goodness_of_fit` is above its least value by no more than Rao's test allows for one
-parameter; likewise a limit E and a power c of the logarithm. As b tends to 0, E runs to infinity: a
-limit has a finite interval exactly if growth without end is rejected within that model.
+and y = a xᵇ (log x)ᶜ ("logarithm"). A model that the data reject gets one more term. An exponent is
+not rejected if the distance T² of `specjax.fits.goodness_of_fit` is above its least value by no
+more than Rao's test allows for one parameter; likewise a limit E and a power c of the logarithm. As
+b tends to 0, E runs to infinity: a limit has a finite interval exactly if growth without end is
+rejected within that model.
 """
 
 from collections.abc import Callable
@@ -100,10 +100,9 @@ def extrapolate(
     """The curves of the models "offset", "subleading" and "logarithm" that `data` do not reject.
 
     If a model is right, each of its intervals excludes the truth with probability `significance` or
-    less. A
-    model that the data reject gets one more term, of any size, if there are widths to reject it: E
-    + A x⁻ᵍ + B x⁻²ᵍ, a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ) and a xᵇ (log x)ᶜ exp(p x⁻ᵍ). Data, errors and
-    warnings are those of `choose_model`, with at least 5 widths.
+    less. A model that the data reject gets one more term, of any size, if there are widths to
+    reject it: E + A x⁻ᵍ + B x⁻²ᵍ, a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ) and a xᵇ (log x)ᶜ exp(p x⁻ᵍ). Data,
+    errors and warnings are those of `choose_model`, with at least 5 widths.
 
     Args:
         data: Dimensions exactly `dim` and "seed" or "batch".
@@ -129,7 +128,7 @@ def extrapolate(
     offset, corrected, logarithm = models
     if any(model.p_misfit < significance for model in models):
         more = with_another_term(sample, significance, models, slowest, tolerance)
-        # With a parameter for every width a model says nothing.
+        # No data can reject a model with a parameter for every width.
         offset, corrected, logarithm = (
             other if model.p_misfit < significance and other.p_misfit < 1 else model
             for model, other in zip(models, more, strict=True)
@@ -286,7 +285,7 @@ def _from_curves(
     significance: float,
 ) -> Extrapolation:
     x = means.sample.x
-    # Of a model that the data reject by far, a curve itself need not be a float.
+    # The curve of a model that the data reject by far may overflow, and its logarithm does not.
     steps = found.exponent * np.log(x) + found.correction
     low, high = found.exponents
     # Standard errors from 0: the room has as many between the exponent and the end of its interval.

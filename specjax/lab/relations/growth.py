@@ -157,7 +157,7 @@ def _powers_and_logarithm(
 
 @dataclass(frozen=True, eq=False)
 class Grows(_CurveRelation):
-    """See `grows`; not `like_a_power`, a logarithm above an offset counts as well."""
+    """See `grows`. Without `like_a_power` a logarithm above an offset counts as growth too."""
 
     like_a_power: bool = field(default=True, kw_only=True)
 
@@ -318,8 +318,8 @@ def saturates(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturat
 
 @checked
 def grows(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Grows:
-    """The mean of `draws`, positive, grows like a power of the size `dim` without end; its rival is
-    a limit.
+    """The mean of `draws`, positive, grows like a power of the size `dim` without end; its rivals
+    are a limit and a power of the logarithm, also above an offset.
 
     Dimensions and sizes as for `bounded`.
 
