@@ -18,10 +18,12 @@ from specjax.cli.parser import make_parser
 from specjax.cli.reproduce import reproduce_records
 from specjax.cli.run import run_experiment, run_scaling
 from specjax.cli.show import list_experiments, show_ledger
+from specjax.cli.sweep import sweep_function
 from specjax.jaxlib import with_cpu_flags
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "list": list_experiments,
+    "sweep": sweep_function,
     "run": run_experiment,
     "scaling": run_scaling,
     "reproduce": reproduce_records,
@@ -29,9 +31,10 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "attack": attack_statements,
     "ledger": show_ledger,
 }
-_RESUMABLE = ("run", "scaling", "reproduce")
+_RESUMABLE = ("sweep", "run", "scaling", "reproduce")
 _OVERVIEW = """commands:
   list                 the experiments: name, paper and title
+  sweep FILE:FUNCTION  measure a function of yours over seeds and sizes, and fit exponents
   run NAME             run one experiment; `specjax run NAME --help` shows its flags
   scaling              check whether a rate transfers between widths, and which updates grow
   reproduce            run all experiments and compare every verdict with the expected one

@@ -32,4 +32,6 @@ from specjax.fits.requirements import require_real as require_real
 from specjax.fits.requirements import require_single_draws as require_single_draws
 from specjax.fits.requirements import require_sizes as require_sizes
 from specjax.fits.resampling import RoughFitWarning as RoughFitWarning
+from specjax.fits.summary import Summary as Summary
+from specjax.fits.summary import summarize as summarize
 from specjax.fits.tails import HeavyTailWarning as HeavyTailWarning

@@ -16,6 +16,7 @@ from specjax.arguments import checked_but
 from specjax.fits.extrapolation import (
     FEWEST,
     LEAST_LOGARITHM,
+    TWO_TERMS,
     Extrapolation,
     Extrapolations,
     extrapolate_sample,
@@ -164,10 +165,17 @@ def _leading(offset: Extrapolation) -> tuple[bool, tuple[float, float]]:
 
 
 def _curve(model: Extrapolation) -> str:
-    b = f"{model.exponent:.3g}"
+    """The nearest curve in words, with the terms that were fitted (`Extrapolation.formula`)."""
+    power, two_terms = f"x^{model.exponent:.3g}", model.formula in TWO_TERMS
+    if model.model == "offset":
+        if model.is_logarithm:
+            return "E + A log x"
+        another = f" + B x^{2 * model.exponent:.3g}" if two_terms else ""
+        return f"E + A {power}{another}"
+    assert model.power is not None
     if model.model == "logarithm":
-        assert model.power is not None
-        return in_words(model.exponent, model.power, model.unit)
-    if model.is_logarithm:
-        return "E + A log x"
-    return f"E + A x^{b}" if model.model == "offset" else f"x^{b} (1 + c x^-{model.power:.2g})"
+        words = in_words(model.exponent, model.power, model.unit)
+        return f"{words} exp(p x^-g)" if two_terms else words
+    if two_terms:
+        return f"{power} exp(p x^-{model.power:.2g} + q x^-{2 * model.power:.2g})"
+    return f"{power} (1 + c x^-{model.power:.2g})"

@@ -82,6 +82,9 @@ class Extrapolation:
         return self.logarithmic is not None and abs(self.logarithmic) >= LEAST_LOGARITHM
 
 
+TWO_TERMS = ("E + A x⁻ᵍ + B x⁻²ᵍ", "a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ)", "a xᵇ (log x)ᶜ exp(p x⁻ᵍ)")
+"""The formulas of the models "offset", "subleading" and "logarithm" with another term."""
+
 Extrapolations = tuple[Extrapolation, Extrapolation, Extrapolation]
 """Those of the models "offset", "subleading" and "logarithm"."""
 
@@ -190,12 +193,12 @@ def with_another_term(
         _limit_with_two_terms(means, significance, slowest),
         _from_curves(
             "subleading",
-            "a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ)",
+            TWO_TERMS[1],
             means,
             replace(corrected, exponents=exponents),
             significance,
         ),
-        _from_curves("logarithm", "a xᵇ (log x)ᶜ exp(p x⁻ᵍ)", means, logarithm, significance),
+        _from_curves("logarithm", TWO_TERMS[2], means, logarithm, significance),
     )
 
 
@@ -263,7 +266,7 @@ def _limit_with_two_terms(means: Whitened, significance: float, slowest: float) 
     from_no_limit = np.min(misfits + (e / stderr) ** 2) - misfits[least]
     return Extrapolation(
         "offset",
-        "E + A x⁻ᵍ + B x⁻²ᵍ",
+        TWO_TERMS[0],
         means.p_misfit(float(misfits[least]), 4),
         float(misfits[least]),
         -float(powers[least]),
