@@ -675,16 +675,16 @@ def test_a_long_run_without_terminal_prints_its_progress(register, capsys, monke
 
 BAD_INPUT = {
     "": (
-        r"Say what to do: list, run, scaling, reproduce, judge, attack, ledger; see `specjax"
+        r"Say what to do: list, sweep, run, scaling, reproduce, judge, attack, ledger; see `specjax"
         r" --help`\."
     ),
     "lst": r"There is no command 'lst'; did you mean list\?",
     "frobnicate": (
-        r"There is no command 'frobnicate'; there are list, run, scaling, reproduce, judge, attack,"
-        r" ledger\."
+        r"There is no command 'frobnicate'; there are list, sweep, run, scaling, reproduce, judge,"
+        r" attack, ledger, completion\."
     ),
     "--frob": r"There is no flag '--frob'; there are --help, --version\.",
-    "list --scale smoke": r"There is no flag '--scale'; there are --help\.",
+    "list --scale smoke": r"There is no flag '--scale'; there are --help, --json\.",
     "list all": r"There is no place for 'all' here; see `specjax list --help`\.",
     "run": (
         r"The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the"

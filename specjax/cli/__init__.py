@@ -1,5 +1,5 @@
-"""The command line: `specjax list`, `run NAME`, `scaling`, `reproduce`, `judge`, `attack NAME` and
-`ledger`.
+"""The command line: `specjax sweep FILE:FUNCTION`, `list`, `run NAME`, `scaling`, `reproduce`,
+`judge`, `attack NAME`, `ledger` and `completion SHELL`.
 
 A user's mistake is answered by one sentence on standard error and exit code 2, before anything is
 computed or written. Modules that load JAX are imported inside the commands, so `specjax --help`
@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 
 import specjax
 from specjax import experiments
+from specjax.cli.completion import print_completion
 from specjax.cli.errors import UserError, unknown, warnings_in_one_sentence
+from specjax.cli.experiment_list import list_experiments
 from specjax.cli.judge import attack_statements, judge_stored
+from specjax.cli.ledger import show_ledger
 from specjax.cli.parser import make_parser
 from specjax.cli.reproduce import reproduce_records
 from specjax.cli.run import run_experiment, run_scaling
-from specjax.cli.show import list_experiments, show_ledger
 from specjax.cli.sweep import sweep_function
 from specjax.jaxlib import with_cpu_flags
 
@@ -31,6 +33,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "attack": attack_statements,
     "ledger": show_ledger,
 }
+_COMPLETION = "completion"
 _RESUMABLE = ("sweep", "run", "scaling", "reproduce")
 _OVERVIEW = """commands:
   list                 the experiments: name, paper and title
@@ -40,7 +43,8 @@ _OVERVIEW = """commands:
   reproduce            run all experiments and compare every verdict with the expected one
   judge [NAME ...]     judge stored results again, by the statements as they are now
   attack NAME ...      run experiments, and try every statement against its rivals and controls
-  ledger [PAPER]       every numbered statement of the papers, and what has become of it"""
+  ledger [PAPER] [ROW]  every numbered statement of the papers, and what became of it
+  completion SHELL     a script for tab completion in bash or zsh"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,8 +88,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_command(arguments: list[str]) -> int:
     if arguments and not arguments[0].startswith("-"):
         command, *rest = arguments
+        if command == _COMPLETION:
+            return print_completion(rest, COMMANDS)
         if command not in COMMANDS:
-            raise UserError(unknown("command", command, list(COMMANDS)))
+            raise UserError(unknown("command", command, [*COMMANDS, _COMPLETION]))
         return COMMANDS[command](rest)
     parser = make_parser(
         "specjax",

@@ -1,5 +1,7 @@
 """`specjax judge` and `specjax attack`."""
 
+import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ def judge_stored(arguments: list[str]) -> int:
     parser.add_argument(
         "names", metavar="NAME", nargs="*", help="experiments (default: all in DIR)"
     )
+    parser.add_argument("--json", action="store_true", help="print all checks as JSON")
     add_out(parser)
     given = parser.parse(arguments)
     out = parse_out(given.out)
@@ -42,8 +45,12 @@ def judge_stored(arguments: list[str]) -> int:
             )
         results, problems = _judge_again(names, out)
         report.refresh(out)
-    print_checks(results)
-    print_files(results, out)
+    if given.json:
+        checks = {r.record.name: [dataclasses.asdict(check) for check in r.checks] for r in results}
+        print(json.dumps(checks, indent=1))
+    else:
+        print_checks(results)
+        print_files(results, out)
     # Results of `specjax scaling`, and of experiments that another script has registered.
     print_problems(
         [
