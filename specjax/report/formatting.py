@@ -104,12 +104,29 @@ def overview(results: Sequence[Result]) -> str:
 
 
 def surprises(results: Iterable[Result]) -> list[str]:
-    """One phrase for each verdict that differs from the expected one."""
+    """One phrase for each verdict that differs from the expected one.
+
+    What a smoke run leaves undecided is none: it is too small to decide.
+    """
     return [
         f"{result.record.name}/{check.name} is {check.verdict}, expected {check.expected}"
         for result in results
         for check in result.surprises
+        if not _too_small(result, check)
     ]
+
+
+def undecided(results: Iterable[Result]) -> str:
+    """One sentence that counts what smoke runs leave undecided; empty if they leave nothing."""
+    left = sum(_too_small(result, check) for result in results for check in result.surprises)
+    if not left:
+        return ""
+    statements = "1 statement is" if left == 1 else f"{left} statements are"
+    return f"{statements} undecided at the size smoke, which is too small to decide them."
+
+
+def _too_small(result: Result, check: Check) -> bool:
+    return result.record.scale == "smoke" and check.verdict == "inconclusive"
 
 
 def settings(record: Record) -> list[tuple[str, str]]:

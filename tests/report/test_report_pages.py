@@ -230,7 +230,7 @@ def test_the_page_opens_with_a_card_counting_each_papers_rows(judged, result):
     ]
     assert shown.elements.index(cards[-1]) < shown.elements.index(shown.all("section")[0])
     for card, paper in zip(cards, shown.all("section", "paper"), strict=True):
-        links = [link for link in shown.within(card, "a") if link["data-status"]]
+        links = [link for link in shown.within(card, "a") if link.get("data-status")]
         found = [row["data-status"] for row in shown.within(paper, "li", "row")]
         assert {link["data-status"]: int(words(link).split()[0]) for link in links} == {
             status: found.count(status) for status in found
@@ -255,6 +255,35 @@ def test_only_the_filter_is_hidden_without_a_script(judged):
     shown = page(judged("relu-off-diagonal"))
     assert [element["tag"] for element in shown.elements if "hidden" in element] == ["form"]
     assert [script for script in shown.all("script") if "src" in script] == []
+
+
+def test_a_card_lists_every_row_by_the_papers_label(judged):
+    shown = page(judged("relu-off-diagonal"))
+    (card,) = shown.all("li", "card")
+    (anchors,) = shown.within(card, "details", "anchors")
+    links = {words(link): link["href"] for link in shown.within(anchors, "a")}
+    assert links["Theorem 3"] == "#row-outer-product-theorem-3"
+    assert len(links) == len(shown.all("li", "row"))
+    assert [element["type"] for element in shown.all("input")] == ["search"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "verdict", "wall"),
+    [
+        ("smoke", "inconclusive", False),
+        ("quick", "inconclusive", True),
+        ("smoke", "refuted", True),
+    ],
+)
+def test_only_smoke_runs_may_leave_statements_undecided(scale, verdict, wall, judged):
+    result = judged("relu-off-diagonal", scale=scale)
+    checks = tuple(dataclasses.replace(check, verdict=verdict) for check in result.checks)
+    result = dataclasses.replace(result, checks=checks)
+    shown, text = page(result), markdown.render([result])
+    said = f"{len(checks)} statements are undecided at the size smoke"
+    assert bool(shown.all("div", "surprise")) is wall
+    assert (said in words(shown.all("header")[0])) is not wall
+    assert (said in text) is not wall
 
 
 def test_every_link_has_a_target_and_none_leads_outside(tmp_path, judged, renamed, data, figure):

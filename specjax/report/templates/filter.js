@@ -1,22 +1,38 @@
 // Without this script every row is shown, and every link works; it adds the filter, and opens what a link leads to.
 const form = document.getElementById("filter");
-const { paper, status, count } = form.elements;
+const { words, paper, status, count } = form.elements;
 const each = (selector, change) => document.querySelectorAll(selector).forEach(change);
 
+// The text of a row, its folded part included, is read at the first search.
+const texts = new Map();
+function has(element, wanted) {
+  if (!texts.has(element)) texts.set(element, element.textContent.toLowerCase());
+  return wanted.every((word) => texts.get(element).includes(word));
+}
+
 function apply() {
+  const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+  // "theorem 3" is the whole label first: without it, all rows that have both words.
+  const label = wanted.join(" ");
+  const labelled = (row) => row.querySelector(".label strong").textContent.toLowerCase() === label;
+  const exact = label !== "" && [...document.querySelectorAll(".row")].some(labelled);
   let shown = 0;
   each(".paper", (section) => {
     section.hidden = paper.value !== "" && section.dataset.paper !== paper.value;
     section.querySelectorAll(".row").forEach((row) => {
-      row.hidden = status.value !== "" && row.dataset.status !== status.value;
+      const found = exact ? labelled(row) : has(row, wanted);
+      row.hidden = !found || (status.value !== "" && row.dataset.status !== status.value);
       shown += !row.hidden && !section.hidden;
     });
   });
   each(".fold", (fold) => {
     fold.hidden = fold.querySelector(".row:not([hidden])") === null;
-    fold.open = status.value === "not judged";
+    fold.open = status.value === "not judged" || label !== "";
   });
-  each(".experiments", (part) => (part.hidden = status.value !== ""));
+  each(".experiment", (run) => (run.hidden = !has(run, wanted)));
+  each(".experiments", (part) => {
+    part.hidden = status.value !== "" || part.querySelector(".experiment:not([hidden])") === null;
+  });
   count.value = shown + (shown === 1 ? " row" : " rows");
 }
 
@@ -34,8 +50,9 @@ function reveal() {
 }
 
 form.hidden = false;
-form.addEventListener("change", apply);
-each(".card a", (link) =>
+form.addEventListener("input", apply);
+form.addEventListener("submit", (event) => event.preventDefault());
+each(".card a[data-status]", (link) =>
   link.addEventListener("click", () => {
     paper.value = link.closest(".card").querySelector(".title").textContent;
     status.value = link.dataset.status;
