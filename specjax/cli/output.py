@@ -20,6 +20,8 @@ def print_checks(results: "Sequence[Result]") -> None:
         for check in result.checks
     ]
     print("\n" + formatting.align(rows) + "\n")
+    if undecided := formatting.undecided(results):
+        print(undecided + "\n")
 
 
 def print_files(results: "Sequence[Result]", out: Path) -> None:
