@@ -112,6 +112,7 @@ def register(monkeypatch, tmp_path):
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("specjax.report.runner.default_jobs", lambda: 1)
+    monkeypatch.setattr("specjax.experiments.SUBMITTED", tmp_path / "submitted")
 
     def only(*toys):
         for toy in toys:
@@ -460,7 +461,7 @@ def test_judge_leaves_a_result_that_it_does_not_know_as_it_was(register, capsys)
     ("change", "sentence"),
     [
         (
-            {"config": lab.Config},
+            {"config": lab.Config, "scales": {}},
             (
                 r"toy-slope no longer has the configuration of the result in \S+ \(.*\); run it"
                 r" again\."
@@ -675,13 +676,13 @@ def test_a_long_run_without_terminal_prints_its_progress(register, capsys, monke
 
 BAD_INPUT = {
     "": (
-        r"Say what to do: list, sweep, run, scaling, reproduce, judge, attack, ledger; see `specjax"
-        r" --help`\."
+        r"Say what to do: list, sweep, run, scaling, reproduce, judge, attack, ledger, check; see"
+        r" `specjax --help`\."
     ),
     "lst": r"There is no command 'lst'; did you mean list\?",
     "frobnicate": (
         r"There is no command 'frobnicate'; there are list, sweep, run, scaling, reproduce, judge,"
-        r" attack, ledger, completion\."
+        r" attack, ledger, check, completion\."
     ),
     "--frob": r"There is no flag '--frob'; there are --help, --version\.",
     "list --scale smoke": r"There is no flag '--scale'; there are --help, --json\.",

@@ -1,5 +1,5 @@
 """The command line: `specjax sweep FILE:FUNCTION`, `list`, `run NAME`, `scaling`, `reproduce`,
-`judge`, `attack NAME`, `ledger` and `completion SHELL`.
+`judge`, `attack NAME`, `ledger`, `check FOLDER` and `completion SHELL`.
 
 A user's mistake is answered by one sentence on standard error and exit code 2, before anything is
 computed or written. Modules that load JAX are imported inside the commands, so `specjax --help`
@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 
 import specjax
 from specjax import experiments
+from specjax.cli.claim_check import check_claim
 from specjax.cli.completion import print_completion
 from specjax.cli.errors import UserError, unknown, warnings_in_one_sentence
 from specjax.cli.experiment_list import list_experiments
 from specjax.cli.judge import attack_statements, judge_stored
-from specjax.cli.ledger import show_ledger
+from specjax.cli.ledger_view import show_ledger
 from specjax.cli.parser import make_parser
 from specjax.cli.reproduce import reproduce_records
 from specjax.cli.run import run_experiment, run_scaling
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "judge": judge_stored,
     "attack": attack_statements,
     "ledger": show_ledger,
+    "check": check_claim,
 }
 _COMPLETION = "completion"
 _RESUMABLE = ("sweep", "run", "scaling", "reproduce")
@@ -44,6 +46,7 @@ _OVERVIEW = """commands:
   judge [NAME ...]     judge stored results again, by the statements as they are now
   attack NAME ...      run experiments, and try every statement against its rivals and controls
   ledger [PAPER] [ROW]  every numbered statement of the papers, and what became of it
+  check FOLDER         is a folder with a claim of a paper complete, and does it decide?
   completion SHELL     a script for tab completion in bash or zsh"""
 
 

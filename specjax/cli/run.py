@@ -49,6 +49,10 @@ def run_experiment(arguments: list[str]) -> int:
     from specjax import experiments
 
     name, *rest = arguments
+    if (Path(name) / "claim.toml").is_file():
+        with value_errors_in_one_sentence():
+            experiment = experiments.load_folder(Path(name))
+        return _run_with_flags(f"specjax run {name}", experiment, rest)
     if name not in experiments.names():
         raise UserError(unknown("experiment", name, experiments.names()))
     return _run_with_flags(f"specjax run {name}", experiments.load(name), rest)

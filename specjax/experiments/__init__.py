@@ -1,8 +1,10 @@
 """The experiments, one module per result of a paper, loaded by name."""
 
+import sys
 from functools import cache
-from importlib import import_module
+from importlib import import_module, util
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # The names alone must not import JAX: the command line sets its environment first.
@@ -89,6 +91,8 @@ MODULES = {
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
 """The module of each built-in experiment, which has it as `EXPERIMENT`."""
+SUBMITTED = Path(__file__).parent / "submitted"
+"""A folder for each submitted claim, in the form of `specjax.lab.claim`; none is in a table."""
 GROUP = "specjax.experiments"
 """Entry points of this group add the experiments of other packages: `name = "package.module"`."""
 
@@ -120,9 +124,48 @@ def load(name: str) -> "lab.Experiment[Any]":
     return experiment
 
 
+def load_folder(folder: Path) -> "lab.Experiment[Any]":
+    """The experiment of a folder with `claim.toml` and `claim.py`, which is registered by its name.
+
+    Raises:
+        ValueError: the folder lacks a file, or its name is that of another experiment; a refusal of
+            `specjax.lab.read_claim`.
+    """
+    file = folder / "claim.py"
+    if not file.is_file():
+        raise ValueError(
+            f"{folder} has no claim.py; `specjax check --template FOLDER` writes a folder to begin"
+            " with."
+        )
+    module_name = f"{__name__}.claim_{folder.resolve().name}"
+    spec = util.spec_from_file_location(module_name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    experiment: lab.Experiment[Any] = module.EXPERIMENT
+    if folder.resolve().parent != SUBMITTED:
+        known = MODULES.get(experiment.name, module_name)
+        if known != module_name or experiment.name in _submitted():
+            raise ValueError(
+                f"There is an experiment {experiment.name!r} already; give the folder another name."
+            )
+        MODULES[experiment.name] = module_name
+    return experiment
+
+
 def load_all() -> "dict[str, lab.Experiment[Any]]":
     """All experiments by name, in the order of the report."""
     return {name: load(name) for name in names()}
+
+
+def _submitted() -> dict[str, str]:
+    """The modules of the submitted claims by name."""
+    return {
+        file.parent.name.replace("_", "-"): f"{__name__}.submitted.{file.parent.name}.claim"
+        for file in sorted(SUBMITTED.glob("*/claim.toml"))
+    }
 
 
 @cache
@@ -133,7 +176,7 @@ def _entry_points() -> tuple[EntryPoint, ...]:
 
 def _modules() -> dict[str, str]:
     """The modules of all experiments by name."""
-    modules = dict(MODULES)
+    modules = {**MODULES, **_submitted()}
     for point in _entry_points():
         if point.name in modules:
             raise RegistrationError(

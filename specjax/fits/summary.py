@@ -127,7 +127,7 @@ def summarize(
 
     Examples:
         >>> from specjax import fits
-        >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(0).normal(1, 0.01, (50, 6))
+        >>> d, noise = 2.0 ** np.arange(3, 9), np.random.default_rng(1).normal(1, 0.01, (50, 6))
         >>> data = xr.DataArray(d**2 * noise, dims=("seed", "d"), coords={"d": d}, name="norm")
         >>> summary = fits.summarize(data, "d")
         >>> summary.fit.model, round(summary.fit.exponent, 1), summary.against

@@ -18,6 +18,8 @@ from specjax.lab import config as config
 from specjax.lab import controls as controls
 from specjax.lab import ledger as ledger
 from specjax.lab.check import Check as Check
+from specjax.lab.claim import Claim as Claim
+from specjax.lab.claim import read_claim as read_claim
 from specjax.lab.closed_form import closed_form as closed_form
 from specjax.lab.config import Config as Config
 from specjax.lab.experiment import Experiment as Experiment

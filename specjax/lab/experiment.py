@@ -47,7 +47,8 @@ class Experiment(Generic[ConfigT]):
 
     Raises:
         ValueError: no statement, two of one name, one that cites no row of the ledger, an unknown
-            scale, or a field of the configuration with the name of a flag of `specjax run`.
+            scale, one that changes no field of the configuration, or a field with the name of a
+            flag of `specjax run`.
     """
 
     name: str
@@ -79,7 +80,14 @@ class Experiment(Generic[ConfigT]):
             raise ValueError(
                 f"{self.name} has the unknown scale {unknown[0]!r}; there are {', '.join(SCALES)}."
             )
-        if taken := RUN_FLAGS & {each.name for each in fields(self.config)}:
+        known = {each.name for each in fields(self.config)}
+        for scale, changed in self.scales.items():
+            if wrong := sorted(set(changed) - known):
+                raise ValueError(
+                    f"The scale {scale!r} of {self.name} changes {wrong[0]!r}, which is no field of"
+                    f" its configuration; there are {', '.join(sorted(known))}."
+                )
+        if taken := RUN_FLAGS & known:
             raise ValueError(
                 f"The configuration of {self.name} has the field {min(taken)!r}, a flag of `specjax"
                 " run` itself; give it another name."

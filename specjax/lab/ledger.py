@@ -104,7 +104,7 @@ def read_ledger(path: Path, paper: str) -> Ledger:
         raise ValueError(f"The ledger {path} cannot be read ({error.strerror}).") from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"The ledger {path} is not TOML: {error}.") from error
-    return Ledger(paper, {id: _row(path, id, row) for id, row in content.items()})
+    return Ledger(paper, {id: row_of(path, id, row) for id, row in content.items()})
 
 
 def status(citations: Iterable[Citation]) -> Status:
@@ -132,7 +132,8 @@ def status(citations: Iterable[Citation]) -> Status:
     return "open"
 
 
-def _row(path: Path, id: str, row: object) -> Row:
+def row_of(path: Path, id: str, row: object) -> Row:
+    """The row of a table of a ledger; raises ValueError as `read_ledger` does."""
     known = {field.name for field in fields(Row)} - {"id"}
     if not isinstance(row, dict):
         raise ValueError(

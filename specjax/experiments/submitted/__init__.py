@@ -1,0 +1,1 @@
+"""Claims of papers, a folder each, in the form of `specjax.lab.claim`."""
