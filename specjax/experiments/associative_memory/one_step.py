@@ -280,6 +280,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("counts-by-formula", "exponents-far-out"),
     scales={
         "quick": {"seed": 2},
         "smoke": {

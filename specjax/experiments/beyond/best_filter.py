@@ -312,6 +312,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("gain-as-predicted", "polar-is-ahead-later"),
     # The theory was compared with five seeds under other keys, which set the thresholds.
     scales={
         "smoke": {

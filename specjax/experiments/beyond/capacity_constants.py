@@ -326,6 +326,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("muon-constant", "ratio-by-formula"),
     # Exponents, sizes and thresholds were chosen by a run of six seeds under another root.
     scales={
         "smoke": {

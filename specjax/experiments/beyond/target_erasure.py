@@ -366,6 +366,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("transition", "bound"),
     figure=figure,
     scales={
         "smoke": {"seeds": 300, "path_seeds": 60, "hs": (24, 48, 96, 192, 384), "layer_seeds": 30},

@@ -481,6 +481,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("muon-flat", "gradient-descent-grows"),
     scales={
         "quick": {"seed": 6},
         "smoke": (
