@@ -44,7 +44,7 @@ class Config(lab.Config):
     hs: tuple[int, ...] = lab.config.sizes(
         64, 128, 256, 512, 1024, points=5, help="hidden units of the networks"
     )
-    layer_seeds: int = lab.config.seeds(200, help="draws of the networks at every width")
+    layer_seeds: int = lab.config.seeds(100, help="draws of the networks at every width")
 
 
 def spike(mu: Array | float, d: int) -> Float[Array, "d d"]:

@@ -308,7 +308,6 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    headlines=("growth",),
     scales={"smoke": {"gradients": 1000}, "paper": {"gradients": 100_000}},
     tables=estimators,
 )
