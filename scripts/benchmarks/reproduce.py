@@ -17,7 +17,7 @@ import subprocess
 import sys
 from time import perf_counter
 
-from timing import table
+from timing import machine, table
 
 from specjax import experiments
 from specjax.jaxlib import with_cpu_flags
@@ -53,10 +53,10 @@ def measured(name: str, scale: str) -> dict[str, float]:
     found = {}
     spans: dict[str, Spans] = {part: [] for part in EVENTS.values()}
 
-    def listen(event: str, seconds: float, **_: object) -> None:
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
         if event in EVENTS:
             now = perf_counter()
-            spans[EVENTS[event]].append((now - seconds, now))
+            spans[EVENTS[event]].append((now - duration_secs, now))
 
     jax.devices()
     monitoring.register_event_duration_secs_listener(listen)
@@ -112,6 +112,7 @@ def main() -> None:
         return
     if args.smoke:
         args.names, args.scale = ["field-rate", "scalar-sequences"], "smoke"
+    print(f"{machine('specjax', 'jax', 'numpy')}\n")
     columns = (*PARTS, "sum", "CPU")
     rows, total = [], dict.fromkeys((*columns, "programs"), 0.0)
     for name in args.names or experiments.names():
@@ -121,7 +122,7 @@ def main() -> None:
         rows.append([name, *(f"{found[c]:.1f}" for c in columns), f"{found['programs']:.0f}"])
         total = {key: total[key] + found[key] for key in total}
     rows.append(["all", *(f"{total[c]:.1f}" for c in columns), f"{total['programs']:.0f}"])
-    print(f"Seconds at scale {args.scale}, {os.cpu_count()} cores, one experiment at a time.\n")
+    print(f"Seconds at scale {args.scale}, one experiment at a time.\n")
     print(table([["experiment", *columns, "programs"], *rows]))
 
 

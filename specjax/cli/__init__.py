@@ -34,7 +34,8 @@ _OVERVIEW = """commands:
   list                 the experiments: name, paper and title
   run NAME             run one experiment; `specjax run NAME --help` shows its flags
   scaling              check whether a rate transfers between widths, and which updates grow
-  reproduce            run all experiments and compare every verdict with the expected one
+  reproduce            run the headlines, or all experiments, and compare every verdict with the
+                       expected one
   judge [NAME ...]     judge stored results again, by the statements as they are now
   attack NAME ...      run experiments, and try every statement against its rivals and controls
   ledger [PAPER]       every numbered statement of the papers, and what has become of it"""
