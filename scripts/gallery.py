@@ -1,7 +1,7 @@
 """The gallery of the site: a small picture of every experiment's figure in docs/images/gallery, and
 docs/gallery.md, which shows them.
 
-specjax reproduce
+specjax reproduce --all
 python scripts/gallery.py results
 
 A picture holds the command that drew it, which stands below it on the page. So results of some
@@ -115,7 +115,7 @@ def main() -> None:
     ]:
         raise SystemExit(
             f"gallery.py: {folder} has no result of {', '.join(lacking)}; run `specjax reproduce"
-            f" --out {folder}`."
+            f" --all --out {folder}`."
         )
     PICTURES.mkdir(parents=True, exist_ok=True)
     for old in PICTURES.glob("*.png"):

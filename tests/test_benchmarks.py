@@ -52,6 +52,7 @@ def test_every_benchmark_is_tested():
         "moments.py",
         "polar.py",
         "recovery.py",
+        "reproduce.py",
         "roofline.py",
         "verdicts.py",
         "scaling.py",
@@ -161,3 +162,19 @@ def test_the_verdicts_of_laws_confirm_nothing_false():
     for line in shares:
         if line.startswith("false"):
             assert all(count == "0" for count in re.findall(r"(\d+) of \d+ confirmed", line)), line
+
+
+def test_the_profile_of_reproduce_has_every_part():
+    """The parts of each experiment are all of its seconds, which the script adds up."""
+    printed = smoke("reproduce.py")
+    header, _, *rows = printed.split("\n\n")[-1].splitlines()
+    assert header.split()[1:] == [
+        *("import", "trace", "lower", "compile", "rest", "judge", "draw", "sum", "CPU"),
+        "programs",
+    ]
+    assert [row.split()[0] for row in rows] == ["field-rate", "scalar-sequences", "all"]
+    for row in rows:
+        *parts, total, _, programs = map(float, row.split()[1:])
+        assert min(parts) >= 0
+        assert abs(sum(parts) - total) < 0.5
+        assert programs > 0

@@ -94,6 +94,7 @@ TOY = lab.Experiment(
     measure=run,
     statements=(holds, fails),
     scales={"smoke": {"widths": (2, 4), "steps": (0.5,)}, "paper": {"widths": (2, 1024)}},
+    headlines=("fails",),
     figure=plot,
     tables=lambda config, _: [
         lab.Table("Points", ("width",), tuple((str(width),) for width in config.widths))
@@ -269,14 +270,51 @@ def test_what_was_run_is_told_where_the_report_cannot_be_made(capsys, monkeypatc
     assert re.search(r"toy-slope +holds +", reported.out)
 
 
-def test_reproduce_runs_all_and_agrees(capsys):
-    assert main(["reproduce", "--scale", "smoke"]) == 0
+def test_reproduce_runs_all_and_agrees(register, capsys):
+    register(TOY, dataclasses.replace(OTHER, headlines=()))
+    assert main(["reproduce", "--scale", "smoke", "--all"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
     assert "[1/2] toy-slope ...\n" in output.out
+    assert re.search(
+        r"\[1/2\] toy-slope: \d+\.\d s, fails refuted; 1 refuted, 1 confirmed\n", output.out
+    )
     assert re.search(r"\[2/2\] other-toy: \d+\.\d s, 1 refuted, 1 confirmed\n", output.out)
+    assert re.search(r"other-toy +holds +1 +1 ", output.out)
     assert names("results") == "other-toy report.html report.md toy-slope"
     assert "(expected" not in output.out
+
+
+def test_reproduce_runs_headlines_alone_by_default(register, capsys):
+    register(TOY, dataclasses.replace(OTHER, headlines=()))
+    assert main(["reproduce", "--scale", "smoke"]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    first, done, *rest = output.out.splitlines()
+    assert first == "[1/1] toy-slope ..."
+    assert re.fullmatch(
+        r"\[1/1\] toy-slope: \d+\.\d s, fails refuted; 1 refuted, 1 confirmed", done
+    )
+    assert names("results") == "report.html report.md toy-slope"
+    assert all(len(line) <= 80 for line in rest)
+    paper = rest.index("toy")
+    assert re.fullmatch(r"  Every point is above 3/2\. +refuted +1, against 1\.5", rest[paper + 1])
+    assert " ".join(rest[paper + 2 :]).split()[:5] == [
+        "confirmed",
+        "in",
+        "control",
+        "“one",
+        "more”",
+    ]
+    assert rest[-1] == "report: results/report.md and results/report.html"
+
+
+def test_reproduce_needs_a_headline_or_all(register, capsys):
+    register(dataclasses.replace(TOY, headlines=()))
+    assert main(["reproduce"]) == 2
+    sentence = "specjax: No experiment has a headline; `specjax reproduce --all` runs them all.\n"
+    assert capsys.readouterr().err == sentence
+    assert list(Path().iterdir()) == []
 
 
 @pytest.mark.parametrize("pattern", ["slope", "toy-*", "toy-slope"])
@@ -468,7 +506,7 @@ def test_judge_leaves_a_result_that_it_does_not_know_as_it_was(register, capsys)
             ),
         ),
         (
-            {"statements": (of_what_is_not_there,)},
+            {"statements": (of_what_is_not_there,), "headlines": ()},
             r"toy-slope cannot judge the data in \S+ \('gone'\); run it again\.",
         ),
     ],
@@ -622,10 +660,10 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
             )
         }
 
-    toy = dataclasses.replace(TOY, measure=swept, statements=(finite,))
+    toy = dataclasses.replace(TOY, measure=swept, statements=(finite,), headlines=())
     other = dataclasses.replace(toy, name="other-toy", scales={"smoke": {"widths": (2, 4, 5)}})
     register(toy, dataclasses.replace(other, figure=interrupt))
-    assert main(["reproduce", "--scale", "smoke"]) == 130
+    assert main(["reproduce", "--scale", "smoke", "--all"]) == 130
     assert capsys.readouterr().err.endswith(
         "interrupted; what is finished is kept, and the same command goes on from there.\n"
     )
@@ -635,7 +673,7 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
     assert main(["run", "other-toy", "--seed", "3", "--scale", "quick", "--out", "results"]) == 130
     computed.clear()
     register(toy, other)
-    assert main(["reproduce", "--scale", "smoke"]) == 0
+    assert main(["reproduce", "--scale", "smoke", "--all"]) == 0
     assert sum(computed) == 0
     reported = capsys.readouterr().err
     assert (
@@ -665,7 +703,7 @@ def test_a_long_run_without_terminal_prints_its_progress(register, capsys, monke
             )
         }
 
-    register(dataclasses.replace(TOY, measure=swept, statements=(finite,)))
+    register(dataclasses.replace(TOY, measure=swept, statements=(finite,), headlines=()))
     assert main(["run", "toy-slope", "--scale", "smoke"]) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(

@@ -42,7 +42,8 @@ _OVERVIEW = """commands:
   sweep FILE:FUNCTION  measure a function of yours over seeds and sizes, and fit exponents
   run NAME             run one experiment; `specjax run NAME --help` shows its flags
   scaling              check whether a rate transfers between widths, and which updates grow
-  reproduce            run all experiments and compare every verdict with the expected one
+  reproduce            run the headlines, or all experiments, and compare every verdict with the
+                       expected one
   judge [NAME ...]     judge stored results again, by the statements as they are now
   attack NAME ...      run experiments, and try every statement against its rivals and controls
   ledger [PAPER] [ROW]  every numbered statement of the papers, and what became of it

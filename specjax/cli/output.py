@@ -24,7 +24,7 @@ def print_checks(results: "Sequence[Result]") -> None:
         print(undecided + "\n")
 
 
-def print_files(results: "Sequence[Result]", out: Path) -> None:
+def print_files(results: "Sequence[Result]", out: Path, *, with_figures: bool = True) -> None:
     """Print the figures of results, and the pages of the report."""
     from specjax import report
     from specjax.report import formatting
@@ -33,7 +33,8 @@ def print_files(results: "Sequence[Result]", out: Path) -> None:
         (r.record.name, f"{r.record.seconds:.1f} s", str(out / r.record.name / report.FIGURE))
         for r in results
     ]
-    print(formatting.align([("experiment", "time", "figure"), *rows]))
+    if with_figures:
+        print(formatting.align([("experiment", "time", "figure"), *rows]))
     print(f"report: {out / report.MARKDOWN} and {out / report.HTML}")
 
 

@@ -44,11 +44,13 @@ class Experiment(Generic[ConfigT]):
         tables: Its own tables, a function of configuration and data.
         paired: Why several sweeps share a key, if they do on purpose: then seed s of each has the
             same random numbers.
+        headlines: The names of the statements that the paper is about, if they are here; those
+            `specjax reproduce` runs by default, and prints as an abstract.
 
     Raises:
         ValueError: no statement, two of one name, one that cites no row of the ledger, an unknown
-            scale, one that changes no field of the configuration, or a field with the name of a
-            flag of `specjax run`.
+            scale, one that changes no field of the configuration, a field with the name of a flag
+            of `specjax run`, or a headline that is no statement or has no expected verdict.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Experiment(Generic[ConfigT]):
     figure: Callable[[ConfigT, Any], Figure] | None = None
     tables: Callable[[ConfigT, Any], list[Table]] | None = None
     paired: str = ""
+    headlines: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         # Statements that a module makes later do not belong to the experiment.
@@ -91,6 +94,12 @@ class Experiment(Generic[ConfigT]):
             raise ValueError(
                 f"The configuration of {self.name} has the field {min(taken)!r}, a flag of `specjax"
                 " run` itself; give it another name."
+            )
+        expected = [each.name for each in self.statements if each.holds is not None]
+        if missing := [name for name in self.headlines if name not in expected]:
+            raise ValueError(
+                f"The headline {missing[0]!r} of {self.name} is no statement with an expected"
+                f" verdict; there are {', '.join(expected) or 'none'}."
             )
 
     @property

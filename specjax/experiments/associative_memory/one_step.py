@@ -29,9 +29,9 @@ GROUP = 25
 class Config(lambda_sweep.Config):
     """Items, dimensions and exponents; judged are the dimensions from `fit_from` on."""
 
-    n: int = lab.config.integer(10_000, least=2, help="items N")
+    n: int = lab.config.integer(5000, least=2, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(
-        16, 32, 64, 96, 128, 192, least=4, points=2, help="dimensions d"
+        64, 96, 128, 192, least=4, points=2, help="dimensions d"
     )
     fit_from: int = lab.config.integer(64, help="smallest d that is judged")
     alphas: tuple[float, ...] = lab.config.numbers(
@@ -280,6 +280,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("counts-by-formula", "exponents-far-out"),
     scales={
         "quick": {"seed": 2},
         "smoke": {

@@ -32,13 +32,13 @@ class Config(lab.Config):
     seed: int = lab.config.root_seed(
         2, help="root of all randomness, a fresh one for the size that was changed"
     )
-    n: int = lab.config.integer(10_000, least=2, help="items N")
+    n: int = lab.config.integer(5000, least=2, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(64, 128, 256, least=4, points=2, help="dimensions d")
     seeds: int = lab.config.seeds(24, help="draws of the embeddings")
     more: tuple[int, ...] = lab.config.sizes(
         1250,
-        5000,
-        20_000,
+        3500,
+        10_000,
         least=2,
         points=2,
         most=lab.config.MOST_COUNT,
@@ -326,6 +326,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("muon-constant", "ratio-by-formula"),
     # Exponents, sizes and thresholds were chosen by a run of six seeds under another root.
     scales={
         "smoke": {

@@ -44,7 +44,7 @@ class Config(lab.Config):
     hs: tuple[int, ...] = lab.config.sizes(
         64, 128, 256, 512, 1024, points=5, help="hidden units of the networks"
     )
-    layer_seeds: int = lab.config.seeds(200, help="draws of the networks at every width")
+    layer_seeds: int = lab.config.seeds(100, help="draws of the networks at every width")
 
 
 def spike(mu: Array | float, d: int) -> Float[Array, "d d"]:
@@ -366,6 +366,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("transition", "bound"),
     figure=figure,
     scales={
         "smoke": {"seeds": 300, "path_seeds": 60, "hs": (24, 48, 96, 192, 384), "layer_seeds": 30},

@@ -219,5 +219,6 @@ EXPERIMENT = lab.Experiment(
     config=Matrices,
     measure=run,
     statements=states,
+    headlines=("skew-part", "symmetric"),
     scales={"smoke": {"matrices": 20}, "paper": {"matrices": 1000}},
 )

@@ -176,6 +176,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("conserved",),
     scales={
         "smoke": {"steps": (20, 40), "seeds": 6},
         "paper": {"steps": (20, 40, 80, 160, 320), "seeds": 1000},

@@ -150,6 +150,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("muon",),
     scales={"smoke": {"steps": 800, "seeds": 4}, "paper": {"steps": 40_000, "seeds": 100}},
     figure=figure,
 )

@@ -246,6 +246,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("grows-as-width",),
     scales={
         "smoke": {"widths": (16, 24, 48, 64)},
         "paper": {"widths": (32, 64, 128, 256, 512, 1024), "seeds": 12},

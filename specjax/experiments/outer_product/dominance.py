@@ -243,6 +243,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("relu-output-draw-vanishes",),
     scales={
         "smoke": {
             "widths": (8, 16, 32, 64, 128),

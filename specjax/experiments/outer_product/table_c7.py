@@ -292,6 +292,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("closed-form",),
     scales={
         "smoke": {"inits": 1000, "sampled_inits": 200, "samples": 40},
         "paper": {"seed": 1, "inits": 1_000_000, "sampled_inits": 20_000, "samples": 8000},

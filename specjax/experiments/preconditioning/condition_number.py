@@ -76,7 +76,10 @@ class Config(lab.Config):
         1, 2, 3, 6, points=3, first=1, help="of the others in context"
     )
     cubic_kappas: tuple[float, ...] = _kappas(
-        3, 5, 9, 17, 30, points=5, help="those of the exponent in context"
+        2, 4, 8, 16, 32, points=5, help="those of the exponent in context"
+    )
+    cubic_seeds: int = lab.config.seeds(
+        80, help="draws there, so many that the data allow no logarithm beside another power"
     )
     regression_kappas: tuple[float, ...] = _kappas(
         10, 30, 100, points=2, help="those of matrix regression"
@@ -115,7 +118,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             ).min("rate")
         cubic_kappas = sweep.values(*config.cubic_kappas)
         cubic = lab.seeded_sweep(
-            key, "cubic", partial(_cubic, config), config.seeds // 2, kappa=cubic_kappas
+            key, "cubic", partial(_cubic, config), config.cubic_seeds, kappa=cubic_kappas
         )
         aligned = lab.seeded_sweep(
             key, "aligned", partial(_aligned, config), config.seeds, rate=sweep.values(0.5)
@@ -481,6 +484,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("muon-flat", "gradient-descent-grows"),
     scales={
         "quick": {"seed": 6},
         "smoke": (
@@ -495,7 +499,11 @@ EXPERIMENT = lab.Experiment(
                 "context_slow_kappas": (1.0, 2.0, 5.0),
                 "aligned_kappas": (100.0, 1000.0),
             }
-            | {"cubic_kappas": (2.0, 3.0, 4.0, 6.0, 8.0), "regression_kappas": (10.0, 100.0)}
+            | {
+                "cubic_kappas": (2.0, 3.0, 4.0, 6.0, 8.0),
+                "cubic_seeds": 10,
+                "regression_kappas": (10.0, 100.0),
+            }
         ),
         "paper": (
             {
@@ -512,6 +520,7 @@ EXPERIMENT = lab.Experiment(
             | {
                 "context_slow_kappas": (1.0, 2.0, 4.0, 8.0, 16.0),
                 "cubic_kappas": (3.0, 5.0, 9.0, 17.0, 30.0, 60.0),
+                "cubic_seeds": 20,
             }
             | {"regression_kappas": (10.0, 30.0, 100.0, 300.0, 1000.0)}
         ),

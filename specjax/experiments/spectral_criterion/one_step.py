@@ -278,6 +278,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("rule-one-stable-rank", "rule-two-stable-ranks"),
     scales={
         "smoke": {"seeds": 500, "smooth_seeds": 50},
         "paper": {"seeds": 200_000, "smooth_seeds": 10_000},

@@ -308,6 +308,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("right-for-small-steps", "ahead-below-the-threshold"),
     scales={"smoke": {"seeds": 32, "classes": 1}, "paper": {"seeds": 1000}},
     figure=figure,
 )
