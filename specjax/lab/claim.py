@@ -25,7 +25,7 @@
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ class Claim:
         config: type[Config],
         run: Callable[[Any, Key[Array, ""]], xr.Dataset | Mapping[str, xr.Dataset]],
         *,
-        figure: Callable[[Any, Any], Figure] | None = None,
+        figure: Callable[[Any, Any], Figure] | Sequence[str] = (),
         paired: str = "",
     ) -> Experiment[Any]:
         """The experiment of the claim; `run` is a function of configuration and root key.

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from specjax.lab.config import Config
 from specjax.lab.drawing import STYLE
-from specjax.lab.figure import default_figure
+from specjax.lab.figure import MOST_PANELS, Drawn, finding_figure, statement_grid
 from specjax.lab.ledger import Ledger
 from specjax.lab.statement import Judgement, Statement
 from specjax.lab.table import Table, table_of_points
@@ -40,7 +40,8 @@ class Experiment(Generic[ConfigT]):
         measure: The run: a function from configuration and root key to labelled data.
         statements: The statements to judge.
         scales: The fields that the scales "smoke" and "paper" change.
-        figure: A function of configuration and data; by default a panel for each statement.
+        figure: A function of configuration and data, or names of statements, which the default
+            figure shows first; it has at most four panels, the headlines first.
         tables: Its own tables, a function of configuration and data.
         paired: Why several sweeps share a key, if they do on purpose: then seed s of each has the
             same random numbers.
@@ -50,7 +51,8 @@ class Experiment(Generic[ConfigT]):
     Raises:
         ValueError: no statement, two of one name, one that cites no row of the ledger, an unknown
             scale, one that changes no field of the configuration, a field with the name of a flag
-            of `specjax run`, or a headline that is no statement or has no expected verdict.
+            of `specjax run`, a name in `figure` that is no statement, or a headline that is none
+            or has no expected verdict.
     """
 
     name: str
@@ -61,7 +63,7 @@ class Experiment(Generic[ConfigT]):
     measure: Callable[[ConfigT, Key[Array, ""]], Data]
     statements: Sequence[Statement]
     scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    figure: Callable[[ConfigT, Any], Figure] | None = None
+    figure: Callable[[ConfigT, Any], Figure] | Sequence[str] = ()
     tables: Callable[[ConfigT, Any], list[Table]] | None = None
     paired: str = ""
     headlines: Sequence[str] = ()
@@ -94,6 +96,11 @@ class Experiment(Generic[ConfigT]):
             raise ValueError(
                 f"The configuration of {self.name} has the field {min(taken)!r}, a flag of `specjax"
                 " run` itself; give it another name."
+            )
+        if not callable(self.figure) and (wrong := sorted(set(self.figure) - set(names))):
+            raise ValueError(
+                f"The figure of {self.name} shows {wrong[0]!r}, which is no statement; there are"
+                f" {', '.join(names)}."
             )
         expected = [each.name for each in self.statements if each.holds is not None]
         if missing := [name for name in self.headlines if name not in expected]:
@@ -134,14 +141,25 @@ class Experiment(Generic[ConfigT]):
     def draw(self, config: ConfigT, data: Data) -> Figure:
         """The figure of a run, in the colours of the lab."""
         with rc_context(STYLE):
-            if self.figure is not None:
+            if callable(self.figure):
                 return self.figure(config, data)
-            return default_figure(
-                {
-                    s.name: (s.relation(config, data), s.rival_numbers(config, data))
-                    for s in self.statements
-                }
-            )
+            first = dict.fromkeys((*self.figure, *self.headlines))
+            return finding_figure(self._drawn(config, data), tuple(first))
+
+    def draw_statements(self, config: ConfigT, data: Data) -> Figure | None:
+        """A panel for each statement; None if the figure of the experiment is its own, or has them
+        all.
+        """
+        if callable(self.figure) or len(self.statements) <= MOST_PANELS:
+            return None
+        with rc_context(STYLE):
+            return statement_grid(self._drawn(config, data))
+
+    def _drawn(self, config: ConfigT, data: Data) -> dict[str, Drawn]:
+        return {
+            each.name: (each.relation(config, data), each.rival_numbers(config, data))
+            for each in self.statements
+        }
 
     def tabulate(self, config: ConfigT, data: Data, judgements: Sequence[Judgement]) -> list[Table]:
         """Its own tables, and the numbers of the judgements point by point."""

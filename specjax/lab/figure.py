@@ -1,10 +1,11 @@
-"""The default figure of an experiment: a panel for each statement with a curve, and lines for the
-others.
+"""The figures of an experiment without its own: its finding in at most four panels, and all
+statements in a grid.
 """
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,14 +17,16 @@ from specjax.lab.estimates import Number
 from specjax.lab.relations import Relation
 from specjax.lab.relations.line import Line, draw_lines
 
+MOST_PANELS, MOST_ENTRIES = 4, 6
+"""Most panels of the figure of a finding, and entries of its legends."""
 _ACROSS, _LINES = 3, 9
-"""Panels side by side, and lines in one panel."""
+"""Panels side by side in the grid, and lines in one panel."""
 _WIDTH, _HEIGHT, _LEAST = 4.2, 3.4, 5.4
 """Inches of a panel, and the least width of a figure, for the longest label of an axis beside the
 names of lines.
 """
 _ENTRIES, _ENTRY = 12, 0.13
-"""Most entries of a legend, and the height of one in inches."""
+"""Most entries of a legend of the grid, and the height of one in inches."""
 _LETTERS, _LETTERS_BELOW = 32, 64
 """Most letters in a line of an axis label, which is as long as a panel is high, and of a legend,
 whose letters are smaller.
@@ -32,34 +35,106 @@ whose letters are smaller.
 Drawn = tuple[Relation, Mapping[str, Number]]
 
 
-def default_figure(statements: Mapping[str, Drawn]) -> Figure:
+@dataclass(frozen=True)
+class _Panel:
+    """A statement with a curve, or lines of several statements on one axis."""
+
+    names: tuple[str, ...]
+    title: str
+    drawn: Drawn | None
+    lines: Mapping[str, Line]
+
+
+def finding_figure(statements: Mapping[str, Drawn], first: Sequence[str]) -> Figure:
+    """At most four panels, those with the statements `first` before the others.
+
+    Statements about the same data, such as a printed and a corrected formula, share a panel, in
+    which the prediction of the second is one more line.
+    """
+    panels = _panels(_merged(statements, first))
+    order = {name: place for place, name in enumerate(first)}
+    # A panel of lines says less than a curve, so curves come before it.
+    panels.sort(
+        key=lambda panel: (
+            min(order.get(name, len(order)) for name in panel.names),
+            panel.drawn is None,
+        )
+    )
+    return _figure(panels[:MOST_PANELS], 2, MOST_ENTRIES)
+
+
+def statement_grid(statements: Mapping[str, Drawn]) -> Figure:
     """A panel for each statement with a curve or rivals, drawn by its relation, and panels of lines
     for the others, by axis.
     """
-    curves, axis_lines = {}, dict[str, list[tuple[str, Line]]]()
-    for name, drawn in statements.items():
-        title, line = _title(name), drawn[0].line()
-        if line is None:
-            curves[title] = drawn
+    return _figure(_panels(statements), _ACROSS, _ENTRIES)
+
+
+def _merged(statements: Mapping[str, Drawn], first: Sequence[str]) -> dict[str, Drawn]:
+    """The statements without those that are a further line in the panel of another one."""
+    kept: dict[str, Drawn] = {}
+    names = [*first, *(name for name in statements if name not in first)]
+    for name in names:
+        relation, rivals = statements[name]
+        prediction = relation.prediction
+        for other, (shown, others) in kept.items():
+            if prediction is not None and _same_data(relation, shown):
+                kept[other] = (shown, {_title(name): prediction, **others})
+                break
         else:
-            axis_lines.setdefault(line.axis, []).append((title, line))
+            kept[name] = (relation, rivals)
+    return kept
+
+
+def _same_data(one: Relation, other: Relation) -> bool:
+    """Whether two relations of one kind are about the same samples."""
+    samples = [getattr(relation, "draws", None) for relation in (one, other)]
+    if type(one) is not type(other) or samples[0] is None:
+        return False
+    return bool(samples[0].identical(samples[1]))
+
+
+def _panels(statements: Mapping[str, Drawn]) -> list[_Panel]:
+    """Curves in the order of the statements, then lines by axis."""
+    curves = []
+    axis_lines = dict[str, list[tuple[str, Line]]]()
+    for name, drawn in statements.items():
+        line = drawn[0].line()
+        if line is None:
+            curves.append(_Panel((name,), _title(name), drawn, {}))
+        else:
+            axis_lines.setdefault(line.axis, []).append((name, line))
     strips = [
         lines[k : k + _LINES] for lines in axis_lines.values() for k in range(0, len(lines), _LINES)
     ]
-    count = len(curves) + len(strips)
-    down, across = -(-count // _ACROSS), min(count, _ACROSS)
+    return curves + [
+        _Panel(
+            tuple(name for name, _ in strip),
+            "",
+            None,
+            {_title(name): line for name, line in strip},
+        )
+        for strip in strips
+    ]
+
+
+def _figure(panels: Sequence[_Panel], across: int, entries: int) -> Figure:
+    count = len(panels)
+    across = min(count, across)
+    down = -(-count // across)
     figure = Figure(figsize=(max(_WIDTH * across, _LEAST), _HEIGHT * down), layout="constrained")
-    panels = np.ravel(figure.subplots(down, across, squeeze=False))
-    heights = np.zeros(panels.size)
-    for place, (title, (relation, rivals)) in enumerate(curves.items()):
-        axes = panels[place]
+    places = np.ravel(figure.subplots(down, across, squeeze=False))
+    heights = np.zeros(places.size)
+    for place, (axes, panel) in enumerate(zip(places, panels, strict=False)):
+        if panel.drawn is None:
+            draw_lines(axes, panel.lines)
+            continue
+        relation, rivals = panel.drawn
         relation.draw(axes, rivals)
-        axes.set_title(title, fontsize="medium")
+        axes.set_title(panel.title, fontsize="medium")
         axes.set_ylabel(textwrap.fill(words(axes.get_ylabel()), _LETTERS))
-        heights[place] = _legend_below(axes)
-    for axes, strip in zip(panels[len(curves) :], strips, strict=False):
-        draw_lines(axes, dict(strip))
-    for axes in panels[count:]:
+        heights[place] = _legend_below(axes, entries)
+    for axes in places[count:]:
         axes.remove()
     figure.set_figheight(_HEIGHT * down + heights.reshape(down, across).max(axis=1).sum())
     return figure
@@ -74,18 +149,18 @@ def _title(name: str) -> str:
     )
 
 
-def _legend_below(axes: Axes) -> float:
+def _legend_below(axes: Axes, entries: int) -> float:
     """Put the legend below all labels, and return its height in inches."""
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return 0.0
-    more = len(handles) - _ENTRIES
-    shown = [textwrap.fill(label, _LETTERS_BELOW) for label in labels[:_ENTRIES]]
+    more = len(handles) - entries
+    shown = [textwrap.fill(label, _LETTERS_BELOW) for label in labels[:entries]]
     of_labels = axes.xaxis.get_tightbbox()
     assert of_labels is not None
     depth = (axes.bbox.y0 - of_labels.y0) / axes.figure.dpi
     axes.legend(
-        handles[:_ENTRIES],
+        handles[:entries],
         shown,
         fontsize="x-small",
         frameon=False,

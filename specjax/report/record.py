@@ -56,14 +56,15 @@ class Record:
 
 @dataclass(frozen=True)
 class Result:
-    """A stored run: its record, checks and tables. Its data and figure stay in files; a `recorded`
-    result has neither.
+    """A stored run: its record, checks and tables. Its data and figures stay in files; a `recorded`
+    result has neither. `has_grid` says whether all statements have a figure of their own.
     """
 
     record: Record
     checks: tuple[Check, ...]
     tables: tuple[Table, ...]
     recorded: bool = False
+    has_grid: bool = False
 
     @property
     def surprises(self) -> tuple[Check, ...]:

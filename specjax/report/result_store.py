@@ -36,10 +36,10 @@ CONFIG, CHECKS, TABLES, DATA, FIGURE = (
     "data.nc",
     "figure.png",
 )
-THUMBNAIL, SUMS = "thumbnail.webp", "SHA256SUMS"
+STATEMENTS, THUMBNAIL, SUMS = "statements.png", "thumbnail.webp", "SHA256SUMS"
 _ONE = "data"
 """Name in the file of the only dataset of a run."""
-_FILES = frozenset({CONFIG, CHECKS, TABLES, DATA, FIGURE, THUMBNAIL, SUMS})
+_FILES = frozenset({CONFIG, CHECKS, TABLES, DATA, FIGURE, STATEMENTS, THUMBNAIL, SUMS})
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LEFT_BY_SYSTEMS = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 
@@ -95,8 +95,13 @@ def require_room(out: Path, names: Sequence[str]) -> None:
             )
 
 
-def save(out: Path, result: Result, data: Data, figure: Figure) -> Path:
-    """Write a result to `out/NAME`, in place of an older one, and return that folder."""
+def save(
+    out: Path, result: Result, data: Data, figure: Figure, statements: Figure | None = None
+) -> Path:
+    """Write a result to `out/NAME`, in place of an older one, and return that folder.
+
+    `statements` is the figure of all statements, if `figure` shows some.
+    """
     folder = out / result.record.name
     with _replacing(folder) as draft:
         _dump(draft / CONFIG, dataclasses.asdict(result.record))
@@ -104,6 +109,8 @@ def save(out: Path, result: Result, data: Data, figure: Figure) -> Path:
         _dump(draft / TABLES, [dataclasses.asdict(table) for table in result.tables])
         _tree(data).to_netcdf(draft / DATA, engine="h5netcdf")
         figure.savefig(draft / FIGURE, dpi=150, format="png")
+        if statements is not None:
+            statements.savefig(draft / STATEMENTS, dpi=100, format="png")
         sums = [f"{_digest(file)}  {file.name}\n" for file in sorted(draft.iterdir())]
         (draft / SUMS).write_text("".join(sums), encoding="utf-8")
     return folder
@@ -168,7 +175,7 @@ def load(folder: Path | str) -> Result:
             f"{folder} holds a result by the name of {found.record.name!r}, {right}; rename the"
             " folder, or delete it."
         )
-    return found
+    return dataclasses.replace(found, has_grid=os.path.lexists(folder / STATEMENTS))
 
 
 def parsed(record: Any, checks: Any, tables: Any) -> Result:

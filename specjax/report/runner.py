@@ -75,11 +75,11 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
         except ValueError as error:
             unjudged = result_store.save_unjudged(out, experiment.name, data)
             raise Refused(f"{error} The data of the run are kept in {unjudged}.") from error
-        result, figure = _concluded(record, experiment, config, data, judgements)
+        result, *figures = _concluded(record, experiment, config, data, judgements)
     seconds = round(time.perf_counter() - start, 3)
     record = dataclasses.replace(record, seconds=seconds, memory=peak_memory.peak())
     result = dataclasses.replace(result, record=record)
-    result_store.save(out, result, data, figure)
+    result_store.save(out, result, data, *figures)
     return result
 
 
@@ -187,8 +187,8 @@ def judge_again(name: str, out: Path) -> Result:
             f"{name} cannot judge the data in {folder} ({error}); run it again."
         ) from error
     record = described_again(stored.record, experiment)
-    result, figure = _concluded(record, experiment, config, data, judgements)
-    result_store.save(out, result, data, figure)
+    result, *figures = _concluded(record, experiment, config, data, judgements)
+    result_store.save(out, result, data, *figures)
     return result
 
 
@@ -198,11 +198,13 @@ def _concluded(
     config: Config,
     data: Data,
     judgements: list[Judgement],
-) -> tuple[Result, Figure]:
+) -> tuple[Result, Figure, Figure | None]:
+    """The result, its figure, and that of all statements, if it differs."""
     checks = tuple(map(Check.of, judgements))
-    return Result(
-        record, checks, tuple(experiment.tabulate(config, data, judgements))
-    ), experiment.draw(config, data)
+    tables = tuple(experiment.tabulate(config, data, judgements))
+    grid = experiment.draw_statements(config, data)
+    result = Result(record, checks, tables, has_grid=grid is not None)
+    return result, experiment.draw(config, data), grid
 
 
 def refresh(out: Path) -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from specjax import lab
 from specjax.fits.drawing import tick_label
 from specjax.lab.drawing import apart, words
-from specjax.lab.figure import default_figure
+from specjax.lab.figure import statement_grid
 
 mpl.use("agg")
 SIZES = np.array([8.0, 16.0, 32.0, 64.0, 128.0])
@@ -619,7 +619,7 @@ def test_statements_without_a_curve_share_a_panel():
         "second": lab.zero_error(abs(y), tolerance=1000.0),
         "share": lab.fraction(labels > 0, more_than=0.5),
     }
-    panels = default_figure({name: (relation, {}) for name, relation in statements.items()}).axes
+    panels = statement_grid({name: (relation, {}) for name, relation in statements.items()}).axes
     assert [axes.get_title() for axes in panels] == ["curve", "", ""]
     names = [[tick.get_text() for tick in axes.get_yticklabels()] for axes in panels[1:]]
     assert names == [["first", "second"], ["share"]]
@@ -629,7 +629,7 @@ def test_statements_without_a_curve_share_a_panel():
     assert low < float(abs(y).min()) / 1000 < 1 < float(abs(labels).max()) < high
 
 
-def test_a_default_figure_has_words_and_legends_below_panels():
+def test_a_statement_grid_has_words_and_legends_below_panels():
     y = noisy(SIZES).rename("left_at_ends")
     several = xr.concat([y, 2 * y], xr.DataArray(["a", "b"], dims="of", name="of"))
     one = y.isel(d=0, drop=True)
@@ -637,7 +637,7 @@ def test_a_default_figure_has_words_and_legends_below_panels():
         "as-the-size": (lab.scales_as(several, "d", 1), {}),
         "one-number": (lab.equals(one, 8.0), {"more": 9.0}),
     }
-    figure = default_figure(statements)
+    figure = statement_grid(statements)
     figure.draw_without_rendering()
     power, single = figure.axes
     assert [axes.get_title() for axes in figure.axes] == ["as the size", "one number"]
@@ -660,7 +660,7 @@ def test_names_of_data_become_words_and_indices_stay():
 def test_titles_have_the_numbers_of_papers_as_they_print_them():
     names = ["theorem-b-2", "bound-3-19-printed", "theorem-1", "kappa-2-exactly", "a-batch-of-4"]
     statements = {name: (lab.equals(noisy(SIZES), 1.0), {}) for name in names}
-    titles = [axes.get_title() for axes in default_figure(statements).axes]
+    titles = [axes.get_title() for axes in statement_grid(statements).axes]
     assert titles == [
         "theorem B.2",
         "bound 3.19 printed",
@@ -696,7 +696,7 @@ def test_ratios_far_from_their_limit_make_a_logarithmic_axis(ratio, scale):
         name: (lab.inequality(share * y, y, slack=0.6), {})
         for name, share in {"near": 0.5, "it": ratio}.items()
     }
-    (panel,) = default_figure(bounds).axes
+    (panel,) = statement_grid(bounds).axes
     assert panel.get_xscale() == scale
     low, high = panel.get_xlim()
     assert low < min(ratio, 0.5) < 1 < high

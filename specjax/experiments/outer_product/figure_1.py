@@ -8,7 +8,6 @@ others.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -202,29 +201,24 @@ for each in LAYERS:
     metric(each)
 
 
+SHOWN = "relu_hidden"
+
+
 def figure(config: Config, data: Data) -> Figure:
-    """Plot block norms of one sample, Hessian above H_Muon, and the share outside by width."""
-    drawn = Figure(figsize=(13, 8.5), layout="constrained")
-    parts: Any = drawn.subfigures(2, 1, height_ratios=(2, 1.1))
-    above, below = parts
-    pictures, panels = above.subplots(2, len(LAYERS)), below.subplots(1, 2, sharey=True)
-    kinds = {"hessian": "Hessian", "metric": "H_Muon of one draw"}
-    for row, panel, (kind, text) in zip(pictures, panels, kinds.items(), strict=True):
-        for index, (axes, (layer, label)) in enumerate(zip(row, LAYERS.items(), strict=True)):
-            norms = data[f"{kind}-blocks"][layer].isel(width=0, seed=0).values
-            image = axes.imshow(norms / norms.max(), cmap="viridis", vmin=0, vmax=1)
-            axes.set(xticks=[], yticks=[])
-            pictures[0, index].set_title(label, fontsize="medium")
-            draw_sweep(
-                panel, data[kind][layer], "width", label=label, color=COLORS[index], line=True
-            )
-        row[0].set_ylabel(f"{text}: rows")
+    """Plot block norms of one hidden layer, and the share outside the diagonal by width."""
+    drawn = Figure(figsize=(10, 6), layout="constrained")
+    panels = drawn.subplots(2, 2, width_ratios=(1, 2))
+    kinds = {"hessian": "Hessian", "metric": "H_Muon of one sample"}
+    for (picture, panel), (kind, text) in zip(panels, kinds.items(), strict=True):
+        norms = data[f"{kind}-blocks"][SHOWN].isel(width=0, seed=0).values
+        image = picture.imshow(norms / norms.max(), cmap="viridis", vmin=0, vmax=1)
+        picture.set(xticks=[], yticks=[], title=text, ylabel=f"rows of the {LAYERS[SHOWN]}")
+        for (layer, label), color in zip(LAYERS.items(), COLORS, strict=False):
+            draw_sweep(panel, data[kind][layer], "width", label=label, color=color, line=True)
         panel.set(yscale="linear", ylim=(-0.03, 1), title=text, xlabel="width")
-    above.colorbar(image, ax=pictures, label="norm of a row block / largest", shrink=0.8)
-    panels[0].set_ylabel("share outside the diagonal blocks")
-    below.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside right center", fontsize="small"
-    )
+        panel.set_ylabel("share outside the blocks")
+    drawn.colorbar(image, ax=panels[:, 0], label="norm of a row block / largest", shrink=0.8)
+    panels[0, 1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return drawn
 
 

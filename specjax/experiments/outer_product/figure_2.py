@@ -284,10 +284,11 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Plot the paper's six panels: rows vary d₀, d₁, d₂; left G₂, right G₁, by each method."""
-    drawn = Figure(figsize=(10, 11), layout="constrained")
-    panels = drawn.subplots(3, 2)
-    for row, (dim, points) in zip(panels, config.axes().items(), strict=True):
+    """Plot four of the paper's panels: rows vary d₀ and d₁; left G₂, right G₁, by each method."""
+    drawn = Figure(figsize=(10, 7), layout="constrained")
+    panels = drawn.subplots(2, 2)
+    # The two others vary d₂, on which G₂ does not depend.
+    for row, (dim, points) in zip(panels, config.axes().items(), strict=False):
         forms = expected(config).sel(at=[f"{NAMES[dim]} = {size}" for size in points])
         for axes, pair in zip(row, (ROWS[:2], ROWS[2:]), strict=True):
             for quantity, color in zip(pair, COLORS, strict=False):

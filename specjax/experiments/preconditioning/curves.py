@@ -269,27 +269,19 @@ for statement, name, says in (
 
 
 def figure(config: Config, data: Any) -> Figure:
-    """Plot Figure 1 over κ and over k, Figure 2, and the map of plateau settings, with medians."""
-    drawn = Figure(figsize=(11.5, 14), layout="constrained")
-    above, below = drawn.subfigures(2, 1, squeeze=False, height_ratios=(6, 1)).ravel()
-    held = {
-        "kappas": f"k = {config.ks[0]}",
-        "columns": f"κ = {config.fixed_kappa:g}",
-        "context": "in context",
-    }
-    rows = {"kappas": FACTORIZATION, "columns": FACTORIZATION, "context": (*CONTEXT, DIAGONAL)}
-    panels = [(group, name) for group, names in rows.items() for name in names]
-    for axes, (group, name) in zip(above.subplots(4, 3, sharey=True).ravel(), panels, strict=True):
-        dim, sign = ("k", "k") if group == "columns" else ("kappa", "κ")
-        for place, curves in enumerate((10 ** data[group][name]).transpose(dim, ...)):
+    """Plot Figure 1 over κ with medians, and the map of plateau settings of Figure 2."""
+    drawn = Figure(figsize=(11, 6.5), layout="constrained")
+    above, below = drawn.subfigures(2, 1, squeeze=False, height_ratios=(2, 1)).ravel()
+    panels = above.subplots(1, len(FACTORIZATION), sharey=True)
+    for axes, name in zip(panels, FACTORIZATION, strict=True):
+        for place, curves in enumerate((10 ** data["kappas"][name]).transpose("kappa", ...)):
             look = {
                 "color": COLORS[place % len(COLORS)],
                 "style": ("-", "--", "-.", ":")[place % 4],
             }
-            draw_band(axes, curves, "step", label=f"{sign} = {curves[dim].item():g}", **look)
-        axes.set(
-            yscale="log", xlabel="step", ylabel="relative error", title=f"{name}, {held[group]}"
-        )
+            draw_band(axes, curves, "step", label=f"κ = {curves['kappa'].item():g}", **look)
+        title = f"{name}, k = {config.ks[0]}"
+        axes.set(yscale="log", xlabel="step", ylabel="relative error", title=title)
         axes.legend(fontsize="x-small")
         axes.label_outer()
     _draw_map(below.subplots(), _map(data).mean("seed"))

@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
@@ -200,20 +199,17 @@ def not_diagonal(config: Config, data: Any) -> lab.Relation:
 
 
 def figure(config: Config, data: Any) -> Figure:
-    """Plot heat maps of both preconditioners for the first seed, and of stacked rows of G."""
-    drawn = Figure(figsize=(2.6 * len(config.times) + 0.8, 8), layout="constrained")
-    panels = drawn.subplots(
-        3, len(config.times), squeeze=False, subplot_kw={"xticks": [], "yticks": []}
-    )
-    first = data["path"]["p"].isel(seed=0).transpose("time", "preconditioner", "row", "column")
-    for place, (time, (muon, scaled)) in enumerate(zip(config.times, first.values, strict=True)):
-        shown = {
-            "(GᵀG)^(-1/2)": muon,
-            "(XᵀX)⁻¹": scaled,
-            "I ⊗ (GᵀG)^(-1/2), 4 rows": np.kron(np.eye(4), muon),
-        }
+    """Plot heat maps of both preconditioners for the first seed, in the middle and at the end."""
+    drawn = Figure(figsize=(6, 5.2), layout="constrained")
+    panels = drawn.subplots(2, 2, subplot_kw={"xticks": [], "yticks": []})
+    times = (config.times[len(config.times) // 2], config.times[-1])
+    places = [len(config.times) // 2, -1]
+    first = data["path"]["p"].isel(seed=0, time=places)
+    first = first.transpose("time", "preconditioner", "row", "column")
+    for place, (time, (muon, scaled)) in enumerate(zip(times, first.values, strict=True)):
+        shown = {"(GᵀG)^(-1/2)": muon, "(XᵀX)⁻¹": scaled}
         for axes, (label, values) in zip(panels[:, place], shown.items(), strict=True):
-            image = axes.imshow(values / np.max(np.abs(values)), cmap="RdBu_r", vmin=-1, vmax=1)
+            image = axes.imshow(values / abs(values).max(), cmap="RdBu_r", vmin=-1, vmax=1)
             axes.set_title(f"{label}, t = {time}", fontsize="small")
     drawn.colorbar(image, ax=panels, label="entry / largest entry", shrink=0.6)
     return drawn

@@ -339,15 +339,18 @@ def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
     ]
 
 
+SHOWN = ("Adam", "Adam, μP", "Muon, 0.2 √max", "Muon, √(out/in)")
+
+
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Plot the mean loss by rate, for each setting and width, with the best point of the grid."""
-    drawn = Figure(figsize=(12.0, 9.0), layout="constrained")
+    """Plot the mean loss by rate and width, with the best point of the grid, for two settings in
+    which the best rate moves (left) and two in which it stays.
+    """
+    drawn = Figure(figsize=(9.0, 6.5), layout="constrained")
     shades = colormaps["viridis"](np.linspace(0, 0.88, len(config.widths)))
     means = data["loss"].mean("seed")
-    for axes, (name, setting) in zip(
-        drawn.subplots(3, 3, sharey=True).flat, SETTINGS.items(), strict=True
-    ):
-        rates = setting.rate * data["factor"].values
+    for axes, name in zip(drawn.subplots(2, 2, sharey=True).flat, SHOWN, strict=True):
+        rates = SETTINGS[name].rate * data["factor"].values
         for width, color in zip(config.widths, shades, strict=True):
             curve = means.sel(setting=name, width=width).values
             least = int(np.argmin(curve))
