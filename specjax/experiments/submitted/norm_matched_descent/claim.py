@@ -1,4 +1,4 @@
-"""Beneventano et al. 2026, arXiv 2606.08388: is Muon more than gradient descent rescaled?"""
+"""Beneventano et al. 2026, arXiv 2606.08388: gradient descent with the step lengths of Muon."""
 
 import jax
 import jax.numpy as jnp
