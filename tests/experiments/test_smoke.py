@@ -66,6 +66,7 @@ def test_an_experiment_runs_is_judged_attacked_and_drawn(name, smoke_data, smoke
     tables_are_rectangles_of_text(experiment.tabulate(config, data, judgements))
     figure = experiment.draw(config, data)
     assert all(axes.has_data() for axes in figure.axes)
+    assert sum(axes.get_label() != "<colorbar>" for axes in figure.axes) <= 4
     record = record_module.describe(experiment, "smoke", config)
     folder = result_store.save(tmp_path, Result(record, checks, ()), data, figure)
     assert matplotlib.image.imread(folder / "figure.png").std() > 0

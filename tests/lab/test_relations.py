@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from specjax import lab
 from specjax.fits.drawing import tick_label
 from specjax.lab.drawing import apart, words
-from specjax.lab.figure import statement_grid
+from specjax.lab.figure import finding_figure, statement_grid
 
 mpl.use("agg")
 SIZES = np.array([8.0, 16.0, 32.0, 64.0, 128.0])
@@ -651,6 +651,33 @@ def test_a_statement_grid_has_words_and_legends_below_panels():
     for axes in figure.axes:
         below, labels = axes.get_legend().get_window_extent(), axes.xaxis.get_tightbbox()
         assert 0 <= below.y0 < below.y1 <= labels.y0
+
+
+def test_a_finding_has_four_panels_its_headline_first():
+    y = noisy(SIZES)
+    statements = {f"curve-{k}": (lab.scales_as(k * y, "d", 1), {}) for k in range(1, 7)}
+    statements["line"] = (lab.zero_error(abs(y), tolerance=1000.0), {})
+    figure = finding_figure(statements, ("curve-5", "line"))
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["curve 5", "", "curve 1", "curve 2"]
+    assert figure.get_figheight() < 9
+
+
+def test_printed_and_corrected_formulas_share_a_panel():
+    y = noisy(SIZES)
+    rivals = {f"rival {k}": k * y.d for k in range(2, 9)}
+    statements = {
+        "corrected": (lab.equals(y, y.d), rivals),
+        "printed": (lab.equals(y, 1.5 * y.d), {"the corrected form": y.d}),
+        "of-others": (lab.equals(2 * y, 1.5 * y.d), {}),
+        "exponent": (lab.scales_as(y, "d", 1), {}),
+    }
+    figure = finding_figure(statements, ())
+    assert [axes.get_title() for axes in figure.axes] == ["corrected", "of others", "exponent"]
+    texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert texts[0] == "printed"
+    assert len(texts) == 6
+    assert figure.axes[0].get_legend().get_title().get_text() == "and 2 more"
 
 
 def test_names_of_data_become_words_and_indices_stay():

@@ -383,21 +383,20 @@ def muon_matches_newton(config: Config, data: claims.Data) -> lab.Relation:
 
 
 def figure(config: Config, data: claims.Data) -> Figure:
-    """Plot Figure 4 (counts by d after T steps, losses, exponents) and Figure 5a."""
-    drawn = Figure(figsize=(12, 7), layout="constrained")
-    *of_steps, of_many, of_exponents, of_both = np.ravel(drawn.subplots(2, 3))
+    """Plot counts by d after the last T and those of many steps, exponents, and Figure 5a."""
+    drawn = Figure(figsize=(9, 7), layout="constrained")
+    of_steps, of_many, of_exponents, of_both = np.ravel(drawn.subplots(2, 2))
     few, many = select_alphas(config, data), data["many"]["count"].astype(float)
     theorem = [
         capacity.multi_step_exponents("muon", alpha, STEPS) for alpha in few.alpha.values.tolist()
     ]
-    for steps, axes in enumerate(of_steps, 2):
-        draw_curves(axes, few.sel(t=steps), "d", "alpha", "α = {:g}".format)
-        draw_slopes(axes, few.sel(t=steps), "d", "alpha", [after[steps] for after in theorem])
-        axes.set(title=f"4: Muon, η = 2√d, T = {steps}, N = {config.n}")
+    draw_curves(of_steps, few.sel(t=STEPS), "d", "alpha", "α = {:g}".format)
+    draw_slopes(of_steps, few.sel(t=STEPS), "d", "alpha", [after[STEPS] for after in theorem])
+    of_steps.set(title=f"4: Muon, η = 2√d, T = {STEPS}, N = {config.n}")
     draw_curves(of_many, many.isel(t=[0, -1]).sel(optimizer="muon"), "d", "t", "T = {}".format)
     of_many.plot(config.many_dims, np.square(config.many_dims), "k:", label="d²")
     of_many.set(title=f"4d: Muon, N = {config.many_n}")
-    for axes in (*of_steps, of_many):
+    for axes in (of_steps, of_many):
         log_axes(axes, few.d.values if axes is not of_many else many.d.values)
         axes.set(xlabel="dimension d", ylabel="items recovered")
     draw_curves(of_exponents, claims.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
@@ -416,7 +415,7 @@ def figure(config: Config, data: claims.Data) -> Figure:
         ylabel="items recovered",
         yscale="log",
     )
-    for axes in (of_steps[0], of_many, of_exponents, of_both):
+    for axes in (of_steps, of_many, of_exponents, of_both):
         axes.legend(fontsize="small")
     return drawn
 

@@ -322,27 +322,21 @@ def alike_when_uniform(config: Config, data: claims.Data) -> lab.Relation:
 def figure(config: Config, data: claims.Data) -> Figure:
     """Plot a curve for each optimizer, with bars of two standard errors."""
     trained, last = data["runs"].isel(iteration=slice(1, None)), data["runs"].isel(iteration=-1)
+    length, outside = config.iterations[0], last["outside"]
     shown = {
-        f"7: {name}, after {length} iterations": [
-            select_dimensions(config, trained[quantity].sel(iteration=length))
-        ]
-        for length in (config.iterations[0], config.iterations[-1])
-        for name, quantity in (("ID", "inside"), ("OOD", "outside"))
-    }
-    outside, recalled = last["outside"], last["recalled"]
-    uniform, triggers = (outside.sel(setting=name) for name in ("uniform", "triggers"))
-    shown |= {
+        f"7: OOD, after {length} iterations": [
+            select_dimensions(config, trained["outside"].sel(iteration=length))
+        ],
+        "7: OOD": [select_dimensions(config, outside)],
         f"8a: OOD, d = {config.dims[-1]}": [select_batches(config, outside)],
-        f"8b: R(W_V), d = {config.dims[-1]}": [select_batches(config, recalled)],
         "9a: OOD, outputs uniform and skewed (dashed)": [
-            uniform,
+            outside.sel(setting="uniform"),
             select_dimensions(config, outside),
         ],
-        "9b: OOD, triggers uniform and skewed (dashed)": [uniform, triggers],
     }
-    drawn = Figure(figsize=(15, 6.5), layout="constrained")
-    drawn.suptitle(f"Figures 7, 8 and 9; the latter two after {config.iterations[-1]} iterations")
-    grid = np.ravel(drawn.subplots(2, 4, sharey=True))
+    drawn = Figure(figsize=(9, 7), layout="constrained")
+    drawn.suptitle(f"Figures 7, 8 and 9 after {config.iterations[-1]} iterations")
+    grid = np.ravel(drawn.subplots(2, 2, sharey=True))
     for axes, (title, curves) in zip(grid, shown.items(), strict=True):
         (dim,) = {"d", "batch"} & set(curves[0].dims)
         for values, fmt in zip(curves, ("-", "--"), strict=False):

@@ -333,13 +333,6 @@ PANELS: tuple[tuple[str, int, str, str, dict[str, dict[int, Any]]], ...] = (
         {"gd": {2000: (5.9, 4.15, 2.1)}, "spectral": {2000: (5.9, 3.97, 3.95)}},
     ),
     (
-        "relu",
-        CURVES,
-        "nuclear_rank",
-        "ReLU², Figure 4",
-        {"gd": {2000: (31, 10, 3)}, "spectral": {2000: (22, 14, 3)}},
-    ),
-    (
         "gated",
         CURVES,
         "loss",
@@ -353,21 +346,19 @@ PANELS: tuple[tuple[str, int, str, str, dict[str, dict[int, Any]]], ...] = (
         "SwiGLU, larger batch, Figure 18",
         {"gd": {400: 6e-3}, "spectral": {400: 6e-3}},
     ),
-    ("gated", LARGE, "stable_rank", "SwiGLU, larger batch", {}),
 )
 """Network, point of its sweep, quantity, title, and the paper's values at the last iterations."""
 SHOWN = {
     "loss": {"loss": 1},
     "stable_rank": {f"st(A_{i})": i + 1 for i in (1, 2, 3)},
-    "nuclear_rank": {f"nr(G_{i})": i for i in (1, 2, 3)},
 }
 
 
 def figure(config: Config, data: Data) -> Figure:
     """Plot medians over lasting seeds, with crosses for the paper's values at equal lengths."""
-    drawn = Figure(figsize=(13, 7), layout="constrained")
+    drawn = Figure(figsize=(9, 7), layout="constrained")
     for axes, (network, place, quantity, title, paper) in zip(
-        drawn.subplots(2, 3).flat, PANELS, strict=True
+        drawn.subplots(2, 2).flat, PANELS, strict=True
     ):
         found = select_point(data, network, place)
         middle = found[quantity].where(found["lasts"]).median("seed")
