@@ -201,7 +201,6 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    headlines=("natural-gradient-is-steeper", "same-after-enough"),
     scales={
         "smoke": {"seeds": 12},
         "paper": {"widths": (16, 32, 64, 128, 256, 512), "seeds": 400},

@@ -384,7 +384,6 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    headlines=("muon-spectral", "muon-original"),
     scales={
         "smoke": {"widths": (8, 24), "below": 4, "above": 3, "steps": 2, "seeds": 16},
         "paper": {"widths": (16, 48, 144, 256)},

@@ -199,6 +199,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("muon-spectral", "muon-original"),
     scales={"smoke": {"widths": (16, 64), "seeds": 10}, "paper": {"widths": (64, 128, 256, 512)}},
     figure=figure,
     tables=table,
