@@ -1,5 +1,5 @@
-"""scripts/maintain/odd_calls.py: what it reports, and that nothing is reported of a few dozen calls and
-command lines.
+"""scripts/maintain/odd_calls.py: what it reports, and that nothing is reported of a few
+dozen calls and command lines.
 """
 
 import importlib.util

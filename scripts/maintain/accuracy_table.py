@@ -1,7 +1,7 @@
 """How accurate each polar method is: method × condition number × dtype, as two Markdown tables.
 
-    python scripts/maintain/accuracy_table.py            # prints them
-    python scripts/maintain/accuracy_table.py --write    # into docs/accuracy.md, and a file that it links
+    python scripts/maintain/accuracy_table.py          # prints them
+    python scripts/maintain/accuracy_table.py --write  # into docs/accuracy.md and its file
 
 x = U diag(s) Vᵀ with Haar-distributed U and V and singular values in geometric progression from 1
 to 1/κ, made in float64 and rounded to the dtype of the row, is what a method gets. U Vᵀ is what its

@@ -2,7 +2,7 @@
 text, its code and its output.
 
 python scripts/maintain/notebook_pages.py            # all of them
-python scripts/maintain/notebook_pages.py NAME ...   # some; --out DIR writes elsewhere, in the same folders
+python scripts/maintain/notebook_pages.py NAME ...  # some; --out DIR writes elsewhere
 """
 
 import argparse
