@@ -32,7 +32,7 @@ def ci(session: nox.Session, version: str, constraint: str) -> None:
 def docs(session: nox.Session) -> None:
     """The site, where every warning is an error."""
     session.install(".[docs]")
-    session.run("python", "-m", "doctest", "scripts/site_hooks.py")
+    session.run("python", "-m", "doctest", "scripts/maintain/site_hooks.py")
     session.run("mkdocs", "build", "--strict", "--site-dir", session.create_tmp())
 
 

@@ -1,9 +1,9 @@
-"""The files of scripts/ as modules."""
+"""The files of scripts/maintain/ as modules."""
 
 import importlib.util
 from pathlib import Path
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[1] / "scripts" / "maintain"
 
 
 def load_script(name):

@@ -186,7 +186,7 @@ def test_a_notebook_runs_and_its_page_shows_what_it_prints(path, tmp_path):
     assert f"](../notebooks/{path.name})" in index
     assert f"](../notebooks/{path.stem}.md)" in index
     # A reader sees no warning.
-    script = DOCS.parent / "scripts" / "notebook_pages.py"
+    script = DOCS.parent / "scripts" / "maintain" / "notebook_pages.py"
     command = [sys.executable, "-W", "error", str(script), "--out", str(tmp_path), path.stem]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -194,7 +194,7 @@ def test_a_notebook_runs_and_its_page_shows_what_it_prints(path, tmp_path):
         (folder / "notebooks" / f"{path.stem}.md").read_text(encoding="utf-8")
         for folder in (tmp_path, DOCS)
     )
-    # Of what has changed, `python scripts/notebook_pages.py` writes the page anew.
+    # Of what has changed, `python scripts/maintain/notebook_pages.py` writes the page anew.
     prints_what_it_shows(page, shown)
     pictures = re.findall(r"\]\(\.\./(images/notebooks/.*?\.png)\)", shown)
     assert pictures

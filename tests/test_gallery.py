@@ -12,7 +12,7 @@ from specjax import experiments
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[1]
-GALLERY = ROOT / "scripts" / "gallery.py"
+GALLERY = ROOT / "scripts" / "maintain" / "gallery.py"
 
 
 def test_every_picture_is_of_the_quick_run_or_of_the_record():
@@ -24,5 +24,5 @@ def test_every_picture_is_of_the_quick_run_or_of_the_record():
 
 def test_the_page_is_in_step_with_experiments_and_pictures():
     assert runpy.run_path(str(GALLERY))["page"]() == (ROOT / "docs" / "gallery.md").read_text(), (
-        "run `python scripts/gallery.py DIR`"
+        "run `python scripts/maintain/gallery.py DIR`"
     )

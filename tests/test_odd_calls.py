@@ -1,5 +1,5 @@
-"""scripts/odd_calls.py: what it reports, and that nothing is reported of a few dozen calls and
-command lines.
+"""scripts/maintain/odd_calls.py: what it reports, and that nothing is reported of a few
+dozen calls and command lines.
 """
 
 import importlib.util
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "odd_calls.py"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "maintain" / "odd_calls.py"
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def test_a_page_is_in_step_with_ledger_and_records(path):
     paper, rows = PAGES[path]
     page = path.read_text()
     assert load_script("paper_pages").with_tables(page, paper, rows) == page, (
-        "run `python scripts/paper_pages.py`"
+        "run `python scripts/maintain/paper_pages.py`"
     )
 
 

@@ -1,5 +1,5 @@
 """docs/which-method.md runs and says what its comments claim; the tables that
-docs/accuracy.md shows and links are those of scripts/accuracy_table.py.
+docs/accuracy.md shows and links are those of scripts/maintain/accuracy_table.py.
 """
 
 import re

@@ -1,5 +1,5 @@
-"""scripts/perturbed_verdicts.py: it moves draws by their last bits, and says which verdicts differ;
-and room where some once did.
+"""scripts/maintain/perturbed_verdicts.py: it moves draws by their last bits, and says which
+verdicts differ; and room where some once did.
 """
 
 import json

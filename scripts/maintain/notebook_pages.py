@@ -1,8 +1,8 @@
 """The pages of the notebooks: each docs/notebooks/NAME.py is run, and NAME.md beside it shows its
 text, its code and its output.
 
-python scripts/notebook_pages.py            # all of them
-python scripts/notebook_pages.py NAME ...   # some; --out DIR writes elsewhere, in the same folders
+python scripts/maintain/notebook_pages.py            # all of them
+python scripts/maintain/notebook_pages.py NAME ...  # some; --out DIR writes elsewhere
 """
 
 import argparse
@@ -20,7 +20,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from gallery import shrunk
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOKS = DOCS / "notebooks"
 PICTURES = Path("images") / "notebooks"
 ORIGIN = """

@@ -1,8 +1,8 @@
 """Which verdicts hang on last bits: every experiment under perturbations that no verdict may
 notice.
 
-    python scripts/perturbed_verdicts.py                 # all experiments at smoke scale
-    python scripts/perturbed_verdicts.py --only convergence-curves,claims --scale quick
+    python scripts/maintain/perturbed_verdicts.py                 # all experiments at smoke scale
+    python scripts/maintain/perturbed_verdicts.py --only convergence-curves,claims --scale quick
 
 Each perturbation is a process of its own that runs the experiments one after another; the first,
 `baseline`, compiles as the tests do, without most optimizations. Results are kept in `--out`, one

@@ -2,7 +2,7 @@
 docs/gallery.md, which shows them.
 
 specjax reproduce --all
-python scripts/gallery.py results
+python scripts/maintain/gallery.py results
 
 A picture holds the command that drew it, which stands below it on the page. So results of some
 experiments, at a larger scale say, may replace theirs alone.
@@ -18,7 +18,7 @@ from PIL import Image, PngImagePlugin
 from specjax import experiments
 from specjax.report import load_all, records
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PICTURES = DOCS / "images" / "gallery"
 WIDTH, COLORS = 1400, 256
 """Pixels across at most, so that legends can be read, and colours: some 45 kB a picture."""

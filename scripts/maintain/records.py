@@ -1,8 +1,9 @@
 """Records of stored results, `records/NAME.json`: verdicts and numbers, no data.
 
-specjax run relu-off-diagonal --scale paper python scripts/records.py results relu-off-diagonal
-python scripts/records.py results            # of every result in the folder that a record can be
-made of python scripts/paper_pages.py                # then the tables of the papers' pages
+specjax run relu-off-diagonal --scale paper
+python scripts/maintain/records.py results relu-off-diagonal
+python scripts/maintain/records.py results    # of every result in the folder that allows one
+python scripts/maintain/paper_pages.py        # then the tables of the papers' pages
 """
 
 import argparse

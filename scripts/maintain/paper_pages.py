@@ -1,7 +1,7 @@
 """The tables of docs/papers, from the ledgers and the records: where every statement stands, the
 verdicts of the findings at the top of a page, and what else a page shows of a record.
 
-python scripts/paper_pages.py
+python scripts/maintain/paper_pages.py
 """
 
 import argparse
@@ -13,7 +13,7 @@ from specjax.experiments.ledgers import PAPERS, ledger
 from specjax.report import ledger_status, records
 from specjax.report.record import Result
 
-FOLDER = Path(__file__).parents[1] / "docs" / "papers"
+FOLDER = Path(__file__).parents[2] / "docs" / "papers"
 TABLES = {
     "claims": {"directions": ("claims-limits", "Claim 8"), "averages": ("claims-bias", "Claim 9")},
     "scaling": {

@@ -1,7 +1,7 @@
 """Random wrong command lines and wrong calls of public functions: whatever is refused must be
 refused in one sentence, and at once.
 
-    python scripts/odd_calls.py [--commands 1000] [--calls 1000] [--seed 0] [--only REGEX]
+    python scripts/maintain/odd_calls.py [--commands 1000] [--calls 1000] [--seed 0] [--only REGEX]
 
 A call is a right one with an odd value in the place of one argument. Fine is a result, or a
 ValueError, a TypeError or an exit with one sentence of ours; anything else is printed, as is what

@@ -1,7 +1,7 @@
 """The table of `docs/accuracy.md` that says how exact each transformation of `specjax.optim` is, at
 every scale of the gradients.
 
-    python scripts/step_errors.py
+    python scripts/maintain/step_errors.py
 
 The transformations, matrices and NumPy references are those of `tests/optim/test_scales.py`.
 Printed are the largest errors of a leaf beside its largest entry, in units of the rounding of the
@@ -15,7 +15,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.optim.test_scales import STEPS, errors
 

@@ -1,7 +1,7 @@
 """How accurate each polar method is: method × condition number × dtype, as two Markdown tables.
 
-    python scripts/accuracy_table.py            # prints them
-    python scripts/accuracy_table.py --write    # into docs/accuracy.md, and a file that it links
+    python scripts/maintain/accuracy_table.py          # prints them
+    python scripts/maintain/accuracy_table.py --write  # into docs/accuracy.md and its file
 
 x = U diag(s) Vᵀ with Haar-distributed U and V and singular values in geometric progression from 1
 to 1/κ, made in float64 and rounded to the dtype of the row, is what a method gets. U Vᵀ is what its
@@ -25,7 +25,7 @@ from jaxtyping import Array
 from specjax import spectral
 from specjax.spectral import CUBIC, QDWH, SVD, Newton, NewtonSchulz, PolarError, PolarExpress
 
-PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 DEFECTS = PAGE.parent / "benchmarks" / "accuracy-defects.txt"
 BEGIN, END = "<!-- accuracy tables -->\n", "<!-- end of accuracy tables -->\n"
 ORDER = 64
