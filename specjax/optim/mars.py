@@ -13,10 +13,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, ArrayLike, Bool, PyTree
+from jaxtyping import Array, Bool, PyTree
 
 from specjax.arguments import REAL, check_number, checked
 from specjax.optim.float32_wrapper import check_arrays, kept_dtype
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.spectral.float_range import at_least_float32
 
 
@@ -29,9 +30,10 @@ class MarsState(NamedTuple):
     started: Bool[Array, ""]
 
 
+@takes_schedules
 @checked
 def mars_correction(
-    gamma: ArrayLike = 0.025, beta: ArrayLike = 0.95, *, exact: bool = False
+    gamma: Number = 0.025, beta: Number = 0.95, *, exact: bool = False
 ) -> optax.GradientTransformationExtraArgs:
     """g_t + γ β / (1 - β) (g_t - g'_t), the gradient corrected by its last change (MARS). Put it
     first in a chain.

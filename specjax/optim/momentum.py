@@ -22,10 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.typing import DTypeLike
-from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from specjax.arguments import check_number, checked, shown
 from specjax.optim.float32_wrapper import check_arrays, kept_dtype
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.stochastic_rounding import stochastic_bfloat16
 from specjax.spectral.float_range import at_least_float32
 
@@ -46,16 +47,17 @@ class MomentumState(NamedTuple):
     weight: Float[Array, ""] | None
 
 
+@takes_schedules
 @checked
 def momentum(
-    beta: ArrayLike,
+    beta: Number,
     convention: Convention = "ema",
     *,
     nesterov: bool = False,
     bias_correction: bool = False,
     mu_dtype: DTypeLike | None = None,
     key: Key[Array, ""] | None = None,
-) -> optax.GradientTransformation:
+) -> optax.GradientTransformationExtraArgs:
     """Replaces the gradients g by their accumulator m, or by Nesterov's step from it, in a named
     convention.
 
@@ -65,8 +67,7 @@ def momentum(
       - β) g / w + β m / (β w + 1 - β).
 
     Args:
-        beta: β in [0, 1), a number or a scalar array; a schedule by
-            `specjax.optim.inject_hyperparams`.
+        beta: β in [0, 1), a number, a scalar array or a schedule.
         convention: "ema" (Keller Jordan's and torch's Muon, optax.contrib.muon) or "sgd" (torch's
             SGD, `optax.trace`).
         nesterov: Whether the update looks one step ahead.
@@ -133,9 +134,9 @@ def momentum(
         )
 
     def update(
-        updates: PyTree, state: MomentumState, params: PyTree | None = None
+        updates: PyTree, state: MomentumState, params: PyTree | None = None, **extra_args: object
     ) -> tuple[PyTree, MomentumState]:
-        del params
+        del params, extra_args
         check_arrays(updates)
         weight = None if state.weight is None else mixed(state.weight, jnp.ones_like(state.weight))
         ahead = None if weight is None else mixed(weight, jnp.ones_like(weight))
@@ -161,7 +162,7 @@ def momentum(
         kept = _rounded(jax.random.fold_in(key, state.count), wide, state.mu)
         return steps, MomentumState(optax.safe_increment(state.count), kept, weight)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _is_kept(dtype: DTypeLike) -> bool:

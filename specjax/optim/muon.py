@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding
 from jax.typing import DTypeLike
-from jaxtyping import Array, ArrayLike, Int, Key, PyTree
+from jaxtyping import Array, Int, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
-from specjax.arguments import REAL, check_number, checked_but, scheduled
+from specjax.arguments import REAL, check_number, checked_but
 from specjax.optim.float32_wrapper import check_alike, check_arrays, in_float32
 from specjax.optim.fused_projections import Splits
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.leaf_names import leaf_names
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, Layout, is_matrix, prefix_leaves
 from specjax.optim.momentum import Convention, momentum
@@ -35,27 +36,28 @@ from specjax.optim.scales import Scale, rms_sqrt_max, scale_named
 MATRIX, OTHER = "matrix", "other"
 
 
+@takes_schedules
 @checked_but("ns_coeffs", "ns_steps", "preconditioning", "method")
 def muon(
-    learning_rate: optax.ScalarOrSchedule,
+    learning_rate: Number,
     ns_coeffs: Coefficients | Sequence[Coefficients] | str = STANDARD,
     ns_steps: int | Int[Array, ""] = 5,
-    beta: ArrayLike = 0.95,
-    eps: ArrayLike = 1e-8,
-    weight_decay: ArrayLike = 0.0,
+    beta: Number = 0.95,
+    eps: Number = 1e-8,
+    weight_decay: Number = 0.0,
     weight_decay_mask: PyTree | Callable[[PyTree], PyTree] | None = None,
     mu_dtype: DTypeLike | None = None,
     *,
     nesterov: bool = True,
     adaptive: bool = False,
     preconditioning: Preconditioning = "frobenius",
-    adam_b1: ArrayLike = 0.9,
-    adam_b2: ArrayLike = 0.999,
-    adam_eps_root: ArrayLike = 0.0,
-    adam_weight_decay: ArrayLike = 0.0,
-    adam_learning_rate: optax.ScalarOrSchedule | None = None,
+    adam_b1: Number = 0.9,
+    adam_b2: Number = 0.999,
+    adam_eps_root: Number = 0.0,
+    adam_weight_decay: Number = 0.0,
+    adam_learning_rate: Number | None = None,
     muon_weight_dimension_numbers: DimensionNumbers | None = IN_OUT,
-    consistent_rms: ArrayLike | None = None,
+    consistent_rms: Number | None = None,
     convention: Convention = "ema",
     bias_correction: bool = True,
     key: Key[Array, ""] | None = None,
@@ -84,14 +86,16 @@ def muon(
     `init` warns of leaves with more axes: `layout=specjax.diagnostics.matrix_layout(loss, params,
     batch)` reads the matrices off the loss. `specjax.optim.routing` shows where every leaf goes.
 
-    Numbers may be traced arrays, so a sweep over them is one compiled program: build the optimizer
-    inside the vmapped function, or use `specjax.optim.inject_hyperparams` (optax's own takes
-    `labels` and other functions for schedules unless `static_args` names them). Updates and momenta
-    keep the dtypes of the parameters. In float16 momentum and polar factor are computed in float32,
-    and AdamW's state is at least float32.
+    Numbers (learning rates, decays, `eps`, `consistent_rms`) may be schedules: functions of the
+    number of updates before, as in optax. They may also be traced arrays, so a sweep over them is
+    one compiled program: build the optimizer inside the vmapped function, or use
+    `specjax.optim.inject_hyperparams` (optax's own takes `labels` and other functions for schedules
+    unless `static_args` names them). Updates and momenta keep the dtypes of the parameters. In
+    float16 momentum and polar factor are computed in float32, and AdamW's state is at least
+    float32.
 
     Args:
-        learning_rate: A number, a scalar array or a schedule.
+        learning_rate: η, in front of the whole step of a matrix.
         ns_coeffs: (a, b, c) of a step X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X, one such triple for each
             step, "standard" or "dion".
         ns_steps: Steps of the Newton–Schulz iteration; with one triple for each step, an upper
@@ -132,8 +136,8 @@ def muon(
         sharding: The sharding of the stacks of matrices over a mesh, as for `orthogonalize`.
 
     Returns:
-        A complete optimizer; its state is that of `optax.partition` with "muon" and "adam".
-        `update` needs `params`.
+        A complete optimizer; its state is that of `optax.partition` with "muon" and "adam", with
+        schedules the `inner_state` beside their count. `update` needs `params`.
 
     Raises:
         ValueError: at once for a number that is not finite, a wrong beta, convention or scale,
@@ -151,7 +155,7 @@ def muon(
         {'bias': (4,), 'weight': (4, 4)}
 
     """
-    learning_rate = scheduled(learning_rate, "learning_rate", REAL, "muon")
+    check_number(learning_rate, "learning_rate", REAL, "muon")
     check_number(weight_decay, "weight_decay", REAL, "muon")
     iteration = {"ns_coeffs": ns_coeffs, "ns_steps": ns_steps, "preconditioning": preconditioning}
     if method is None:
@@ -262,9 +266,7 @@ def _in_wider_dtype(gradient: Array, parameter: Array) -> Array:
     return gradient.astype(jnp.promote_types(gradient.dtype, parameter.dtype))
 
 
-def jordan_muon(
-    learning_rate: optax.ScalarOrSchedule, **options: Any
-) -> optax.GradientTransformationExtraArgs:
+def jordan_muon(learning_rate: Number, **options: Any) -> optax.GradientTransformationExtraArgs:
     """`muon` with the conventions of Keller Jordan's code: the momentum has no bias correction, and
     AdamW uses b1 = 0.9, b2 = 0.95, eps = 1e-10 and no Nesterov step.
 
@@ -289,9 +291,7 @@ def jordan_muon(
     return muon(learning_rate, **{"bias_correction": False, "fallback": adamw} | options)
 
 
-def _adamw(
-    learning_rate: optax.ScalarOrSchedule, **options: Any
-) -> optax.GradientTransformationExtraArgs:
+def _adamw(learning_rate: Number, **options: Any) -> optax.GradientTransformationExtraArgs:
     """AdamW in float32 at least: in float16 eps and squares of gradients below 2e-4 are zero."""
     return in_float32(optax.adamw(learning_rate, **options))
 

@@ -16,9 +16,10 @@ from jax.sharding import NamedSharding
 from jaxtyping import Array, PyTree
 
 from specjax import spectral
-from specjax.arguments import checked, checked_but, scheduled
+from specjax.arguments import check_number, checked, checked_but
 from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.fused_projections import Splits
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of
 from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.optim.sharded import check_sharding, explicit_mesh, with_automatic_axes
@@ -132,9 +133,10 @@ def normalize_columns(
     )
 
 
+@takes_schedules
 @checked_but("method")
 def spectral_descent(
-    curvature: optax.ScalarOrSchedule,
+    curvature: Number,
     method: Method = SVD(),  # noqa: B008  (frozen)
     *,
     dimension_numbers: DimensionNumbers = IN_OUT,
@@ -170,16 +172,15 @@ def spectral_descent(
         True
 
     """
-    curvature = scheduled(curvature, "curvature", "(0, inf)", "spectral_descent")
+    check_number(curvature, "curvature", "(0, inf)", "spectral_descent")
     require_method(method, "spectral_descent")
 
     def steepest(x: Array) -> Array:
         orthogonal = spectral.polar(x, method)
         return inner(x, orthogonal)[:, None, None] * orthogonal
 
-    step = (lambda count: 1 / curvature(count)) if callable(curvature) else 1 / curvature
     descent = matrix_transform(steepest, "spectral_descent", dimension_numbers=dimension_numbers)
-    return in_float32(optax.chain(descent, optax.scale_by_learning_rate(step)))
+    return in_float32(optax.chain(descent, optax.scale_by_learning_rate(1 / curvature)))
 
 
 def matrix_transform(

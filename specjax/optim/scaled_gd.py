@@ -11,14 +11,16 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.arguments import check_number, checked
 from specjax.optim.float32_wrapper import check_alike, check_arrays
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, matrices_of
 from specjax.programs.one_at_a_time import compiled_one_at_a_time
 from specjax.spectral.float_range import scaled
 from specjax.spectral.products import product
 
 
+@takes_schedules
 @checked
-def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformationExtraArgs:
+def scale_by_factor_gram(damping: Number = 0.0) -> optax.GradientTransformationExtraArgs:
     """G ← G (XᵀX + damping · I)⁻¹ for each matrix X ∈ R^{d×k}, the factor (preconditioning, eq.
     80); leading axes are batch axes.
 

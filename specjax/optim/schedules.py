@@ -15,6 +15,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 
 from specjax.arguments import check_number, checked
 from specjax.optim.float32_wrapper import check_arrays
+from specjax.optim.hyperparameters import Number, takes_schedules
 
 
 class PlateauState(NamedTuple):
@@ -78,9 +79,10 @@ def random_geometric(
     return rate
 
 
+@takes_schedules
 @checked
 def decay_on_plateau(
-    factor: ArrayLike = 0.5, patience: ArrayLike = 10
+    factor: Number = 0.5, patience: Number = 10
 ) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by a scale that falls by `factor` whenever the loss has found no new
     minimum for `patience` updates.

@@ -238,17 +238,6 @@ def test_a_learning_rate_is_one_finite_number(rate):
         optim.jordan_muon(rate)
 
 
-def test_a_schedule_that_returns_nothing_is_named():
-    step, x = optim.jordan_muon(lambda _: None), jnp.ones((2, 3))
-    with pytest.raises(
-        ValueError,
-        match=(
-            "muon needs an array of numbers as what the schedule of learning_rate returns, got None"
-        ),
-    ):
-        step.update(x, step.init(x), x)
-
-
 @pytest.mark.parametrize(
     ("of_params", "of_gradients"),
     [
