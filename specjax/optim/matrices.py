@@ -37,17 +37,29 @@ the parameters giving that tree.
 """
 
 
+class LeafLayout(Protocol):
+    """One leaf of a layout."""
+
+    @property
+    def name(self) -> str:
+        """Its dotted path."""
+
+    @property
+    def label(self) -> str:
+        """Its optimizer, "matrix" or "other"."""
+
+    @property
+    def dimension_numbers(self) -> MuonDimensionNumbers | None:
+        """None for a leaf that is not a matrix."""
+
+
 @runtime_checkable
 class Layout(Protocol):
     """The part of a `specjax.diagnostics.MatrixLayout` that optimizers use."""
 
     @property
-    def labels(self) -> PyTree:
-        """The label of each leaf, "matrix" or "other"."""
-
-    @property
-    def dimension_numbers(self) -> PyTree:
-        """`MuonDimensionNumbers` for each leaf, None for a leaf that is not a matrix."""
+    def rows(self) -> Sequence[LeafLayout]:
+        """The layout of each leaf."""
 
     @property
     def splits(self) -> Splits:
@@ -198,6 +210,30 @@ def prefix_leaves(prefix: Any, tree: PyTree, leaf_type: type, name: str) -> list
     return entries
 
 
+def by_name(layout: Layout, field: str) -> Callable[[PyTree], PyTree]:
+    """A function of parameters that gives a tree with a field of the layout for each leaf.
+
+    Leaves are found by their names, so the parameters may lie in another container than those that
+    the layout was made from, such as the state of a flax module, or be some of them. The function
+    raises ValueError for a leaf whose name the layout does not have.
+    """
+    found = {row.name: row for row in layout.rows}
+
+    def tree_of(tree: PyTree) -> PyTree:
+        names = leaf_names(tree)
+        rows: Sequence[LeafLayout] = layout.rows
+        if names != [row.name for row in rows]:
+            if unknown := [name for name in names if name not in found]:
+                raise ValueError(
+                    f"The layout has no leaf {unknown[0]}, only {', '.join(found)}; make it from"
+                    " the parameters that the optimizer gets."
+                )
+            rows = [found[name] for name in names]
+        return jax.tree.unflatten(jax.tree.structure(tree), [getattr(row, field) for row in rows])
+
+    return tree_of
+
+
 def is_function(x: Any) -> bool:
     """Whether x is a function rather than a tree that can be called, as an equinox module is."""
     return callable(x) and jax.tree_util.treedef_is_leaf(jax.tree.structure(x))
@@ -237,9 +273,13 @@ def map_stacked(
     return [results[i] for i in range(len(stacks))]
 
 
-def is_matrix(leaf: Array) -> bool:
-    """The default rule: two axes and a floating or complex dtype."""
-    return leaf.ndim == 2 and jnp.issubdtype(leaf.dtype, jnp.inexact)
+def is_matrix(leaf: Array, spec: MuonDimensionNumbers) -> bool:
+    """The rule for one specification of all leaves: as many axes as it needs, two for `IN_OUT` and
+    `OUT_IN`, three for axes 1 and 2, and a floating or complex dtype.
+    """
+    axes = (*_axes(spec.reduction_axis), *_axes(spec.output_axis))
+    needed = max(axis + 1 if axis >= 0 else -axis for axis in axes)
+    return leaf.ndim == max(needed, len(axes)) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def _view(

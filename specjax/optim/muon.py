@@ -21,7 +21,14 @@ from specjax.optim.float32_wrapper import check_alike, check_arrays, in_float32
 from specjax.optim.fused_projections import Splits
 from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.leaf_names import leaf_names
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, Layout, is_matrix, prefix_leaves
+from specjax.optim.matrices import (
+    IN_OUT,
+    DimensionNumbers,
+    Layout,
+    by_name,
+    is_matrix,
+    prefix_leaves,
+)
 from specjax.optim.momentum import Convention, momentum
 from specjax.optim.newton_schulz_arguments import (
     STANDARD,
@@ -81,10 +88,11 @@ def muon(
         updates, state = optimizer.update(gradients, state, params)
 
     `layout` or `labels` say which leaves are matrices. Without them a tree (or function) of
-    dimension numbers does, in which None marks a leaf that is not a matrix. Without that, leaves of
-    two axes and a floating dtype are matrices. This last rule is wrong for stacked layers, so
-    `init` warns of leaves with more axes: `layout=specjax.diagnostics.matrix_layout(loss, params,
-    batch)` reads the matrices off the loss. `specjax.optim.routing` shows where every leaf goes.
+    dimension numbers does, in which None marks a leaf that is not a matrix. One specification for
+    all leaves takes those of a floating dtype with as many axes as it needs: two by default, three
+    for `MuonDimensionNumbers(1, 2)`. This last rule is wrong for stacked layers, so `init` warns of
+    leaves with more axes: `layout=specjax.diagnostics.matrix_layout(loss, params, batch)` reads the
+    matrices off the loss. `specjax.optim.routing` shows where every leaf goes.
 
     Numbers (learning rates, decays, `eps`, `consistent_rms`) may be schedules: functions of the
     number of updates before, as in optax. They may also be traced arrays, so a sweep over them is
@@ -131,7 +139,7 @@ def muon(
         labels: A prefix tree of "matrix" and "other", or a function of the parameters giving it.
             "matrix" on a leaf of more than two axes makes the leading ones batch axes.
         layout: A `specjax.diagnostics.MatrixLayout`, in place of `labels`, `splits` and
-            `muon_weight_dimension_numbers`.
+            `muon_weight_dimension_numbers`. Leaves are found by name.
         fallback: The optimizer of the leaves that are not matrices, in place of AdamW.
         sharding: The sharding of the stacks of matrices over a mesh, as for `orthogonalize`.
 
@@ -192,7 +200,8 @@ def muon(
         _check_default(
             "layout", labels=labels, splits=splits, muon_weight_dimension_numbers=numbers
         )
-        labels, splits, numbers = layout.labels, layout.splits, layout.dimension_numbers
+        splits = layout.splits
+        labels, numbers = by_name(layout, "label"), by_name(layout, "dimension_numbers")
     dimension_numbers = IN_OUT if numbers is None else numbers
     matrix_steps = optax.chain(
         momentum(
@@ -233,7 +242,7 @@ def muon(
     def init(params: PyTree) -> optax.PartitionState:
         state = steps.init(params)
         if labels is None and isinstance(dimension_numbers, MuonDimensionNumbers):
-            _warn_of_stacks(params)
+            _warn_of_stacks(params, dimension_numbers)
         return state
 
     def update(
@@ -310,18 +319,24 @@ def _check_default(given: str, **others: object) -> None:
             raise ValueError(f"muon takes {given}= or {name}=, not both; leave one out.")
 
 
-def _warn_of_stacks(params: PyTree) -> None:
-    """Warn of leaves of more than two axes, and of stacked vectors that look like matrices."""
+def _warn_of_stacks(params: PyTree, spec: MuonDimensionNumbers) -> None:
+    """Warn of leaves of more than two axes that are not taken, and of stacked vectors that look
+    like matrices.
+    """
     named = [
-        (name, leaf.shape)
+        (name, leaf.shape, is_matrix(leaf, spec))
         for name, leaf in zip(leaf_names(params), jax.tree.leaves(params), strict=True)
         if jnp.issubdtype(leaf.dtype, jnp.floating)
     ]
-    stacks = [f"{name} {shape}" for name, shape in named if len(shape) > 2]
-    if not stacks:
+    left = [(name, shape) for name, shape, taken in named if len(shape) > 2 and not taken]
+    if not left:
         return
-    layers = {shape[0] for _, shape in named if len(shape) > 2}
-    vectors = [f"{name} {shape}" for name, shape in named if len(shape) == 2 and shape[0] in layers]
+    stacks, layers = [f"{name} {shape}" for name, shape in left], {shape[0] for _, shape in left}
+    vectors = [
+        f"{name} {shape}"
+        for name, shape, taken in named
+        if taken and len(shape) == 2 and shape[0] in layers
+    ]
     doubt = f", and may take stacked vectors for matrices: {', '.join(vectors)}" if vectors else ""
     warnings.warn(
         f"muon without a layout leaves these to the other optimizer: {', '.join(stacks)}{doubt};"
@@ -348,7 +363,7 @@ def _labels(params: PyTree, labels: object, dimension_numbers: DimensionNumbers)
                 f'labels must be "{MATRIX}" or "{OTHER}", got {sorted(map(repr, unknown))}.'
             )
     elif isinstance(dimension_numbers, MuonDimensionNumbers):
-        found = [MATRIX if is_matrix(leaf) else OTHER for leaf in leaves]
+        found = [MATRIX if is_matrix(leaf, dimension_numbers) else OTHER for leaf in leaves]
     else:
         specs = prefix_leaves(
             dimension_numbers, params, MuonDimensionNumbers, "muon_weight_dimension_numbers"

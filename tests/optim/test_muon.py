@@ -194,8 +194,22 @@ PARAMS = {
             {"w", "stack"},
         ),
         ({"labels": lambda p: {name: "matrix" if name == "w" else "other" for name in p}}, {"w"}),
+        ({"muon_weight_dimension_numbers": optax.contrib.MuonDimensionNumbers(1, 2)}, {"stack"}),
+        (
+            {"muon_weight_dimension_numbers": optax.contrib.MuonDimensionNumbers(-3, (1, -1))},
+            {"stack"},
+        ),
     ],
-    ids=["default", "layout", "numbers", "function-of-numbers", "labels", "function-of-labels"],
+    ids=[
+        "default",
+        "layout",
+        "numbers",
+        "function-of-numbers",
+        "labels",
+        "function-of-labels",
+        "axes-of-a-stack",
+        "three-axes",
+    ],
 )
 def test_who_is_a_matrix(arguments, matrices):
     transform = optim.jordan_muon(0.1, fallback=optax.set_to_zero(), **arguments)

@@ -1,5 +1,6 @@
 """`matrix_layout` against what a person says of every leaf of models as people write them."""
 
+from collections import namedtuple
 from importlib.util import find_spec
 
 import jax
@@ -109,6 +110,45 @@ def test_a_layout_goes_straight_into_muon():
     assert by_routing == {
         row.name: row.matrices if row.label == "matrix" else () for row in layout.rows
     }
+
+
+def test_leaves_of_another_container_are_found_by_name():
+    """As the state of a flax module, and a part of the parameters."""
+    weights = {"first": jnp.ones((4, 8)), "bias": jnp.ones(8), "table": jnp.ones((8, 3))}
+    layout = matrix_layout(
+        lambda p, x: jnp.sum(jnp.tanh(x @ p["first"] + p["bias"]) @ p["table"]),
+        weights,
+        jnp.ones((2, 4)),
+    ).labelled(readout="other")
+    muon = optim.muon(0.1, layout=layout)
+    container = namedtuple("Container", ("table", "bias", "first"))(**weights)
+    assert {row.name: row.optimizer for row in optim.routing(muon, container).rows} == {
+        "first": "matrix",
+        "bias": "other",
+        "table": "other",
+    }
+    assert len(optim.routing(muon, {"first": weights["first"]}).rows) == 1
+    with pytest.raises(ValueError, match=r"^The layout has no leaf second, only bias, first"):
+        muon.init({"second": jnp.ones((4, 8))})
+
+
+def test_a_flax_module_goes_in_as_a_whole():
+    """Its optimizer sees the state of its parameters, without random counters."""
+    nnx = pytest.importorskip("flax.nnx")
+    model = nnx.Sequential(
+        nnx.Linear(4, 8, rngs=nnx.Rngs(0)),
+        nnx.Dropout(0.5, rngs=nnx.Rngs(1)),
+        nnx.Linear(8, 3, rngs=nnx.Rngs(2)),
+    )
+
+    def loss(model, x):
+        return jnp.sum(model(x) ** 2)
+
+    muon = optim.muon(0.1, layout=matrix_layout(loss, model, jnp.ones((2, 4))))
+    optimizer = nnx.Optimizer(model, muon, wrt=nnx.Param)
+    before = loss(nnx.view(model, deterministic=True), jnp.ones((2, 4)))
+    optimizer.update(model, nnx.grad(loss)(model, jnp.ones((2, 4))))
+    assert loss(nnx.view(model, deterministic=True), jnp.ones((2, 4))) < before
 
 
 def test_large_models_cost_nothing():
