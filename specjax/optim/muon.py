@@ -17,7 +17,7 @@ from jaxtyping import Array, Int, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from specjax.arguments import REAL, check_number, checked_but
-from specjax.optim.float32_wrapper import check_alike, check_arrays, in_float32
+from specjax.optim.float32_wrapper import check_alike, check_arrays, in_float32, with_params
 from specjax.optim.fused_projections import Splits
 from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.leaf_names import leaf_names
@@ -255,11 +255,9 @@ def muon(
         if params is None:
             raise ValueError("muon needs the parameters: update(updates, state, params).")
         check_alike(updates, params)
-        # A bfloat16 gradient of a float32 parameter would make its whole step bfloat16.
-        with jax.numpy_dtype_promotion("standard"):
-            wide = jax.tree.map(_in_wider_dtype, updates, params)
+        wide, like = with_params(updates, params)
         updates, state = steps.update(wide, state, params, **extra_args)
-        return jax.tree.map(lambda u, p: u.astype(p.dtype), updates, params), state
+        return optax.tree.cast_like(updates, like), state
 
     formula = scale_named(scale)
     return optax.GradientTransformationExtraArgs(
@@ -269,10 +267,6 @@ def muon(
         ),
         update,
     )
-
-
-def _in_wider_dtype(gradient: Array, parameter: Array) -> Array:
-    return gradient.astype(jnp.promote_types(gradient.dtype, parameter.dtype))
 
 
 def jordan_muon(learning_rate: Number, **options: Any) -> optax.GradientTransformationExtraArgs:

@@ -17,7 +17,7 @@ from jaxtyping import Array, PyTree
 
 from specjax import spectral
 from specjax.arguments import check_number, checked, checked_but
-from specjax.optim.float32_wrapper import in_float32
+from specjax.optim.float32_wrapper import in_float32, with_params
 from specjax.optim.fused_projections import Splits
 from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of
@@ -66,8 +66,8 @@ def orthogonalize(
             the compiler decides.
 
     Returns:
-        A transformation without state; updates keep shape and dtype. Complex matrices have unitary
-        factors.
+        A transformation without state; updates keep their shapes, and have the dtypes of the
+        parameters where `update` gets these. Complex matrices have unitary factors.
 
     Raises:
         ValueError: at once for an unknown scale, a method that is not callable, or a sharding of
@@ -209,14 +209,16 @@ def matrix_transform(
     def update(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None, **extra_args: object
     ) -> tuple[PyTree, optax.EmptyState]:
-        del params, extra_args
+        del extra_args
+        updates, like = with_params(updates, params)
         matrices = matrices_of(updates, dimension_numbers, name, splits, complex_too=complex_too)
         if explicit_mesh(updates) is not None:
-            return with_automatic_axes(lambda tree: update(tree, state)[0], updates), state
+            steps = with_automatic_axes(lambda tree: update(tree, state)[0], updates)
+            return optax.tree.cast_like(steps, like), state
         factors = shape_factors(formula, matrices, sizes, updates)
         parts = matrices.parts()
         results = iter(map_stacked(function, [part for part in parts if part.size], sharding))
         parts = [next(results) if part.size else part for part in parts]
-        return matrices.join(parts, factors), state
+        return optax.tree.cast_like(matrices.join(parts, factors), like), state
 
     return optax.GradientTransformationExtraArgs(init, update)

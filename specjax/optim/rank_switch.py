@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 
 from specjax import spectral
 from specjax.arguments import checked_but
+from specjax.optim.float32_wrapper import with_params
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of, prefix_leaves
 from specjax.optim.orthogonal import Method
 from specjax.spectral.float_range import inner, ratio, scaled
@@ -84,6 +85,7 @@ def rank_switch(
                 "rank_switch needs the stable ranks of the activations: update(updates, state,"
                 " params, stable_ranks=tree)."
             )
+        updates, like = with_params(updates, params)
         matrices = matrices_of(updates, dimension_numbers, "rank_switch")
         stable_ranks = prefix_leaves(extra_args["stable_ranks"], updates, Array, "stable_ranks")
         stacks = [
@@ -108,8 +110,8 @@ def rank_switch(
             for choice, view, s, e in zip(
                 choices,
                 matrices.views,
-                jax.tree.leaves(by_spectral),
-                jax.tree.leaves(by_euclidean),
+                jax.tree.leaves(optax.tree.cast_like(by_spectral, like)),
+                jax.tree.leaves(optax.tree.cast_like(by_euclidean, like)),
                 strict=True,
             )
         ]
