@@ -74,7 +74,9 @@ def _of_shape(value: Value, shape: tuple[int, ...]) -> Value:
     """An operand with its axes of one entry repeated."""
     if value.shape in ((), shape):
         return value
-    return value.of(shape, [broadcast(term, shape, range(len(shape))) for term in value.terms])
+    longer = value.of(shape, [broadcast(term, shape, range(len(shape))) for term in value.terms])
+    axes = {axis for axis, n in enumerate(value.shape) if n < shape[axis]}
+    return longer._replace(repeated=value.repeated | axes)
 
 
 def _elementwise(
@@ -91,6 +93,12 @@ def _elementwise(
             for v in values
         ]
         result = from_all(values, shape)
+        same = [value for value in values if value.shape == shape]
+        result = result._replace(repeated=frozenset.intersection(*(v.repeated for v in same)))
+        if name == "mul" and len(same) == 2:
+            one, other = same
+            every = frozenset(range(len(shape)))
+            uses.multiply(one, other, every - one.repeated, every - other.repeated)
         # An input of another map, such as the stream of residual blocks, is cut for other reasons.
         tags = [
             t

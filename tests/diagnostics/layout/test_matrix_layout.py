@@ -8,11 +8,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from optax.contrib import MuonDimensionNumbers
 
 from specjax import optim
 from specjax.diagnostics import matrix_layout
 from tests.diagnostics.layout import frameworks
-from tests.diagnostics.layout.models import BATCH, MODELS, TEXT, fused, scanned_transformer, shaped
+from tests.diagnostics.layout.models import (
+    BATCH,
+    EXPERTS,
+    HIDDEN,
+    LAYERS,
+    MODELS,
+    TEXT,
+    D,
+    by_product,
+    fused,
+    scanned_transformer,
+    shaped,
+    weighted_experts,
+)
 
 OF_FRAMEWORKS = [
     pytest.param(
@@ -196,6 +210,37 @@ def test_labels_of_readouts_and_kinds_can_be_chosen():
         match="The leaf embedding cannot be labelled a matrix: its entries are looked up",
     ):
         layout.labelled(lookup="matrix")
+
+
+def test_two_readings_are_said_and_either_can_be_chosen():
+    loss, params, batch, _ = weighted_experts(by_product)
+    layout = matrix_layout(loss, params, batch)
+    readings = {row.name: row.other_reading for row in layout.rows}
+    whole = {"wi_1": MuonDimensionNumbers(2, (1, 3)), "wo": MuonDimensionNumbers((1, 2), 3)}
+    assert readings == dict.fromkeys(readings) | whole | {"wi_0": whole["wi_1"]}
+    assert str(layout).count("axis 1 counts experts, or gated heads of one matrix") == 3
+    chosen = layout.with_leaf("wo", readings["wo"]).with_leaf("gate", None)
+    found = {row.name: row for row in optim.routing(optim.muon(0.1, layout=chosen), params).rows}
+    assert found["wo"].matrices == ((LAYERS, EXPERTS * HIDDEN, D),)
+    assert found["gate"].optimizer == "other"
+    assert found["wi_0"].matrices == ((LAYERS * EXPERTS, D, HIDDEN),)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "sentence"),
+    [
+        ("up", None, "The layout has no leaf 'up', only gate, "),
+        (
+            "wo",
+            MuonDimensionNumbers(1, 4),
+            "The dimension numbers of the leaf wo need different",
+        ),
+    ],
+)
+def test_a_leaf_that_is_set_wrongly_is_refused(name, numbers, sentence):
+    layout = matrix_layout(*weighted_experts(by_product)[:3])
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        layout.with_leaf(name, numbers)
 
 
 def test_leaves_that_are_no_parameters_are_passed_through():
