@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import Sharding
 from jaxtyping import Array, ArrayLike, Inexact, Num, PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from specjax.optim.float32_wrapper import check_arrays
 from specjax.optim.fused_projections import Interleaved, Splits, by_leaf, checked
 from specjax.optim.leaf_names import leaf_names
-from specjax.optim.sharded import call_sharded
+from specjax.optim.sharded import Placement, call_sharded, of_stack_axis, on_stack_axis, placed
 from specjax.sizes import AnySize
 
 IN_OUT = MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
@@ -140,6 +140,23 @@ class Matrices(NamedTuple):
             for part in (view.split.apart(stack) if view.split else [stack])
         ]
 
+    def placements(self, sharding: Any, tree: PyTree) -> list[Placement | None]:
+        """Where the stack of each of the `parts` is computed, for a sharding of the stack axis or
+        for those of the leaves of `tree`; None wherever the compiler decides.
+        """
+        on_axis = of_stack_axis(sharding)
+        of_leaves = (
+            [jax.typeof(leaf).sharding for leaf in self.leaves]
+            if on_axis
+            else prefix_leaves(sharding, tree, Sharding, "sharding")
+        )
+        found = []
+        for view, own in zip(self.views, of_leaves, strict=True):
+            known = placed(own, view.order, [*map(len, (view.batch, view.inputs, view.outputs))])
+            place = on_stack_axis(sharding, known) if on_axis else known
+            found += [place] * len(view.widths)
+        return found
+
     def join(self, parts: Iterable[Array], factors: Sequence[Sequence[ArrayLike]]) -> PyTree:
         """The inverse of `parts`, with each part multiplied by its factor."""
         rest, stacks = iter(parts), []
@@ -242,24 +259,24 @@ def is_function(x: Any) -> bool:
 def map_stacked(
     function: Callable[[Array], Array],
     stacks: Iterable[Inexact[Array, "_ _ _"]],
-    sharding: NamedSharding | None = None,
+    placements: Sequence[Placement | None] = (),
 ) -> list[Inexact[Array, "_ ..."]]:
     """`function` of each stack `(batch, fan_in, fan_out)`, called once for all stacks of the same
     matrix shape and dtype.
 
-    With a `sharding` of the stack axis each device calls it for its own matrices, see
+    With `placements` of all stacks each device calls it for its own matrices, see
     `specjax.optim.sharded`.
     """
     stacks = list(stacks)
+    placements = placements or (None,) * len(stacks)
     groups: dict[tuple[Any, ...], list[int]] = {}
     for index, stack in enumerate(stacks):
-        groups.setdefault((stack.shape[1:], stack.dtype), []).append(index)
+        groups.setdefault((placements[index], stack.shape[1:], stack.dtype), []).append(index)
     results: dict[int, Array] = {}
-    for members in groups.values():
-        if sharding is not None:
-            results |= zip(
-                members, call_sharded(function, [stacks[i] for i in members], sharding), strict=True
-            )
+    for (placement, *_), members in groups.items():
+        if placement is not None:
+            found = call_sharded(function, [stacks[i] for i in members], placement)
+            results |= zip(members, found, strict=True)
             continue
         whole = function(
             jnp.concatenate([stacks[i] for i in members])

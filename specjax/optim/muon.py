@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Array, Int, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
@@ -75,7 +74,7 @@ def muon(
     labels: PyTree | Callable[[PyTree], PyTree] | None = None,
     layout: Layout | None = None,
     fallback: optax.GradientTransformation | None = None,
-    sharding: NamedSharding | None = None,
+    sharding: PyTree | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """W ← W - learning_rate (scale · polar(momentum) + weight_decay · W) for matrices, AdamW for
     all other leaves.
@@ -141,7 +140,8 @@ def muon(
         layout: A `specjax.diagnostics.MatrixLayout`, in place of `labels`, `splits` and
             `muon_weight_dimension_numbers`. Leaves are found by name.
         fallback: The optimizer of the leaves that are not matrices, in place of AdamW.
-        sharding: The sharding of the stacks of matrices over a mesh, as for `orthogonalize`.
+        sharding: As for `orthogonalize`: the shardings of the parameters, or one of all stacks of
+            matrices.
 
     Returns:
         A complete optimizer; its state is that of `optax.partition` with "muon" and "adam", with

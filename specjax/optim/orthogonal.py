@@ -7,12 +7,11 @@ factor: route them with `optax.partition`, or take `specjax.optim.muon`, which r
 only its own matrix NaN (see `optax.apply_if_finite`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax
 import optax
-from jax.sharding import NamedSharding
 from jaxtyping import Array, PyTree
 
 from specjax import spectral
@@ -22,7 +21,7 @@ from specjax.optim.fused_projections import Splits
 from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of
 from specjax.optim.scales import Scale, scale_named, shape_factors
-from specjax.optim.sharded import check_sharding, explicit_mesh, with_automatic_axes
+from specjax.optim.sharded import Placement, check_sharding, explicit_mesh, with_automatic_axes
 from specjax.spectral.float_range import at_least_float32, inner
 from specjax.spectral.methods import SVD, NewtonSchulz
 from specjax.spectral.polar import polar_of_matrix, require_method
@@ -40,7 +39,7 @@ def orthogonalize(
     dimension_numbers: DimensionNumbers = IN_OUT,
     sizes: PyTree | None = None,
     splits: Splits | None = None,
-    sharding: NamedSharding | None = None,
+    sharding: PyTree | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Replaces each matrix by its polar factor times a factor that depends on its shape.
 
@@ -61,9 +60,10 @@ def orthogonalize(
         splits: The widths of matrices that lie side by side in the outputs of a leaf, by the leaf's
             name or its end, as in `{"qkv": (512, 64, 64)}`, or an `Interleaved` where they take
             turns: each is orthogonalized and scaled as a leaf of its own would be.
-        sharding: The sharding of the stack axis, `NamedSharding(mesh, PartitionSpec(axes))`: each
-            device orthogonalizes its own matrices, without a collective in an iteration. By default
-            the compiler decides.
+        sharding: The shardings of the leaves, such as `jax.tree.map(lambda x: x.sharding, params)`,
+            or one of the stack axis, `NamedSharding(mesh, PartitionSpec(axes))`: each device
+            orthogonalizes its own matrices, without a collective in an iteration. Leaves whose
+            shardings are known move one axis after the other. By default the compiler decides.
 
     Returns:
         A transformation without state; updates keep their shapes, and have the dtypes of the
@@ -191,7 +191,7 @@ def matrix_transform(
     dimension_numbers: DimensionNumbers,
     sizes: PyTree | None = None,
     splits: Splits | None = None,
-    sharding: NamedSharding | None = None,
+    sharding: PyTree | None = None,
     complex_too: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """A stateless transformation that applies `function` to each stack of matrices and multiplies
@@ -207,18 +207,30 @@ def matrix_transform(
         return optax.EmptyState()
 
     def update(
-        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None, **extra_args: object
+        updates: PyTree,
+        state: optax.EmptyState,
+        params: PyTree | None = None,
+        *,
+        _placements: Sequence[Placement | None] | None = None,
+        **extra_args: object,
     ) -> tuple[PyTree, optax.EmptyState]:
         del extra_args
         updates, like = with_params(updates, params)
         matrices = matrices_of(updates, dimension_numbers, name, splits, complex_too=complex_too)
+        places = _placements
+        if places is None:
+            places = matrices.placements(sharding, updates)
         if explicit_mesh(updates) is not None:
-            steps = with_automatic_axes(lambda tree: update(tree, state)[0], updates)
+            steps = with_automatic_axes(
+                lambda tree: update(tree, state, _placements=places)[0], updates
+            )
             return optax.tree.cast_like(steps, like), state
         factors = shape_factors(formula, matrices, sizes, updates)
         parts = matrices.parts()
-        results = iter(map_stacked(function, [part for part in parts if part.size], sharding))
-        parts = [next(results) if part.size else part for part in parts]
+        filled = [i for i, part in enumerate(parts) if part.size]
+        results = map_stacked(function, [parts[i] for i in filled], [places[i] for i in filled])
+        for i, result in zip(filled, results, strict=True):
+            parts[i] = result
         return optax.tree.cast_like(matrices.join(parts, factors), like), state
 
     return optax.GradientTransformationExtraArgs(init, update)
