@@ -130,8 +130,8 @@ def muon(
         bias_correction: Whether the momentum is corrected for its start at zero.
         key: The random key for a bfloat16 momentum, which is rounded at random; see
             `specjax.optim.momentum`.
-        method: Another method for the polar factor, such as `specjax.spectral.SVD()`, in place of
-            `ns_coeffs`, `ns_steps` and `preconditioning`.
+        method: Another method for the polar factor, such as `specjax.spectral.SVD()` or
+            "polar_express", in place of `ns_coeffs`, `ns_steps` and `preconditioning`.
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
         sizes: As for `orthogonalize`.
         splits: As for `orthogonalize`.

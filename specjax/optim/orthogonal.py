@@ -24,10 +24,10 @@ from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.optim.sharded import Placement, check_sharding, explicit_mesh, with_automatic_axes
 from specjax.spectral.float_range import at_least_float32, inner
 from specjax.spectral.methods import SVD, NewtonSchulz
-from specjax.spectral.polar import polar_of_matrix, require_method
+from specjax.spectral.polar import method_of, polar_of_matrix
 
-Method = spectral.AbstractPolar | Callable[[Array], Array]
-"""A method of `specjax.spectral.polar`."""
+Method = spectral.AbstractPolar | Callable[[Array], Array] | str
+"""A method of `specjax.spectral.polar`, or its name."""
 
 
 @checked_but("method")
@@ -47,7 +47,8 @@ def orthogonalize(
     chain with `optax.scale_by_learning_rate`.
 
     Args:
-        method: How the polar factor is computed; the default is Muon's five steps.
+        method: How the polar factor is computed; the default is Muon's five steps. A name of
+            `specjax.spectral.polar` stands for a method with its defaults.
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
         adaptive: Whether each factor O is multiplied by ⟨G, O⟩, the nuclear norm ‖G‖_* for an exact
             method: the steepest descent of `spectral_descent` without its curvature (Bernstein and
@@ -84,10 +85,10 @@ def orthogonalize(
         True
 
     """
-    require_method(method, "orthogonalize")
+    chosen = method_of(method, "orthogonalize")
     # `orthogonalize` stacks matrices itself, so it maps the function of one matrix that `polar`
     # maps.
-    polar_factor = jax.vmap(partial(polar_of_matrix, method))
+    polar_factor = jax.vmap(partial(polar_of_matrix, chosen))
 
     def adapted(x: Array) -> Array:
         orthogonal = polar_factor(x)
@@ -173,7 +174,7 @@ def spectral_descent(
 
     """
     check_number(curvature, "curvature", "(0, inf)", "spectral_descent")
-    require_method(method, "spectral_descent")
+    method = method_of(method, "spectral_descent")
 
     def steepest(x: Array) -> Array:
         orthogonal = spectral.polar(x, method)

@@ -21,7 +21,7 @@ from specjax.optim.float32_wrapper import with_params
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of, prefix_leaves
 from specjax.optim.orthogonal import Method
 from specjax.spectral.float_range import inner, ratio, scaled
-from specjax.spectral.polar import require_method
+from specjax.spectral.polar import method_of
 
 
 class RankSwitchState(NamedTuple):
@@ -66,8 +66,7 @@ def rank_switch(
             ranks or ones of another shape.
 
     """
-    chosen = spectral.SVD() if method is None else method
-    require_method(chosen, "rank_switch")
+    chosen = spectral.SVD() if method is None else method_of(method, "rank_switch")
     steps = [optax.with_extra_args_support(step) for step in (spectral_step, euclidean_step)]
 
     def init(params: PyTree) -> RankSwitchState:

@@ -21,6 +21,8 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import Array, Inexact, PyTree
 
+from specjax.arguments import shown
+
 Names = tuple[str, ...]
 """Axes of a mesh that cut one axis of an array, the outermost first."""
 
@@ -58,7 +60,7 @@ def check_sharding(sharding: Any) -> None:
         if not isinstance(entry, Sharding):
             raise ValueError(
                 "sharding must be NamedSharding(mesh, PartitionSpec(mesh.axis_names)) for the stack"
-                f" axis, or the shardings of the parameters, got {entry}."
+                f" axis, or the shardings of the parameters, got {shown(entry)}."
             )
 
 
