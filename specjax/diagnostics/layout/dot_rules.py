@@ -155,6 +155,7 @@ def _of_parameters(
                 first.left | second.left | gone,
                 (*first.bonds, *second.bonds, bond),
                 statistic,
+                first.frozen | second.frozen,
             )
         )
     return from_all(values, shape, terms)

@@ -85,6 +85,8 @@ def row(
     found = uses.of(leaf)
     if not found:
         return None
+    if all(("leaf", leaf) in use.term.frozen for _, use in found):
+        return _other(name, shape, "other", "frozen: no gradient reaches it")
     first: dict[str, Use] = {use.kind: use for _, use in reversed(found)}
     products = [(number, use) for number, use in found if use.kind in ("linear", "convolution")]
     if "lookup" in first:

@@ -6,7 +6,7 @@ Elementwise operations with activations make it a gain or a bias. Everything els
 or is a statistic of it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from specjax.diagnostics.layout.abstract_value import Value, from_all
 from specjax.diagnostics.layout.axis_pieces import (
@@ -84,7 +84,10 @@ def _elementwise(
 ) -> Value:
     same = [value for value in values if value.shape == shape]
     if len(same) == 1 and name in _KEEPS_ONE_HOT:
-        return from_all(values, shape, same[0].terms)
+        terms: Iterable[Term] = same[0].terms
+        if name == "stop_gradient":
+            terms = [term._replace(frozen=frozenset(term.sources())) for term in terms]
+        return from_all(values, shape, terms)
     active = [value for value in values if value.data and not value.is_picked]
     meets_another = sum(value.is_parameter for value in values) > 1
     if active or (meets_another and any(value.is_picked for value in values)):

@@ -288,6 +288,26 @@ def state_space():
     return squares(apply), params, (shaped(2, CONTEXT, D), shaped(2, CONTEXT, D)), truth
 
 
+def adapted():
+    """A frozen matrix with a low-rank adapter, frozen layers before it, and a loss of its norm."""
+
+    def apply(p, x):
+        x = jnp.tanh(x @ lax.stop_gradient(p["below"]) + lax.stop_gradient(p["shift"]))
+        frozen = lax.stop_gradient(p["w"])
+        x = jnp.tanh(x @ (frozen / jnp.linalg.norm(frozen) + p["a"] @ p["b"]))
+        return x @ p["twice"] + lax.stop_gradient(x @ p["twice"])
+
+    params, truth = leaves(
+        below=("other", D, D),
+        shift=("other", D),
+        w=("other", D, HIDDEN),
+        a=("in out", D, HEADS),
+        b=("in out", HEADS, HIDDEN),
+        twice=("in out", HIDDEN, D),
+    )
+    return squares(apply), params, (shaped(7, D), shaped(7, D)), truth
+
+
 def ragged_experts():
     def apply(p, x):
         sizes = jnp.array([3, 2, 0, 1, 1], jnp.int32)
@@ -724,6 +744,7 @@ MODELS = {
     "moe": experts,
     "moe-dispatch": dispatched_experts,
     "moe-ragged": ragged_experts,
+    "frozen": adapted,
     "moe-weighted": partial(weighted_experts, by_product),
     "moe-einsum": partial(weighted_experts, by_einsum),
     "moe-top-k": partial(weighted_experts, by_top_k),
