@@ -106,7 +106,7 @@ def test_progress_is_a_line_for_each_record(capsys):
     train(
         lambda w, x: jnp.sum((w - x) ** 2),
         jnp.zeros(2),
-        lambda step: jnp.ones(2),
+        lambda _: jnp.ones(2),
         optax.sgd(0.1),
         steps=4,
         every=2,
