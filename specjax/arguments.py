@@ -89,16 +89,6 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
         raise refusal
 
 
-def scheduled(value: Any, name: str, interval: str, by: str) -> Any:
-    """A number that passes `check_number`, or a schedule that must return arrays or numbers."""
-    if not callable(value):
-        check_number(value, name, interval, by)
-        return value
-    return lambda *arguments: as_array(
-        value(*arguments), f"what the schedule of {name} returns", by
-    )
-
-
 def check_count(value: Any, name: str, least: int, by: str) -> None:
     """Raise ValueError unless `value` is a whole number of at least `least`; 2.5 and True are
     refused.

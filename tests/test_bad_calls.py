@@ -41,10 +41,12 @@ spectral.polar(VECTOR)
     polar needs matrices in the last two axes, got shape (3,); add an axis with x[None, :].
 spectral.polar(SQUARE.astype(int))
     polar needs a floating or complex dtype, got int32; convert with x.astype(float).
-spectral.polar(WIDE, "svd")
-    polar needs a method such as SVD() or a callable array -> array, got 'svd'.
+spectral.polar(WIDE, "sdv")
+    polar needs a method such as SVD(), one of the names newton, newton_schulz, polar_express, qdwh,
+    svd, or a callable array -> array, got 'sdv'.
 spectral.polar(WIDE, spectral.SVD)
-    polar needs a method such as SVD() or a callable array -> array, got <class
+    polar needs a method such as SVD(), one of the names newton, newton_schulz, polar_express, qdwh,
+    svd, or a callable array -> array, got <class
     'specjax.spectral.methods.svd.SVD'>.
 spectral.polar(WIDE, lambda x: x[:1])
     A polar method keeps shape and dtype; this one took float32[2, 3] to float32[1, 3]; return an
@@ -108,8 +110,9 @@ optim.jordan_muon(0.02, scale="spectral")
     point_two_sqrt_max, or pass a function of (fan_in, fan_out).
 optim.jordan_muon(0.02, convention="nesterov")
     muon needs one of 'ema', 'sgd' as convention, got 'nesterov'.
-optim.orthogonalize("svd")
-    orthogonalize needs a method such as SVD() or a callable array -> array, got 'svd'.
+optim.orthogonalize("sdv")
+    orthogonalize needs a method such as SVD(), one of the names newton, newton_schulz,
+    polar_express, qdwh, svd, or a callable array -> array, got 'sdv'.
 optim.spectral_descent(-1.0)
     spectral_descent needs a number in (0, inf) as curvature, got -1.0.
 optim.normalize_rows().update({"b": VECTOR}, optax.EmptyState())
@@ -123,10 +126,9 @@ optim.hyperball(0.1).update({"w": WIDE}, optim.hyperball(0.1).init({"w": WIDE}))
 optim.scale_by_neuron_moment().init({"b": VECTOR})
     scale_by_neuron_moment needs matrices, the leaf b has shape (3,); route it to another
     transformation with optax.partition or optax.masked.
-optim.jordan_muon(0.02, sharding=NamedSharding(Mesh(np.array(jax.devices()[:1]), ("d",)),
-PartitionSpec(None, "d")))
-    sharding must cut the stack axis alone, with one entry for the axes of the mesh, got
-    (None, 'd'); pass NamedSharding(mesh, PartitionSpec(mesh.axis_names)).
+optim.jordan_muon(0.02, sharding="data")
+    sharding must be NamedSharding(mesh, PartitionSpec(mesh.axis_names)) for the stack axis, or the
+    shardings of the parameters, got 'data'.
 optim.jordan_muon(0.02, labels={"w": "matrix", "b": "matrix"}).init({"w": WIDE, "b": VECTOR})
     orthogonalize needs matrices, the leaf b has shape (3,); route it to another transformation with
     optax.partition or optax.masked.

@@ -23,6 +23,7 @@ from specjax.diagnostics.curvature import Curvature, curvatures
 from specjax.diagnostics.linear_maps import Inputs, LinearMap, inputs_of
 from specjax.diagnostics.probe import Model, Probe, listed, shape_by_shape
 from specjax.optim.fused_projections import Splits
+from specjax.optim.matrices import Layout
 from specjax.spectral.float_range import ratio
 from specjax.spectral.ranks import estimate_ranks, estimate_stable_rank, power_iteration
 
@@ -66,7 +67,7 @@ class LayerReport(NamedTuple):
     others: tuple[str, ...]
 
     def __str__(self) -> str:
-        head = ["layer", "map", "shape", "st(A)", "nr(G)", "nr/st", "recommendation"]
+        head = ["layer", "map", "out x in", "st(A)", "nr(G)", "nr/st", "recommendation"]
         if any(row.curvature for row in self.rows):
             head += ["decrease ratio", "D = polar(G)", "D = G"]
         table = [head, *(_cells(row) for row in self.rows)]
@@ -89,6 +90,7 @@ def layer_report(
     curvature: bool = False,
     exact_up_to: int = 512,
     splits: Splits | None = None,
+    layout: Layout | None = None,
     key: Key[Array, ""] | None = None,
 ) -> LayerReport:
     """Makes the table (layer, st(A), nr(G), ratio of decreases, recommendation) for any model.
@@ -109,8 +111,9 @@ def layer_report(
             each map.
         exact_up_to: The longest smaller side of a matrix whose ranks are exact; larger ones are
             estimated, with intervals.
-        splits: The matrices that a leaf's outputs hold, such as `matrix_layout(...).splits`; each
-            gets a row.
+        splits: The matrices that a leaf's outputs hold; each gets a row, "part 1 of 3" for the
+            queries of fused queries, keys and values.
+        layout: A `matrix_layout(...)` in place of `splits`.
         key: The key of the estimates; key(0) by default.
 
     Returns:
@@ -119,8 +122,8 @@ def layer_report(
         "undecided".
 
     Raises:
-        ValueError: if the model does not return one number, no parameter enters a product, or
-            `splits` name an unknown leaf.
+        ValueError: if the model does not return one number, no parameter enters a product,
+            `splits` name an unknown leaf, or both `splits` and `layout` are given.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -132,8 +135,10 @@ def layer_report(
         ([('weight', 'Euclidean')], ('bias',))
 
     """
+    if layout is not None and splits is not None:
+        raise ValueError("layer_report takes layout= or splits=, not both; leave one out.")
     key = jax.random.key(0) if key is None else key
-    probe = Probe(model, params, batch, splits)
+    probe = Probe(model, params, batch, splits if layout is None else layout.splits)
     gradients, inputs = probe.gradients_and_inputs()
     stable, nuclear = (
         [[_bounds(row) for row in rows] for rows in ranks]

@@ -120,8 +120,12 @@ class Probe:
         labels: list[tuple[list[str], Kind, tuple[int, int]]] = []
         for position, ((found, shape), use) in enumerate(zip(self.maps, uses, strict=True)):
             name = self.name(found)
-            if uses.count(use) > 1:
-                name += f" (use {uses[: position + 1].count(use)})"
+            parts = len(self._splits[found.leaf].widths) if found.leaf in self._splits else 1
+            turn, part = divmod(uses[:position].count(use), parts)
+            if uses.count(use) > parts:
+                name += f" (use {turn + 1})"
+            if parts > 1:
+                name += f" (part {part + 1} of {parts})"
             heads = [
                 f" (map {', '.join(map(str, head))})" if head else ""
                 for head in np.ndindex(shape[:-2])

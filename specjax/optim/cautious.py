@@ -10,14 +10,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from specjax.arguments import REAL, checked, scheduled, shown
+from specjax.arguments import REAL, check_number, checked, shown
 from specjax.optim.float32_wrapper import in_float32
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import prefix_leaves
 
 
+@takes_schedules
 @checked
 def add_cautious_decay(
-    weight_decay: optax.ScalarOrSchedule, mask: PyTree | Callable[[PyTree], PyTree] | None = None
+    weight_decay: Number, mask: PyTree | Callable[[PyTree], PyTree] | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """Adds weight_decay · 1(u ⊙ x >= 0) ⊙ x to the updates u, entry by entry, for the parameters x.
 
@@ -38,7 +40,7 @@ def add_cautious_decay(
             a mask that is not a prefix of the parameters; at update without parameters.
 
     """
-    weight_decay = scheduled(weight_decay, "weight_decay", REAL, "add_cautious_decay")
+    check_number(weight_decay, "weight_decay", REAL, "add_cautious_decay")
     if hasattr(mask, "dtype"):
         raise ValueError(
             "add_cautious_decay needs a tree of booleans as mask, or a function, got"

@@ -19,6 +19,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.arguments import check_number, checked
 from specjax.optim.float32_wrapper import in_float32
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.optim.sharded import with_automatic_axes
@@ -27,9 +28,10 @@ from specjax.spectral import spectral_map
 Kind = Literal["hard", "soft"]
 
 
+@takes_schedules
 @checked
 def clip_singular_values(
-    limit: ArrayLike,
+    limit: Number,
     kind: Kind = "hard",
     scale: str | Scale = "none",
     *,
@@ -42,8 +44,8 @@ def clip_singular_values(
     S²/c²)^(-1/2) Vᵀ, which is smooth.
 
     Args:
-        limit: A positive number or scalar array; after a learning rate η every step has an operator
-            norm of at most η c.
+        limit: A positive number, scalar array or schedule; after a learning rate η every step has
+            an operator norm of at most η c.
         kind: "hard" or "soft".
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out):
             "sqrt_out_over_in" makes `limit` one on the operator norm from RMS to RMS.
@@ -79,9 +81,10 @@ def clip_singular_values(
     return in_float32(optax.GradientTransformation(init, update))
 
 
+@takes_schedules
 @checked
 def clip_weights(
-    limit: ArrayLike,
+    limit: Number,
     kind: Kind = "hard",
     scale: str | Scale = "none",
     *,

@@ -19,7 +19,8 @@ from specjax.spectral.float_range import at_least_float32
 def in_float32(
     inner: optax.GradientTransformation, *, only: DTypeLike | None = None
 ) -> optax.GradientTransformationExtraArgs:
-    """Runs a transformation in at least float32 and rounds its updates to the dtypes they came in.
+    """Runs a transformation in at least float32 and rounds its updates to the dtypes of the
+    parameters, without these to the dtypes they came in.
 
     Its state is float32 too, whatever the dtypes of its hyperparameters. Around a chain it also
     avoids rounding between the links.
@@ -39,11 +40,30 @@ def in_float32(
     def update(
         updates: PyTree, state: Any, params: PyTree | None = None, **extra_args: Any
     ) -> tuple[PyTree, Any]:
+        updates, like = with_params(updates, params)
         wide_params = None if params is None else _wide(params, only)
         wide, state = step.update(_wide(updates, only), state, wide_params, **extra_args)
-        return optax.tree.cast_like(wide, updates), state
+        return optax.tree.cast_like(wide, like), state
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def with_params(updates: PyTree, params: PyTree | None) -> tuple[PyTree, PyTree]:
+    """The updates in the wider of their own dtypes and those of the parameters, and a tree that has
+    the dtypes of the results: the parameters, or the updates if there are none of their structure.
+
+    So a bfloat16 gradient of a float32 parameter does not make its whole step bfloat16.
+    """
+    check_arrays(updates)
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (updates, params)]
+    if structures[0] != structures[1]:
+        return updates, updates
+
+    def wider(u: Array, x: Array) -> Array:
+        return u.astype(jnp.promote_types(u.dtype, x.dtype))
+
+    with jax.numpy_dtype_promotion("standard"):
+        return jax.tree.map(wider, updates, params), params
 
 
 def check_arrays(tree: PyTree) -> None:

@@ -60,7 +60,7 @@ def by_leaf(splits: Splits, names: Sequence[str]) -> dict[int, Interleaved]:
     found: dict[int, Interleaved] = {}
     for key, split in splits.items():
         layers = [name.rpartition(".")[0] for name in names]
-        places = _ending_in(key, names) or _ending_in(key, layers)
+        places = ending_in(key, names) or ending_in(key, layers)
         if not places:
             raise ValueError(
                 f"splits name the leaf {key!r}, but no matrix has this name; the matrices"
@@ -74,7 +74,8 @@ def by_leaf(splits: Splits, names: Sequence[str]) -> dict[int, Interleaved]:
     return found
 
 
-def _ending_in(key: str, names: Sequence[str]) -> list[int]:
+def ending_in(key: str, names: Sequence[str]) -> list[int]:
+    """The places of the names that equal the key or end in it after a dot."""
     return [i for i, name in enumerate(names) if name == key or name.endswith(f".{key}")]
 
 

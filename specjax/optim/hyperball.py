@@ -12,26 +12,27 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
-from specjax.arguments import REAL, checked, scheduled
+from specjax.arguments import REAL, check_number, checked
 from specjax.optim.float32_wrapper import in_float32
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.spectral.float_range import frobenius, ratio, scaled
 
 
 class HyperballState(NamedTuple):
-    """The number of updates, and for each leaf the Frobenius norms R of its matrices at the start,
-    on the batch axes of the leaf.
+    """For each leaf the Frobenius norms R of its matrices at the start, on the batch axes of the
+    leaf.
     """
 
-    step: Int[Array, ""]
     radius: PyTree
 
 
+@takes_schedules
 @checked
 def hyperball(
-    learning_rate: optax.ScalarOrSchedule, *, dimension_numbers: DimensionNumbers = IN_OUT
+    learning_rate: Number, *, dimension_numbers: DimensionNumbers = IN_OUT
 ) -> optax.GradientTransformationExtraArgs:
     """W ← R unit(W - η R unit(u)) for each matrix W and its update u, with unit(X) = X / ‖X‖_F and
     R = ‖W‖_F at the start.
@@ -57,7 +58,7 @@ def hyperball(
             parameters.
 
     """
-    learning_rate = scheduled(learning_rate, "learning_rate", REAL, "hyperball")
+    check_number(learning_rate, "learning_rate", REAL, "hyperball")
 
     def init(params: PyTree) -> HyperballState:
         matrices = matrices_of(params, dimension_numbers, "hyperball")
@@ -65,7 +66,7 @@ def hyperball(
             frobenius(stack).reshape(view.batch)
             for stack, view in zip(matrices.stacks(), matrices.views, strict=True)
         ]
-        return HyperballState(jnp.zeros((), jnp.int32), matrices.treedef.unflatten(norms))
+        return HyperballState(matrices.treedef.unflatten(norms))
 
     def update(
         updates: PyTree, state: HyperballState, params: PyTree | None = None
@@ -73,17 +74,14 @@ def hyperball(
         directions = matrices_of(updates, dimension_numbers, "hyperball")
         if params is None:
             raise ValueError("hyperball needs the parameters: update(updates, state, params).")
-        rate = learning_rate(state.step) if callable(learning_rate) else learning_rate
         weights = matrices_of(params, dimension_numbers, "hyperball").stacks()
         steps = [
-            _moved(w, u, radius.reshape(-1, 1, 1), jnp.asarray(rate, w.dtype)) - w
+            _moved(w, u, radius.reshape(-1, 1, 1), jnp.asarray(learning_rate, w.dtype)) - w
             for w, u, radius in zip(
                 weights, directions.stacks(), jax.tree.leaves(state.radius), strict=True
             )
         ]
-        return directions.tree(steps), HyperballState(
-            optax.safe_increment(state.step), state.radius
-        )
+        return directions.tree(steps), state
 
     return in_float32(optax.GradientTransformation(init, update))
 

@@ -12,19 +12,21 @@ from typing import Literal
 
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from specjax.arguments import check_number, checked
 from specjax.optim.float32_wrapper import in_float32
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.spectral.float_range import frobenius, ratio, scaled
 
 Per = Literal["output", "matrix"]
 
 
+@takes_schedules
 @checked
 def lift_to_floor(
-    floor: ArrayLike, per: Per = "output", *, dimension_numbers: DimensionNumbers = IN_OUT
+    floor: Number, per: Per = "output", *, dimension_numbers: DimensionNumbers = IN_OUT
 ) -> optax.GradientTransformationExtraArgs:
     """u_i ← max(1, τ ‖w_i‖ / ‖u_i‖) u_i for the update u_i and the weights w_i of each neuron, or
     of each matrix.
@@ -32,7 +34,7 @@ def lift_to_floor(
     Put it after `orthogonalize` and before the learning rate, which multiplies the share τ.
 
     Args:
-        floor: τ, a number or a scalar array.
+        floor: τ, a number, a scalar array or a schedule.
         per: Whether the floor holds for each "output" (a row of torch's weights) or for each
             "matrix".
         dimension_numbers: As for `orthogonalize`; they say which axes are the outputs.

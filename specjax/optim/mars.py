@@ -13,10 +13,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, ArrayLike, Bool, PyTree
+from jaxtyping import Array, Bool, PyTree
 
 from specjax.arguments import REAL, check_number, checked
-from specjax.optim.float32_wrapper import check_arrays, kept_dtype
+from specjax.optim.float32_wrapper import check_arrays, kept_dtype, with_params
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.spectral.float_range import at_least_float32
 
 
@@ -29,9 +30,10 @@ class MarsState(NamedTuple):
     started: Bool[Array, ""]
 
 
+@takes_schedules
 @checked
 def mars_correction(
-    gamma: ArrayLike = 0.025, beta: ArrayLike = 0.95, *, exact: bool = False
+    gamma: Number = 0.025, beta: Number = 0.95, *, exact: bool = False
 ) -> optax.GradientTransformationExtraArgs:
     """g_t + γ β / (1 - β) (g_t - g'_t), the gradient corrected by its last change (MARS). Put it
     first in a chain.
@@ -77,19 +79,19 @@ def mars_correction(
         params: PyTree | None = None,
         **extra_args: object,
     ) -> tuple[PyTree, MarsState | optax.EmptyState]:
-        del params
-        check_arrays(updates)
+        updates, like = with_params(updates, params)
         if isinstance(state, MarsState):
             before = jax.tree.map(
                 lambda g, p: jnp.where(state.started, p.astype(g.dtype), g), updates, state.previous
             )
             new = MarsState(optax.tree.cast_like(updates, state.previous), jnp.ones((), bool))
-            return jax.tree.map(corrected, updates, before), new
+            return optax.tree.cast_like(jax.tree.map(corrected, updates, before), like), new
         if "previous_gradient" not in extra_args:
             raise ValueError(
                 "mars_correction(exact=True) needs the gradient at the last parameters on this"
                 " batch: update(updates, state, params, previous_gradient=tree)."
             )
-        return jax.tree.map(corrected, updates, extra_args["previous_gradient"]), state
+        steps = jax.tree.map(corrected, updates, extra_args["previous_gradient"])
+        return optax.tree.cast_like(steps, like), state
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import Sharding
 from jaxtyping import Array, ArrayLike, Inexact, Num, PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from specjax.optim.float32_wrapper import check_arrays
 from specjax.optim.fused_projections import Interleaved, Splits, by_leaf, checked
 from specjax.optim.leaf_names import leaf_names
-from specjax.optim.sharded import call_sharded
+from specjax.optim.sharded import Placement, call_sharded, of_stack_axis, on_stack_axis, placed
 from specjax.sizes import AnySize
 
 IN_OUT = MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
@@ -37,17 +37,29 @@ the parameters giving that tree.
 """
 
 
+class LeafLayout(Protocol):
+    """One leaf of a layout."""
+
+    @property
+    def name(self) -> str:
+        """Its dotted path."""
+
+    @property
+    def label(self) -> str:
+        """Its optimizer, "matrix" or "other"."""
+
+    @property
+    def dimension_numbers(self) -> MuonDimensionNumbers | None:
+        """None for a leaf that is not a matrix."""
+
+
 @runtime_checkable
 class Layout(Protocol):
     """The part of a `specjax.diagnostics.MatrixLayout` that optimizers use."""
 
     @property
-    def labels(self) -> PyTree:
-        """The label of each leaf, "matrix" or "other"."""
-
-    @property
-    def dimension_numbers(self) -> PyTree:
-        """`MuonDimensionNumbers` for each leaf, None for a leaf that is not a matrix."""
+    def rows(self) -> Sequence[LeafLayout]:
+        """The layout of each leaf."""
 
     @property
     def splits(self) -> Splits:
@@ -128,6 +140,23 @@ class Matrices(NamedTuple):
             for part in (view.split.apart(stack) if view.split else [stack])
         ]
 
+    def placements(self, sharding: Any, tree: PyTree) -> list[Placement | None]:
+        """Where the stack of each of the `parts` is computed, for a sharding of the stack axis or
+        for those of the leaves of `tree`; None wherever the compiler decides.
+        """
+        on_axis = of_stack_axis(sharding)
+        of_leaves = (
+            [jax.typeof(leaf).sharding for leaf in self.leaves]
+            if on_axis
+            else prefix_leaves(sharding, tree, Sharding, "sharding")
+        )
+        found = []
+        for view, own in zip(self.views, of_leaves, strict=True):
+            known = placed(own, view.order, [*map(len, (view.batch, view.inputs, view.outputs))])
+            place = on_stack_axis(sharding, known) if on_axis else known
+            found += [place] * len(view.widths)
+        return found
+
     def join(self, parts: Iterable[Array], factors: Sequence[Sequence[ArrayLike]]) -> PyTree:
         """The inverse of `parts`, with each part multiplied by its factor."""
         rest, stacks = iter(parts), []
@@ -198,6 +227,30 @@ def prefix_leaves(prefix: Any, tree: PyTree, leaf_type: type, name: str) -> list
     return entries
 
 
+def by_name(layout: Layout, field: str) -> Callable[[PyTree], PyTree]:
+    """A function of parameters that gives a tree with a field of the layout for each leaf.
+
+    Leaves are found by their names, so the parameters may lie in another container than those that
+    the layout was made from, such as the state of a flax module, or be some of them. The function
+    raises ValueError for a leaf whose name the layout does not have.
+    """
+    found = {row.name: row for row in layout.rows}
+
+    def tree_of(tree: PyTree) -> PyTree:
+        names = leaf_names(tree)
+        rows: Sequence[LeafLayout] = layout.rows
+        if names != [row.name for row in rows]:
+            if unknown := [name for name in names if name not in found]:
+                raise ValueError(
+                    f"The layout has no leaf {unknown[0]}, only {', '.join(found)}; make it from"
+                    " the parameters that the optimizer gets."
+                )
+            rows = [found[name] for name in names]
+        return jax.tree.unflatten(jax.tree.structure(tree), [getattr(row, field) for row in rows])
+
+    return tree_of
+
+
 def is_function(x: Any) -> bool:
     """Whether x is a function rather than a tree that can be called, as an equinox module is."""
     return callable(x) and jax.tree_util.treedef_is_leaf(jax.tree.structure(x))
@@ -206,24 +259,24 @@ def is_function(x: Any) -> bool:
 def map_stacked(
     function: Callable[[Array], Array],
     stacks: Iterable[Inexact[Array, "_ _ _"]],
-    sharding: NamedSharding | None = None,
+    placements: Sequence[Placement | None] = (),
 ) -> list[Inexact[Array, "_ ..."]]:
     """`function` of each stack `(batch, fan_in, fan_out)`, called once for all stacks of the same
     matrix shape and dtype.
 
-    With a `sharding` of the stack axis each device calls it for its own matrices, see
+    With `placements` of all stacks each device calls it for its own matrices, see
     `specjax.optim.sharded`.
     """
     stacks = list(stacks)
+    placements = placements or (None,) * len(stacks)
     groups: dict[tuple[Any, ...], list[int]] = {}
     for index, stack in enumerate(stacks):
-        groups.setdefault((stack.shape[1:], stack.dtype), []).append(index)
+        groups.setdefault((placements[index], stack.shape[1:], stack.dtype), []).append(index)
     results: dict[int, Array] = {}
-    for members in groups.values():
-        if sharding is not None:
-            results |= zip(
-                members, call_sharded(function, [stacks[i] for i in members], sharding), strict=True
-            )
+    for (placement, *_), members in groups.items():
+        if placement is not None:
+            found = call_sharded(function, [stacks[i] for i in members], placement)
+            results |= zip(members, found, strict=True)
             continue
         whole = function(
             jnp.concatenate([stacks[i] for i in members])
@@ -237,9 +290,13 @@ def map_stacked(
     return [results[i] for i in range(len(stacks))]
 
 
-def is_matrix(leaf: Array) -> bool:
-    """The default rule: two axes and a floating or complex dtype."""
-    return leaf.ndim == 2 and jnp.issubdtype(leaf.dtype, jnp.inexact)
+def is_matrix(leaf: Array, spec: MuonDimensionNumbers) -> bool:
+    """The rule for one specification of all leaves: as many axes as it needs, two for `IN_OUT` and
+    `OUT_IN`, three for axes 1 and 2, and a floating or complex dtype.
+    """
+    axes = (*_axes(spec.reduction_axis), *_axes(spec.output_axis))
+    needed = max(axis + 1 if axis >= 0 else -axis for axis in axes)
+    return leaf.ndim == max(needed, len(axes)) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def _view(

@@ -22,10 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.typing import DTypeLike
-from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from specjax.arguments import check_number, checked, shown
-from specjax.optim.float32_wrapper import check_arrays, kept_dtype
+from specjax.optim.float32_wrapper import check_arrays, kept_dtype, with_params
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.stochastic_rounding import stochastic_bfloat16
 from specjax.spectral.float_range import at_least_float32
 
@@ -46,16 +47,17 @@ class MomentumState(NamedTuple):
     weight: Float[Array, ""] | None
 
 
+@takes_schedules
 @checked
 def momentum(
-    beta: ArrayLike,
+    beta: Number,
     convention: Convention = "ema",
     *,
     nesterov: bool = False,
     bias_correction: bool = False,
     mu_dtype: DTypeLike | None = None,
     key: Key[Array, ""] | None = None,
-) -> optax.GradientTransformation:
+) -> optax.GradientTransformationExtraArgs:
     """Replaces the gradients g by their accumulator m, or by Nesterov's step from it, in a named
     convention.
 
@@ -65,8 +67,7 @@ def momentum(
       - β) g / w + β m / (β w + 1 - β).
 
     Args:
-        beta: β in [0, 1), a number or a scalar array; a schedule by
-            `specjax.optim.inject_hyperparams`.
+        beta: β in [0, 1), a number, a scalar array or a schedule.
         convention: "ema" (Keller Jordan's and torch's Muon, optax.contrib.muon) or "sgd" (torch's
             SGD, `optax.trace`).
         nesterov: Whether the update looks one step ahead.
@@ -78,8 +79,9 @@ def momentum(
             `specjax.optim.stochastic_rounding`); required with that dtype.
 
     Returns:
-        A transformation that keeps the sign; its state has the structure of the parameters, its
-        updates have the dtypes of the gradients. Half precision is computed in float32, and the
+        A transformation that keeps the sign; its state has the structure of the parameters. Its
+        updates have the dtypes of the parameters where `update` gets these, else those of the
+        gradients. Half precision is computed in float32, and the
         update uses the accumulator before it is rounded. In float16 the update itself may round to
         zero, which `muon` and `in_float32` around a whole chain avoid.
 
@@ -133,10 +135,10 @@ def momentum(
         )
 
     def update(
-        updates: PyTree, state: MomentumState, params: PyTree | None = None
+        updates: PyTree, state: MomentumState, params: PyTree | None = None, **extra_args: object
     ) -> tuple[PyTree, MomentumState]:
-        del params
-        check_arrays(updates)
+        del extra_args
+        updates, like = with_params(updates, params)
         weight = None if state.weight is None else mixed(state.weight, jnp.ones_like(state.weight))
         ahead = None if weight is None else mixed(weight, jnp.ones_like(weight))
 
@@ -155,13 +157,13 @@ def momentum(
             steps = jax.tree.map(looked_ahead, updates, wide)
         else:
             steps = jax.tree.map(lambda mu: divided(mu, weight), wide)
-        steps = optax.tree.cast_like(steps, updates)
+        steps = optax.tree.cast_like(steps, like)
         if key is None or state.count is None:
             return steps, MomentumState(None, optax.tree.cast_like(wide, state.mu), weight)
         kept = _rounded(jax.random.fold_in(key, state.count), wide, state.mu)
         return steps, MomentumState(optax.safe_increment(state.count), kept, weight)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _is_kept(dtype: DTypeLike) -> bool:

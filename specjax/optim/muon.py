@@ -11,16 +11,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import NamedSharding
 from jax.typing import DTypeLike
-from jaxtyping import Array, ArrayLike, Int, Key, PyTree
+from jaxtyping import Array, Int, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
-from specjax.arguments import REAL, check_number, checked_but, scheduled
-from specjax.optim.float32_wrapper import check_alike, check_arrays, in_float32
+from specjax.arguments import REAL, check_number, checked_but
+from specjax.optim.float32_wrapper import check_alike, check_arrays, in_float32, with_params
 from specjax.optim.fused_projections import Splits
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.leaf_names import leaf_names
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, Layout, is_matrix, prefix_leaves
+from specjax.optim.matrices import (
+    IN_OUT,
+    DimensionNumbers,
+    Layout,
+    by_name,
+    is_matrix,
+    prefix_leaves,
+)
 from specjax.optim.momentum import Convention, momentum
 from specjax.optim.newton_schulz_arguments import (
     STANDARD,
@@ -35,27 +42,28 @@ from specjax.optim.scales import Scale, rms_sqrt_max, scale_named
 MATRIX, OTHER = "matrix", "other"
 
 
+@takes_schedules
 @checked_but("ns_coeffs", "ns_steps", "preconditioning", "method")
 def muon(
-    learning_rate: optax.ScalarOrSchedule,
+    learning_rate: Number,
     ns_coeffs: Coefficients | Sequence[Coefficients] | str = STANDARD,
     ns_steps: int | Int[Array, ""] = 5,
-    beta: ArrayLike = 0.95,
-    eps: ArrayLike = 1e-8,
-    weight_decay: ArrayLike = 0.0,
+    beta: Number = 0.95,
+    eps: Number = 1e-8,
+    weight_decay: Number = 0.0,
     weight_decay_mask: PyTree | Callable[[PyTree], PyTree] | None = None,
     mu_dtype: DTypeLike | None = None,
     *,
     nesterov: bool = True,
     adaptive: bool = False,
     preconditioning: Preconditioning = "frobenius",
-    adam_b1: ArrayLike = 0.9,
-    adam_b2: ArrayLike = 0.999,
-    adam_eps_root: ArrayLike = 0.0,
-    adam_weight_decay: ArrayLike = 0.0,
-    adam_learning_rate: optax.ScalarOrSchedule | None = None,
+    adam_b1: Number = 0.9,
+    adam_b2: Number = 0.999,
+    adam_eps_root: Number = 0.0,
+    adam_weight_decay: Number = 0.0,
+    adam_learning_rate: Number | None = None,
     muon_weight_dimension_numbers: DimensionNumbers | None = IN_OUT,
-    consistent_rms: ArrayLike | None = None,
+    consistent_rms: Number | None = None,
     convention: Convention = "ema",
     bias_correction: bool = True,
     key: Key[Array, ""] | None = None,
@@ -66,7 +74,7 @@ def muon(
     labels: PyTree | Callable[[PyTree], PyTree] | None = None,
     layout: Layout | None = None,
     fallback: optax.GradientTransformation | None = None,
-    sharding: NamedSharding | None = None,
+    sharding: PyTree | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """W ← W - learning_rate (scale · polar(momentum) + weight_decay · W) for matrices, AdamW for
     all other leaves.
@@ -79,19 +87,22 @@ def muon(
         updates, state = optimizer.update(gradients, state, params)
 
     `layout` or `labels` say which leaves are matrices. Without them a tree (or function) of
-    dimension numbers does, in which None marks a leaf that is not a matrix. Without that, leaves of
-    two axes and a floating dtype are matrices. This last rule is wrong for stacked layers, so
-    `init` warns of leaves with more axes: `layout=specjax.diagnostics.matrix_layout(loss, params,
-    batch)` reads the matrices off the loss. `specjax.optim.routing` shows where every leaf goes.
+    dimension numbers does, in which None marks a leaf that is not a matrix. One specification for
+    all leaves takes those of a floating dtype with as many axes as it needs: two by default, three
+    for `MuonDimensionNumbers(1, 2)`. This last rule is wrong for stacked layers, so `init` warns of
+    leaves with more axes: `layout=specjax.diagnostics.matrix_layout(loss, params, batch)` reads the
+    matrices off the loss. `specjax.optim.routing` shows where every leaf goes.
 
-    Numbers may be traced arrays, so a sweep over them is one compiled program: build the optimizer
-    inside the vmapped function, or use `specjax.optim.inject_hyperparams` (optax's own takes
-    `labels` and other functions for schedules unless `static_args` names them). Updates and momenta
-    keep the dtypes of the parameters. In float16 momentum and polar factor are computed in float32,
-    and AdamW's state is at least float32.
+    Numbers (learning rates, decays, `eps`, `consistent_rms`) may be schedules: functions of the
+    number of updates before, as in optax. They may also be traced arrays, so a sweep over them is
+    one compiled program: build the optimizer inside the vmapped function, or use
+    `specjax.optim.inject_hyperparams` (optax's own takes `labels` and other functions for schedules
+    unless `static_args` names them). Updates and momenta keep the dtypes of the parameters. In
+    float16 momentum and polar factor are computed in float32, and AdamW's state is at least
+    float32.
 
     Args:
-        learning_rate: A number, a scalar array or a schedule.
+        learning_rate: η, in front of the whole step of a matrix.
         ns_coeffs: (a, b, c) of a step X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X, one such triple for each
             step, "standard" or "dion".
         ns_steps: Steps of the Newton–Schulz iteration; with one triple for each step, an upper
@@ -119,21 +130,22 @@ def muon(
         bias_correction: Whether the momentum is corrected for its start at zero.
         key: The random key for a bfloat16 momentum, which is rounded at random; see
             `specjax.optim.momentum`.
-        method: Another method for the polar factor, such as `specjax.spectral.SVD()`, in place of
-            `ns_coeffs`, `ns_steps` and `preconditioning`.
+        method: Another method for the polar factor, such as `specjax.spectral.SVD()` or
+            "polar_express", in place of `ns_coeffs`, `ns_steps` and `preconditioning`.
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
         sizes: As for `orthogonalize`.
         splits: As for `orthogonalize`.
         labels: A prefix tree of "matrix" and "other", or a function of the parameters giving it.
             "matrix" on a leaf of more than two axes makes the leading ones batch axes.
         layout: A `specjax.diagnostics.MatrixLayout`, in place of `labels`, `splits` and
-            `muon_weight_dimension_numbers`.
+            `muon_weight_dimension_numbers`. Leaves are found by name.
         fallback: The optimizer of the leaves that are not matrices, in place of AdamW.
-        sharding: The sharding of the stacks of matrices over a mesh, as for `orthogonalize`.
+        sharding: As for `orthogonalize`: the shardings of the parameters, or one of all stacks of
+            matrices.
 
     Returns:
-        A complete optimizer; its state is that of `optax.partition` with "muon" and "adam".
-        `update` needs `params`.
+        A complete optimizer; its state is that of `optax.partition` with "muon" and "adam", with
+        schedules the `inner_state` beside their count. `update` needs `params`.
 
     Raises:
         ValueError: at once for a number that is not finite, a wrong beta, convention or scale,
@@ -151,7 +163,7 @@ def muon(
         {'bias': (4,), 'weight': (4, 4)}
 
     """
-    learning_rate = scheduled(learning_rate, "learning_rate", REAL, "muon")
+    check_number(learning_rate, "learning_rate", REAL, "muon")
     check_number(weight_decay, "weight_decay", REAL, "muon")
     iteration = {"ns_coeffs": ns_coeffs, "ns_steps": ns_steps, "preconditioning": preconditioning}
     if method is None:
@@ -188,7 +200,8 @@ def muon(
         _check_default(
             "layout", labels=labels, splits=splits, muon_weight_dimension_numbers=numbers
         )
-        labels, splits, numbers = layout.labels, layout.splits, layout.dimension_numbers
+        splits = layout.splits
+        labels, numbers = by_name(layout, "label"), by_name(layout, "dimension_numbers")
     dimension_numbers = IN_OUT if numbers is None else numbers
     matrix_steps = optax.chain(
         momentum(
@@ -229,7 +242,7 @@ def muon(
     def init(params: PyTree) -> optax.PartitionState:
         state = steps.init(params)
         if labels is None and isinstance(dimension_numbers, MuonDimensionNumbers):
-            _warn_of_stacks(params)
+            _warn_of_stacks(params, dimension_numbers)
         return state
 
     def update(
@@ -242,11 +255,9 @@ def muon(
         if params is None:
             raise ValueError("muon needs the parameters: update(updates, state, params).")
         check_alike(updates, params)
-        # A bfloat16 gradient of a float32 parameter would make its whole step bfloat16.
-        with jax.numpy_dtype_promotion("standard"):
-            wide = jax.tree.map(_in_wider_dtype, updates, params)
+        wide, like = with_params(updates, params)
         updates, state = steps.update(wide, state, params, **extra_args)
-        return jax.tree.map(lambda u, p: u.astype(p.dtype), updates, params), state
+        return optax.tree.cast_like(updates, like), state
 
     formula = scale_named(scale)
     return optax.GradientTransformationExtraArgs(
@@ -258,13 +269,7 @@ def muon(
     )
 
 
-def _in_wider_dtype(gradient: Array, parameter: Array) -> Array:
-    return gradient.astype(jnp.promote_types(gradient.dtype, parameter.dtype))
-
-
-def jordan_muon(
-    learning_rate: optax.ScalarOrSchedule, **options: Any
-) -> optax.GradientTransformationExtraArgs:
+def jordan_muon(learning_rate: Number, **options: Any) -> optax.GradientTransformationExtraArgs:
     """`muon` with the conventions of Keller Jordan's code: the momentum has no bias correction, and
     AdamW uses b1 = 0.9, b2 = 0.95, eps = 1e-10 and no Nesterov step.
 
@@ -289,9 +294,7 @@ def jordan_muon(
     return muon(learning_rate, **{"bias_correction": False, "fallback": adamw} | options)
 
 
-def _adamw(
-    learning_rate: optax.ScalarOrSchedule, **options: Any
-) -> optax.GradientTransformationExtraArgs:
+def _adamw(learning_rate: Number, **options: Any) -> optax.GradientTransformationExtraArgs:
     """AdamW in float32 at least: in float16 eps and squares of gradients below 2e-4 are zero."""
     return in_float32(optax.adamw(learning_rate, **options))
 
@@ -310,18 +313,24 @@ def _check_default(given: str, **others: object) -> None:
             raise ValueError(f"muon takes {given}= or {name}=, not both; leave one out.")
 
 
-def _warn_of_stacks(params: PyTree) -> None:
-    """Warn of leaves of more than two axes, and of stacked vectors that look like matrices."""
+def _warn_of_stacks(params: PyTree, spec: MuonDimensionNumbers) -> None:
+    """Warn of leaves of more than two axes that are not taken, and of stacked vectors that look
+    like matrices.
+    """
     named = [
-        (name, leaf.shape)
+        (name, leaf.shape, is_matrix(leaf, spec))
         for name, leaf in zip(leaf_names(params), jax.tree.leaves(params), strict=True)
         if jnp.issubdtype(leaf.dtype, jnp.floating)
     ]
-    stacks = [f"{name} {shape}" for name, shape in named if len(shape) > 2]
-    if not stacks:
+    left = [(name, shape) for name, shape, taken in named if len(shape) > 2 and not taken]
+    if not left:
         return
-    layers = {shape[0] for _, shape in named if len(shape) > 2}
-    vectors = [f"{name} {shape}" for name, shape in named if len(shape) == 2 and shape[0] in layers]
+    stacks, layers = [f"{name} {shape}" for name, shape in left], {shape[0] for _, shape in left}
+    vectors = [
+        f"{name} {shape}"
+        for name, shape, taken in named
+        if taken and len(shape) == 2 and shape[0] in layers
+    ]
     doubt = f", and may take stacked vectors for matrices: {', '.join(vectors)}" if vectors else ""
     warnings.warn(
         f"muon without a layout leaves these to the other optimizer: {', '.join(stacks)}{doubt};"
@@ -348,7 +357,7 @@ def _labels(params: PyTree, labels: object, dimension_numbers: DimensionNumbers)
                 f'labels must be "{MATRIX}" or "{OTHER}", got {sorted(map(repr, unknown))}.'
             )
     elif isinstance(dimension_numbers, MuonDimensionNumbers):
-        found = [MATRIX if is_matrix(leaf) else OTHER for leaf in leaves]
+        found = [MATRIX if is_matrix(leaf, dimension_numbers) else OTHER for leaf in leaves]
     else:
         specs = prefix_leaves(
             dimension_numbers, params, MuonDimensionNumbers, "muon_weight_dimension_numbers"

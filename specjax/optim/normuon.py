@@ -12,10 +12,11 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from specjax.arguments import check_number, checked
 from specjax.optim.float32_wrapper import in_float32
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, Matrices, MatrixView, matrices_of
 from specjax.spectral.float_range import averaged_rms, frobenius, ratio
 
@@ -30,9 +31,10 @@ class NeuronMomentState(NamedTuple):
     rms: PyTree
 
 
+@takes_schedules
 @checked
 def scale_by_neuron_moment(
-    beta: ArrayLike = 0.95, per: Per = "output", *, dimension_numbers: DimensionNumbers = IN_OUT
+    beta: Number = 0.95, per: Per = "output", *, dimension_numbers: DimensionNumbers = IN_OUT
 ) -> optax.GradientTransformationExtraArgs:
     """O ← O / √v for each neuron, brought back to the Frobenius norm of O; v is the average of the
     neuron's mean squares.
@@ -43,7 +45,7 @@ def scale_by_neuron_moment(
     would multiply the whole matrix by one number and cancel in the norm, so it is left out.
 
     Args:
-        beta: β in [0, 1), a number or a scalar array.
+        beta: β in [0, 1), a number, a scalar array or a schedule.
         per: Whether each "output" has its own moment (the paper; a row of torch's weights), or each
             index of the "longer" side (modded-nanogpt, nanochat; the outputs if both sides are
             equal).

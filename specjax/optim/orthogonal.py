@@ -7,27 +7,27 @@ factor: route them with `optax.partition`, or take `specjax.optim.muon`, which r
 only its own matrix NaN (see `optax.apply_if_finite`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax
 import optax
-from jax.sharding import NamedSharding
 from jaxtyping import Array, PyTree
 
 from specjax import spectral
-from specjax.arguments import checked, checked_but, scheduled
-from specjax.optim.float32_wrapper import in_float32
+from specjax.arguments import check_number, checked, checked_but
+from specjax.optim.float32_wrapper import in_float32, with_params
 from specjax.optim.fused_projections import Splits
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of
 from specjax.optim.scales import Scale, scale_named, shape_factors
-from specjax.optim.sharded import check_sharding, explicit_mesh, with_automatic_axes
+from specjax.optim.sharded import Placement, check_sharding, explicit_mesh, with_automatic_axes
 from specjax.spectral.float_range import at_least_float32, inner
 from specjax.spectral.methods import SVD, NewtonSchulz
-from specjax.spectral.polar import polar_of_matrix, require_method
+from specjax.spectral.polar import method_of, polar_of_matrix
 
-Method = spectral.AbstractPolar | Callable[[Array], Array]
-"""A method of `specjax.spectral.polar`."""
+Method = spectral.AbstractPolar | Callable[[Array], Array] | str
+"""A method of `specjax.spectral.polar`, or its name."""
 
 
 @checked_but("method")
@@ -39,7 +39,7 @@ def orthogonalize(
     dimension_numbers: DimensionNumbers = IN_OUT,
     sizes: PyTree | None = None,
     splits: Splits | None = None,
-    sharding: NamedSharding | None = None,
+    sharding: PyTree | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Replaces each matrix by its polar factor times a factor that depends on its shape.
 
@@ -47,7 +47,8 @@ def orthogonalize(
     chain with `optax.scale_by_learning_rate`.
 
     Args:
-        method: How the polar factor is computed; the default is Muon's five steps.
+        method: How the polar factor is computed; the default is Muon's five steps. A name of
+            `specjax.spectral.polar` stands for a method with its defaults.
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
         adaptive: Whether each factor O is multiplied by ⟨G, O⟩, the nuclear norm ‖G‖_* for an exact
             method: the steepest descent of `spectral_descent` without its curvature (Bernstein and
@@ -60,13 +61,14 @@ def orthogonalize(
         splits: The widths of matrices that lie side by side in the outputs of a leaf, by the leaf's
             name or its end, as in `{"qkv": (512, 64, 64)}`, or an `Interleaved` where they take
             turns: each is orthogonalized and scaled as a leaf of its own would be.
-        sharding: The sharding of the stack axis, `NamedSharding(mesh, PartitionSpec(axes))`: each
-            device orthogonalizes its own matrices, without a collective in an iteration. By default
-            the compiler decides.
+        sharding: The shardings of the leaves, such as `jax.tree.map(lambda x: x.sharding, params)`,
+            or one of the stack axis, `NamedSharding(mesh, PartitionSpec(axes))`: each device
+            orthogonalizes its own matrices, without a collective in an iteration. Leaves whose
+            shardings are known move one axis after the other. By default the compiler decides.
 
     Returns:
-        A transformation without state; updates keep shape and dtype. Complex matrices have unitary
-        factors.
+        A transformation without state; updates keep their shapes, and have the dtypes of the
+        parameters where `update` gets these. Complex matrices have unitary factors.
 
     Raises:
         ValueError: at once for an unknown scale, a method that is not callable, or a sharding of
@@ -83,10 +85,10 @@ def orthogonalize(
         True
 
     """
-    require_method(method, "orthogonalize")
+    chosen = method_of(method, "orthogonalize")
     # `orthogonalize` stacks matrices itself, so it maps the function of one matrix that `polar`
     # maps.
-    polar_factor = jax.vmap(partial(polar_of_matrix, method))
+    polar_factor = jax.vmap(partial(polar_of_matrix, chosen))
 
     def adapted(x: Array) -> Array:
         orthogonal = polar_factor(x)
@@ -132,9 +134,10 @@ def normalize_columns(
     )
 
 
+@takes_schedules
 @checked_but("method")
 def spectral_descent(
-    curvature: optax.ScalarOrSchedule,
+    curvature: Number,
     method: Method = SVD(),  # noqa: B008  (frozen)
     *,
     dimension_numbers: DimensionNumbers = IN_OUT,
@@ -170,16 +173,15 @@ def spectral_descent(
         True
 
     """
-    curvature = scheduled(curvature, "curvature", "(0, inf)", "spectral_descent")
-    require_method(method, "spectral_descent")
+    check_number(curvature, "curvature", "(0, inf)", "spectral_descent")
+    method = method_of(method, "spectral_descent")
 
     def steepest(x: Array) -> Array:
         orthogonal = spectral.polar(x, method)
         return inner(x, orthogonal)[:, None, None] * orthogonal
 
-    step = (lambda count: 1 / curvature(count)) if callable(curvature) else 1 / curvature
     descent = matrix_transform(steepest, "spectral_descent", dimension_numbers=dimension_numbers)
-    return in_float32(optax.chain(descent, optax.scale_by_learning_rate(step)))
+    return in_float32(optax.chain(descent, optax.scale_by_learning_rate(1 / curvature)))
 
 
 def matrix_transform(
@@ -190,7 +192,7 @@ def matrix_transform(
     dimension_numbers: DimensionNumbers,
     sizes: PyTree | None = None,
     splits: Splits | None = None,
-    sharding: NamedSharding | None = None,
+    sharding: PyTree | None = None,
     complex_too: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """A stateless transformation that applies `function` to each stack of matrices and multiplies
@@ -206,16 +208,30 @@ def matrix_transform(
         return optax.EmptyState()
 
     def update(
-        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None, **extra_args: object
+        updates: PyTree,
+        state: optax.EmptyState,
+        params: PyTree | None = None,
+        *,
+        _placements: Sequence[Placement | None] | None = None,
+        **extra_args: object,
     ) -> tuple[PyTree, optax.EmptyState]:
-        del params, extra_args
+        del extra_args
+        updates, like = with_params(updates, params)
         matrices = matrices_of(updates, dimension_numbers, name, splits, complex_too=complex_too)
+        places = _placements
+        if places is None:
+            places = matrices.placements(sharding, updates)
         if explicit_mesh(updates) is not None:
-            return with_automatic_axes(lambda tree: update(tree, state)[0], updates), state
+            steps = with_automatic_axes(
+                lambda tree: update(tree, state, _placements=places)[0], updates
+            )
+            return optax.tree.cast_like(steps, like), state
         factors = shape_factors(formula, matrices, sizes, updates)
         parts = matrices.parts()
-        results = iter(map_stacked(function, [part for part in parts if part.size], sharding))
-        parts = [next(results) if part.size else part for part in parts]
-        return matrices.join(parts, factors), state
+        filled = [i for i, part in enumerate(parts) if part.size]
+        results = map_stacked(function, [parts[i] for i in filled], [places[i] for i in filled])
+        for i, result in zip(filled, results, strict=True):
+            parts[i] = result
+        return optax.tree.cast_like(matrices.join(parts, factors), like), state
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -18,6 +18,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.arguments import check_number, checked
 from specjax.optim.float32_wrapper import in_float32
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.leaf_names import leaf_names
 from specjax.optim.matrices import prefix_leaves
 
@@ -31,8 +32,9 @@ class Heads(NamedTuple):
     power: float = 0.5
 
 
+@takes_schedules
 @checked
-def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformationExtraArgs:
+def qk_clip(threshold: Number, heads: PyTree) -> optax.GradientTransformationExtraArgs:
     """Replaces updates u by γ^power (W + u) - W where a leaf has `Heads`; others pass. Put it last
     in a chain, after the learning rate.
 
@@ -43,7 +45,7 @@ def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformation
     factors then is γ_h at most.
 
     Args:
-        threshold: τ, positive; the paper's is 100.
+        threshold: τ, positive, or a schedule; the paper's is 100.
         heads: A prefix tree of `Heads`, None for leaves that pass; or a function of the parameters
             giving that tree. For weights (layer, model, head, width): `Heads((0, 2))`.
 

@@ -17,10 +17,11 @@ from jaxtyping import Array, Float, PyTree
 
 from specjax import spectral
 from specjax.arguments import checked_but
+from specjax.optim.float32_wrapper import with_params
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of, prefix_leaves
 from specjax.optim.orthogonal import Method
 from specjax.spectral.float_range import inner, ratio, scaled
-from specjax.spectral.polar import require_method
+from specjax.spectral.polar import method_of
 
 
 class RankSwitchState(NamedTuple):
@@ -65,8 +66,7 @@ def rank_switch(
             ranks or ones of another shape.
 
     """
-    chosen = spectral.SVD() if method is None else method
-    require_method(chosen, "rank_switch")
+    chosen = spectral.SVD() if method is None else method_of(method, "rank_switch")
     steps = [optax.with_extra_args_support(step) for step in (spectral_step, euclidean_step)]
 
     def init(params: PyTree) -> RankSwitchState:
@@ -84,6 +84,7 @@ def rank_switch(
                 "rank_switch needs the stable ranks of the activations: update(updates, state,"
                 " params, stable_ranks=tree)."
             )
+        updates, like = with_params(updates, params)
         matrices = matrices_of(updates, dimension_numbers, "rank_switch")
         stable_ranks = prefix_leaves(extra_args["stable_ranks"], updates, Array, "stable_ranks")
         stacks = [
@@ -108,8 +109,8 @@ def rank_switch(
             for choice, view, s, e in zip(
                 choices,
                 matrices.views,
-                jax.tree.leaves(by_spectral),
-                jax.tree.leaves(by_euclidean),
+                jax.tree.leaves(optax.tree.cast_like(by_spectral, like)),
+                jax.tree.leaves(optax.tree.cast_like(by_euclidean, like)),
                 strict=True,
             )
         ]

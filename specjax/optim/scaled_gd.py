@@ -10,15 +10,17 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.arguments import check_number, checked
-from specjax.optim.float32_wrapper import check_alike, check_arrays
+from specjax.optim.float32_wrapper import check_alike, check_arrays, with_params
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, matrices_of
 from specjax.programs.one_at_a_time import compiled_one_at_a_time
 from specjax.spectral.float_range import scaled
 from specjax.spectral.products import product
 
 
+@takes_schedules
 @checked
-def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformationExtraArgs:
+def scale_by_factor_gram(damping: Number = 0.0) -> optax.GradientTransformationExtraArgs:
     """G ← G (XᵀX + damping · I)⁻¹ for each matrix X ∈ R^{d×k}, the factor (preconditioning, eq.
     80); leading axes are batch axes.
 
@@ -51,7 +53,9 @@ def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformati
             )
         check_arrays(params)
         check_alike(updates, params)
-        return jax.tree.map(lambda g, x: _preconditioned(g, x, damping), updates, params), state
+        wide, like = with_params(updates, params)
+        steps = jax.tree.map(lambda g, x: _preconditioned(g, x, damping), wide, params)
+        return optax.tree.cast_like(steps, like), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 

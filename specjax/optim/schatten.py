@@ -15,6 +15,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.arguments import check_number, checked
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, DimensionNumbers
 from specjax.optim.orthogonal import matrix_transform
 from specjax.optim.scales import Scale
@@ -26,9 +27,10 @@ RANK_ONE = 2.0**-20
 _TIE = 64  # roundings, within which a singular value counts as equal to the largest
 
 
+@takes_schedules
 @checked
 def schatten_direction(
-    p: ArrayLike,
+    p: Number,
     scale: str | Scale = "none",
     *,
     dimension_numbers: DimensionNumbers = IN_OUT,

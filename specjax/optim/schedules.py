@@ -14,7 +14,8 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 
 from specjax.arguments import check_number, checked
-from specjax.optim.float32_wrapper import check_arrays
+from specjax.optim.float32_wrapper import check_arrays, with_params
+from specjax.optim.hyperparameters import Number, takes_schedules
 
 
 class PlateauState(NamedTuple):
@@ -78,9 +79,10 @@ def random_geometric(
     return rate
 
 
+@takes_schedules
 @checked
 def decay_on_plateau(
-    factor: ArrayLike = 0.5, patience: ArrayLike = 10
+    factor: Number = 0.5, patience: Number = 10
 ) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by a scale that falls by `factor` whenever the loss has found no new
     minimum for `patience` updates.
@@ -108,7 +110,7 @@ def decay_on_plateau(
     def update(
         updates: PyTree, state: PlateauState, params: PyTree | None = None, **extra_args: object
     ) -> tuple[PyTree, PlateauState]:
-        del params
+        updates, like = with_params(updates, params)
         if "value" not in extra_args:
             raise ValueError(
                 "decay_on_plateau needs the loss: update(updates, state, params, value=loss)."
@@ -120,7 +122,7 @@ def decay_on_plateau(
         stuck = bad >= jnp.asarray(patience, bad.dtype)
         scale = jnp.where(stuck, state.scale * jnp.asarray(factor, state.scale.dtype), state.scale)
         scaled = jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates)
-        return scaled, PlateauState(
+        return optax.tree.cast_like(scaled, like), PlateauState(
             scale, jnp.where(improved, value, state.best), jnp.where(stuck, 0, bad)
         )
 

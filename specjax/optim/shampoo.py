@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from specjax.arguments import check_count, check_number, checked
 from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.gram_sums import GramSums, added, no_sums
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.spectral.float_range import scaled
 from specjax.spectral.products import product
@@ -42,12 +43,13 @@ class ShampooState(NamedTuple):
     roots: list[Roots]
 
 
+@takes_schedules
 @checked
 def scale_by_shampoo(
-    beta: ArrayLike = 0.95,
+    beta: Number = 0.95,
     *,
-    order: ArrayLike = 4,
-    damping: ArrayLike = 0.0,
+    order: Number = 4,
+    damping: Number = 0.0,
     every: int = 1,
     dimension_numbers: DimensionNumbers = IN_OUT,
 ) -> optax.GradientTransformationExtraArgs:

@@ -25,6 +25,7 @@ from specjax.arguments import check_count, check_number, checked
 from specjax.linalg import eigh, qr
 from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.gram_sums import GramSums, added, no_sums
+from specjax.optim.hyperparameters import Number, takes_schedules
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.spectral.float_range import averaged_rms, frobenius, ratio, scaled
 from specjax.spectral.products import product
@@ -59,12 +60,13 @@ class SoapState(NamedTuple):
     leaves: list[SoapMatrices]
 
 
+@takes_schedules
 @checked
 def scale_by_soap(
-    b1: ArrayLike = 0.95,
-    b2: ArrayLike = 0.95,
+    b1: Number = 0.95,
+    b2: Number = 0.95,
     *,
-    eps: float = 1e-8,
+    eps: Number = 1e-8,
     every: int = 10,
     dimension_numbers: DimensionNumbers = IN_OUT,
 ) -> optax.GradientTransformationExtraArgs:
@@ -189,7 +191,7 @@ def _is_nothing(x: Float[Array, "..."], axes: tuple[int, ...]) -> Bool[Array, ".
 
 
 def _adam(
-    leaf: SoapMatrices, g: Array, decays: tuple[Array, Array], eps: float, count: Array
+    leaf: SoapMatrices, g: Array, decays: tuple[Array, Array], eps: ArrayLike, count: Array
 ) -> tuple[Array, SoapMatrices]:
     """The step of one leaf in its current bases, and its state with these bases."""
     b1, b2 = (b.astype(g.dtype) for b in decays)
@@ -199,7 +201,7 @@ def _adam(
     first = b1 * leaf.first + (1 - b1) * g
     rms = averaged_rms(leaf.rms, rotated, b2)
     numerator = product(product(left.mT, first), right) / (1 - b1 ** count.astype(g.dtype))
-    denominator = rms / jnp.sqrt(1 - b2 ** count.astype(g.dtype)) + eps
+    denominator = rms / jnp.sqrt(1 - b2 ** count.astype(g.dtype)) + jnp.asarray(eps, g.dtype)
     inside = jnp.where(_is_nothing(rms, (1, 2)), 0 * g, ratio(numerator, denominator))
     step = product(product(left, inside), right.mT)
     return step, leaf._replace(

@@ -3,8 +3,9 @@
 For x = U S Vᴴ (compact singular value decomposition) the polar factor is U Vᴴ = (x xᴴ)^(-1/2) x.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +15,24 @@ from specjax.arguments import as_array, shown
 from specjax.programs.one_at_a_time import one_at_a_time
 from specjax.spectral.derivatives import differentiable_factor
 from specjax.spectral.float_range import exactly_scaled
-from specjax.spectral.methods import SVD, ExactPolar
+from specjax.spectral.methods import (
+    QDWH,
+    SVD,
+    AbstractPolar,
+    ExactPolar,
+    Newton,
+    NewtonSchulz,
+    PolarExpress,
+)
 from specjax.spectral.products import adjoint
+
+Method = Callable[[Array], Array] | str
+"""A method, or its name."""
 
 
 def polar(
     x: Inexact[Array, "*batch m n"],
-    method: Callable[[Array], Array] = SVD(),  # noqa: B008
+    method: Method = SVD(),  # noqa: B008
 ) -> Inexact[Array, "*batch m n"]:
     """The orthogonal (for complex x, unitary) factor U Vᴴ of the compact singular value
     decomposition of each matrix.
@@ -41,7 +53,8 @@ def polar(
         x: Matrices in the last two axes, tall or wide; leading axes are batch axes. A floating or
             complex dtype, which is kept.
         method: The method that computes the factor and sets its accuracy: see
-            `specjax.spectral.methods`. Any callable works that maps a matrix (m, n), m <= n, whose
+            `specjax.spectral.methods`. A name, as "polar_express", stands for the method with its
+            defaults. Any callable works that maps a matrix (m, n), m <= n, whose
             largest entry has an absolute value in [1, 2), to one of the same shape and dtype,
             whatever its scale.
 
@@ -70,18 +83,34 @@ def polar(
         raise ValueError(
             f"polar needs a floating or complex dtype, got {x.dtype}; convert with x.astype(float)."
         )
-    require_method(method, "polar")
-    return jnp.vectorize(partial(polar_of_matrix, method), signature="(m,n)->(m,n)")(x)
+    chosen = method_of(method, "polar")
+    return jnp.vectorize(partial(polar_of_matrix, chosen), signature="(m,n)->(m,n)")(x)
 
 
-def require_method(method: object, by: str) -> None:
-    """Raises ValueError, in the name of the function `by`, for an object that cannot be a method of
-    `polar`.
+METHODS: Mapping[str, type[AbstractPolar]] = MappingProxyType(
+    {
+        "newton": Newton,
+        "newton_schulz": NewtonSchulz,
+        "polar_express": PolarExpress,
+        "qdwh": QDWH,
+        "svd": SVD,
+    }
+)
+"""The methods by name."""
+
+
+def method_of(method: Method, by: str) -> Callable[[Array], Array]:
+    """The method with this name, with its defaults, or the method itself; raises ValueError, in the
+    name of the function `by`, for anything else.
     """
+    if isinstance(method, str) and method in METHODS:
+        return METHODS[method]()
     if not callable(method) or isinstance(method, type):
         raise ValueError(
-            f"{by} needs a method such as SVD() or a callable array -> array, got {shown(method)}."
+            f"{by} needs a method such as SVD(), one of the names {', '.join(METHODS)}, or a"
+            f" callable array -> array, got {shown(method)}."
         )
+    return method
 
 
 def polar_of_matrix(method: Callable[[Array], Array], x: Inexact[Array, "m n"]) -> Array:

@@ -81,7 +81,8 @@ def run(
         store: A folder to write to as the sweep runs. The same call continues an interrupted sweep,
             and a call for more seeds runs only the new ones. Without a store, a sweep within
             `specjax.resume.enabled` has its own there.
-        progress: True for a progress bar, False for none; by default only on a terminal.
+        progress: True for a progress bar, or a line for each stage where standard error is no
+            terminal; False for none; by default a bar on a terminal only.
 
     Returns:
         A dataset with the dimensions `(*over, "seed")` and, for outputs that are not scalars,

@@ -1,10 +1,11 @@
 """The progress of a running sweep: a bar on a terminal, and a log line per block.
 
 The lines go to the logger "specjax.sweep" at level INFO, which is silent unless the user configures
-logging.
+logging. If progress is asked for where standard error is no terminal, they are printed there too.
 """
 
 import logging
+import sys
 from time import perf_counter
 
 from tqdm import tqdm
@@ -25,7 +26,8 @@ class Progress:
         self, total: int, already: int, ahead: float, buckets: int, visible: bool | None
     ) -> None:
         # In tqdm `disable=None` shows the bar on a terminal only.
-        disable = None if visible is None else not visible
+        self._in_lines = visible is True and not sys.stderr.isatty()
+        disable = None if visible is None else not visible or self._in_lines
         self._bar = tqdm(
             total=total,
             initial=already,
@@ -66,6 +68,9 @@ class Progress:
 
     def _log(self, *message: object) -> None:
         logger.info(*message, extra={"taken": perf_counter() - self._began})
+        if self._in_lines:
+            text, *values = message
+            print(str(text) % tuple(values), file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """End the bar."""

@@ -5,6 +5,7 @@ so a training resumed from a stored `Run` ends with the same bits.
 """
 
 import logging
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -77,7 +78,7 @@ def train(
     microbatches: int = 1,
     mesh: Mesh | None = None,
     checkpoints: Checkpoints | None = None,
-    progress: Callable[[Run], None] | None = None,
+    progress: Callable[[Run], None] | bool | None = None,
 ) -> Run:
     """Train for `steps` steps, counting those of a stored run.
 
@@ -98,7 +99,7 @@ def train(
             replicated.
         checkpoints: Where the run is stored at every record, and resumed from. By default the ones
             of `specjax.resume.enabled`, if any.
-        progress: Called at every record.
+        progress: Called at every record; True prints a line there, to standard error.
 
     Raises:
         ValueError: steps that are not a multiple of every, a batch that cannot be divided, a mesh
@@ -215,13 +216,14 @@ def train(
                 run = add_record(run)
             if checkpoints is not None:
                 checkpoints.save(int(run.step), run, made)
-            if progress is not None:
+            if callable(progress):
                 progress(run)
             taken = perf_counter() - began
             left = taken * (steps - int(run.step)) / (int(run.step) - first)
-            logger.info(
-                "step %d of %d, %.0f s left", int(run.step), steps, left, extra={"taken": taken}
-            )
+            line = f"step {int(run.step)} of {steps}, {left:.0f} s left"
+            logger.info("%s", line, extra={"taken": taken})
+            if progress is True:
+                print(line, file=sys.stderr, flush=True)
     return run
 
 

@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from specjax import optim, spectral
-from specjax.diagnostics import activation_stable_ranks, layer_report
+from specjax.diagnostics import activation_stable_ranks, layer_report, matrix_layout
 from specjax.models import mlp
 from tests.diagnostics.draws import drawn
 from tests.reference.ranks import nuclear_rank, stable_rank
@@ -408,13 +408,17 @@ def test_matrices_side_by_side_have_a_row_each():
     params = {"block": {"ab": ab}, "out": jnp.ones((5, 3))}
     report = layer_report(model, params, (x, y), splits={"ab": (5, 3)})
     assert [(row.name, row.shape) for row in report.rows] == [
-        ("block.ab (use 1)", (5, 4)),
-        ("block.ab (use 2)", (3, 4)),
+        ("block.ab (part 1 of 2)", (5, 4)),
+        ("block.ab (part 2 of 2)", (3, 4)),
         ("out", (3, 5)),
     ]
     gradient = jax.jit(jax.grad(lambda p: model(p, (x, y))[0]))(params)["block"]["ab"]
     for row, part in zip(report.rows, (gradient[:, :5], gradient[:, 5:]), strict=False):
         assert row.nuclear_rank[0] == pytest.approx(nuclear_rank(part), rel=ROUNDING)
         assert row.stable_rank[0] == pytest.approx(stable_rank(x), rel=ROUNDING)
+    layout = matrix_layout(model, params, (x, y))
+    assert layer_report(model, params, (x, y), layout=layout) == report
+    with pytest.raises(ValueError, match="takes layout= or splits=, not both"):
+        layer_report(model, params, (x, y), layout=layout, splits={"ab": (5, 3)})
     with pytest.raises(ValueError, match="splits name the leaf 'qkv'"):
         layer_report(model, params, (x, y), splits={"qkv": (5, 3)})

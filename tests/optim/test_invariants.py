@@ -81,6 +81,29 @@ def test_shape_dtype_and_structure_are_kept(name, dtype):
     )
 
 
+@every_transform
+@pytest.mark.parametrize(
+    ("of_params", "of_gradients"), [("float32", "bfloat16"), ("bfloat16", "float32")]
+)
+def test_updates_have_the_dtype_of_the_parameters(name, of_params, of_gradients):
+    updates, _ = jax.eval_shape(
+        lambda *trees: steps(TRANSFORMS[name](), trees[0], trees[1:]),
+        tree(0, of_params),
+        tree(1, of_gradients),
+    )
+    assert {x.dtype.name for x in jax.tree.leaves(updates)} == {of_params}
+
+
+@pytest.mark.integration
+@every_transform
+def test_a_bfloat16_gradient_has_the_update_of_its_float32(name):
+    """The digits that it lacks cost the step of a float32 parameter none."""
+    init, update, _ = compiled(name)
+    low = tree(1, "bfloat16")
+    pair = [update(g, init(PARAMS), PARAMS)[0] for g in (low, optax.tree.cast(low, "float32"))]
+    same(*pair, tolerance=1e-6)
+
+
 EXTREMES = {"zero": 0.0, "tiny": 2.0**-14, "plain": 1.0, "huge": 2.0**11}
 """Factors on gradients near 1: the smallest normal float16, and one that leaves room for the norm
 of a matrix in it.

@@ -194,8 +194,22 @@ PARAMS = {
             {"w", "stack"},
         ),
         ({"labels": lambda p: {name: "matrix" if name == "w" else "other" for name in p}}, {"w"}),
+        ({"muon_weight_dimension_numbers": optax.contrib.MuonDimensionNumbers(1, 2)}, {"stack"}),
+        (
+            {"muon_weight_dimension_numbers": optax.contrib.MuonDimensionNumbers(-3, (1, -1))},
+            {"stack"},
+        ),
     ],
-    ids=["default", "layout", "numbers", "function-of-numbers", "labels", "function-of-labels"],
+    ids=[
+        "default",
+        "layout",
+        "numbers",
+        "function-of-numbers",
+        "labels",
+        "function-of-labels",
+        "axes-of-a-stack",
+        "three-axes",
+    ],
 )
 def test_who_is_a_matrix(arguments, matrices):
     transform = optim.jordan_muon(0.1, fallback=optax.set_to_zero(), **arguments)
@@ -236,17 +250,6 @@ def test_a_learning_rate_is_one_finite_number(rate):
     """None climbed the loss, and 1j did nothing."""
     with pytest.raises(ValueError, match=r"^muon needs [^\n]* learning_rate[^\n]*$"):
         optim.jordan_muon(rate)
-
-
-def test_a_schedule_that_returns_nothing_is_named():
-    step, x = optim.jordan_muon(lambda _: None), jnp.ones((2, 3))
-    with pytest.raises(
-        ValueError,
-        match=(
-            "muon needs an array of numbers as what the schedule of learning_rate returns, got None"
-        ),
-    ):
-        step.update(x, step.init(x), x)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 the count is set at start-up.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -105,7 +106,8 @@ for kind in (AxisType.Auto, AxisType.Explicit):
 
     # Updates are cut as the gradients are, in a session with this mesh too.
     cut = {name: jax.device_put(x, NamedSharding(mesh, specs[name])) for name, x in layers.items()}
-    for sharding in (over_all, None):
+    own = {name: NamedSharding(mesh, spec) for name, spec in specs.items()}
+    for sharding in (over_all, None, own):
         transform = optim.orthogonalize(sharding=sharding)
         update = jax.jit(lambda g: transform.update(g, optax.EmptyState())[0])
         same(update(cut), alone)
@@ -125,6 +127,36 @@ for kind in (AxisType.Auto, AxisType.Explicit):
             )
             updates.append(jax.jit(lambda g, t=t: t.update(g, t.init(g), g)[0])(g))
         same(*updates)
+"""
+
+
+TWO_CUTS = """
+import json, re
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from specjax import optim
+
+mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(getattr(AxisType, KIND),) * 2)
+moves, whole = {}, jax.random.normal(jax.random.key(0), (8, 16, 40))
+specs = {
+    "layers": P(("data", "model")),
+    "rows": P(None, ("data", "model")),
+    "both": P(None, "model", "data"),
+}
+for name, spec in specs.items():
+    cut = NamedSharding(mesh, spec)
+    w = jax.device_put(whole, cut)
+    muon = optim.muon(0.1, labels="matrix", sharding={"w": cut})
+    state = muon.init({"w": w})
+    update = jax.jit(muon.update, out_shardings=({"w": cut}, None))
+    compiled = update.lower({"w": w}, state, {"w": w}).compile()
+    pattern = "(all-gather|all-to-all|all-reduce|collective-permute|reduce-scatter)(?:-start)?[(]"
+    moves[name] = re.findall(pattern, compiled.as_text())
+    plain = optim.muon(0.1, labels="matrix")
+    expected, _ = plain.update({"w": whole}, plain.init({"w": whole}), {"w": whole})
+    found, _ = compiled({"w": w}, state, {"w": w})
+    np.testing.assert_allclose(found["w"], expected["w"], rtol=1e-4, atol=1e-5)
+print(json.dumps(moves))
 """
 
 
@@ -152,13 +184,27 @@ def test_a_sharded_stack_has_no_collective_in_its_iteration():
     counts in; results agree there.
     """
     table = output_of([str(COLLECTIVES)], os.environ).splitlines()[3:]
+    rows = [re.split(r"\s{2,}", line) for line in table]
     counts = {
-        line[:35].strip(): [int(n) for n in re.findall(r"\d+", line[35:])][:2] for line in table
+        name: [tuple(map(int, re.findall(r"\d+", cell))) for cell in cells[:3]]
+        for name, *cells in rows
     }
-    for kind in ("automatic", "explicit"):
-        assert counts[f"{kind}, cut by layer"] == [0, 0]
-        one, five = counts[f"{kind}, cut in the matrices"]
-        assert one == five > 0
+    assert len(counts) == 10
+    for name, (of_leaves, on_axis, without) in counts.items():
+        for one, five, size in (of_leaves, on_axis):
+            assert one == five
+            assert (one > 0) == (size > 0) == ("layer" not in name)
+        assert of_leaves[2] <= on_axis[2] <= without[2]
+        if "automatic, rows and columns" in name:
+            assert 4 * of_leaves[2] < on_axis[2]
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_a_stack_that_two_axes_cut_moves_one_at_a_time(kind):
+    """Otherwise the compiler replicates it. The momentum stays where it is."""
+    program = f"KIND = {kind!r}\n{TWO_CUTS}"
+    moves = json.loads(run_on_eight_devices(program).splitlines()[-1])
+    assert moves == {"layers": [], "rows": 2 * ["all-to-all"], "both": 4 * ["all-to-all"]}
 
 
 @pytest.mark.slow

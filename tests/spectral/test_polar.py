@@ -8,8 +8,9 @@ import scipy.linalg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specjax import spectral
+from specjax import optim, spectral
 from specjax.spectral import CUBIC, MUON, SVD, NewtonSchulz, Quintic
+from specjax.spectral.polar import METHODS as NAMED
 from tests.reference.spectra import SHAPES, SPECTRA, matrix_with, named, orthogonal
 
 polar = jax.jit(spectral.polar)
@@ -91,6 +92,20 @@ def test_singular_values_go_to_one_or_stay_zero(name):
     close(factor @ factor.T @ x, x)
     close(x @ factor.T @ factor, x)
     assert factor.shape == shape
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_method_has_a_name(name):
+    x = jnp.asarray([[3.0, 1.0, 0.0], [0.0, 2.0, 1.0]])
+    found, expected = spectral.polar(x, name), spectral.polar(x, NAMED[name]())
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_muon_takes_a_method_by_name():
+    x = jnp.asarray([[3.0, 1.0, 0.0], [0.0, 2.0, 1.0]])
+    optimizer = optim.muon(1.0, method="svd", scale="none", nesterov=False)
+    step, _ = optimizer.update(x, optimizer.init(x), x)
+    np.testing.assert_allclose(step, -spectral.polar(x), atol=1e-6)
 
 
 def test_a_zero_matrix_goes_to_zero_exactly():

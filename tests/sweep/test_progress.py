@@ -42,3 +42,13 @@ def test_a_measure_without_counted_operations_has_no_time_left(clock, caplog):
         shown.seeds(4, 0.0)
         shown.block(0, 4, 2.0)
     assert caplog.records[0].message == "bucket 1/1: seeds 0 to 3 in 2.00 s, 2 seeds/s, ? left"
+
+
+def test_lines_are_printed_where_no_terminal_shows_a_bar(capsys):
+    for visible in (True, None, False):
+        with closing(Progress(4, 0, 0.0, 1, visible=visible)) as shown:
+            shown.bucket(0, "width=8")
+            shown.compiled(1.5)
+            shown.seeds(4, 0.0)
+        printed = capsys.readouterr().err
+        assert printed == "bucket 1/1 (width=8): compiled in 1.5 s\n" * (visible is True)

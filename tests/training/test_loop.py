@@ -101,6 +101,21 @@ def test_a_run_is_that_of_a_plain_loop(whole):
     assert losses[-1] < losses[0] - 0.05
 
 
+def test_progress_is_a_line_for_each_record(capsys):
+    """Without a function of the records, too."""
+    train(
+        lambda w, x: jnp.sum((w - x) ** 2),
+        jnp.zeros(2),
+        lambda _: jnp.ones(2),
+        optax.sgd(0.1),
+        steps=4,
+        every=2,
+        progress=True,
+    )
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["step 2 of 4", "step 4 of 4"]
+
+
 def test_a_stopped_training_resumes_bit_for_bit(whole, tmp_path):
     class Stopped(Exception):
         pass

@@ -18,6 +18,7 @@ class Value(NamedTuple):
     uses, so that a later cut shows which columns belong together. A parameter that depends on data
     was picked by an index. `behind` has the uses whose outputs the value is made of, `before` those
     whose outputs went through another use first, and `earlier` those of earlier steps of a loop.
+    Along the axes `repeated` all its entries are equal.
     """
 
     shape: tuple[int, ...]
@@ -26,6 +27,7 @@ class Value(NamedTuple):
     behind: int = 0
     before: int = 0
     earlier: int = 0
+    repeated: frozenset[int] = frozenset()
 
     @property
     def is_parameter(self) -> bool:
@@ -55,7 +57,7 @@ class Value(NamedTuple):
 
     def of(self, shape: Sequence[int], terms: Iterable[Term | None]) -> "Value":
         """A value computed from this one alone."""
-        return self._replace(shape=tuple(shape), terms=distinct(terms))
+        return self._replace(shape=tuple(shape), terms=distinct(terms), repeated=frozenset())
 
 
 def from_all(

@@ -73,7 +73,8 @@ class Term(NamedTuple):
 
     A product of parameters has pieces of several sources and a bond for each product; a sum of
     parameters is several terms. `starts` are the first entries of axes that were cut. A
-    `statistic`, such as a norm, holds only sums over the source.
+    `statistic`, such as a norm, holds only sums over the source. No gradient reaches the `frozen`
+    sources.
     """
 
     axes: tuple[Axis, ...]
@@ -81,6 +82,7 @@ class Term(NamedTuple):
     left: frozenset[Left] = frozenset()
     bonds: tuple[Bond, ...] = ()
     statistic: bool = False
+    frozen: frozenset[Source] = frozenset()
 
     def sources(self) -> tuple[Source, ...]:
         """The sources in the order of the axes and then of the bonds."""

@@ -41,9 +41,15 @@ def multiply(
     if sides:
         return _of_parameter(values, sides[0], contracted, batch, shape, uses, place)
     result = from_all(values, shape)
-    if all(value.data for value in values):
-        _note_heads(values, contracted, batch, uses)
     free = [_free(value, side, contracted, batch) for side, value in enumerate(values)]
+    if all(value.data for value in values):
+        if contracted[0] or all(free):
+            _note_heads(values, contracted, batch, uses)
+        else:
+            # Over batch axes alone, as in einsum("bef,be->bef"), a product is elementwise.
+            side = 1 if free[1] else 0
+            every = frozenset(range(len(values[side].shape)))
+            uses.multiply(values[side], values[1 - side], every, frozenset(batch[side]))
     terms = [
         _placed(
             term,
@@ -149,6 +155,7 @@ def _of_parameters(
                 first.left | second.left | gone,
                 (*first.bonds, *second.bonds, bond),
                 statistic,
+                first.frozen | second.frozen,
             )
         )
     return from_all(values, shape, terms)

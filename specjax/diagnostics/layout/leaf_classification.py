@@ -37,7 +37,8 @@ class LayoutRow(NamedTuple):
     matrices. `splits` are the widths of the matrices that lie side by side in the outputs, or take
     turns in them, None for one. `heads` of attention lie in the outputs, or in the inputs of a
     matrix that joins heads; they do not cut the matrix. A `readout` is a last matrix of the loss:
-    no other follows it.
+    no other follows it. Where the program bears a second reading, `other_reading` has its
+    dimension numbers.
     """
 
     name: str
@@ -49,6 +50,7 @@ class LayoutRow(NamedTuple):
     heads: int | None
     readout: bool
     reason: str
+    other_reading: MuonDimensionNumbers | None = None
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -83,6 +85,8 @@ def row(
     found = uses.of(leaf)
     if not found:
         return None
+    if all(("leaf", leaf) in use.term.frozen for _, use in found):
+        return _other(name, shape, "other", "frozen: no gradient reaches it")
     first: dict[str, Use] = {use.kind: use for _, use in reversed(found)}
     products = [(number, use) for number, use in found if use.kind in ("linear", "convolution")]
     if "lookup" in first:
@@ -140,11 +144,16 @@ def _of_products(
     counted |= {
         axis for axis, role in roles.items() if role == "in" and _from_batch(axis, products, uses)
     }
+    as_one = {axis for axis in _weighted(roles, products, uses) if axis not in counted}
+    counted |= as_one
     ranges = _ranges(shape, roles, products, uses)
     singles = {axis for axis, cuts in ranges.items() if len(cuts) == shape[axis]}
+    one_matrix = dict(roles)
     for axis in counted | singles:
         if any(role == roles[axis] for other, role in roles.items() if other != axis):
             roles[axis] = "batch"
+            if axis not in as_one:
+                one_matrix[axis] = "batch"
     inputs, outputs = (
         [axis for axis, found in roles.items() if found == role] for role in ("in", "out")
     )
@@ -179,8 +188,9 @@ def _of_products(
     joins = [uses.heads[m] for m in sorted(fed) if uses.heads.get(m, 1) > 1]
     readout = not any(uses.consumed >> n & 1 for n, _ in products)
     heads = None if splits else heads
-    reason = _reason(use, roles, singles, splits, unclear, heads, joins, readout=readout)
-    numbers = MuonDimensionNumbers(_one(inputs), _one(outputs))
+    reason = _reason(use, roles, singles, as_one, splits, unclear, heads, joins, readout=readout)
+    numbers = _numbers(roles)
+    other = _numbers(one_matrix)
     return LayoutRow(
         name,
         shape,
@@ -191,7 +201,33 @@ def _of_products(
         heads or (joins[0] if joins else None),
         readout,
         reason,
+        None if other == numbers else other,
     )
+
+
+def _numbers(roles: dict[int, Role]) -> MuonDimensionNumbers:
+    inputs, outputs = (
+        [axis for axis, found in roles.items() if found == role] for role in ("in", "out")
+    )
+    return MuonDimensionNumbers(_one(inputs), _one(outputs))
+
+
+def _weighted(roles: dict[int, Role], products: Sequence[tuple[int, Use]], uses: Uses) -> set[int]:
+    """The axes that count experts whose outputs data weights one by one, and not the heads of
+    attention.
+    """
+
+    def is_expert(number: int, axis: int) -> bool:
+        in_heads = uses.heads.get(number, 1) > 1 or number in uses.in_pairs
+        return (number, axis) in uses.weighted and not in_heads
+
+    found = set()
+    for number, _ in products:
+        for axis, role in roles.items():
+            ends = {(number, axis)} if role == "out" else uses.origins.get((number, axis), set())
+            if role in ("in", "out") and any(is_expert(*end) for end in ends):
+                found.add(axis)
+    return found
 
 
 def _roles(shape: tuple[int, ...], use: Use) -> dict[int, Role] | None:
@@ -308,6 +344,7 @@ def _reason(
     use: Use,
     roles: dict[int, Role],
     singles: set[int],
+    as_one: set[int],
     splits: tuple[int, ...] | Interleaved | None,
     unclear: bool,
     heads: int | None,
@@ -323,6 +360,9 @@ def _reason(
     hows = {gone.axis: gone.how for gone in sorted(use.left)}
     for axis, role in roles.items():
         if role == "batch":
+            if axis in as_one:
+                words.append(f"axis {axis} counts experts, or gated heads of one matrix")
+                continue
             how: How = "index" if axis in singles else hows.get(axis, "batch")
             words.append(f"axis {axis} {_HOW[how]}")
     if isinstance(splits, Interleaved):

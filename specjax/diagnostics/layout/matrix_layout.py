@@ -15,12 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
+from optax.contrib import MuonDimensionNumbers
 
 from specjax.arguments import checked
 from specjax.diagnostics.layout.interpreter import uses_in
 from specjax.diagnostics.layout.leaf_classification import Kind, Label, LayoutRow, row
-from specjax.optim.fused_projections import Interleaved
+from specjax.optim.fused_projections import Interleaved, ending_in
 from specjax.optim.leaf_names import is_box, leaf_names
+from specjax.optim.matrices import matrices_of
 from specjax.programs import UnreadableProgramError, trace
 
 _DATA_DECIDES = (
@@ -98,6 +100,47 @@ class MatrixLayout:
             rows.append(found._replace(label=label))
         return MatrixLayout(tuple(rows), self.treedef)
 
+    def with_leaf(
+        self,
+        name: str,
+        dimension_numbers: MuonDimensionNumbers | None,
+        splits: tuple[int, ...] | Interleaved | None = None,
+    ) -> "MatrixLayout":
+        """The layout with another role for one leaf, or for all leaves whose names end so: its
+        dimension numbers and splits, or None for a leaf that is not a matrix.
+
+        Raises:
+            ValueError: for a name that no leaf has, or axes that do not fit.
+
+        Examples:
+            >>> import jax.numpy as jnp, optax
+            >>> from specjax import diagnostics
+            >>> params = {"heads": jnp.ones((4, 2, 8))}
+            >>> loss = lambda p, x: jnp.sum(jnp.einsum("bd,dhk->bhk", x, p["heads"]))
+            >>> layout = diagnostics.matrix_layout(loss, params, jnp.ones((3, 4)))
+            >>> each = layout.with_leaf("heads", optax.contrib.MuonDimensionNumbers(0, 2))
+            >>> layout.rows[0].matrices, each.rows[0].matrices
+            (((1, 4, 16),), ((2, 4, 8),))
+
+        """
+        names = [found.name for found in self.rows]
+        chosen = ending_in(name, names)
+        if not chosen:
+            raise ValueError(f"The layout has no leaf {name!r}, only {', '.join(names)}.")
+        rows = list(self.rows)
+        for i in chosen:
+            if dimension_numbers is not None:
+                shaped = jax.ShapeDtypeStruct(rows[i].shape, jnp.float32)
+                matrices_of({names[i]: shaped}, dimension_numbers, "with_leaf")
+            rows[i] = rows[i]._replace(
+                label="other" if dimension_numbers is None else "matrix",
+                dimension_numbers=dimension_numbers,
+                splits=splits,
+                other_reading=None,
+                reason="as you say",
+            )
+        return MatrixLayout(tuple(rows), self.treedef)
+
     def __str__(self) -> str:
         table = [
             ["leaf", "shape", "axes", "holds", "label", "why"],
@@ -124,9 +167,14 @@ def matrix_layout(
     convolutions, ragged products and look-ups.
 
     A kernel (d, heads, head) is one matrix from d to heads · head; an axis that counts layers or
-    experts is a batch axis. A leaf whose outputs are cut apart again holds several matrices
-    (`splits`), unless the parts come together again as those of rotary positions do. Where a leaf
-    has several uses the first product counts.
+    experts is a batch axis. Outputs (expert, hidden) that weights from a router multiply before the
+    sum over experts bear two readings, experts or gated heads; the layout takes them for experts,
+    says so, and keeps the other as `other_reading` (`MatrixLayout.with_leaf` sets it). Attention
+    shows its heads by products of activations.
+
+    A leaf whose outputs are cut apart again holds several matrices (`splits`), unless the parts
+    come together again as those of rotary positions do. Where a leaf has several uses the first
+    product counts.
 
     Args:
         loss: `loss(params, batch)`, one number, or (number, anything).

@@ -6,7 +6,7 @@ Elementwise operations with activations make it a gain or a bias. Everything els
 or is a statistic of it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from specjax.diagnostics.layout.abstract_value import Value, from_all
 from specjax.diagnostics.layout.axis_pieces import (
@@ -74,7 +74,9 @@ def _of_shape(value: Value, shape: tuple[int, ...]) -> Value:
     """An operand with its axes of one entry repeated."""
     if value.shape in ((), shape):
         return value
-    return value.of(shape, [broadcast(term, shape, range(len(shape))) for term in value.terms])
+    longer = value.of(shape, [broadcast(term, shape, range(len(shape))) for term in value.terms])
+    axes = {axis for axis, n in enumerate(value.shape) if n < shape[axis]}
+    return longer._replace(repeated=value.repeated | axes)
 
 
 def _elementwise(
@@ -82,7 +84,10 @@ def _elementwise(
 ) -> Value:
     same = [value for value in values if value.shape == shape]
     if len(same) == 1 and name in _KEEPS_ONE_HOT:
-        return from_all(values, shape, same[0].terms)
+        terms: Iterable[Term] = same[0].terms
+        if name == "stop_gradient":
+            terms = [term._replace(frozen=frozenset(term.sources())) for term in terms]
+        return from_all(values, shape, terms)
     active = [value for value in values if value.data and not value.is_picked]
     meets_another = sum(value.is_parameter for value in values) > 1
     if active or (meets_another and any(value.is_picked for value in values)):
@@ -91,6 +96,12 @@ def _elementwise(
             for v in values
         ]
         result = from_all(values, shape)
+        same = [value for value in values if value.shape == shape]
+        result = result._replace(repeated=frozenset.intersection(*(v.repeated for v in same)))
+        if name == "mul" and len(same) == 2:
+            one, other = same
+            every = frozenset(range(len(shape)))
+            uses.multiply(one, other, every - one.repeated, every - other.repeated)
         # An input of another map, such as the stream of residual blocks, is cut for other reasons.
         tags = [
             t

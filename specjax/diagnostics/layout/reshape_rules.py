@@ -82,7 +82,16 @@ def _reshape(equation: Equation, values: list[Value], uses: Uses, place: Hashabl
 
 def _broadcast(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
     shape, dimensions = ints(equation, "shape"), ints(equation, "broadcast_dimensions")
-    return _moved(equation, values[0], uses, place, lambda term: broadcast(term, shape, dimensions))
+    value = values[0]
+    (result,) = _moved(
+        equation, value, uses, place, lambda term: broadcast(term, shape, dimensions)
+    )
+    varying = {
+        place
+        for axis, place in enumerate(dimensions)
+        if axis not in value.repeated and value.shape[axis] == shape[place]
+    }
+    return [result._replace(repeated=frozenset(range(len(shape))) - varying)]
 
 
 def _squeeze(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
@@ -222,13 +231,11 @@ def _joined(equation: Equation, values: list[Value], uses: Uses, place: Hashable
     seen: set[tuple[int, int, Entries | None]] = set()
     for value in values:
         parts = {part for term in value.tags() for part in _parts(term)}
-        # Halves that are joined again, as for rotary positions, are not separate matrices.
+        # Halves that are joined again, as for rotary positions, are not separate matrices. The same
+        # part twice, as at two times, is no sign of that.
         for part in parts:
-            uses.rejoined |= (
-                {part, *(s for s in seen if s[:2] == part[:2])}
-                if any(s[:2] == part[:2] for s in seen)
-                else set()
-            )
+            others = {s for s in seen if s[:2] == part[:2] and s != part}
+            uses.rejoined |= others | {part} if others else set()
         seen |= parts
     terms = [fitted(term, shape) for value in values for term in value.terms]
     return [from_all(values, shape, terms)]

@@ -1,8 +1,9 @@
 """The uses of the parameters of a program: one record for each use, and the fate of its outputs."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Set
 from typing import Literal, NamedTuple
 
+from specjax.diagnostics.layout.abstract_value import Value
 from specjax.diagnostics.layout.axis_pieces import Axis, Entries, Left, Source, Term, entries
 
 UseKind = Literal[
@@ -11,6 +12,9 @@ UseKind = Literal[
 
 ANOTHER_PARAMETER = "another parameter"
 """The detail of a use in which a parameter meets another parameter instead of activations."""
+
+
+Axes = Set[int]
 
 
 class Use(NamedTuple):
@@ -37,9 +41,12 @@ class Uses:
 
     `cuts` are the entries that the outputs of a use are cut into, by (use, axis), and `rejoined`
     those (use, axis, entries) that were put together again; `counted` are output axes that count
-    matrices, being a batch axis of a later product with a parameter; `heads` are the numbers of
-    attention heads in a use's outputs; `origins` are the output axes that an input axis of a use
-    comes from; `consumed` has a bit for each use whose outputs reach another use.
+    matrices, being a batch axis of a later product with a parameter; `weighted` are output axes
+    along which weights computed from data multiply the outputs, one number for all entries of the
+    other axes, and `in_pairs` are uses whose outputs are multiplied in pairs, head by head; `heads`
+    are the numbers of attention heads in a use's outputs; `origins` are the
+    output axes that an input axis of a use comes from; `consumed` has a bit for each use whose
+    outputs reach another use.
     """
 
     def __init__(self) -> None:
@@ -48,6 +55,8 @@ class Uses:
         self.cuts: dict[tuple[int, int], set[Entries | None]] = {}
         self.rejoined: set[tuple[int, int, Entries | None]] = set()
         self.counted: set[tuple[int, int]] = set()
+        self.weighted: set[tuple[int, int]] = set()
+        self.in_pairs: set[int] = set()
         self.heads: dict[int, int] = {}
         self.origins: dict[tuple[int, int], set[tuple[int, int]]] = {}
         self.consumed = 0
@@ -64,12 +73,41 @@ class Uses:
         """The uses of a parameter, in order."""
         return [(number, use) for number, use in sorted(self.found.items()) if use.leaf == leaf]
 
+    def multiply(self, one: Value, other: Value, one_axes: Axes, other_axes: Axes) -> None:
+        """Records an elementwise product of activations, each of which varies along its axes.
+
+        Weights that vary along fewer axes than outputs may be those of experts. They come from a
+        use of their own, unlike the norm of the outputs. Where each varies along an axis that the
+        other does not, their common axes count heads.
+        """
+        pairs = (one, other, one_axes, other_axes), (other, one, other_axes, one_axes)
+        for outputs, weights, all_axes, along in pairs:
+            if along < all_axes and weights.behind & ~outputs.behind:
+                self.weighted |= _leading(outputs, along)
+            if along - all_axes and all_axes - along:
+                self.in_pairs |= {number for number, _ in _leading(outputs, along & all_axes)}
+
     def cut(self, term: Term, axis: Axis) -> None:
         """Records that the outputs of uses were cut to this term along this axis."""
         for source, place in {
             (p.source, p.axis) for p in axis if p.source is not None and p.source[0] == "output"
         }:
             self.cuts.setdefault((source[1], place), set()).add(entries(term, source, place))
+
+
+def _leading(outputs: Value, along: Axes) -> set[tuple[int, int]]:
+    """The output axes, as (use, axis), that lie along these axes and before all others."""
+    found = set()
+    for term in outputs.tags():
+        for source in term.sources():
+            places = {
+                place: {p.axis for p in axis if p.source == source and p.size > 1}
+                for place, axis in enumerate(term.axes)
+            }
+            held = {place for place, axes in places.items() if axes}
+            if held & along and held - along and max(held & along) < min(held - along):
+                found |= {(source[1], axis) for place in held & along for axis in places[place]}
+    return found
 
 
 def leaf(number: int) -> Source:

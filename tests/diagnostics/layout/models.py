@@ -194,6 +194,120 @@ def dispatched_experts():
     return squares(apply), params, (shaped(7, D), shaped(7, D)), truth
 
 
+def weighted_experts(route):
+    """Experts whose hidden layers are weighted before they are summed, in a scan over layers."""
+
+    def apply(p, x):
+        def layer(x, q):
+            gate, up = (jnp.einsum("bd,edf->bef", x, q[n]) for n in ("wi_0", "wi_1"))
+            hidden = jax.nn.silu(gate + q["wi_0_bias"]) * up
+            return x + route(hidden, x @ q["gate"] + q["gate_bias"], q["wo"]), None
+
+        return lax.scan(layer, x, p)[0] @ jnp.ones((D, 1))
+
+    params, truth = leaves(
+        gate=("batch in out", LAYERS, D, EXPERTS),
+        gate_bias=("bias", LAYERS, EXPERTS),
+        wi_0=("batch batch in out", LAYERS, EXPERTS, D, HIDDEN),
+        wi_1=("batch batch in out", LAYERS, EXPERTS, D, HIDDEN),
+        wi_0_bias=("bias", LAYERS, EXPERTS, HIDDEN),
+        wo=("batch batch in out", LAYERS, EXPERTS, HIDDEN, D),
+    )
+    return squares(apply), params, BATCH, truth
+
+
+def by_product(hidden, scores, out):
+    weighted = hidden * jax.nn.softmax(scores)[..., None]
+    return jnp.einsum("bef,efd->bd", weighted, out)
+
+
+def by_einsum(hidden, scores, out):
+    return jnp.einsum("bef,be,efd->bd", hidden, jax.nn.sigmoid(scores), out)
+
+
+def by_top_k(hidden, scores, out):
+    values, chosen = lax.top_k(scores, 2)
+    weights = jnp.sum(jax.nn.one_hot(chosen, EXPERTS) * values[..., None], axis=-2)
+    weighted = hidden * jnp.broadcast_to(weights[..., None], hidden.shape).astype(hidden.dtype)
+    return jnp.tensordot(weighted, out, 2)
+
+
+def gated_heads():
+    """Attention whose heads are normed and gated, and outer products of keys and values, head by
+    head: no experts.
+    """
+
+    def apply(p, x):
+        q, k, v, w, u = (jnp.einsum("btd,dhk->bthk", x, p[n]) for n in "qkvwu")
+        q = q * lax.rsqrt(jnp.mean(q**2, axis=-1, keepdims=True))
+        gate = jax.nn.sigmoid(x @ p["gate"])[..., None]
+        y = attend(q, k, v) * gate
+        memory = jnp.cumsum(w[..., :, None] * u[..., None, :], axis=1)
+        z = jnp.sum(memory * q[..., None], axis=-2) * gate
+        return jnp.einsum("bthk,hkd->btd", y, p["o"]) + jnp.einsum("bthk,hkd->btd", z, p["p"])
+
+    params, truth = leaves(
+        **dict.fromkeys("qkvwu", ("in out out", D, HEADS, HEAD)),
+        gate=("in out", D, HEADS),
+        o=("in in out", HEADS, HEAD, D),
+        p=("in in out", HEADS, HEAD, D),
+    )
+    return squares(apply), params, (shaped(2, CONTEXT, D), shaped(2, CONTEXT, D)), truth
+
+
+def state_space():
+    """A recurrence with steps of its own for each head, behind a depthwise convolution."""
+    width = HEADS * HEAD
+
+    def apply(p, x):
+        u, steps = jnp.split(x @ p["in_proj"], [width], axis=-1)
+        u = lax.conv_general_dilated(
+            u,
+            p["conv"],
+            (1,),
+            [(3, 0)],
+            dimension_numbers=("NHC", "HIO", "NHC"),
+            feature_group_count=width,
+        )
+        u = u.reshape(*u.shape[:2], HEADS, HEAD)
+        steps = jax.nn.softplus(steps + p["dt_bias"])[..., None]
+        decay = jnp.exp(-steps * jnp.exp(p["A_log"])[:, None])
+        _, states = lax.associative_scan(
+            lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (decay, u * steps), axis=1
+        )
+        return (states + p["D"][:, None] * u).reshape(*x.shape[:2], width) @ p["out_proj"]
+
+    params, truth = leaves(
+        in_proj=(f"in out / {width} {HEADS}", D, width + HEADS),
+        conv=("convolution", 4, 1, width),
+        dt_bias=("bias", HEADS),
+        A_log=("gain", HEADS),
+        D=("gain", HEADS),
+        out_proj=("in out", width, D),
+    )
+    return squares(apply), params, (shaped(2, CONTEXT, D), shaped(2, CONTEXT, D)), truth
+
+
+def adapted():
+    """A frozen matrix with a low-rank adapter, frozen layers before it, and a loss of its norm."""
+
+    def apply(p, x):
+        x = jnp.tanh(x @ lax.stop_gradient(p["below"]) + lax.stop_gradient(p["shift"]))
+        frozen = lax.stop_gradient(p["w"])
+        x = jnp.tanh(x @ (frozen / jnp.linalg.norm(frozen) + p["a"] @ p["b"]))
+        return x @ p["twice"] + lax.stop_gradient(x @ p["twice"])
+
+    params, truth = leaves(
+        below=("other", D, D),
+        shift=("other", D),
+        w=("other", D, HIDDEN),
+        a=("in out", D, HEADS),
+        b=("in out", HEADS, HIDDEN),
+        twice=("in out", HIDDEN, D),
+    )
+    return squares(apply), params, (shaped(7, D), shaped(7, D)), truth
+
+
 def ragged_experts():
     def apply(p, x):
         sizes = jnp.array([3, 2, 0, 1, 1], jnp.int32)
@@ -630,6 +744,12 @@ MODELS = {
     "moe": experts,
     "moe-dispatch": dispatched_experts,
     "moe-ragged": ragged_experts,
+    "frozen": adapted,
+    "moe-weighted": partial(weighted_experts, by_product),
+    "moe-einsum": partial(weighted_experts, by_einsum),
+    "moe-top-k": partial(weighted_experts, by_top_k),
+    "gated-heads": gated_heads,
+    "state-space": state_space,
     "moe-index": picked_experts,
     "cnn-nhwc": partial(images, ("NHWC", "HWIO")),
     "cnn-nchw": partial(images, ("NCHW", "OIHW")),

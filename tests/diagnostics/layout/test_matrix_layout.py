@@ -1,5 +1,6 @@
 """`matrix_layout` against what a person says of every leaf of models as people write them."""
 
+from collections import namedtuple
 from importlib.util import find_spec
 
 import jax
@@ -7,11 +8,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from optax.contrib import MuonDimensionNumbers
 
 from specjax import optim
 from specjax.diagnostics import matrix_layout
 from tests.diagnostics.layout import frameworks
-from tests.diagnostics.layout.models import BATCH, MODELS, TEXT, fused, scanned_transformer, shaped
+from tests.diagnostics.layout.models import (
+    BATCH,
+    EXPERTS,
+    HIDDEN,
+    LAYERS,
+    MODELS,
+    TEXT,
+    D,
+    by_product,
+    fused,
+    scanned_transformer,
+    shaped,
+    weighted_experts,
+)
 
 OF_FRAMEWORKS = [
     pytest.param(
@@ -111,6 +126,45 @@ def test_a_layout_goes_straight_into_muon():
     }
 
 
+def test_leaves_of_another_container_are_found_by_name():
+    """As the state of a flax module, and a part of the parameters."""
+    weights = {"first": jnp.ones((4, 8)), "bias": jnp.ones(8), "table": jnp.ones((8, 3))}
+    layout = matrix_layout(
+        lambda p, x: jnp.sum(jnp.tanh(x @ p["first"] + p["bias"]) @ p["table"]),
+        weights,
+        jnp.ones((2, 4)),
+    ).labelled(readout="other")
+    muon = optim.muon(0.1, layout=layout)
+    container = namedtuple("Container", ("table", "bias", "first"))(**weights)
+    assert {row.name: row.optimizer for row in optim.routing(muon, container).rows} == {
+        "first": "matrix",
+        "bias": "other",
+        "table": "other",
+    }
+    assert len(optim.routing(muon, {"first": weights["first"]}).rows) == 1
+    with pytest.raises(ValueError, match=r"^The layout has no leaf second, only bias, first"):
+        muon.init({"second": jnp.ones((4, 8))})
+
+
+def test_a_flax_module_goes_in_as_a_whole():
+    """Its optimizer sees the state of its parameters, without random counters."""
+    nnx = pytest.importorskip("flax.nnx")
+    model = nnx.Sequential(
+        nnx.Linear(4, 8, rngs=nnx.Rngs(0)),
+        nnx.Dropout(0.5, rngs=nnx.Rngs(1)),
+        nnx.Linear(8, 3, rngs=nnx.Rngs(2)),
+    )
+
+    def loss(model, x):
+        return jnp.sum(model(x) ** 2)
+
+    muon = optim.muon(0.1, layout=matrix_layout(loss, model, jnp.ones((2, 4))))
+    optimizer = nnx.Optimizer(model, muon, wrt=nnx.Param)
+    before = loss(nnx.view(model, deterministic=True), jnp.ones((2, 4)))
+    optimizer.update(model, nnx.grad(loss)(model, jnp.ones((2, 4))))
+    assert loss(nnx.view(model, deterministic=True), jnp.ones((2, 4))) < before
+
+
 def test_large_models_cost_nothing():
     """Seventy billion parameters, none of which exists."""
     d, layers = 8192, 80
@@ -156,6 +210,37 @@ def test_labels_of_readouts_and_kinds_can_be_chosen():
         match="The leaf embedding cannot be labelled a matrix: its entries are looked up",
     ):
         layout.labelled(lookup="matrix")
+
+
+def test_two_readings_are_said_and_either_can_be_chosen():
+    loss, params, batch, _ = weighted_experts(by_product)
+    layout = matrix_layout(loss, params, batch)
+    readings = {row.name: row.other_reading for row in layout.rows}
+    whole = {"wi_1": MuonDimensionNumbers(2, (1, 3)), "wo": MuonDimensionNumbers((1, 2), 3)}
+    assert readings == dict.fromkeys(readings) | whole | {"wi_0": whole["wi_1"]}
+    assert str(layout).count("axis 1 counts experts, or gated heads of one matrix") == 3
+    chosen = layout.with_leaf("wo", readings["wo"]).with_leaf("gate", None)
+    found = {row.name: row for row in optim.routing(optim.muon(0.1, layout=chosen), params).rows}
+    assert found["wo"].matrices == ((LAYERS, EXPERTS * HIDDEN, D),)
+    assert found["gate"].optimizer == "other"
+    assert found["wi_0"].matrices == ((LAYERS * EXPERTS, D, HIDDEN),)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "sentence"),
+    [
+        ("up", None, "The layout has no leaf 'up', only gate, "),
+        (
+            "wo",
+            MuonDimensionNumbers(1, 4),
+            "The dimension numbers of the leaf wo need different",
+        ),
+    ],
+)
+def test_a_leaf_that_is_set_wrongly_is_refused(name, numbers, sentence):
+    layout = matrix_layout(*weighted_experts(by_product)[:3])
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        layout.with_leaf(name, numbers)
 
 
 def test_leaves_that_are_no_parameters_are_passed_through():
