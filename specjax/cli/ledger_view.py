@@ -98,8 +98,8 @@ def _overview(found: "dict[str, list[Standing]]", statuses: Sequence[str]) -> st
 
     lines = [("paper", *statuses)]
     for paper, rows in found.items():
-        counts = Counter(row.status for row in rows)
-        lines.append((paper, *(str(counts.get(status, "")) for status in statuses)))
+        counts = Counter[str](row.status for row in rows)
+        lines.append((paper, *(str(counts[status] or "") for status in statuses)))
     return (
         f"{formatting.align(lines)}\n\n`specjax ledger PAPER` prints the rows of one, and"
         " `specjax ledger PAPER ROW` a row with its evidence."

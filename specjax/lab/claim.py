@@ -85,8 +85,15 @@ class Claim:
         words = dict(self.words[name])
         cites = words.pop("cites")
         rows = (cites,) if isinstance(cites, str) else tuple(cites)
-        options = {"rivals": rivals, "controls": controls, "along": along}
-        make = statement(rows, words.pop("says"), name=name, **options, **words)
+        make = statement(
+            rows,
+            words.pop("says"),
+            name=name,
+            rivals=rivals,
+            controls=controls,
+            along=along,
+            **words,
+        )
 
         def add(relation: Judge) -> Statement:
             self.statements.append(make(relation))

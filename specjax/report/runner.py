@@ -75,11 +75,11 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
         except ValueError as error:
             unjudged = result_store.save_unjudged(out, experiment.name, data)
             raise Refused(f"{error} The data of the run are kept in {unjudged}.") from error
-        result, *figures = _concluded(record, experiment, config, data, judgements)
+        result, figure, grid = _concluded(record, experiment, config, data, judgements)
     seconds = round(time.perf_counter() - start, 3)
     record = dataclasses.replace(record, seconds=seconds, memory=peak_memory.peak())
     result = dataclasses.replace(result, record=record)
-    result_store.save(out, result, data, *figures)
+    result_store.save(out, result, data, figure, grid)
     return result
 
 
@@ -187,8 +187,8 @@ def judge_again(name: str, out: Path) -> Result:
             f"{name} cannot judge the data in {folder} ({error}); run it again."
         ) from error
     record = described_again(stored.record, experiment)
-    result, *figures = _concluded(record, experiment, config, data, judgements)
-    result_store.save(out, result, data, *figures)
+    result, figure, grid = _concluded(record, experiment, config, data, judgements)
+    result_store.save(out, result, data, figure, grid)
     return result
 
 
