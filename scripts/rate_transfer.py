@@ -43,7 +43,7 @@ def draw(widths, seeds):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__)
     add, small = parser.add_argument, [8, 16]
-    add("--seeds", type=int, default=16, help="trainings of each point, %(default)s")
+    add("--seeds", type=int, default=12, help="trainings of each point, %(default)s")
     add("--widths", type=int, nargs="+", default=[16, 32, 64], help="multiples of 8, %(default)s")
     add("--smoke", dest="widths", action="store_const", const=small, help="the widths %(const)s")
     add("--out", type=Path, default="results/rate_transfer.png", help="%(default)s")

@@ -20,7 +20,7 @@ PRINTED = {
         r"(?s)Muon, 5 steps: below 1 % at every width and κ is refuted;.*QDWH: below 1 % at every"
         r" width and κ is confirmed;"
     ),
-    "rate_transfer": r"(?s)Muon\nwidth .*\n16 .*The|Whether.*AdamW\nwidth .*\n16 .*The|Whether",
+    "rate_transfer": r"(?s)Muon\nwidth .*\n16 .* transfers?[ :].*AdamW\nwidth .*\n16 .* transfer",
 }
 # Four programs of trainings of a transformer, ten seconds and more.
 SLOW = {"rate_transfer"}

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _POINTS = 200
+_MOST_LABELS = 8
+"""Values of a scalar that are written below its axis; more of them overlap."""
 
 
 @checked
@@ -103,6 +105,9 @@ def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
         else:
             ax.plot(found.grid[best], mean[best], "o", markersize=7, color=color, mfc="white")
     ax.set_xscale("log")
+    labelled = found.grid[:: -(-len(found.grid) // _MOST_LABELS)]
+    ax.set_xticks(labelled, [tick_label(value) for value in labelled])
+    ax.set_xticks([], minor=True)
     finite = found.means[np.isfinite(found.means)]
     if (finite > 0).all():
         ax.set_yscale("log")

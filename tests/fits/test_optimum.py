@@ -191,6 +191,10 @@ def test_it_prints_in_a_line_and_draws_a_curve_for_each_size():
         f"width {size:g}" for size in SIZES
     ]
     assert axes.get_xscale() == axes.get_yscale() == "log"
+    # Powers of ten alone, or with all between them, would be too few or overlap.
+    ticks = [float(text.get_text()) for text in axes.get_xticklabels()]
+    assert 3 <= len(ticks) <= 8
+    assert len(axes.get_xticks(minor=True)) == 0
     plt.close("all")
 
 
