@@ -250,6 +250,10 @@ ROWS(
     "All |cosines| of Gaussian rows and all |‖v_i‖² - 1| are at most 4 √(log k/d), and (3.8) holds"
     " with δ = 1/2, in all but a share of 4/k of the draws."
 )
+OPEN = (
+    "It was confirmed until corrections could have a second term and a logarithm any unit: the data"
+    " of 72 draws allow a fall that ends at a limit, and 1/√d at 2 standard errors."
+)
 FALLS = {"1/√d": -0.5, "d^(-3/2)": -1.5, "no fall": 0.0}
 FEATURES(
     power(-1),
@@ -258,6 +262,8 @@ FEATURES(
     "expansion",
     {"without the squares": "without_squares"},
     rivals=FALLS,
+    holds=None,
+    post_hoc=OPEN,
 )("The remainder of the expansion of Σ falls as 1/d for k = 2d, which is k/d².")
 CONSTANT = (
     "It was that a fitted exponent is -1/2, which d = 50 to 800 left open; the constant and 1/√d"
