@@ -73,7 +73,7 @@ def placed(sharding: Any, order: Sequence[int], kinds: Sequence[int]) -> Placeme
     """Where a leaf with this sharding of its own is computed: on the devices that hold it; None for
     one that is not cut.
 
-    `order` are its axes as (batch, inputs, outputs), of which there are so many of these `kinds`.
+    `order` are its axes as (batch, inputs, outputs), and `kinds` the numbers of each.
     """
     if not isinstance(sharding, NamedSharding):
         return None

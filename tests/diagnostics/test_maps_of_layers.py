@@ -222,7 +222,7 @@ def test_matrices_that_take_turns_have_a_row_each():
     check(
         report,
         {
-            f"ab (use {i + 1})": (x.T, gradient[own])
+            f"ab (part {i + 1} of 2)": (x.T, gradient[own])
             for i, own in enumerate(([0, 1, 2, 4, 5, 6], [3, 7]))
         },
     )

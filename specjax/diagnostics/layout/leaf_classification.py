@@ -154,22 +154,12 @@ def _of_products(
             roles[axis] = "batch"
             if axis not in as_one:
                 one_matrix[axis] = "batch"
-    inputs, outputs = (
-        [axis for axis, found in roles.items() if found == role] for role in ("in", "out")
-    )
+    inputs, outputs = _axes(roles, "in"), _axes(roles, "out")
     if not inputs or not outputs:
         if kind == "convolution":
             return _other(name, shape, kind, "a filter for each channel (depthwise)")
-        return _other(
-            name,
-            shape,
-            kind,
-            (
-                "a vector: its product with activations has no output axis"
-                if inputs
-                else "scales activations"
-            ),
-        )
+        vector = "a vector: its product with activations has no output axis"
+        return _other(name, shape, kind, vector if inputs else "scales activations")
     if not real:
         return _other(
             name,
@@ -190,26 +180,20 @@ def _of_products(
     heads = None if splits else heads
     reason = _reason(use, roles, singles, as_one, splits, unclear, heads, joins, readout=readout)
     numbers = _numbers(roles)
-    other = _numbers(one_matrix)
+    other: MuonDimensionNumbers | None = _numbers(one_matrix)
+    heads = heads or (joins[0] if joins else None)
+    other = None if other == numbers else other
     return LayoutRow(
-        name,
-        shape,
-        kind,
-        MATRIX,
-        numbers,
-        splits,
-        heads or (joins[0] if joins else None),
-        readout,
-        reason,
-        None if other == numbers else other,
+        name, shape, kind, MATRIX, numbers, splits, heads, readout, reason, other_reading=other
     )
 
 
 def _numbers(roles: dict[int, Role]) -> MuonDimensionNumbers:
-    inputs, outputs = (
-        [axis for axis, found in roles.items() if found == role] for role in ("in", "out")
-    )
-    return MuonDimensionNumbers(_one(inputs), _one(outputs))
+    return MuonDimensionNumbers(_one(_axes(roles, "in")), _one(_axes(roles, "out")))
+
+
+def _axes(roles: dict[int, Role], role: Role) -> list[int]:
+    return [axis for axis, found in roles.items() if found == role]
 
 
 def _weighted(roles: dict[int, Role], products: Sequence[tuple[int, Use]], uses: Uses) -> set[int]:

@@ -233,8 +233,8 @@ def by_top_k(hidden, scores, out):
 
 
 def gated_heads():
-    """Attention whose heads are normed and gated, and outer products of keys and values, head by
-    head: no experts.
+    """Attention whose heads are normed and gated, outer products of keys and values, head by head,
+    and a norm of each head alone: no experts.
     """
 
     def apply(p, x):
@@ -244,13 +244,15 @@ def gated_heads():
         y = attend(q, k, v) * gate
         memory = jnp.cumsum(w[..., :, None] * u[..., None, :], axis=1)
         z = jnp.sum(memory * q[..., None], axis=-2) * gate
-        return jnp.einsum("bthk,hkd->btd", y, p["o"]) + jnp.einsum("bthk,hkd->btd", z, p["p"])
+        normed = jnp.einsum("btd,dhk->bthk", x, p["n"])
+        normed = normed * lax.rsqrt(jnp.mean(normed**2, axis=-1, keepdims=True))
+        joined = zip((y, z, normed), "opm", strict=True)
+        return sum(jnp.einsum("bthk,hkd->btd", value, p[name]) for value, name in joined)
 
     params, truth = leaves(
-        **dict.fromkeys("qkvwu", ("in out out", D, HEADS, HEAD)),
+        **dict.fromkeys("qkvwun", ("in out out", D, HEADS, HEAD)),
         gate=("in out", D, HEADS),
-        o=("in in out", HEADS, HEAD, D),
-        p=("in in out", HEADS, HEAD, D),
+        **dict.fromkeys("opm", ("in in out", HEADS, HEAD, D)),
     )
     return squares(apply), params, (shaped(2, CONTEXT, D), shaped(2, CONTEXT, D)), truth
 
