@@ -37,6 +37,7 @@ the parameters giving that tree.
 """
 
 
+@runtime_checkable
 class LeafLayout(Protocol):
     """One leaf of a layout."""
 
