@@ -213,7 +213,6 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    headlines=("confined", "muon-gains"),
     scales={"smoke": {"seeds": 12}, "paper": {"seeds": 4000}},
     figure=figure,
 )

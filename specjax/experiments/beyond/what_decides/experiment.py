@@ -46,9 +46,9 @@ class Config(lab.Config):
     seed: int = lab.config.root_seed(
         1, help="root of all randomness; another one's draws chose what is claimed"
     )
-    seeds: int = lab.config.seeds(100, least=20, help="networks of each class")
+    seeds: int = lab.config.seeds(200, least=20, help="networks of each class")
     classes: int = lab.config.integer(
-        len(NETWORKS), least=1, help="classes of networks, from the first on"
+        3, least=1, help="classes of networks, from the first on: tanh, linear, ReLU, SwiGLU"
     )
     lengths: tuple[int, ...] = lab.config.sizes(
         10,
@@ -309,6 +309,9 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     headlines=("right-for-small-steps", "ahead-below-the-threshold"),
-    scales={"smoke": {"seeds": 32, "classes": 1}, "paper": {"seeds": 1000}},
+    scales={
+        "smoke": {"seeds": 32, "classes": 1},
+        "paper": {"seeds": 1000, "classes": len(NETWORKS)},
+    },
     figure=figure,
 )
