@@ -37,6 +37,7 @@ the parameters giving that tree.
 """
 
 
+@runtime_checkable
 class LeafLayout(Protocol):
     """One leaf of a layout."""
 
@@ -45,8 +46,8 @@ class LeafLayout(Protocol):
         """Its dotted path."""
 
     @property
-    def label(self) -> str:
-        """Its optimizer, "matrix" or "other"."""
+    def group(self) -> str:
+        """Its label: "matrix", or for AdamW "embedding", "readout" or "other"."""
 
     @property
     def dimension_numbers(self) -> MuonDimensionNumbers | None:
