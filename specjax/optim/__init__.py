@@ -15,8 +15,10 @@ from specjax.optim.matrices import IN_OUT as IN_OUT
 from specjax.optim.matrices import OUT_IN as OUT_IN
 from specjax.optim.matrices import Fans as Fans
 from specjax.optim.momentum import momentum as momentum
-from specjax.optim.muon import jordan_muon as jordan_muon
 from specjax.optim.muon import muon as muon
+from specjax.optim.muon_variants import adamuon as adamuon
+from specjax.optim.muon_variants import jordan_muon as jordan_muon
+from specjax.optim.muon_variants import normuon as normuon
 from specjax.optim.normuon import scale_by_neuron_moment as scale_by_neuron_moment
 from specjax.optim.orthogonal import normalize_columns as normalize_columns
 from specjax.optim.orthogonal import normalize_rows as normalize_rows

@@ -23,7 +23,10 @@ else:
     Number = ArrayLike | optax.Schedule
     """A number, a scalar array or a schedule; a function behind `takes_schedules` sees numbers."""
 
-NUMBERS = (Number, Number | None, ArrayLike, optax.ScalarOrSchedule, float)
+Rates = Number | Mapping[str, Number]
+"""A learning rate, or one for each label of leaves; a schedule in a mapping is optax's to call."""
+
+NUMBERS = (Number, Number | None, Rates | None, ArrayLike, optax.ScalarOrSchedule, float)
 """The annotations of arguments that are numbers, arrays or schedules of them."""
 
 P = ParamSpec("P")
@@ -47,6 +50,7 @@ def takes_schedules(
     """
     signature = inspect.signature(factory, eval_str=True)
     numbers, static = [], []
+    rest = [name for name, x in signature.parameters.items() if x.kind is x.VAR_KEYWORD]
     for name, parameter in signature.parameters.items():
         kinds = {parameter.annotation, *get_args(parameter.annotation)}
         if parameter.annotation in NUMBERS:
@@ -57,9 +61,11 @@ def takes_schedules(
     @wraps(factory)
     def called(*args: P.args, **kwargs: P.kwargs) -> optax.GradientTransformationExtraArgs:
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            given = dict(signature.bind(*args, **kwargs).arguments)
         except TypeError:
             return factory(*args, **kwargs)
+        for name in rest:
+            given |= given.pop(name, {})
         if fixed := [name for name in static if callable(given.get(name))]:
             raise ValueError(
                 f"{factory.__name__} takes no schedule as {fixed[0]}, which decides the compiled"
@@ -68,7 +74,7 @@ def takes_schedules(
         schedules = {name: given[name] for name in numbers if callable(given.get(name))}
         if not schedules:
             return factory(*args, **kwargs)
-        return _scheduled(factory, {**given}, schedules)
+        return _scheduled(factory, given, schedules)
 
     return called
 

@@ -46,8 +46,8 @@ class LeafLayout(Protocol):
         """Its dotted path."""
 
     @property
-    def label(self) -> str:
-        """Its optimizer, "matrix" or "other"."""
+    def group(self) -> str:
+        """Its label: "matrix", or for AdamW "embedding", "readout" or "other"."""
 
     @property
     def dimension_numbers(self) -> MuonDimensionNumbers | None:

@@ -16,9 +16,10 @@ from jaxtyping import Array, Int, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from specjax.arguments import REAL, check_number, checked_but
+from specjax.optim.adamw_groups import GROUPS, LABELS, MATRIX, OTHER, adamw_by_group, check_used
 from specjax.optim.float32_wrapper import check_alike, check_arrays, in_float32, with_params
 from specjax.optim.fused_projections import Splits
-from specjax.optim.hyperparameters import Number, takes_schedules
+from specjax.optim.hyperparameters import Number, Rates, takes_schedules
 from specjax.optim.leaf_names import leaf_names
 from specjax.optim.matrices import (
     IN_OUT,
@@ -39,7 +40,8 @@ from specjax.optim.orthogonal import Method, orthogonalize
 from specjax.optim.routing import Routed, routes
 from specjax.optim.scales import Scale, rms_sqrt_max, scale_named
 
-MATRIX, OTHER = "matrix", "other"
+Step = Callable[..., optax.GradientTransformation]
+"""Makes a transformation of matrices, with keywords that say where they are."""
 
 
 @takes_schedules
@@ -61,7 +63,7 @@ def muon(
     adam_b2: Number = 0.999,
     adam_eps_root: Number = 0.0,
     adam_weight_decay: Number = 0.0,
-    adam_learning_rate: Number | None = None,
+    adam_learning_rate: Rates | None = None,
     muon_weight_dimension_numbers: DimensionNumbers | None = IN_OUT,
     consistent_rms: Number | None = None,
     convention: Convention = "ema",
@@ -75,6 +77,8 @@ def muon(
     layout: Layout | None = None,
     fallback: optax.GradientTransformation | None = None,
     sharding: PyTree | None = None,
+    before: Step | None = None,
+    after: Step | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """W ← W - learning_rate (scale · polar(momentum) + weight_decay · W) for matrices, AdamW for
     all other leaves.
@@ -122,7 +126,9 @@ def muon(
         adam_b2: AdamW's decay of the second moment.
         adam_eps_root: AdamW's `eps_root`.
         adam_weight_decay: AdamW's weight decay.
-        adam_learning_rate: AdamW's learning rate; by default `learning_rate`.
+        adam_learning_rate: AdamW's learning rate, by default `learning_rate`; or a mapping from
+            "embedding", "readout" and "other" (vectors and the rest) to rates, which optax calls if
+            they are schedules. A group that it leaves out has `learning_rate`.
         muon_weight_dimension_numbers: As `dimension_numbers` for `orthogonalize`; `OUT_IN` for
             weights stored as (out, in).
         consistent_rms: c for the scale c √max(out, in), in place of `scale`.
@@ -135,23 +141,31 @@ def muon(
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
         sizes: As for `orthogonalize`.
         splits: As for `orthogonalize`.
-        labels: A prefix tree of "matrix" and "other", or a function of the parameters giving it.
-            "matrix" on a leaf of more than two axes makes the leading ones batch axes.
+        labels: A prefix tree of "matrix", "embedding", "readout" and "other", or a function of the
+            parameters giving it; all but "matrix" go to AdamW. "matrix" on a leaf of more than two
+            axes makes the leading ones batch axes.
         layout: A `specjax.diagnostics.MatrixLayout`, in place of `labels`, `splits` and
             `muon_weight_dimension_numbers`. Leaves are found by name.
         fallback: The optimizer of the leaves that are not matrices, in place of AdamW.
         sharding: As for `orthogonalize`: the shardings of the parameters, or one of all stacks of
             matrices.
+        before: A function of the keywords `dimension_numbers` and `splits` that gives a
+            transformation of the momentum, such as `lambda **_: optax.scale_by_sign()`.
+        after: The same for the scaled polar factors, such as `scale_by_neuron_moment`; its result
+            decays and meets the learning rate.
 
     Returns:
-        A complete optimizer; its state is that of `optax.partition` with "muon" and "adam", with
-        schedules the `inner_state` beside their count. `update` needs `params`.
+        A complete optimizer; its state is that of `optax.partition` with "muon" and "adam" (with a
+        mapping of rates "muon" and the groups), with schedules the `inner_state` beside their
+        count. `update` needs `params`.
 
     Raises:
         ValueError: at once for a number that is not finite, a wrong beta, convention or scale,
-            coefficients that are not triples, or two arguments that exclude each other; at init and
-            update for an unknown label, an integer leaf (filter it out: `eqx.filter(params,
-            eqx.is_inexact_array)`), or a leaf labelled "matrix" that is not one.
+            coefficients that are not triples, an unknown group, or two arguments that exclude each
+            other; at init and update for an unknown label, a rate of an embedding or readout that
+            the model lacks (at once with a layout), an integer leaf (filter it out:
+            `eqx.filter(params, eqx.is_inexact_array)`), or a leaf labelled "matrix" that is not
+            one.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -175,8 +189,9 @@ def muon(
         check_number(consistent_rms, "consistent_rms", REAL, "muon")
         scale = partial(rms_sqrt_max, jnp.asarray(consistent_rms))
     if fallback is None:
-        fallback = _adamw(
-            learning_rate if adam_learning_rate is None else adam_learning_rate,
+        others = adamw_by_group(
+            adam_learning_rate,
+            learning_rate,
             b1=adam_b1,
             b2=adam_b2,
             eps=eps,
@@ -195,13 +210,15 @@ def muon(
             adam_weight_decay=adam_weight_decay,
             adam_learning_rate=adam_learning_rate,
         )
+        others = {"adam": fallback}
     numbers = muon_weight_dimension_numbers
     if layout is not None:
         _check_default(
             "layout", labels=labels, splits=splits, muon_weight_dimension_numbers=numbers
         )
         splits = layout.splits
-        labels, numbers = by_name(layout, "label"), by_name(layout, "dimension_numbers")
+        check_used(adam_learning_rate, {row.group for row in layout.rows})
+        labels, numbers = by_name(layout, "group"), by_name(layout, "dimension_numbers")
     dimension_numbers = IN_OUT if numbers is None else numbers
     matrix_steps = optax.chain(
         momentum(
@@ -212,6 +229,7 @@ def muon(
             mu_dtype=mu_dtype,
             key=key,
         ),
+        *([before(dimension_numbers=dimension_numbers, splits=splits)] if before else []),
         orthogonalize(
             method,
             scale,
@@ -221,6 +239,7 @@ def muon(
             splits=splits,
             sharding=sharding,
         ),
+        *([after(dimension_numbers=dimension_numbers, splits=splits)] if after else []),
         in_float32(
             optax.chain(
                 optax.add_decayed_weights(weight_decay, weight_decay_mask),
@@ -230,14 +249,15 @@ def muon(
     )
 
     def label(params: PyTree) -> PyTree:
-        return _labels(params, labels, dimension_numbers)
+        found = _labels(params, labels, dimension_numbers)
+        if layout is None:
+            check_used(adam_learning_rate, jax.tree.leaves(found))
+        return found
 
     # In float16 a small gradient would be zero before its polar factor is taken.
-    transforms = {"muon": in_float32(matrix_steps, only=jnp.float16), "adam": fallback}
-    steps = optax.partition(
-        transforms,
-        lambda params: jax.tree.map({MATRIX: "muon", OTHER: "adam"}.get, label(params)),
-    )
+    transforms = {"muon": in_float32(matrix_steps, only=jnp.float16), **others}
+    optimizers = {MATRIX: "muon"} | {x: x if x in others else "adam" for x in GROUPS}
+    steps = optax.partition(transforms, lambda params: jax.tree.map(optimizers.get, label(params)))
 
     def init(params: PyTree) -> optax.PartitionState:
         state = steps.init(params)
@@ -263,40 +283,12 @@ def muon(
     return optax.GradientTransformationExtraArgs(
         Routed(
             init,
-            lambda params: routes(params, label(params), dimension_numbers, sizes, splits, formula),
+            lambda params: routes(
+                params, label(params), dimension_numbers, sizes, splits, formula, others
+            ),
         ),
         update,
     )
-
-
-def jordan_muon(learning_rate: Number, **options: Any) -> optax.GradientTransformationExtraArgs:
-    """`muon` with the conventions of Keller Jordan's code: the momentum has no bias correction, and
-    AdamW uses b1 = 0.9, b2 = 0.95, eps = 1e-10 and no Nesterov step.
-
-    Args:
-        learning_rate: As for `muon`.
-        **options: All other arguments of `muon`; `fallback` replaces AdamW.
-
-    Raises:
-        ValueError: as `muon`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from specjax import optim, spectral
-        >>> gradient = jnp.diag(jnp.array([3.0, 4.0]))
-        >>> optimizer = optim.jordan_muon(0.1, method=spectral.SVD())
-        >>> step, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
-        >>> bool(jnp.allclose(step, -0.1 * jnp.eye(2)))
-        True
-
-    """
-    adamw = _adamw(learning_rate, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0.0)
-    return muon(learning_rate, **{"bias_correction": False, "fallback": adamw} | options)
-
-
-def _adamw(learning_rate: Number, **options: Any) -> optax.GradientTransformationExtraArgs:
-    """AdamW in float32 at least: in float16 eps and squares of gradients below 2e-4 are zero."""
-    return in_float32(optax.adamw(learning_rate, **options))
 
 
 def _check_default(given: str, **others: object) -> None:
@@ -352,9 +344,9 @@ def _labels(params: PyTree, labels: object, dimension_numbers: DimensionNumbers)
             )
     if labels is not None:
         found = prefix_leaves(labels, params, str, "labels")
-        if unknown := {label for label in found if label not in (MATRIX, OTHER)}:
+        if unknown := {label for label in found if label not in LABELS}:
             raise ValueError(
-                f'labels must be "{MATRIX}" or "{OTHER}", got {sorted(map(repr, unknown))}.'
+                f"labels must be among {', '.join(LABELS)}, got {sorted(map(repr, unknown))}."
             )
     elif isinstance(dimension_numbers, MuonDimensionNumbers):
         found = [MATRIX if is_matrix(leaf, dimension_numbers) else OTHER for leaf in leaves]

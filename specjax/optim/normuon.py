@@ -16,8 +16,9 @@ from jaxtyping import Array, Float, PyTree
 
 from specjax.arguments import check_number, checked
 from specjax.optim.float32_wrapper import in_float32
+from specjax.optim.fused_projections import Splits
 from specjax.optim.hyperparameters import Number, takes_schedules
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, Matrices, MatrixView, matrices_of
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, Fans, Matrices, matrices_of
 from specjax.spectral.float_range import averaged_rms, frobenius, ratio
 
 Per = Literal["output", "longer"]
@@ -25,7 +26,7 @@ Per = Literal["output", "longer"]
 
 class NeuronMomentState(NamedTuple):
     """The roots √v of the second moments of each leaf's neurons, with the batch axes of the leaf
-    and then an axis of neurons.
+    and then an axis of neurons; a tuple of them for a leaf with splits.
     """
 
     rms: PyTree
@@ -34,7 +35,11 @@ class NeuronMomentState(NamedTuple):
 @takes_schedules
 @checked
 def scale_by_neuron_moment(
-    beta: Number = 0.95, per: Per = "output", *, dimension_numbers: DimensionNumbers = IN_OUT
+    beta: Number = 0.95,
+    per: Per = "output",
+    *,
+    dimension_numbers: DimensionNumbers = IN_OUT,
+    splits: Splits | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """O ← O / √v for each neuron, brought back to the Frobenius norm of O; v is the average of the
     neuron's mean squares.
@@ -50,6 +55,7 @@ def scale_by_neuron_moment(
             index of the "longer" side (modded-nanogpt, nanochat; the outputs if both sides are
             equal).
         dimension_numbers: As for `orthogonalize`; they say which axes are the outputs.
+        splits: As for `orthogonalize`: each of the matrices in a leaf keeps its own norm.
 
     Returns:
         A transformation that keeps the sign, shapes and dtypes. A zero neuron stays zero; a NaN or
@@ -75,14 +81,16 @@ def scale_by_neuron_moment(
     check_number(beta, "beta", "[0, 1)", "scale_by_neuron_moment")
 
     def matrices_in(tree: PyTree) -> Matrices:
-        return matrices_of(tree, dimension_numbers, "scale_by_neuron_moment")
+        return matrices_of(tree, dimension_numbers, "scale_by_neuron_moment", splits)
 
     def init(params: PyTree) -> NeuronMomentState:
         matrices = matrices_in(params)
-        zeros = [
-            jnp.zeros((*view.batch, _neurons(view, per)), leaf.dtype)
-            for leaf, view in zip(matrices.leaves, matrices.views, strict=True)
-        ]
+        zeros = []
+        for leaf, view in zip(matrices.leaves, matrices.views, strict=True):
+            own = tuple(
+                jnp.zeros((*view.batch, _neurons(fans, per)), leaf.dtype) for fans in view.parts
+            )
+            zeros.append(own if view.split else own[0])
         return NeuronMomentState(matrices.treedef.unflatten(zeros))
 
     def update(
@@ -90,28 +98,33 @@ def scale_by_neuron_moment(
     ) -> tuple[PyTree, NeuronMomentState]:
         del params
         matrices = matrices_in(updates)
+        fans = [each for view in matrices.views for each in view.parts]
         moments, steps = [], []
-        for stack, view, old in zip(
-            matrices.stacks(), matrices.views, jax.tree.leaves(state.rms), strict=True
+        for stack, each, old in zip(
+            matrices.parts(), fans, jax.tree.leaves(state.rms), strict=True
         ):
-            axis = _reduced(view, per)
+            axis = _reduced(each, per)
             rms = frobenius(stack, axis) / math.sqrt(max(stack.shape[axis], 1))
             new = averaged_rms(old.reshape(rms.shape), rms, jnp.asarray(beta, old.dtype))
             moments.append(new.reshape(old.shape))
             steps.append(_same_norm(ratio(stack, jnp.expand_dims(new, axis)), stack))
-        return matrices.tree(steps), NeuronMomentState(matrices.treedef.unflatten(moments))
+        kept = jax.tree.unflatten(jax.tree.structure(state.rms), moments)
+        return matrices.join(steps, _ones(matrices)), NeuronMomentState(kept)
 
     return in_float32(optax.GradientTransformation(init, update))
 
 
-def _reduced(view: MatrixView, per: Per) -> int:
+def _reduced(fans: Fans, per: Per) -> int:
     """The axis of (batch, in, out) over which the mean is taken."""
-    fan_in, fan_out = view.fans
-    return 1 if per == "output" or fan_out >= fan_in else 2  # type: ignore[operator]
+    return 1 if per == "output" or fans.fan_out >= fans.fan_in else 2  # type: ignore[operator]
 
 
-def _neurons(view: MatrixView, per: Per) -> int:
-    return int(view.fans[2 - _reduced(view, per)])  # type: ignore[arg-type]
+def _neurons(fans: Fans, per: Per) -> int:
+    return int(fans[2 - _reduced(fans, per)])  # type: ignore[arg-type]
+
+
+def _ones(matrices: Matrices) -> list[list[float]]:
+    return [[1.0] * len(view.widths) for view in matrices.views]
 
 
 def _same_norm(

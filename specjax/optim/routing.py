@@ -1,6 +1,6 @@
 """The optimizer of every leaf, the matrices it holds, and the scales of their updates."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -17,8 +17,9 @@ from specjax.optim.scales import Scale, shape_factors
 
 
 class Route(NamedTuple):
-    """One leaf: its optimizer, "matrix" or "other", and for matrices (how many, inputs, outputs)
-    and the scale of each.
+    """One leaf: its optimizer, "matrix" or "other", for matrices (how many, inputs, outputs) and
+    the scale of each, and the `group` that AdamW's learning rate goes by, "" if there is one for
+    all.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Route(NamedTuple):
     optimizer: str
     matrices: tuple[tuple[int, int, int], ...] = ()
     scales: tuple[float, ...] = ()
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,11 @@ class Routing(NamedTuple):
 
     def __str__(self) -> str:
         table = [
-            ["leaf", "shape", "optimizer", "matrices", "scale"],
+            ["leaf", "shape", "optimizer", "matrices", "scale", "rate"],
             *(_cells(row) for row in self.rows),
         ]
+        if not any(row.group for row in self.rows):
+            table = [line[:-1] for line in table]
         widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -91,8 +95,11 @@ def routes(
     sizes: PyTree | None,
     splits: Splits | None,
     scale: Scale,
+    groups: Collection[str] = (),
 ) -> tuple[Route, ...]:
-    """The routes of a tree in which the leaves labelled "matrix" are orthogonalized."""
+    """The routes of a tree in which the leaves labelled "matrix" are orthogonalized, and those of
+    `groups` have learning rates of their own.
+    """
     found: dict[str, tuple[tuple[tuple[int, int, int], ...], tuple[float, ...]]] = {}
     masked = jax.tree.map(
         lambda label, leaf: leaf if label == "matrix" else optax.MaskedNode(), labels, params
@@ -103,7 +110,13 @@ def routes(
         held = tuple((prod(view.batch), prod(view.inputs), width) for width in view.widths)
         found[name] = held, tuple(map(float, scales))
     return tuple(
-        Route(name, tuple(leaf.shape), label, *found.get(name, ((), ())))
+        Route(
+            name,
+            tuple(leaf.shape),
+            "matrix" if label == "matrix" else "other",
+            *found.get(name, ((), ())),
+            label if label in groups else "",
+        )
         for name, leaf, label in zip(
             leaf_names(params), jax.tree.leaves(params), jax.tree.leaves(labels), strict=True
         )
@@ -122,4 +135,5 @@ def _cells(row: Route) -> list[str]:
         row.optimizer,
         " + ".join(held),
         ", ".join(scales),
+        row.group,
     ]

@@ -35,6 +35,8 @@ TRANSFORMS = {
     "muon-schedule": lambda: optim.jordan_muon(
         optax.linear_schedule(0.1, 0.0, 10), method=ITERATION, bias_correction=True
     ),
+    "muon-normuon": lambda: optim.normuon(0.1, method=ITERATION, weight_decay=0.01),
+    "muon-adamuon": lambda: optim.adamuon(0.1, method=ITERATION, weight_decay=0.01),
     "rank_switch": lambda: optim.rank_switch(
         optim.orthogonalize(ITERATION), optax.identity(), ITERATION
     ),

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:muon without a layout")
 
 REQUIRED = {
     "muon": {"learning_rate": 0.1, "ns_steps": 2},
+    "normuon": {"learning_rate": 0.1, "ns_steps": 2},
+    "adamuon": {"learning_rate": 0.1, "ns_steps": 2},
     "momentum": {"beta": 0.9},
     "spectral_descent": {"curvature": 2.0, "method": ITERATION},
     "schatten_direction": {"p": 1.5},

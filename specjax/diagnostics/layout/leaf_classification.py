@@ -53,6 +53,13 @@ class LayoutRow(NamedTuple):
     other_reading: MuonDimensionNumbers | None = None
 
     @property
+    def group(self) -> str:
+        """What trains it: "matrix" Muon; "embedding" (a lookup), "readout" and "other" AdamW."""
+        if self.label == MATRIX:
+            return MATRIX
+        return "embedding" if self.kind == "lookup" else "readout" if self.readout else OTHER
+
+    @property
     def axes(self) -> tuple[str, ...]:
         """The role of each axis, "in", "out" or "batch"; empty for a leaf that is not a matrix."""
         if self.dimension_numbers is None:
