@@ -37,10 +37,8 @@ SECTIONS = {
 OURS = "What no paper has"
 HEAD = """# Gallery
 
-The figure of every experiment, with its finding and its command. Many figures have a panel for each
-statement; statements without a curve share a panel, as lines with a black bar at the limit. Bars in
-these panels are four standard errors unless a label says otherwise, and two where a power is
-fitted.
+The figure of every experiment, with its finding and its command. Statements without a curve share a
+panel, as lines with a black bar at the limit; the report folds a panel for each statement.
 """
 ENTRY = """
 <figure markdown>
