@@ -117,7 +117,7 @@ def surprises(results: Iterable[Result]) -> list[str]:
 
 
 def undecided(results: Iterable[Result]) -> str:
-    """One sentence that counts what runs smaller than "paper" leave undecided; empty for nothing."""
+    """One sentence that counts what runs below "paper" leave undecided; empty for nothing."""
     tally = Counter(
         result.record.scale
         for result in results
@@ -127,7 +127,9 @@ def undecided(results: Iterable[Result]) -> str:
     if not tally:
         return ""
     sizes = " and ".join(f"{count} at the size {scale}" for scale, count in tally.items())
-    return f"Undecided statements: {sizes}; larger runs decide them, and `specjax ledger` has these."
+    return (
+        f"Undecided statements: {sizes}; larger runs decide them, and `specjax ledger` has these."
+    )
 
 
 def _may_be_undecided(result: Result, check: Check) -> bool:
