@@ -158,5 +158,5 @@ def test_a_head_that_is_moved_on_predicts_the_next_item():
 
 def test_the_figures_are_drawn():
     drawn = recall_transformer.figure(CONFIG, made_up())
-    assert len(drawn.axes) == 8
+    assert len(drawn.axes) == 4
     assert all(axes.has_data() and axes.get_xlabel() for axes in drawn.axes)
