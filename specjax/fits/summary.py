@@ -123,7 +123,8 @@ def summarize(
         ValueError: other dimensions, or a coordinate that is not positive numbers.
 
     Warns:
-        As `fit_power_law`.
+        RoughFitWarning: as `fit_power_law`.
+        HeavyTailWarning: as `fit_power_law`.
 
     Examples:
         >>> from specjax import fits
