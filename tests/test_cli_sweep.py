@@ -140,6 +140,8 @@ def test_moments_of_many_seeds_have_the_same_means(capsys):
     by_moments = results(capsys, *arguments, "--moments")["fits"]
     assert [each["output"] for each in by_moments] == ["measure"]
     np.testing.assert_allclose(by_moments[0]["means"], plain[0]["means"], rtol=1e-5)
+    more = results(capsys, *arguments[:-1], "1280", "--moments")["fits"]
+    assert more[0]["means"] != by_moments[0]["means"]
 
 
 @pytest.mark.parametrize(

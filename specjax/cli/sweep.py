@@ -222,7 +222,9 @@ def _store_name(axes: "Mapping[str, Single]", given: argparse.Namespace, file: s
     A store whose program has changed by what the file imports refuses by itself.
     """
     text = Path(file).read_text(encoding="utf-8") if file else ""
-    identity = json.dumps([text, repr(dict(axes)), given.key, given.plan, given.moments])
+    # Batches of moments belong to one number of seeds; single seeds are added to those there.
+    batches = given.seeds if given.moments else 0
+    identity = json.dumps([text, repr(dict(axes)), given.key, given.plan, batches])
     return f"store-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 
 
