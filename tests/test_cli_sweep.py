@@ -222,3 +222,19 @@ def test_the_example_runs_and_keeps_an_older_file(tmp_path):
     again = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "which this wrote" not in again.stdout
     assert example.read_text().endswith("# mine\n")
+
+
+def test_a_changed_import_names_the_flag_for_another_store(capsys, tmp_path):
+    (tmp_path / "helper.py").write_text("FACTOR = 1.0\n")
+    (tmp_path / "net.py").write_text(
+        FILE + "\n\nfrom helper import FACTOR\n\n\ndef scaled(key, d):\n"
+        "    return FACTOR * measure(key, d)\n"
+    )
+    arguments = ("net.py:scaled", "--over", "d=8,16,32,64", "--seeds", "20")
+    results(capsys, *arguments)
+    (tmp_path / "helper.py").write_text("FACTOR = 2.00\n")
+    for name in ("net", "helper"):
+        sys.modules.pop(name, None)
+    error = refusal(capsys, *arguments)
+    assert "delete that folder, or choose another --out" in error
+    sys.modules.pop("helper", None)

@@ -107,7 +107,7 @@ def user_errors(what: str) -> Iterator[None]:
         ]
         is_sentence = isinstance(error, ValueError) or _is_ours(error)
         if not frames and is_sentence:
-            raise UserError(one_line(error).replace("plan='exact'", "--plan exact")) from error
+            raise UserError(_with_flags(one_line(error))) from error
         if not frames and isinstance(error, SyntaxError | ImportError):
             raise UserError(f"{what}: {one_line(error)}") from error
         if not frames:
@@ -117,6 +117,17 @@ def user_errors(what: str) -> Iterator[None]:
         if len(message) > _LONGEST_MESSAGE:
             message = f"{message[:_LONGEST_MESSAGE]} ..."
         raise UserError(f"{what}: {type(error).__name__}: {message}") from error
+
+
+def _with_flags(sentence: str) -> str:
+    """A refusal of `sweep.run` with the flags of the command line in place of its arguments."""
+    for argument, flag in {
+        "plan='exact'": "--plan exact",
+        "choose another path, or ask for it": "delete that folder, or choose another --out",
+        "use reduce='moments'": "use --moments",
+    }.items():
+        sentence = sentence.replace(argument, flag)
+    return sentence
 
 
 def _is_ours(error: Exception) -> bool:
