@@ -104,7 +104,10 @@ def labelled(
             " than dimensions."
         )
     named = data.rename(names)
-    relabelled = named.assign_coords(labels)
+    # xarray takes a tuple for dimensions and data.
+    relabelled = named.assign_coords(
+        {dim: list(each) if isinstance(each, tuple) else each for dim, each in labels.items()}
+    )
     if added := sorted(set(map(str, relabelled.dims)) - set(map(str, named.dims))):
         raise ValueError(
             f"Labels need a dimension of the data, got labels along {added[0]!r}; the dimensions"

@@ -42,6 +42,14 @@ def test_axes_of_all_or_some_outputs_have_names_and_labels(data):
     assert alone["x"].values.tolist() == ["one", "two"]
 
 
+def test_labels_may_be_a_tuple_as_they_may_be_a_list(data):
+    chosen = data[["loss", "rate", "mean"]]
+    one, other = (
+        sweep.labelled(chosen, "optimizer", x=labels) for labels in (("one", "two"), ["one", "two"])
+    )
+    assert one.identical(other)
+
+
 def test_names_without_axis_and_labels_that_misfit_are_refused(data):
     with pytest.raises(
         ValueError, match="No output has a dimension of its own for the name 'layer'"
