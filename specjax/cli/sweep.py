@@ -179,12 +179,10 @@ def _write_example() -> list[str]:
 def _make_folder(out: Path, text: str, function: Callable[..., Any]) -> Path:
     place = Path(text.rpartition(":")[0] or text).stem
     folder = out / "sweeps" / f"{place}-{getattr(function, '__name__', 'function')}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot be made ({error.strerror or error}); choose another --out."
-        ) from error
+    from specjax.resume import make_folder
+
+    with value_errors_in_one_sentence():
+        make_folder(folder, "--out")
     return folder
 
 

@@ -37,6 +37,8 @@ class SweepResult:
     optima: "Mapping[str, Optimum]" = field(default_factory=dict)
     verdicts: "Mapping[str, Finding]" = field(default_factory=dict)
     notes: Sequence[str] = ()
+    other_dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The dimensions of each output besides `dim` and the seeds."""
 
     def to_text(self, folder: Path) -> str:
         """All results as text, then the files and how to load them."""
@@ -102,9 +104,7 @@ class SweepResult:
         first = next(iter(self.summaries), None)
         if first is None or self.dim is None:
             return "\n".join([*lines[:-1], f"  data = {load}"])
-        summary = self.summaries[first][0]
-        # The name ends in the point of the other axes, if there are any.
-        point = "".join(f".isel({k}={v})" for k, v in _first_point(summary.name).items())
+        point = "".join(f".isel({other}=0)" for other in self.other_dims[first])
         return "\n".join(
             [*lines, f'  print(fits.summarize({load}["{first}"]{point}, "{self.dim}"))']
         )
@@ -123,7 +123,8 @@ def analyze(data: "xr.Dataset", request: Request) -> SweepResult:
         optima = _optima(data, outputs, dim, request.optimum)
         return SweepResult(title, dim, {}, optima, verdicts)
     summaries, notes = _summaries(data, outputs, dim, request)
-    return SweepResult(title, dim, summaries, {}, verdicts, notes)
+    others = {name: _other_dims(data[name], dim) for name in outputs}
+    return SweepResult(title, dim, summaries, {}, verdicts, notes, others)
 
 
 def _outputs(data: "xr.Dataset", request: Request) -> list[str]:
@@ -192,9 +193,14 @@ def _summaries(
     return found, notes
 
 
+def _other_dims(values: "xr.DataArray", *dims: str) -> list[str]:
+    """The dimensions besides `dims` and the seeds."""
+    return [str(dim) for dim in values.dims if dim not in (*dims, *REPLICATES)]
+
+
 def _points(values: "xr.DataArray", dim: str) -> "list[tuple[str, xr.DataArray]]":
     """The samples along `dim` at every point of the other dimensions, with the point in words."""
-    others = [str(d) for d in values.dims if d != dim and d not in REPLICATES]
+    others = _other_dims(values, dim)
     places = itertools.product(*(range(values.sizes[other]) for other in others))
     found = []
     for place in places:
@@ -226,11 +232,10 @@ def _optima(
 
     found = {}
     for name in outputs:
-        others = [d for d in data[name].dims if d not in (dim, over, *REPLICATES)]
-        if others:
+        if others := _other_dims(data[name], dim, over):
             raise UserError(
                 f"--optimum needs {name!r} to have no axes but {dim} and {over}; it also has"
-                f" {', '.join(map(str, others))}."
+                f" {', '.join(others)}."
             )
         found[name] = fits.optimum(data[name], over, dim)
     return found
@@ -321,9 +326,3 @@ def _draw_summaries(axes: "Axes", name: str, found: "Sequence[Summary]") -> None
     axes.set_xlabel(found[0].dim)
     axes.set_ylabel(f"{name}, mean ± 2 standard errors")
     axes.legend(fontsize="small")
-
-
-def _first_point(name: str) -> dict[str, int]:
-    """The axes in the name of a summary, at their first place."""
-    _, at, point = name.partition(" at ")
-    return {each.partition(" = ")[0]: 0 for each in point.split(", ")} if at else {}

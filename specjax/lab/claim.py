@@ -24,7 +24,6 @@
 `claim.py` reads these words by `read_claim(__file__)` and gives every statement its function.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +36,7 @@ from matplotlib.figure import Figure
 from specjax.arguments import checked
 from specjax.lab.config import Config
 from specjax.lab.experiment import SCALES, Experiment
-from specjax.lab.ledger import Ledger, row_of
+from specjax.lab.ledger import Ledger, read_toml, row_of
 from specjax.lab.statement import Control, Judge, Rival, Statement, statement
 
 WORDS, COMPUTATION = "claim.toml", "claim.py"
@@ -149,12 +148,7 @@ def read_claim(file: str) -> Claim:
         ('spectral-power-step', ['gains-the-dual-norm', 'ascent-gains-no-more'])
     """
     path = Path(file).with_name(WORDS)
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}).") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not TOML: {error}.") from error
+    content = read_toml(path, "The claim")
     _check_keys(path, "", content, _TABLES, _TABLES - {"presets"})
     for table, needed in _NEEDED.items():
         _check_keys(path, f"[{table}]", content[table], needed, needed)

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from specjax.arguments import checked
 from specjax.lab.outcome import Verdict
@@ -98,13 +98,18 @@ def read_ledger(path: Path, paper: str) -> Ledger:
         ValueError: invalid TOML, an unknown key or kind, a missing key, or an id that is not in
             kebab-case.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"The ledger {path} cannot be read ({error.strerror}).") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"The ledger {path} is not TOML: {error}.") from error
+    content = read_toml(path, "The ledger")
     return Ledger(paper, {id: row_of(path, id, row) for id, row in content.items()})
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The tables of a file; raises ValueError in a sentence about `what` if they cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{what} {path} cannot be read ({error.strerror}).") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{what} {path} is not TOML: {error}.") from error
 
 
 def status(citations: Iterable[Citation]) -> Status:
