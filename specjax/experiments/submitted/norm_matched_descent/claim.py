@@ -86,6 +86,7 @@ def both_fit(_: Config, data: xr.Dataset) -> lab.Relation:
 @claim.judges(
     "flatter-than-norm-matched",
     controls={
+        "half of the difference": lab.controls.replacing("difference", "half"),
         "norm-matched descent in Muon's place": lab.controls.replacing("difference", "none"),
         "the two exchanged": lab.controls.replacing("difference", lambda data: -data["difference"]),
     },
