@@ -21,6 +21,7 @@ from specjax.experiments.beyond.what_decides.networks import (
     NETWORKS,
     RATES,
     SMALL_RATE,
+    STARTS,
     draw,
     trained,
 )
@@ -73,16 +74,23 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         activation, blocks, width = NETWORKS[name]
 
         def measure(
-            key: Array, width: int, activation: str = activation, blocks: int = blocks
+            key: Array,
+            width: int,
+            warmup: Array,
+            longest: Array,
+            activation: str = activation,
+            blocks: int = blocks,
         ) -> dict[str, Array]:
-            problem = draw(key, activation, blocks, width)
+            problem = draw(key, activation, blocks, width, warmup, longest)
             at_start = quantities(problem)
             return {
                 "value": jnp.stack([at_start[quantity] for quantity in QUANTITIES]),
                 "left": trained(problem, config.lengths),
             }
 
-        over = {"width": sweep.widths(width)}
+        warmups, kinds = zip(*STARTS.values(), strict=True)
+        start = sweep.zipped(warmup=sweep.values(*warmups), longest=sweep.values(*map(int, kinds)))
+        over = {"width": sweep.widths(width), "start": start}
         swept = lab.seeded_sweep(key, name, measure, config.seeds, **over)
         found.append(swept.isel(width=0, drop=True))
     together = xr.concat(

@@ -28,12 +28,25 @@ SMALL_RATE = 2.0**-4
 """A step size at which the criterion should be right; see
 `specjax.theory.one_step.Comparison.ratio_at`.
 """
+STARTS = {
+    "fresh": (0, False),
+    "4 steps": (4, False),
+    "16 steps": (16, False),
+    "4 best steps": (4, True),
+    "16 best steps": (16, True),
+}
+"""Gradient steps before the start, of the guarantee's lengths or of the best ones."""
+MOST_WARMUP = 16
 LIMIT = 1e3
 """A loss above this is a run that diverged; the targets have mean square 1."""
 
 
-def draw(key: Key[Array, ""], activation: str, blocks: int, width: int) -> Problem:
-    """A network, its samples and a linear target, of random scales (see the page)."""
+def draw(
+    key: Key[Array, ""], activation: str, blocks: int, width: int, warmup: Array, longest: Array
+) -> Problem:
+    """A network, its samples and a linear target, of random scales (see the page), after `warmup`
+    gradient steps, of the best lengths if `longest` or else of the guarantee's.
+    """
     share = jax.random.uniform(sizes.stream(key, "scales"), (5,))
     n = jnp.floor(FEWEST * (MOST / FEWEST) ** share[0])
     rows = (jnp.arange(float(MOST)) < n)[:, None]
@@ -51,9 +64,7 @@ def draw(key: Key[Array, ""], activation: str, blocks: int, width: int) -> Probl
     # The product of all blocks is 0.03 to 2 times that of the usual weights.
     gain = (0.03 * (2 / 0.03) ** share[3]) ** (1 / blocks)
     problem = Problem(tuple(gain * w for w in weights), x, y, n, activation)
-    return problem._replace(
-        params=warmed(problem, jnp.asarray([0, 0, 4, 16])[jnp.floor(4 * share[4]).astype(int)])
-    )
+    return problem._replace(params=warmed(problem, warmup, longest))
 
 
 def unit(values: Float[Array, "rows k"], n: Array) -> Float[Array, "rows k"]:
@@ -61,15 +72,19 @@ def unit(values: Float[Array, "rows k"], n: Array) -> Float[Array, "rows k"]:
     return values / jnp.sqrt(jnp.sum(values**2) / (n * values.shape[1]))
 
 
-def warmed(problem: Problem, steps: Array) -> mlp.Params:
-    """The weights after `steps` gradient steps of the best lengths."""
+def warmed(problem: Problem, steps: Array, longest: Array) -> mlp.Params:
+    """The weights after `steps` gradient steps, of the best lengths or of the guarantee's."""
 
     def one(params: mlp.Params, i: Array) -> tuple[mlp.Params, None]:
         step = deciding.gradient_step(problem, deciding.slope(problem, params))
-        moved = deciding.best_step(problem, params, step, deciding.along(problem, params, step))
-        return tuple(jnp.where(i < steps, a, b) for a, b in zip(moved, params, strict=True)), None
+        best = deciding.best_step(problem, params, step, deciding.along(problem, params, step))
+        moved = (
+            jnp.where(i < steps, jnp.where(longest, far, w - d), w)
+            for w, d, far in zip(params, step, best, strict=True)
+        )
+        return tuple(moved), None
 
-    return jax.lax.scan(one, problem.params, jnp.arange(16))[0]
+    return jax.lax.scan(one, problem.params, jnp.arange(MOST_WARMUP))[0]
 
 
 def trained(problem: Problem, lengths: tuple[int, ...]) -> Float[Array, "methods rates lengths"]:
