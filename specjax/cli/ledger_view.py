@@ -98,8 +98,10 @@ def _overview(found: "dict[str, list[Standing]]", statuses: Sequence[str]) -> st
 
     lines = [("paper", *statuses)]
     for paper, rows in found.items():
-        counts = Counter[str](row.status for row in rows)
-        lines.append((paper, *(str(counts[status] or "") for status in statuses)))
+        for name, own in ((paper, False), (f"{paper}, ours", True)):
+            counts = Counter[str](row.status for row in rows if row.row.ours is own)
+            if counts:
+                lines.append((name, *(str(counts[status] or "") for status in statuses)))
     return (
         f"{formatting.align(lines)}\n\n`specjax ledger PAPER` prints the rows of one, and"
         " `specjax ledger PAPER ROW` a row with its evidence."
@@ -129,7 +131,7 @@ def _evidence(paper: str, standing: "Standing", out: Path) -> str:
 
     row = standing.row
     lines = [f"{paper}, {formatting.label(row.id)} ({row.id}): {standing.status}"]
-    lines += [_line("where", row.where), _line("the paper", row.says)]
+    lines += [_line("where", row.where), _line("ours" if row.ours else "the paper", row.says)]
     if row.finding:
         lines.append(_line("found", row.finding))
     if standing.status == "not judged":
@@ -185,6 +187,7 @@ def _row_dict(standing: "Standing") -> dict[str, Any]:
         "id": row.id,
         "kind": row.kind,
         "where": row.where,
+        "ours": row.ours,
         "says": row.says,
         "status": standing.status,
         "finding": row.finding,

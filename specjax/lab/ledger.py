@@ -10,6 +10,9 @@ A ledger is a TOML file with one table for each row, under the row's id:
     finding = "One sentence that says what was found."  # optional
     because = "Proof device: used only for Theorem 4."  # if no statement cites the row
 
+A sentence of ours on the paper, which the paper does not say, has a place that begins with "ours",
+as in `where = "ours, on Section 3.2"`, and is counted apart.
+
 The status of a row is never typed: it follows from the verdicts of the statements that cite it.
 """
 
@@ -51,6 +54,11 @@ class Row:
     says: str
     finding: str = ""
     because: str = ""
+
+    @property
+    def ours(self) -> bool:
+        """Whether the sentence is ours and not the paper's: its place then begins with "ours"."""
+        return self.where.startswith("ours")
 
 
 @dataclass(frozen=True)

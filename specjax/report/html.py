@@ -43,6 +43,7 @@ def render(results: Sequence[Result]) -> str:
     return _TEMPLATES.get_template("report.html").render(
         results=results,
         papers=ledger_status.papers(results),
+        standing_counts=ledger_status.counts,
         names={result.record.name for result in results},
         statuses=STATUSES,
         cells=formatting,

@@ -199,10 +199,14 @@ def rows(paper: str, results: Sequence[Result]) -> list[Standing]:
 
 
 def counts(rows: Sequence[Standing]) -> str:
-    """How many rows have each status, as in `12 holds, 3 open`."""
-    return ", ".join(
-        f"{number} {status}" for status, number in Counter(row.status for row in rows).most_common()
-    )
+    """How many rows have each status, as in `12 holds, 3 open`; sentences of ours come apart."""
+
+    def listed(ours: bool) -> str:
+        found = Counter(row.status for row in rows if row.row.ours is ours)
+        return ", ".join(f"{number} {status}" for status, number in found.most_common())
+
+    papers, ours = listed(ours=False), listed(ours=True)
+    return f"{papers}; of our own sentences {ours}" if papers and ours else papers or ours
 
 
 def cells(standing: Standing) -> tuple[str, ...]:

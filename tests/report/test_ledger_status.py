@@ -52,3 +52,12 @@ def test_a_row_that_no_statement_cites_is_not_judged(tmp_path):
     }
     assert {row.status for row in rows.values()} <= {"not judged", "not run"}
     assert "not judged" in ledger_status.counts(list(rows.values()))
+
+
+def test_sentences_of_ours_are_counted_apart(tmp_path):
+    rows = ledger_status.rows("field", ledger_status.deciding(tmp_path))
+    ours = [row for row in rows if row.row.where.startswith("ours")]
+    assert ours and len(ours) < len(rows)
+    papers, _, own = ledger_status.counts(rows).partition("; of our own sentences ")
+    for text, count in ((papers, len(rows) - len(ours)), (own, len(ours))):
+        assert sum(int(part.split()[0]) for part in text.split(", ")) == count

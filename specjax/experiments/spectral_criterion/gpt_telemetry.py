@@ -167,7 +167,7 @@ def no_fall(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.above(ranks.isel(step=slice(1, None)) / ranks.isel(step=0, drop=True), HALF, "0.5")
 
 
-@states("eq-1-8", along="step", controls=VALUE, holds=None)
+@states("eq-1-8-in-training", along="step", controls=VALUE, holds=None)
 def inequality(config: Config, data: xr.Dataset) -> lab.Relation:
     """From the first record after initialization on nr(G) is at least st(A) for every matrix of
     every block, in every draw.
@@ -182,7 +182,7 @@ def value_for_query(config: Config, data: xr.Dataset) -> xr.Dataset:
     return data.assign_coords(matrix=["value", "key", "query", *MATRICES[3:]])
 
 
-@states("eq-1-8", corrected=True, controls={"W_Q": value_for_query})
+@states("eq-1-8-in-training", corrected=True, controls={"W_Q": value_for_query})
 def not_from_the_start(config: Config, data: xr.Dataset) -> lab.Relation:
     """At initialization it does not hold for W_V: typically nr(G) is below st(A)."""
     start = data.isel(step=0).sel(matrix="value")

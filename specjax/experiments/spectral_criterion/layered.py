@@ -312,7 +312,7 @@ def _four_times(config: Config, data: Data) -> Data:
     }
 
 
-@states(("eq-4-14", "eq-4-15"), controls={"steps four times as long": _four_times})
+@states(("eq-1-8", "eq-4-14", "eq-4-15"), controls={"steps four times as long": _four_times})
 def mixed_steps(config: Config, data: Data) -> lab.Relation:
     """The Euclidean step, and mixed ones with all or every other block spectral, decrease the
     quadratic model by what is promised.

@@ -22,7 +22,7 @@ NETWORKS = {
 """Activation, blocks and width of each class."""
 INPUTS, OUTPUTS, FEWEST, MOST = 12, 6, 8, 48
 """d and m, and the range of samples n."""
-RATES = 2.0 ** np.arange(-10, 3)
+RATES = 2.0 ** np.arange(-10, 6)
 """Step sizes, in units of the guarantee's."""
 SMALL_RATE = 2.0**-4
 """A step size at which the criterion should be right; see
@@ -35,8 +35,10 @@ STARTS = {
     "4 best steps": (4, True),
     "16 best steps": (16, True),
 }
-"""Gradient steps before the start, of the guarantee's lengths or of the best ones."""
+"""Gradient steps before the start, and whether they have the best lengths or the guarantee's."""
 MOST_WARMUP = 16
+HALVINGS = 0.5 ** np.arange(8.0)
+"""Lengths of a step of the guarantee's length that is halved until the loss falls."""
 LIMIT = 1e3
 """A loss above this is a run that diverged; the targets have mean square 1."""
 
@@ -46,7 +48,10 @@ def draw(
 ) -> Problem:
     """A network, its samples and a linear target, of random scales (see the page), after `warmup`
     gradient steps, of the best lengths if `longest` or else of the guarantee's.
+
+    Each start has networks of its own.
     """
+    key = jax.random.fold_in(key, 2 * jnp.asarray(warmup, int) + jnp.asarray(longest, int))
     share = jax.random.uniform(sizes.stream(key, "scales"), (5,))
     n = jnp.floor(FEWEST * (MOST / FEWEST) ** share[0])
     rows = (jnp.arange(float(MOST)) < n)[:, None]
@@ -73,14 +78,22 @@ def unit(values: Float[Array, "rows k"], n: Array) -> Float[Array, "rows k"]:
 
 
 def warmed(problem: Problem, steps: Array, longest: Array) -> mlp.Params:
-    """The weights after `steps` gradient steps, of the best lengths or of the guarantee's."""
+    """The weights after `steps` gradient steps, of the best lengths or of the guarantee's.
+
+    The guarantee is of one block; where all together raise the loss, the step is halved.
+    """
 
     def one(params: mlp.Params, i: Array) -> tuple[mlp.Params, None]:
         step = deciding.gradient_step(problem, deciding.slope(problem, params))
         best = deciding.best_step(problem, params, step, deciding.along(problem, params, step))
+        tried = jax.vmap(lambda c: tuple(w - c * d for w, d in zip(params, step, strict=True)))(
+            jnp.asarray(HALVINGS, problem.x.dtype)
+        )
+        falls = jax.vmap(lambda p: deciding.loss(problem, p))(tried)
+        first = jnp.argmax(falls < deciding.loss(problem, params))
         moved = (
-            jnp.where(i < steps, jnp.where(longest, far, w - d), w)
-            for w, d, far in zip(params, step, best, strict=True)
+            jnp.where(i < steps, jnp.where(longest, far, near[first]), w)
+            for w, near, far in zip(params, tried, best, strict=True)
         )
         return tuple(moved), None
 
