@@ -41,6 +41,8 @@ from specjax.lab.relations import vanishes as vanishes
 from specjax.lab.relations import within_grid as within_grid
 from specjax.lab.relations import zero_error as zero_error
 from specjax.lab.seeded_sweep import seeded_sweep as seeded_sweep
+from specjax.lab.statement import Control as Control
+from specjax.lab.statement import Judgement as Judgement
 from specjax.lab.statement import Statement as Statement
 from specjax.lab.statement import Statements as Statements
 from specjax.lab.statement import statement as statement
