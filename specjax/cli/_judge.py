@@ -11,6 +11,8 @@ from specjax.cli._output import print_checks, print_files, print_problems
 from specjax.cli._parser import add_out, add_scale, make_parser, parse_out, parse_scale
 
 if TYPE_CHECKING:
+    from specjax.lab.check import AttackRow
+    from specjax.lab.mutants import MutantRow
     from specjax.report import Result
 
 
@@ -85,7 +87,10 @@ def attack_statements(arguments: list[str]) -> int:
         "specjax attack",
         "Run experiments and try every statement against its rivals, its controls and the"
         " perturbations of its relation.\nExit code 0: each verdict could have come out otherwise."
-        " 1: one survives what should have broken it.",
+        " 1: one survives what should have broken it.\nWith --mutants, confirmed statements are"
+        " judged on wrong data too: noise of the same mean, labels permuted, the effect halved and"
+        " doubled, each formula times 1.1. Not every survivor is a fault: a statement of order"
+        " survives half of the effect, one of constancy survives noise. Exit code 0.",
     )
     parser.add_argument(
         "names",
@@ -93,11 +98,20 @@ def attack_statements(arguments: list[str]) -> int:
         nargs="+",
         help="an experiment, or a paper for all of its experiments",
     )
+    parser.add_argument(
+        "--mutants", action="store_true", help="judge wrong data and wrong formulas"
+    )
+    parser.add_argument(
+        "--stored",
+        metavar="DIR",
+        help="take the results of `specjax run --out DIR` in place of running",
+    )
     add_scale(parser)
     given = parser.parse(arguments)
     scale = parse_scale(given.scale)
-    from specjax import experiments
+    from specjax import experiments, report
     from specjax.lab.check import attack_rows
+    from specjax.lab.mutants import mutant_rows
     from specjax.report import formatting
 
     known = experiments.load_all()
@@ -105,16 +119,37 @@ def attack_statements(arguments: list[str]) -> int:
     for name in given.names:
         if name not in papers and name not in known:
             raise UserError(unknown("experiment or paper", name, [*sorted(papers), *known]))
-    rows = []
+    attacks: list[AttackRow] = []
+    mutants: list[MutantRow] = []
     for name, experiment in known.items():
-        if name in given.names or experiment.paper in given.names:
-            config = experiment.at(scale)
-            with value_errors_in_one_sentence():
-                rows += attack_rows(name, experiment.judge(config, experiment.run(config)))
+        if name not in given.names and experiment.paper not in given.names:
+            continue
+        with value_errors_in_one_sentence():
+            if given.stored is None:
+                config = experiment.at(scale)
+                data = experiment.run(config)
+            else:
+                _, config, data = report.stored_run(name, Path(given.stored))
+            if given.mutants:
+                mutants += mutant_rows(name, list(experiment.statements), config, data)
+            else:
+                attacks += attack_rows(name, experiment.judge(config, data))
+    if given.mutants:
+        return _print_mutants(mutants)
     header = ("experiment", "statement", "verdict", "against", "outcome", "")
-    cells = [(*row[:-1], "SURVIVES" if row.survived else "") for row in rows]
+    cells = [(*row[:-1], "SURVIVES" if row.survived else "") for row in attacks]
     print(formatting.align([header, *cells]))
-    survivors = sum(row.survived for row in rows)
+    survivors = sum(row.survived for row in attacks)
     survived = f"{survivors} survived that should not have been" if survivors else "no survivor"
-    print(f"{len(rows)} attacks, {survived}")
+    print(f"{len(attacks)} attacks, {survived}")
     return 1 if survivors else 0
+
+
+def _print_mutants(rows: "Sequence[MutantRow]") -> int:
+    from specjax.report import formatting
+
+    header = ("experiment", "statement", "mutant", "outcome", "")
+    cells = [(*row, "SURVIVES" if row.survived else "") for row in rows]
+    print(formatting.align([header, *cells]))
+    print(f"{len(rows)} mutants, {sum(row.survived for row in rows)} survive")
+    return 0

@@ -17,6 +17,7 @@ statement of a paper without a row; no experiment longer than its content.
 from specjax.lab import config as config
 from specjax.lab import controls as controls
 from specjax.lab import ledger as ledger
+from specjax.lab import mutants as mutants
 from specjax.lab._closed_form import closed_form as closed_form
 from specjax.lab._seeded_sweep import seeded_sweep as seeded_sweep
 from specjax.lab._statement import Control as Control

@@ -17,3 +17,4 @@ from specjax.report.runner import Refused as Refused
 from specjax.report.runner import judge_again as judge_again
 from specjax.report.runner import produce as produce
 from specjax.report.runner import refresh as refresh
+from specjax.report.runner import stored_run as stored_run

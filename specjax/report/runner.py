@@ -156,6 +156,25 @@ def work_left(
     )
 
 
+def stored_run(name: str, out: Path) -> tuple[Result, Config, Data]:
+    """The result, the configuration and the data that are stored in `out/NAME`.
+
+    Raises:
+        ValueError: no result of this version, data that cannot be read, or no such experiment.
+        Refused: a configuration with fields that the experiment no longer has, or refuses.
+    """
+    folder = out / name
+    stored, experiment = result_store.load(folder), experiments.load(name)
+    try:
+        config = experiment.config(**stored.record.fields)
+    except (TypeError, ValueError) as error:
+        raise Refused(
+            f"{name} no longer has the configuration of the result in {folder} ({error}); run it"
+            " again."
+        ) from error
+    return stored, config, result_store.load_data(folder)
+
+
 def judge_again(name: str, out: Path) -> Result:
     """Judge, attack, tabulate and draw the data stored in `out/NAME` by the statements as they are
     now, and store that in its place.
@@ -169,16 +188,8 @@ def judge_again(name: str, out: Path) -> Result:
         Refused: a configuration with fields that the experiment no longer has, or refuses, or data
             that it cannot judge.
     """
-    folder = out / name
-    stored, experiment = result_store.load(folder), experiments.load(name)
-    try:
-        config = experiment.config(**stored.record.fields)
-    except (TypeError, ValueError) as error:
-        raise Refused(
-            f"{name} no longer has the configuration of the result in {folder} ({error}); run it"
-            " again."
-        ) from error
-    data = result_store.load_data(folder)
+    folder, experiment = out / name, experiments.load(name)
+    stored, config, data = stored_run(name, out)
     try:
         judgements = experiment.judge(config, data)
     except (ValueError, KeyError) as error:
