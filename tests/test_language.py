@@ -84,8 +84,8 @@ def test_two_files_of_one_name_mean_one_thing():
     assert {name for name in names if names.count(name) > 1} <= same
 
 
-def test_no_file_of_the_library_is_longer_than_a_reader_can_hold():
-    long = {path.name: n for path in LIBRARY if (n := len(path.read_text().split("\n"))) > 381}
+def test_no_module_is_longer_than_a_reader_can_hold():
+    long = {path.name: n for path in MODULES if (n := len(path.read_text().split("\n"))) > 381}
     assert not long
 
 

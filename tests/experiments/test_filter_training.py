@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from specjax import optim, sizes, spectral
-from specjax.experiments.beyond import filter_training
+from specjax.experiments.beyond import filtered_muon
 from specjax.experiments.beyond.filter_training import EXPERIMENT, FILTERS
 from specjax.models import transformer
 
@@ -31,7 +31,7 @@ SMOKE = EXPERIMENT.at("smoke")
 def test_filters_are_the_methods_of_their_names(name, same):
     x = jnp.asarray(np.random.default_rng(0).standard_normal((5, 8)), jnp.float32)
     share, power, _ = FILTERS[name]
-    found = filter_training.filtered_by(jnp.asarray(share), jnp.asarray(power), x)
+    found = filtered_muon.filtered_by(jnp.asarray(share), jnp.asarray(power), x)
     np.testing.assert_allclose(found, spectral.polar(x, same), atol=2e-6)
 
 
@@ -42,7 +42,7 @@ def test_small_values_alone_are_forgotten_by_a_root():
     share, power, _ = FILTERS["small only"]
     x = jnp.asarray((u * s) @ v, jnp.float32)
     np.testing.assert_allclose(
-        filter_training.filtered_by(jnp.asarray(share), jnp.asarray(power), x), expected, atol=2e-6
+        filtered_muon.filtered_by(jnp.asarray(share), jnp.asarray(power), x), expected, atol=2e-6
     )
 
 
@@ -60,8 +60,8 @@ def test_a_rate_is_chosen_for_every_length_by_other_draws(monkeypatch):
         loss = jnp.abs(jnp.log(rate / of) - jnp.log(jnp.asarray([0.02, 0.06])))
         return {"loss": loss, "accuracy": jnp.stack([rate, rate]) + 1e-4 * jax.random.uniform(key)}
 
-    monkeypatch.setattr(filter_training, "trained", made_up)
-    found = filter_training.judged(
+    monkeypatch.setattr(filtered_muon, "trained", made_up)
+    found = filtered_muon.judged(
         lambda *_: None, CONFIG, (1, 2), (0.007, 0.02, 0.06, 0.18), 3, jax.random.key(0)
     )
     assert found["loss"].sizes == {"seed": 3, "filter": 6, "step": 2}
@@ -77,7 +77,7 @@ def test_a_rate_is_chosen_for_every_length_by_other_draws(monkeypatch):
 @pytest.mark.slow
 def test_a_training_is_that_of_muon_with_the_method():
     """Three steps, one by one, by the optimizer that a user would write."""
-    task = filter_training.recalling(SMOKE, jax.random.key(1))
+    task = filtered_muon.recalling(SMOKE, jax.random.key(1))
     key, rate = jax.random.key(2), 0.03
     share, power, _ = FILTERS["ℓ = 0.5"]
     muon = optim.jordan_muon(
@@ -89,7 +89,7 @@ def test_a_training_is_that_of_muon_with_the_method():
         labels=transformer.labels,
         fallback=optax.adamw(0.02, 0.9, 0.99, weight_decay=0.0),
     )
-    found = filter_training.trained(key, task, (3,), *map(jnp.asarray, (share, power, rate)))
+    found = filtered_muon.trained(key, task, (3,), *map(jnp.asarray, (share, power, rate)))
 
     @jax.jit
     def step(model, state, t):

@@ -235,38 +235,13 @@ def ahead(
         return lab.above(lead(along(config, after_start(data, quantity))), CLEAR, LEAST)
 
 
-ahead(
-    "ahead-outside",
-    "figure-7",
-    "Muon's OOD accuracy {} d, outputs skewed.",
-    "outside",
-    select_dimensions,
-    {},
-)
-ahead(
-    "ahead-inside",
-    "figure-7",
-    "Muon's ID accuracy {} d, outputs skewed.",
-    "inside",
-    select_dimensions,
-    {},
-)
-ahead(
-    "ahead-by-batch",
-    "figure-8a",
-    "At the largest d Muon's OOD accuracy {} batch size.",
-    "outside",
-    select_batches,
-    {},
-)
-ahead(
-    "recalls-more",
-    "figure-8b",
-    "At the largest d Muon's R(W_V) {} batch size.",
-    "recalled",
-    select_batches,
-    SHUFFLED,
-)
+OUTSIDE, INSIDE = (f"Muon's {kind} accuracy {{}} d, outputs skewed." for kind in ("OOD", "ID"))
+BY_BATCH = "At the largest d Muon's OOD accuracy {} batch size."
+RECALLED = "At the largest d Muon's R(W_V) {} batch size."
+ahead("ahead-outside", "figure-7", OUTSIDE, "outside", select_dimensions, {})
+ahead("ahead-inside", "figure-7", INSIDE, "inside", select_dimensions, {})
+ahead("ahead-by-batch", "figure-8a", BY_BATCH, "outside", select_batches, {})
+ahead("recalls-more", "figure-8b", RECALLED, "recalled", select_batches, SHUFFLED)
 
 
 @states("figure-8a", holds=None, controls=CONTROLS, along="iteration")

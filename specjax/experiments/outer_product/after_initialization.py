@@ -137,29 +137,23 @@ def loss(data: xr.Dataset, rule: str) -> xr.DataArray:
 
 def gap(data: xr.Dataset) -> xr.DataArray:
     """log10 of the loss of normalized rows over that of Muon, at every width."""
-    left = data["left"]
-    return (left.sel(rule="rows", drop=True) - left.sel(rule="muon", drop=True)).rename(
-        "gap to Muon"
-    )
+    rows, muon = (data["left"].sel(rule=rule, drop=True) for rule in ("rows", "muon"))
+    return (rows - muon).rename("gap to Muon")
 
 
 def per_doubling(data: xr.Dataset, name: str) -> xr.DataArray:
     """The exponent of a quantity between the smallest and the largest width, by seed."""
     values = data[name]
     doublings = np.log2(data["width"].values[-1] / data["width"].values[0])
-    return ((values.isel(width=-1) - values.isel(width=0)) / doublings).rename(
-        f"exponent of the {name}"
-    )
+    exponent = (values.isel(width=-1) - values.isel(width=0)) / doublings
+    return exponent.rename(f"exponent of the {name}")
 
 
 def replace_rule(rule: str, other: str) -> Callable[[Config, xr.Dataset], xr.Dataset]:
     """A control with the losses of another rule in the place of a rule's."""
-
-    def control(config: Config, data: xr.Dataset) -> xr.Dataset:
-        changed = data["left"].where(data["rule"] != rule, data["left"].sel(rule=other, drop=True))
-        return data.assign(left=changed)
-
-    return control
+    return lab.controls.replacing(
+        "left", lambda data: lab.controls.at_labels(data["left"], "rule", {rule: other})
+    )
 
 
 def select_widths(name: str, places: int | slice) -> Callable[[Config, xr.Dataset], xr.Dataset]:
@@ -281,11 +275,8 @@ def ratio_of_noise_falls(config: Config, data: xr.Dataset) -> lab.Relation:
 )
 def as_diagonal_as_at_first(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest width."""
-    change = (
-        (data["ratio"] - data["first_ratio"])
-        .isel(width=-1)
-        .rename("log₂ ratio less that of the first gradient")
-    )
+    change = (data["ratio"] - data["first_ratio"]).isel(width=-1)
+    change = change.rename("log₂ ratio less that of the first gradient")
     return lab.below(change, float(np.log2(SAME)), f"a factor of {SAME:g}")
 
 
@@ -320,11 +311,8 @@ def distance_falls(config: Config, data: xr.Dataset) -> lab.Relation:
 )
 def nearer_than_noise(config: Config, data: xr.Dataset) -> lab.Relation:
     """Noise has learned nothing, and its rows are as independent as rows can be."""
-    lead = (
-        (data["distance"] - data["noise_distance"])
-        .isel(width=-1)
-        .rename("log₂ distance less that of noise")
-    )
+    lead = (data["distance"] - data["noise_distance"]).isel(width=-1)
+    lead = lead.rename("log₂ distance less that of noise")
     return lab.below(lead, 0.0, "the distance of noise")
 
 

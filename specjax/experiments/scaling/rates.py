@@ -83,9 +83,8 @@ def best(data: xr.Dataset) -> xr.DataArray:
     bend = below - 2 * least + above
     # `within_grid` reports a least point at an end of the grid.
     beside = xr.where(bend > 0, (below - above) / (2 * bend.where(bend > 0, 1.0)), 0.0).clip(-1, 1)
-    return (2.0 ** (place + beside - int(np.argmin(np.abs(np.log(data["factor"].values)))))).rename(
-        "best rate"
-    )
+    own = int(np.argmin(np.abs(np.log(data["factor"].values))))
+    return (2.0 ** (place + beside - own)).rename("best rate")
 
 
 def inside(relation: lab.Relation, data: xr.Dataset, setting: str) -> lab.Relation:
@@ -121,12 +120,10 @@ def follows(name: str, cites: str, says: str, setting: str, power: float, **opti
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         off = exponents(data, setting) - power
-        sides = xr.concat([off, -off], xr.Variable("side", ["above", "below"])).rename(
-            "exponent of the best rate, off"
-        )
-        return inside(
-            lab.below(sides, HALFWAY, "half of the distance to the next exponent"), data, setting
-        )
+        sides = xr.concat([off, -off], xr.Variable("side", ["above", "below"]))
+        sides = sides.rename("exponent of the best rate, off")
+        near = lab.below(sides, HALFWAY, "half of the distance to the next exponent")
+        return inside(near, data, setting)
 
     controls = {
         "best rates that rise as √width": moved(0.5),
@@ -143,9 +140,8 @@ def falls(
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return inside(lab.below(exponents(data, setting), at_most, f"{at_most:g}"), data, setting)
 
-    states(
-        cites, says, name=name, controls={instead: replace_setting(setting, instead)}, **options
-    )(relation)
+    controls = {instead: replace_setting(setting, instead)}
+    states(cites, says, name=name, controls=controls, **options)(relation)
 
 
 def moves_less(
@@ -169,9 +165,8 @@ def costs_little(
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return inside(lab.below(cost(data, setting), 0.25, "a quarter of the loss"), data, setting)
 
-    states(
-        cites, says, name=name, controls={instead: replace_setting(setting, instead)}, **options
-    )(relation)
+    controls = {instead: replace_setting(setting, instead)}
+    states(cites, says, name=name, controls=controls, **options)(relation)
 
 
 def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
@@ -183,11 +178,8 @@ def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
 
 
 def replace_setting(setting: str, other: str) -> Control:
-    return lab.controls.replacing(
-        "loss",
-        lambda data: data["loss"].where(
-            data["setting"] != setting, data["loss"].sel(setting=other, drop=True)
-        ),
+    return lab.controls.changing(
+        lambda data: lab.controls.at_labels(data, "setting", {setting: other})
     )
 
 
@@ -329,14 +321,9 @@ def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
         "setting",
         *(f"best rate at {width}" for width in config.widths),
         "exponent (theory's)",
+        f"cost at {config.widths[-1]}",
     )
-    return [
-        lab.Table(
-            "Best rates, and what the narrowest's costs",
-            (*header, f"cost at {config.widths[-1]}"),
-            tuple(rows),
-        )
-    ]
+    return [lab.Table("Best rates, and what the narrowest's costs", header, tuple(rows))]
 
 
 SHOWN = ("Adam", "Adam, μP", "Muon, 0.2 √max", "Muon, √(out/in)")

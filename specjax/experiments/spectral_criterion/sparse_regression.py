@@ -6,7 +6,7 @@ networks has its figure's own. Everything was chosen on other seeds. Statements 
 leave undecided are open: leads and ranks vary widely at small sizes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,60 +17,24 @@ from matplotlib.figure import Figure
 from specjax import lab
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.spectral_criterion.sparse_training import (
+    CURVES,
+    FIGURES,
     INTERNAL,
+    LARGE,
     OPTIMIZERS,
+    WORST,
     Config,
     Data,
+    change,
+    lead,
+    rule,
     run,
+    select_point,
 )
 from specjax.lab.drawing import COLORS
 
 AHEAD = np.log10(1.2)
 """Curves within this factor count as equal."""
-WORST = 10.0
-"""Value of a diverged run among logarithms of ratios, beyond all finite ones."""
-CURVES, FIGURES, LARGE = 0, 1, 2
-"""Points of the sweeps: step sizes of the curves, of the figures, and of the larger batch."""
-
-
-def select_point(
-    data: Data, network: str, place: int, lengths: Sequence[int] | None = None
-) -> xr.Dataset:
-    """One point of a sweep of trainings, at these lengths."""
-    found = data[network].isel(run=place)
-    found = found.isel(seed=slice(int(found["seeds"]))).reset_coords(drop=True)
-    return found if lengths is None else found.sel(length=list(lengths))
-
-
-def lead(found: xr.Dataset) -> xr.DataArray:
-    """log10 of GD's loss over SpecGD's; a diverged run has the loss `LIMIT`."""
-    gd, spectral = (found["loss"].sel(optimizer=optimizer, drop=True) for optimizer in OPTIMIZERS)
-    return (gd - spectral).rename("log₁₀ of GD's loss over SpecGD's")
-
-
-def rule(found: xr.Dataset, blocks: list[int]) -> xr.DataArray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = xr.ufuncs.log2(
-            found["nuclear_rank"].sel(block=blocks) / found["stable_rank"].sel(block=blocks)
-        )
-    return (ratio.where(found["lasts"], -WORST) if "lasts" in found else ratio).rename(
-        "log₂ nr(G)/st(A)"
-    )
-
-
-def change(config: Config, data: Data, blocks: list[int]) -> xr.DataArray:
-    """log2 of st(A_(ℓ-1)) over its initial value, at both batch sizes of SwiGLU."""
-    found = []
-    for every in (select_point(data, "gated", place) for place in (CURVES, LARGE)):
-        with np.errstate(divide="ignore"):
-            ranks = xr.ufuncs.log2(every["stable_rank"].sel(block=blocks))
-        found.append((ranks - ranks.sel(length=0, drop=True)).where(every["lasts"], WORST))
-    named = xr.DataArray(list(config.gated_samples), dims="n", name="n")
-    return (
-        xr.concat(found, named)
-        .sel(length=list(config.gated_lengths))
-        .rename("log₂ st(A) over the first")
-    )
 
 
 def replace_points(name: str, dim: str, *places: int) -> Callable[[Config, Data], Data]:
@@ -317,37 +281,20 @@ def gated_lead_shrinks(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(small, large, least=AHEAD, by="median")
 
 
-PANELS: tuple[tuple[str, int, str, str, dict[str, dict[int, Any]]], ...] = (
-    (
-        "relu",
-        CURVES,
-        "loss",
-        "ReLU², Figure 4",
-        {"gd": {2000: 1e-4}, "spectral": {200: 3e-6, 2000: 2e-7}},
-    ),
-    (
-        "relu",
-        CURVES,
-        "stable_rank",
-        "ReLU², Figure 1",
-        {"gd": {2000: (5.9, 4.15, 2.1)}, "spectral": {2000: (5.9, 3.97, 3.95)}},
-    ),
-    (
-        "gated",
-        CURVES,
-        "loss",
-        "SwiGLU, smaller batch, Figure 18",
-        {"gd": {400: 7e-6}, "spectral": {400: 2e-16}},
-    ),
-    (
-        "gated",
-        LARGE,
-        "loss",
-        "SwiGLU, larger batch, Figure 18",
-        {"gd": {400: 6e-3}, "spectral": {400: 6e-3}},
-    ),
+PANELS = (
+    ("relu", CURVES, "loss", "ReLU², Figure 4"),
+    ("relu", CURVES, "stable_rank", "ReLU², Figure 1"),
+    ("gated", CURVES, "loss", "SwiGLU, smaller batch, Figure 18"),
+    ("gated", LARGE, "loss", "SwiGLU, larger batch, Figure 18"),
 )
-"""Network, point of its sweep, quantity, title, and the paper's values at the last iterations."""
+"""Network, point of its sweep, quantity and title."""
+PAPER: tuple[dict[str, dict[int, Any]], ...] = (
+    {"gd": {2000: 1e-4}, "spectral": {200: 3e-6, 2000: 2e-7}},
+    {"gd": {2000: (5.9, 4.15, 2.1)}, "spectral": {2000: (5.9, 3.97, 3.95)}},
+    {"gd": {400: 7e-6}, "spectral": {400: 2e-16}},
+    {"gd": {400: 6e-3}, "spectral": {400: 6e-3}},
+)
+"""The paper's values at the last iterations, for each panel."""
 SHOWN = {
     "loss": {"loss": 1},
     "stable_rank": {f"st(A_{i})": i + 1 for i in (1, 2, 3)},
@@ -357,9 +304,8 @@ SHOWN = {
 def figure(config: Config, data: Data) -> Figure:
     """Plot medians over lasting seeds, with crosses for the paper's values at equal lengths."""
     drawn = Figure(figsize=(9, 7), layout="constrained")
-    for axes, (network, place, quantity, title, paper) in zip(
-        drawn.subplots(2, 2).flat, PANELS, strict=True
-    ):
+    panels = zip(drawn.subplots(2, 2).flat, PANELS, PAPER, strict=True)
+    for axes, (network, place, quantity, title), paper in panels:
         found = select_point(data, network, place)
         middle = found[quantity].where(found["lasts"]).median("seed")
         for color, optimizer in zip(COLORS, OPTIMIZERS, strict=False):

@@ -26,6 +26,10 @@ BLOCKS = [1, 2, 3, 4]
 INTERNAL = [2, 3]
 LIMIT = 1e3
 """A run has diverged if its loss is above this; the targets have variance 1."""
+WORST = 10.0
+"""Value of a diverged run among logarithms of ratios, beyond all finite ones."""
+CURVES, FIGURES, LARGE = 0, 1, 2
+"""Points of the sweeps: step sizes of the curves, of the figures, and of the larger batch."""
 
 Problem = tuple[mlp.Params, tuple[Float[Array, "n d"], Float[Array, "n m"]]]
 """Weights, inputs and targets, samples in rows."""
@@ -211,3 +215,43 @@ def labelled(found: xr.Dataset, lengths: Sequence[int]) -> xr.Dataset:
     named = sweep.labelled(found, *dims, **dims)
     # Slightly below the limit, for the logarithm's rounding.
     return named.assign(lasts=named["loss"] < np.log10(LIMIT) - 1e-3)
+
+
+def select_point(
+    data: Data, network: str, place: int, lengths: Sequence[int] | None = None
+) -> xr.Dataset:
+    """One point of a sweep of trainings, at these lengths."""
+    found = data[network].isel(run=place)
+    found = found.isel(seed=slice(int(found["seeds"]))).reset_coords(drop=True)
+    return found if lengths is None else found.sel(length=list(lengths))
+
+
+def lead(found: xr.Dataset) -> xr.DataArray:
+    """log10 of GD's loss over SpecGD's; a diverged run has the loss `LIMIT`."""
+    gd, spectral = (found["loss"].sel(optimizer=optimizer, drop=True) for optimizer in OPTIMIZERS)
+    return (gd - spectral).rename("log₁₀ of GD's loss over SpecGD's")
+
+
+def rule(found: xr.Dataset, blocks: list[int]) -> xr.DataArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = xr.ufuncs.log2(
+            found["nuclear_rank"].sel(block=blocks) / found["stable_rank"].sel(block=blocks)
+        )
+    return (ratio.where(found["lasts"], -WORST) if "lasts" in found else ratio).rename(
+        "log₂ nr(G)/st(A)"
+    )
+
+
+def change(config: Config, data: Data, blocks: list[int]) -> xr.DataArray:
+    """log2 of st(A_(ℓ-1)) over its initial value, at both batch sizes of SwiGLU."""
+    found = []
+    for every in (select_point(data, "gated", place) for place in (CURVES, LARGE)):
+        with np.errstate(divide="ignore"):
+            ranks = xr.ufuncs.log2(every["stable_rank"].sel(block=blocks))
+        found.append((ranks - ranks.sel(length=0, drop=True)).where(every["lasts"], WORST))
+    named = xr.DataArray(list(config.gated_samples), dims="n", name="n")
+    return (
+        xr.concat(found, named)
+        .sel(length=list(config.gated_lengths))
+        .rename("log₂ st(A) over the first")
+    )
