@@ -198,7 +198,6 @@ memory-one-step | fit_from=192 | dims from fit_from=192 on need to be 2 or more,
 memory-one-step | descent_n=96 | n must exceed the largest of dims=(48, 96), since the Hessian needs
 memory-minibatch | batches=(512, 1024, 2048, 4096) | batches needs one of fewer than d/4 = 32 \
 distinct items, got (512, 1024, 2048, 4096).
-memory-minibatch-steps | n=70 | n=70 must be above 32 B^(1/α) for one of batches=(4, 64, 1024,
 memory-minibatch-steps | batches=(4, 100, 250) | The largest of batches=(4, 100, 250) must be the \
 one before it times a number up to steps=12.
 memory-minibatch-steps | batches=(64, 128) | The smallest of batches=(64, 128) needs to hold fewer \

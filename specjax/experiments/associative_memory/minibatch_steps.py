@@ -13,9 +13,6 @@ from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
 from specjax.theory.finite_capacity import distinct_items
 
-BEYOND = 16
-"""Items from this multiple of B^(1/α) on are rare: 0.6 % of batches have the first at α = 1.5."""
-
 
 class Config(lambda_sweep.Config):
     """Items, d, α, batch sizes and steps; the smallest batches fit without interference."""
@@ -49,45 +46,30 @@ class Config(lambda_sweep.Config):
                 f"The smallest of batches={batches} needs to hold fewer than {room}; take a smaller"
                 " one."
             )
-        if not _with_items_beyond(self):
-            raise ValueError(
-                f"n={self.n} must be above {2 * BEYOND} B^(1/α) for one of batches={batches}."
-            )
-
-
-def _with_items_beyond(config: Config) -> list[int]:
-    """Batches for which rare items exist."""
-    return [b for b in config.batches if 2 * BEYOND * b ** (1 / config.alpha) < config.n]
 
 
 def run(config: Config, key: Key[Array, ""]) -> claims.Data:
-    """Counts of recovered and seen items after each step, frequent and rare; batches are nested."""
-    bounds = jnp.asarray(config.batches, float) ** (1 / config.alpha)
+    """Counts of recovered and seen items after each step; batches are nested."""
 
     def measure(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batches = jax.random.split(key)
         u, v, p = lambda_sweep.draw(of_items, config.n, d, config.alpha)
         rate = config.rate * jnp.sqrt(jnp.asarray(active(d), u.dtype))
-        item = jnp.arange(1, config.n + 1, dtype=u.dtype)
 
         def run_batch(inputs: tuple[Array, ...]) -> tuple[tuple[Array, Array], dict[str, Array]]:
-            w, seen, q, bound = inputs
+            w, seen, q = inputs
             w = w - rate * spectral.polar(memory.loss_and_gradient(w, u, v, q).gradient)
             seen, stored = seen | (q > 0), memory.recovered(u, v, w)
-            groups = {"rare": item > BEYOND * bound, "frequent": item <= bound / BEYOND + 1}
-            shares = {
-                name: jnp.sum(stored & which) / jnp.maximum(jnp.sum(which), 1)
-                for name, which in groups.items()
-            }
-            return (w, seen), {"count": jnp.sum(stored), "seen": jnp.sum(seen), **shares}
+            return (w, seen), {"count": jnp.sum(stored), "seen": jnp.sum(seen)}
 
         def step(
             state: tuple[Array, Array], t: Array
         ) -> tuple[tuple[Array, Array], dict[str, Array]]:
             qs = memory.minibatches(jax.random.fold_in(of_batches, t), p, config.batches)
-            return jax.lax.map(run_batch, (*state, qs, bounds))
+            return jax.lax.map(run_batch, (*state, qs))
 
-        start = memory.init(u, len(bounds)), jnp.zeros((len(bounds), config.n), bool)
+        batches = len(config.batches)
+        start = memory.init(u, batches), jnp.zeros((batches, config.n), bool)
         return jax.lax.scan(step, start, jnp.arange(config.steps))[1]
 
     tried = tuple(2**k for k in range(int(max(config.dims) ** config.alpha).bit_length() + 4))
@@ -192,20 +174,6 @@ def sample_efficiency_worsens(config: Config, data: claims.Data) -> lab.Relation
         count.isel(batch=-1, t=0, drop=True),
     )
     return lab.ahead(several.rename("several steps"), one.rename("one step"), least=0)
-
-
-@states(
-    "section-3-tightness",
-    controls={"items below B^(1/α)/16": lab.controls.replacing("rare", "frequent", of="capacity")},
-)
-def rare_items_are_sporadic(config: Config, data: claims.Data) -> lab.Relation:
-    """Of the items beyond 16 B^(1/α) fewer than a fiftieth are recovered by a step on a batch
-    of B.
-    """
-    # At every B with at least as many items again; a fiftieth is several times the probability of
-    # being in the batch.
-    rare = data["capacity"]["rare"].isel(t=0, drop=True).sel(batch=_with_items_beyond(config))
-    return lab.below(rare.rename("share recovered"), 0.02, "0.02 of them")
 
 
 @states("appendix-b-1-batch", controls=OFF | claims.reverse_sizes("hessian", "draws"))

@@ -20,8 +20,8 @@ METHODS = {
     "sign descent": (steepest.largest_entry, 0.0013, 24),
 }
 """Norm, unit η of step sizes, and starts of the search for S; signs need more starts."""
-SHORT, DOUBT = 0.25, 0.05
-"""A step size in those units with S below 2/η, and the largest difference of S by starts."""
+SHORT = 0.25
+"""A step size in those units with S below 2/η."""
 
 
 class Config(lab.Config):
@@ -87,7 +87,6 @@ LESS = (
     "The margin was 0.15, at which sign descent stayed open, and is half the way to the rivals;"
     " judged on fresh draws."
 )
-MISSED = lab.controls.replacing("doubt", lambda data: 1 - data["eigenvalue"] / data["ratio"])
 
 
 def settles(method: str, cites: str, controls: dict[str, Any]) -> None:
@@ -163,19 +162,6 @@ def eigenvalue_stays_below(config: Config, data: xr.Dataset) -> lab.Relation:
     """
     both = data["eigenvalue"].isel(rate=slice(1, None), descent=slice(1, None))
     return lab.below(quarters(both), 0.5, "half of 2/η")
-
-
-@states(
-    "edge",
-    "Two halves of the starts of the search for the sharpness differ by less than 5 % in the mean,"
-    " in all three.",
-    controls={"the eigenvalue in the place of one half": MISSED},
-    post_hoc=(
-        "3 % at first, with 6 starts for signs, which differ by that much; judged on fresh draws."
-    ),
-)
-def found_by_either_half(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.below(data["doubt"].mean("step"), DOUBT, "5 %")
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:

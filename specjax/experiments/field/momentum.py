@@ -85,24 +85,6 @@ def momentum_helps(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(select("before", data), select("none", data), least=0)
 
 
-def lead(config: Config, data: xr.Dataset) -> xr.DataArray:
-    """The gain of momentum before the polar factor."""
-    return (select("before", data) - select("none", data)).mean("seed")
-
-
-@states(
-    "no-momentum",
-    "Momentum after the polar factor gains nothing in it over no momentum.",
-    rivals={
-        "as much as before it": lead,
-        "half as much": lambda config, data: lead(config, data) / 2,
-    },
-)
-def after_gains_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
-    """An average with weights of sum 1 has the mean of its terms."""
-    return lab.equals((select("after", data) - select("none", data)).rename("after less none"), 0.0)
-
-
 @states(
     "order-cosine",
     "The step with momentum before the polar factor has a larger cosine with the signal's, at every"

@@ -53,7 +53,6 @@ WHERE = {
     "context": "In context",
     "regression": "On a matrix regression",
 }
-SQUARE = {"κ² in the formula": lab.controls.replacing("gap", "square_gap", of="cubic")}
 OTHER_REGRESSION = {
     "the two exchanged": lab.controls.exchanging(
         "muon-plateau", "gradient-descent", of="regression"
@@ -197,14 +196,6 @@ def cubic(config: Config, data: Any) -> lab.Relation:
     step sizes.
     """
     return lab.scales_as(data["cubic"]["steps"], "kappa", 3, fit="power law")
-
-
-@states(("eq-21", "section-2-gd-context"), controls=SQUARE, corrected=True)
-def cubic_form(config: Config, data: Any) -> lab.Relation:
-    """They are log ε/log(1 - η κ⁻³), to 5 %."""
-    # Steps are whole, and the error is in the Frobenius norm, a little above the operator norm of
-    # the formula.
-    return lab.zero_error(data["cubic"]["gap"], tolerance=0.05)
 
 
 @states(
