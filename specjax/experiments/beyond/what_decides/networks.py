@@ -20,6 +20,8 @@ NETWORKS = {
     "SwiGLU, 3 blocks": ("swiglu", 3, 8),
 }
 """Activation, blocks and width of each class."""
+ONE_BLOCK = "linear, 1 block"
+"""The class for which the criterion was derived."""
 INPUTS, OUTPUTS, FEWEST, MOST = 12, 6, 8, 48
 """d and m, and the range of samples n."""
 RATES = 2.0 ** np.arange(-10, 6)
@@ -28,16 +30,17 @@ SMALL_RATE = 2.0**-4
 """A step size at which the criterion should be right; see
 `specjax.theory.one_step.Comparison.ratio_at`.
 """
+FRESH, ORDINARY, BEST = "fresh", ("4 steps", "16 steps"), ("4 best steps", "16 best steps")
 STARTS = {
-    "fresh": (0, False),
-    "4 steps": (4, False),
-    "16 steps": (16, False),
-    "4 best steps": (4, True),
-    "16 best steps": (16, True),
+    FRESH: (0, False),
+    ORDINARY[0]: (4, False),
+    ORDINARY[1]: (16, False),
+    BEST[0]: (4, True),
+    BEST[1]: (16, True),
 }
 """Gradient steps before the start, and whether they have the best lengths or the guarantee's."""
 MOST_WARMUP = 16
-HALVINGS = 0.5 ** np.arange(8.0)
+HALVINGS = 0.5 ** np.arange(16.0)
 """Lengths of a step of the guarantee's length that is halved until the loss falls."""
 LIMIT = 1e3
 """A loss above this is a run that diverged; the targets have mean square 1."""

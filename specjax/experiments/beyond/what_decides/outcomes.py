@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from scipy import optimize
 
-from specjax.experiments.beyond.what_decides.networks import RATES
+from specjax.experiments.beyond.what_decides.networks import ONE_BLOCK, RATES
 
 MUCH = 1.5
 """Ratio of the decreases of log loss above which spectral steps are much faster."""
@@ -24,9 +24,12 @@ def inside(data: xr.Dataset) -> xr.DataArray:
 
 
 def pooled(data: xr.Dataset, values: xr.DataArray) -> xr.DataArray:
-    """Values of networks `inside` along "seed", with their class "network" and seed "drawn"."""
-    stacked = values.where(inside(data)).stack(draw=["network", "seed"]).reset_index("draw")
-    kept = stacked.isel(draw=inside(data).stack(draw=["network", "seed"]).values)
+    """Values of networks `inside` along "seed", with their class "network", "start" and seed
+    "drawn".
+    """
+    dims = ["network", "start", "seed"]
+    stacked = values.where(inside(data)).stack(draw=dims).reset_index("draw")
+    kept = stacked.isel(draw=inside(data).stack(draw=dims).values)
     return kept.rename(seed="drawn").rename(draw="seed").transpose("seed", ...)
 
 
@@ -43,15 +46,23 @@ def value(data: xr.Dataset, quantity: str) -> xr.DataArray:
     return pooled(data, data["value"].sel(quantity=quantity, drop=True))
 
 
+def select(found: xr.DataArray, one_block: bool, *starts: str) -> xr.DataArray:
+    """Pooled values of one linear block, or of all other classes, at some starts."""
+    here = np.isin(found["start"], starts) & ((found["network"] == ONE_BLOCK) == one_block)
+    return found.isel(seed=np.flatnonzero(here))
+
+
 def concordance(x: xr.DataArray, y: xr.DataArray) -> xr.DataArray:
-    """Values whose mean and spread are those of Kendall's τ within classes (Hoeffding 1948)."""
-    alike = (x["network"].values[:, None] == x["network"].values) & ~np.eye(
-        x.sizes["seed"], dtype=bool
-    )
-    of_x, of_y = (np.sign(z.values[:, None] - z.values[None]) for z in (x, y))
-    each = xr.DataArray(
-        np.sum(alike * of_x * of_y, axis=1) / alike.sum(1), dims="seed", name=f"τ of {x.name}"
-    )
+    """Values whose mean and spread are those of Kendall's τ within classes and starts (Hoeffding
+    1948).
+    """
+    groups = np.char.add(x["network"].values.astype(str), x["start"].values.astype(str))
+    values = np.zeros(x.sizes["seed"])
+    for group in np.unique(groups):
+        members = groups == group
+        of_x, of_y = (np.sign(z.values[members][:, None] - z.values[members][None]) for z in (x, y))
+        values[members] = np.sum(of_x * of_y, axis=1) / max(members.sum() - 1, 1)
+    each = xr.DataArray(values, dims="seed", name=f"τ of {x.name}")
     # A statistic of pairs has twice the deviations of the contributions of single networks.
     return 2 * each - each.mean()
 
