@@ -134,19 +134,23 @@ def test_of_a_network_the_curvature_is_that_of_its_loss(drawn):
 
 
 def pooled(*columns):
-    """Arrays as `outcomes.pooled` makes them, of two classes in turns."""
+    """Arrays as `outcomes.pooled` makes them, of two starts of a class in turns."""
     n = np.arange(len(columns[0]))
-    named = {"network": ("seed", np.array(["one", "two"])[n % 2]), "drawn": ("seed", n // 2)}
+    named = {
+        "network": ("seed", np.full(len(n), "one")),
+        "start": ("seed", np.array(["fresh", "warm"])[n % 2]),
+        "drawn": ("seed", n // 2),
+    }
     return [xr.DataArray(column, named, "seed", name="x") for column in columns]
 
 
 @pytest.mark.integration
-def test_concordance_is_kendalls_tau_of_each_class():
+def test_concordance_is_kendalls_tau_of_each_start():
     rng = np.random.default_rng(5)
     estimates, errors = [], []
     for _ in range(300):
         x, noise = rng.standard_normal((2, 60))
-        # The classes lie far apart, which pairs of one class do not see.
+        # The starts lie far apart, which pairs of one start do not see.
         draws = outcomes.concordance(
             *pooled(x + 9 * (np.arange(60) % 2), x + noise - 9 * (np.arange(60) % 2))
         )
@@ -191,10 +195,11 @@ def losses():
     rates = np.abs(np.arange(len(networks.RATES)) - 4.0)
     left = -2 + rates[None, None, :, None] * 0.1 + np.zeros((3, 2, 1, 2))
     left[:, 0] += 1
-    full = np.concatenate([np.zeros_like(left[..., :1]), left], axis=-1)[None]
-    dims = ("network", "seed", "optimizer", "rate", "length")
+    full = np.concatenate([np.zeros_like(left[..., :1]), left], axis=-1)[None, None]
+    dims = ("network", "start", "seed", "optimizer", "rate", "length")
     coords = {
         "network": ["one"],
+        "start": ["fresh"],
         "optimizer": ["gradient", "spectral"],
         "rate": networks.RATES,
         "length": [0, 5, 9],
@@ -210,8 +215,8 @@ def test_the_faster_method_lowers_the_log_loss_more():
 
 def test_a_network_whose_best_rate_is_at_an_end_is_left_out():
     data = losses()
-    data["left"][0, 1, 0, 0, 2] = -5
-    np.testing.assert_array_equal(outcomes.inside(data)[0], [True, False, True])
+    data["left"][0, 0, 1, 0, 0, 2] = -5
+    np.testing.assert_array_equal(outcomes.inside(data)[0, 0], [True, False, True])
     # The others keep their numbers, which say in which half they are.
     assert outcomes.speed(data)["drawn"].values.tolist() == [0, 2]
 
@@ -240,3 +245,40 @@ def test_a_training_follows_the_steps_one_by_one(drawn):
                 params = tuple(w - float(networks.RATES[place]) * np.asarray(d) for w, d in pairs)
                 expected.append(loss(params))
             np.testing.assert_allclose(left[row, place], np.log10(np.asarray(expected)), rtol=1e-9)
+
+
+def warmed(weights, x, y, activation, steps, longest):
+    with jax.enable_x64(True):
+        problem = quantities.Problem(
+            tuple(map(jnp.asarray, weights)),
+            jnp.asarray(x),
+            jnp.asarray(y),
+            jnp.asarray(float(len(x))),
+            activation,
+        )
+        found = jax.jit(lambda p: networks.warmed(problem._replace(params=p), steps, longest))(
+            problem.params
+        )
+        return [np.asarray(w) for w in found]
+
+
+def test_ordinary_steps_have_the_length_of_the_guarantee():
+    rng = np.random.default_rng(8)
+    w, x = rng.standard_normal((OUT, D)), rng.standard_normal((N, D))
+    y, expected = rng.standard_normal((N, OUT)), w
+    for _ in range(4):
+        g = 2 * (expected @ x.T - y.T) @ x / N
+        expected = expected - g / (2 * np.linalg.norm(x, 2) ** 2 / N)
+    np.testing.assert_allclose(warmed([w], x, y, "linear", 4, False)[0], expected, rtol=1e-9)
+    assert np.abs(warmed([w], x, y, "linear", 4, True)[0] - expected).max() > 1e-3
+    np.testing.assert_array_equal(warmed([w], x, y, "linear", 0, True)[0], w)
+
+
+def test_a_step_that_raises_the_loss_is_halved():
+    """The guarantee is of one block: both together take w₂ w₁ from 4 to -2 where 1 is the
+    target.
+    """
+    w = [np.array([[2.0]]), np.array([[2.0]])]
+    found = warmed(w, np.ones((1, 1)), np.ones((1, 1)), "linear", 1, False)
+    # Both gradients are 12, L_F is 2 and 8, and half of the step leaves -1.25: a loss of 81/16 < 9.
+    np.testing.assert_allclose([found[0][0, 0], found[1][0, 0]], [2 - 3, 2 - 0.75], rtol=1e-9)

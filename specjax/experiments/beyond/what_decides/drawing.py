@@ -24,7 +24,7 @@ def draw(config: Any, data: xr.Dataset) -> Figure:
     ):
         _draw_shares(axes, data, one_block, config.lengths)
         axes.set(title=title, ylabel="networks with spectral steps ahead", ylim=(-0.03, 1.03))
-        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
     _draw_taus(taus, data, config.lengths)
     return drawn
 
