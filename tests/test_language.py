@@ -53,6 +53,20 @@ def test_a_function_that_draws_makes_a_picture():
     assert not wrong
 
 
+def test_what_is_random_is_sampled_and_not_drawn():
+    """`draws` is a number of samples, or holds them, in no signature and no field of the
+    library.
+    """
+    wrong = []
+    for path in LIBRARY:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.arg) and "draws" in node.arg:
+                wrong.append(f"{path.name}: {node.arg}")
+            if isinstance(node, ast.AnnAssign) and "draws" in ast.unparse(node.target):
+                wrong.append(f"{path.name}: {ast.unparse(node.target)}")
+    assert not wrong
+
+
 def test_the_decay_of_a_momentum_is_beta():
     wrong = [
         f"{path.name}: {function.name}({name})"

@@ -40,7 +40,7 @@ FIELD = {
 one another.
 """
 HEADER = ("row", "what it says", "status", "what is true", "decided by")
-NUMBERS = ("statement", "estimate", "interval", "compared with", "draws", "scale")
+NUMBERS = ("statement", "estimate", "interval", "compared with", "samples", "scale")
 SECTION = """
 ## Every statement
 
@@ -177,7 +177,7 @@ def _numbers(results: Sequence[Result]) -> list[tuple[str, ...]]:
                 (
                     f"{result.record.name}: {check.name}",
                     *numbers,
-                    str(check.draws),
+                    str(check.samples),
                     result.record.scale,
                 )
             )

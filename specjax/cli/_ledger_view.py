@@ -151,7 +151,7 @@ def _statement(cited: "Cited", out: Path) -> list[str]:
     corrected = ", corrected by us" if check.corrected else ""
     lines = [f"{_GAP}{name}: {formatting.verdict(check)}{corrected}{cited.where}"]
     interval = "" if None in check.interval else f", interval {formatting.interval(check.interval)}"
-    found = f"{formatting.measured(check)}{interval}, {check.draws} samples"
+    found = f"{formatting.measured(check)}{interval}, {check.samples} samples"
     lines += [_line("says", check.says), _line("measured", found.removeprefix(", "))]
     if formatting.power(check):
         lines.append(_line("nearest", formatting.power(check)))

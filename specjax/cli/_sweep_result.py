@@ -173,11 +173,11 @@ def _summaries(
     found: dict[str, list[Summary]] = {}
     left_out = 0
     for name in outputs:
-        for point, draws in _points(data[name], dim):
+        for point, samples in _points(data[name], dim):
             if sum(map(len, found.values())) >= _MOST_SUMMARIES:
                 left_out += 1
                 continue
-            finite, doubt = _finite(draws)
+            finite, doubt = _finite(samples)
             label = f"{name} at {point}" if point else name
             summary = fits.summarize(finite.rename(label), dim, model=request.model, by=request.by)
             if doubt:
@@ -209,17 +209,17 @@ def _points(values: "xr.DataArray", dim: str) -> "list[tuple[str, xr.DataArray]]
     return found
 
 
-def _finite(draws: "xr.DataArray") -> "tuple[xr.DataArray, str]":
+def _finite(samples: "xr.DataArray") -> "tuple[xr.DataArray, str]":
     """The seeds that are finite at every size, and a sentence about those that are not."""
-    if "seed" not in draws.dims:
-        return draws, ""
-    everywhere = abs(draws).max([d for d in draws.dims if d != "seed"], skipna=False)
+    if "seed" not in samples.dims:
+        return samples, ""
+    everywhere = abs(samples).max([d for d in samples.dims if d != "seed"], skipna=False)
     finite = np.isfinite(everywhere.values)
     if finite.all() or finite.sum() < 2:
-        return draws, ""
+        return samples, ""
     left_out = int((~finite).sum())
     return (
-        draws.isel(seed=finite),
+        samples.isel(seed=finite),
         f"{left_out} of {finite.size} seeds are NaN or infinite at some size, and are left out.",
     )
 
@@ -252,17 +252,17 @@ def _verdicts(
             f"Say which output to judge, as in `--output {outputs[0]}`; there are"
             f" {', '.join(outputs)}."
         )
-    draws = data[outputs[0]]
+    samples = data[outputs[0]]
     exponents = {f"{dim}^{b:g}": b for b in request.exponents}
     found = {
-        name: lab.scales_as(draws, dim, b, by=request.by).judge(_without(name, exponents))
+        name: lab.scales_as(samples, dim, b, by=request.by).judge(_without(name, exponents))
         for name, b in exponents.items()
     }
     for name, form in request.forms.items():
         rivals = _without(name, request.forms)
         # A formula without rivals must at least differ from those a few per cent away.
         resolution = None if rivals else _RESOLUTION
-        relation = lab.equals(draws, form, by=request.center, resolution=resolution)
+        relation = lab.equals(samples, form, by=request.center, resolution=resolution)
         found[name] = relation.judge(rivals)
     return found
 

@@ -26,7 +26,7 @@ from specjax.fits._power_law import drop_smallest as drop_smallest
 from specjax.fits._power_law import fit_logarithm as fit_logarithm
 from specjax.fits._power_law import fit_power_law as fit_power_law
 from specjax.fits._requirements import require_real as require_real
-from specjax.fits._requirements import require_single_draws as require_single_draws
+from specjax.fits._requirements import require_single_samples as require_single_samples
 from specjax.fits._requirements import require_sizes as require_sizes
 from specjax.fits._resampling import RoughFitWarning as RoughFitWarning
 from specjax.fits._summary import Summary as Summary

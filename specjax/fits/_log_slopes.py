@@ -41,7 +41,7 @@ def log_slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
 
 
 @checked
-def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -> xr.DataArray:
+def jackknife(samples: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -> xr.DataArray:
     """A smooth function of the mean over seeds, as pseudo-values with its mean and spread.
 
     They are correct up to terms of order 1/seeds (Tukey 1958), for counts of a few items, whose
@@ -58,12 +58,12 @@ def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -
         >>> round(float(logs.mean()), 2), round(float(np.log(counts.mean())), 2)
         (1.51, 1.39)
     """
-    if "seeds" in draws.coords:
+    if "seeds" in samples.coords:
         raise ValueError(
             "A jackknife leaves out one seed at every size, and these have numbers of their own;"
             " take the same."
         )
-    n, values = draws.sizes["seed"], draws.astype(float)
+    n, values = samples.sizes["seed"], samples.astype(float)
     if n < 2:
         raise ValueError(f"A jackknife leaves out one draw of two or more, got {n}.")
     whole, without = of(values.mean("seed")), of((values.sum("seed") - values) / (n - 1))

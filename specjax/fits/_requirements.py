@@ -35,7 +35,7 @@ def require_sizes(data: xr.DataArray, *dims: str) -> None:
             )
 
 
-def require_single_draws(by: By, data: xr.DataArray) -> None:
+def require_single_samples(by: By, data: xr.DataArray) -> None:
     """Raise ValueError for a median or a geometric mean if `data` have means of batches.
 
     Examples:

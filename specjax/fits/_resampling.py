@@ -16,7 +16,7 @@ from scipy import stats
 
 from specjax.fits._center import By, centered
 from specjax.fits._float_units import unit_of
-from specjax.fits._requirements import require_single_draws, require_sizes
+from specjax.fits._requirements import require_single_samples, require_sizes
 from specjax.fits._tails import warn_of_heavy_tails
 from specjax.sweep.seed_dim import BATCH, SEED, present, replicate_dim
 
@@ -135,7 +135,7 @@ def sample_of(data: xr.DataArray, dim: str, least: int, by: By = "mean") -> Samp
             stacklevel=4,
         )
     warn_if_few(sample, stacklevel=5)
-    require_single_draws(by, data)
+    require_single_samples(by, data)
     if by == "mean":
         warn_of_heavy_tails(sample.y, sample.present, sample.name, stacklevel=5)
         return sample

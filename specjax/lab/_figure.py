@@ -88,7 +88,7 @@ def _merged(statements: Mapping[str, Drawn], first: Sequence[str]) -> dict[str, 
 
 def _same_data(one: Relation, other: Relation) -> bool:
     """Whether two relations of one kind are about the same samples."""
-    samples = [getattr(relation, "draws", None) for relation in (one, other)]
+    samples = [getattr(relation, "samples", None) for relation in (one, other)]
     if type(one) is not type(other) or samples[0] is None:
         return False
     return bool(samples[0].identical(samples[1]))

@@ -26,7 +26,7 @@ class Check:
         estimate: The estimate at the deciding point.
         interval: Its interval.
         compared: The prediction or threshold that it was compared with.
-        draws: Independent samples at that point.
+        samples: Independent samples at that point.
         depends: Whether the verdict changes along the length of a training.
         away: Standard errors between estimate and prediction; None if `compared` is a threshold.
         power: The nearest rival and its distance.
@@ -47,7 +47,7 @@ class Check:
     estimate: float | None
     interval: tuple[float | None, float | None]
     compared: float | None
-    draws: int
+    samples: int
     depends: bool
     away: float | None
     power: str
@@ -75,7 +75,7 @@ class Check:
             estimate=_finite(found.deciding.estimate),
             interval=(_finite(found.deciding.low), _finite(found.deciding.high)),
             compared=_finite(found.deciding.compared),
-            draws=found.draws,
+            samples=found.samples,
             depends=found.turns,
             away=None if found.away is None else _finite(found.away),
             power=found.power,

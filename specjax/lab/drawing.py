@@ -68,7 +68,7 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
             if name in value.coords
         )
         axes.set_xticks([0], [at or "one estimate"])
-        axes.set(xlim=(-1, 1), xlabel=f"{found.draws} draws")
+        axes.set(xlim=(-1, 1), xlabel=f"{found.samples} draws")
         return
     axes.set_xlabel(words(dim))
     x = value[dim].values
@@ -102,14 +102,14 @@ def apart(axes: Axes, ticks: Iterable[float | int], least: float) -> list[float 
     return sorted(places)
 
 
-def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = None) -> None:
+def draw_power(axes: Axes, samples: xr.DataArray, dim: str, name: str | None = None) -> None:
     """Draw means against a size on logarithmic axes with the fitted power law, or the means alone
     if none can be fitted.
 
     A curve with a name, one of several, has a single entry in the legend.
     """
     try:
-        fit = fits.fit_power_law(draws, dim)
+        fit = fits.fit_power_law(samples, dim)
         fits.draw_fit(replace(fit, name=name or words(fit.name)), axes)
         if name is not None:
             curve = axes.lines[-1]
@@ -117,8 +117,8 @@ def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = Non
             curve.set_label("_")
         readable_decades(axes)
     except ValueError:
-        draw_estimates(axes, estimate(draws), dim)
-        axes.set_ylabel(str(name or draws.name or "mean"))
+        draw_estimates(axes, estimate(samples), dim)
+        axes.set_ylabel(str(name or samples.name or "mean"))
 
 
 def draw_sweep(
@@ -153,7 +153,7 @@ def draw_sweep(
 
 def draw_curves(
     axes: Axes,
-    draws: xr.DataArray,
+    samples: xr.DataArray,
     dim: str,
     curves: str,
     label: Callable[[Any], str],
@@ -167,7 +167,7 @@ def draw_curves(
     `label` names a coordinate. With `per_curve` x is multiplied by the coordinate: if that is a
     batch size and x are steps, then x are samples.
     """
-    mean, stderr = sweep.mean_and_stderr(draws.astype(float))
+    mean, stderr = sweep.mean_and_stderr(samples.astype(float))
     for k, at in enumerate(mean[curves].values):
         x = mean[dim].values * (at if per_curve else 1)
         y, bars = (part.isel({curves: k}).values for part in (mean, 2 * stderr))
@@ -186,7 +186,7 @@ def draw_curves(
 
 
 def draw_panels(
-    draws: xr.DataArray,
+    samples: xr.DataArray,
     along: str,
     curves: str,
     label: Callable[[Any], str],
@@ -202,12 +202,12 @@ def draw_panels(
 
     With `ticks` every coordinate of `along` has a tick. The panels are returned by coordinate.
     """
-    places = draws[over].values.tolist()
+    places = samples[over].values.tolist()
     drawn = Figure(figsize=(4.2 * len(places), 4), layout="constrained")
     panels = dict(zip(places, drawn.subplots(1, len(places), sharey=True), strict=True))
     for at, axes in panels.items():
-        draw_curves(axes, draws.sel({over: at}), along, curves, label, fmt=fmt)
-        log_axes(axes, draws[along].values if ticks else ())
+        draw_curves(axes, samples.sel({over: at}), along, curves, label, fmt=fmt)
+        log_axes(axes, samples[along].values if ticks else ())
         axes.set(xlabel=along, ylabel=ylabel, title=titles[at])
         axes.legend(fontsize="small")
     return drawn, panels
@@ -224,12 +224,12 @@ def draw_shares(axes: Axes, shares: xr.DataArray) -> None:
 
 
 def draw_slopes(
-    axes: Axes, draws: xr.DataArray, dim: str, curves: str, exponents: Sequence[float]
+    axes: Axes, samples: xr.DataArray, dim: str, curves: str, exponents: Sequence[float]
 ) -> None:
     """Draw powers of `dim`, dashed, through the last mean of each of the first curves, in the
     colours of `draw_curves`.
     """
-    mean = draws.astype(float).mean("seed")
+    mean = samples.astype(float).mean("seed")
     for k, exponent in enumerate(exponents):
         last, x = mean.isel({curves: k, dim: -1}).item(), mean[dim].values
         axes.plot(
@@ -259,12 +259,12 @@ def readable_decades(axes: Axes) -> None:
 
 
 def draw_band(
-    axes: Axes, draws: xr.DataArray, dim: str, *, label: str, color: str, style: str = "-"
+    axes: Axes, samples: xr.DataArray, dim: str, *, label: str, color: str, style: str = "-"
 ) -> None:
     """Draw medians over seeds against `dim`, and a band from the smallest to the largest."""
-    axes.plot(draws[dim], draws.median("seed"), style, linewidth=1.2, color=color, label=label)
+    axes.plot(samples[dim], samples.median("seed"), style, linewidth=1.2, color=color, label=label)
     axes.fill_between(
-        draws[dim], draws.min("seed"), draws.max("seed"), color=color, alpha=0.15, linewidth=0
+        samples[dim], samples.min("seed"), samples.max("seed"), color=color, alpha=0.15, linewidth=0
     )
 
 

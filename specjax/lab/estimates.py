@@ -41,14 +41,14 @@ class Estimate:
     """Estimates and the ends of their intervals: three arrays with the dimensions and coordinates
     of the points.
 
-    An end is infinite if the samples are too few. `draws` is their number at the point with
+    An end is infinite if the samples are too few. `samples` is their number at the point with
     fewest.
     """
 
     value: xr.DataArray
     low: xr.DataArray
     high: xr.DataArray
-    draws: int
+    samples: int
 
     def contains(self, number: Number) -> xr.DataArray:
         """Whether a number lies in the interval, at each point."""
@@ -108,14 +108,14 @@ def require_number(number: Any, what: str) -> None:
         )
 
 
-def student(draws: int) -> float:
+def student(samples: int) -> float:
     """Half-width of an interval in standard errors: four for many samples, more for few (Student's
     t).
     """
-    return float(stats.t.isf(TAIL, draws - 1))
+    return float(stats.t.isf(TAIL, samples - 1))
 
 
-def estimate(draws: xr.DataArray, by: Estimator = "mean") -> Estimate:
+def estimate(samples: xr.DataArray, by: Estimator = "mean") -> Estimate:
     """Estimate a law at each point from its samples along "seed", or its mean from those along
     "batch".
 
@@ -123,30 +123,30 @@ def estimate(draws: xr.DataArray, by: Estimator = "mean") -> Estimate:
         ValueError: not samples, fewer than 2 of them, numbers that are not finite, or a quantile
             outside (0, 1).
     """
-    dim = draw_dim(draws)
-    fits.require_real(draws)
-    if not np.isfinite(draws.values.astype(float)).all() and "seeds" not in draws.coords:
-        failed = int((~np.isfinite(draws.values.astype(float))).sum())
+    dim = sample_dim(samples)
+    fits.require_real(samples)
+    if not np.isfinite(samples.values.astype(float)).all() and "seeds" not in samples.coords:
+        failed = int((~np.isfinite(samples.values.astype(float))).sum())
         raise ValueError(
-            f"{draws.name!r} has {failed} numbers that are not finite; say what they mean for the"
+            f"{samples.name!r} has {failed} numbers that are not finite; say what they mean for the"
             " statement, or leave them out with sweep.without_failed."
         )
     if by == "mean":
-        return _mean(draws)
-    _require_single_draws(draws, f"The estimator {by!r}")
+        return _mean(samples)
+    _require_single_samples(samples, f"The estimator {by!r}")
     if by == "log":
-        return _geometric_mean(draws)
+        return _geometric_mean(samples)
     q = 0.5 if by == "median" else by[1]
     if not 0 < q < 1:
         raise ValueError(
             f"A quantile needs to be between 0 and 1, got {q}; write e.g. ('quantile', 0.9)."
         )
-    return _quantile(draws, dim, q)
+    return _quantile(samples, dim, q)
 
 
-def known(value: float, low: float, high: float, draws: int) -> Estimate:
+def known(value: float, low: float, high: float, samples: int) -> Estimate:
     """An estimate of one number with a given interval, such as one from a fit."""
-    return Estimate(xr.DataArray(value), xr.DataArray(low), xr.DataArray(high), draws)
+    return Estimate(xr.DataArray(value), xr.DataArray(low), xr.DataArray(high), samples)
 
 
 def share(happened: xr.DataArray) -> Estimate:
@@ -155,8 +155,8 @@ def share(happened: xr.DataArray) -> Estimate:
     Raises:
         ValueError: not samples, or not truth values.
     """
-    dim = draw_dim(happened)
-    _require_single_draws(happened, "A share")
+    dim = sample_dim(happened)
+    _require_single_samples(happened, "A share")
     if happened.dtype != bool:
         raise ValueError(
             f"A share is of draws that are true or false, got {happened.dtype}; compare"
@@ -169,28 +169,28 @@ def share(happened: xr.DataArray) -> Estimate:
     return Estimate(count / n, low, high, n)
 
 
-def draw_dim(draws: xr.DataArray) -> str:
+def sample_dim(samples: xr.DataArray) -> str:
     """The dimension of the samples: "seed", or "batch" for streamed means; raises ValueError if
     there is neither.
     """
-    if not isinstance(draws, xr.DataArray):
-        raise ValueError(f"{_NO_DIMENSIONS}, not a {type(draws).__name__}.")
+    if not isinstance(samples, xr.DataArray):
+        raise ValueError(f"{_NO_DIMENSIONS}, not a {type(samples).__name__}.")
     for dim in ("seed", "batch"):
-        if dim in draws.dims:
+        if dim in samples.dims:
             return dim
     raise ValueError(
-        f"{_NO_DIMENSIONS}; {draws.name!r} has the dimensions {tuple(map(str, draws.dims))}."
+        f"{_NO_DIMENSIONS}; {samples.name!r} has the dimensions {tuple(map(str, samples.dims))}."
     )
 
 
-def _mean(draws: xr.DataArray) -> Estimate:
-    value, stderr = sweep.mean_and_stderr(draws)
-    dim = draw_dim(draws)
-    n = draws.sizes[dim] if "seeds" not in draws.coords else int(draws["seeds"].min())
+def _mean(samples: xr.DataArray) -> Estimate:
+    value, stderr = sweep.mean_and_stderr(samples)
+    dim = sample_dim(samples)
+    n = samples.sizes[dim] if "seeds" not in samples.coords else int(samples["seeds"].min())
     half = student(n)
     # For skewed samples the errors of the mean and of its standard error are correlated (Cornish
     # and Fisher 1938).
-    lengthened = (2 * half**2 + 1) / 6 * _skewness(draws - value, dim) / math.sqrt(n)
+    lengthened = (2 * half**2 + 1) / 6 * _skewness(samples - value, dim) / math.sqrt(n)
     low, high = half + np.maximum(-lengthened, 0), half + np.maximum(lengthened, 0)
     return Estimate(value, value - low * stderr, value + high * stderr, n)
 
@@ -203,39 +203,39 @@ def _skewness(deviations: xr.DataArray, dim: str) -> xr.DataArray:
     return (unit**3).mean(dim) / squares.where(squares > 0, 1.0) ** 1.5
 
 
-def _geometric_mean(draws: xr.DataArray) -> Estimate:
+def _geometric_mean(samples: xr.DataArray) -> Estimate:
     """The exponential of the mean logarithm, with the ends of its interval."""
-    if not bool((draws > 0).all()):
+    if not bool((samples > 0).all()):
         raise ValueError(
-            f"A mean logarithm needs positive draws, and {draws.name!r} has others; take"
+            f"A mean logarithm needs positive draws, and {samples.name!r} has others; take"
             " by='median'."
         )
-    logs = _mean(xr.ufuncs.log(draws.astype(float)))
+    logs = _mean(xr.ufuncs.log(samples.astype(float)))
     value, low, high = (xr.ufuncs.exp(part) for part in (logs.value, logs.low, logs.high))
-    return Estimate(value.rename(draws.name), low, high, logs.draws)
+    return Estimate(value.rename(samples.name), low, high, logs.samples)
 
 
-def _require_single_draws(draws: xr.DataArray, what: str) -> None:
+def _require_single_samples(samples: xr.DataArray, what: str) -> None:
     """Raise ValueError for means of batches, and for points with their own numbers of seeds."""
-    if "seed" not in draws.dims:
+    if "seed" not in samples.dims:
         raise ValueError(
-            f"{what} is of single draws, and {draws.name!r} has means of batches; keep the seeds"
+            f"{what} is of single draws, and {samples.name!r} has means of batches; keep the seeds"
             " (reduce=None)."
         )
-    if "seeds" in draws.coords:
+    if "seeds" in samples.coords:
         raise ValueError(
-            f"{what} needs as many seeds at every point, and {draws.name!r} has numbers of its own;"
-            " take the same number."
+            f"{what} needs as many seeds at every point, and {samples.name!r} has numbers of its"
+            " own; take the same number."
         )
 
 
-def _quantile(draws: xr.DataArray, dim: str, q: float) -> Estimate:
-    ordered = np.sort(draws.transpose(..., dim).values.astype(float), axis=-1)
+def _quantile(samples: xr.DataArray, dim: str, q: float) -> Estimate:
+    ordered = np.sort(samples.transpose(..., dim).values.astype(float), axis=-1)
     n = ordered.shape[-1]
     # At most `below` samples lie under the quantile, and at most n - above over it, except with
     # probability TAIL each.
     below, above = int(stats.binom.ppf(TAIL, n, q)), int(stats.binom.isf(TAIL, n, q))
-    frame = draws.isel({dim: 0}, drop=True).astype(float)
+    frame = samples.isel({dim: 0}, drop=True).astype(float)
     low = ordered[..., below - 1] if below > 0 else np.full(ordered.shape[:-1], -np.inf)
     high = ordered[..., above] if above < n else np.full(ordered.shape[:-1], np.inf)
     value = np.quantile(ordered, q, axis=-1)

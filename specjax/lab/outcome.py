@@ -43,7 +43,7 @@ class Point:
 class Finding:
     """A verdict, its rule, and its numbers at every point, the deciding one first.
 
-    `draws` is the number of samples at the point with fewest. `reason` says why the verdict is
+    `samples` is the number of samples at the point with fewest. `reason` says why the verdict is
     inconclusive, or at which length it changes; it is empty if the numbers say all. `away` is the
     distance of the prediction from the estimate at the deciding point in standard errors, None if
     no number is predicted. `turns`: the verdict changes along the length of a training.
@@ -52,7 +52,7 @@ class Finding:
     verdict: Verdict
     rule: str
     points: tuple[Point, ...]
-    draws: int
+    samples: int
     rivals: tuple[Distance, ...] = ()
     reason: str = ""
     away: float | None = None

@@ -32,11 +32,11 @@ def table_of_points(findings: Mapping[str, Finding]) -> Table:
     deciding point first.
     """
     rows = [
-        (name if place == 0 else "", *_cells(point), str(found.draws))
+        (name if place == 0 else "", *_cells(point), str(found.samples))
         for name, found in findings.items()
         for place, point in enumerate(found.points[:_MOST])
     ]
-    header = ("statement", "at", "estimate", "interval", "compared with", "draws")
+    header = ("statement", "at", "estimate", "interval", "compared with", "samples")
     return Table(POINTS, header, tuple(rows))
 
 
@@ -61,7 +61,7 @@ def table_by_size(
         (('norm', '64 ± 0', '256 ± 0', '1024 ± 0', '2.00 ± 0.00'),)
     """
     if not values or not all(
-        isinstance(draws, xr.DataArray) and dim in draws.coords for draws in values.values()
+        isinstance(samples, xr.DataArray) and dim in samples.coords for samples in values.values()
     ):
         raise ValueError(
             f"table_by_size needs DataArrays by name, each with the coordinate {dim!r}, got"
@@ -69,16 +69,19 @@ def table_by_size(
         )
     rows = []
     shown: list[tuple[xr.DataArray, ...]]
-    for name, draws in values.items():
-        if "seed" in draws.dims:
+    for name, samples in values.items():
+        if "seed" in samples.dims:
             slope = (
-                fits.log_slopes(draws, dim)
+                fits.log_slopes(samples, dim)
                 if of_logs
-                else fits.jackknife(draws, lambda mean: _slopes(mean, dim))
+                else fits.jackknife(samples, lambda mean: _slopes(mean, dim))
             )
-            shown = [sweep.mean_and_stderr(part.astype(float)) for part in (draws, slope)]
+            shown = [sweep.mean_and_stderr(part.astype(float)) for part in (samples, slope)]
         else:
-            shown = [(draws,), (fits.log_slopes(draws, dim) if of_logs else _slopes(draws, dim),)]
+            shown = [
+                (samples,),
+                (fits.log_slopes(samples, dim) if of_logs else _slopes(samples, dim),),
+            ]
         means, ends = shown
         for place, where in labelled(ends[0]):
             at = dict(zip(ends[0].dims, place, strict=True))

@@ -55,17 +55,17 @@ def init(
         shapes.append((rows, columns))
     draw = normal if distribution == "normal" else uniform
     extents = [(padded(rows), padded(columns)) for rows, columns in shapes]
-    draws: dict[int, Array] = {}
+    samples: dict[int, Array] = {}
     # One generator serves all layers of one shape, since generators dominate the compile time of
     # networks with many layers.
     for extent in dict.fromkeys(extents):
         layers = [layer for layer, other in enumerate(extents) if other == extent]
         keys = jnp.stack([jax.random.fold_in(key, layer) for layer in layers])
         together = jax.vmap(lambda one, extent=extent: draw(one, extent))(keys)
-        draws |= dict(zip(layers, together, strict=True))
+        samples |= dict(zip(layers, together, strict=True))
     weights = []
     for layer, shape in enumerate(shapes):
-        values = draws[layer] if distribution == "normal" else 2 * draws[layer] - 1
+        values = samples[layer] if distribution == "normal" else 2 * samples[layer] - 1
         values = jnp.where(block_mask(shape), values, 0)
         weights.append(values / jnp.sqrt(jnp.asarray(active(shape[1]), values.dtype)))
     return tuple(weights)

@@ -20,7 +20,7 @@ from specjax.lab.table import POINTS
 from specjax.report import result_store
 from specjax.report._record import Result
 
-FORMAT = 2
+FORMAT = 3
 
 
 def home() -> Path:

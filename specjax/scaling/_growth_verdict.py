@@ -32,37 +32,38 @@ class Behaviour(NamedTuple):
     reason: str
 
 
-def behaviour(draws: xr.DataArray) -> Behaviour:
-    """The behaviour of `draws` (width, seed), which are not negative, as the width grows."""
+def behaviour(samples: xr.DataArray) -> Behaviour:
+    """The behaviour of `samples` (width, seed), which are not negative, as the width grows."""
     nothing = (float("nan"), (float("nan"), float("nan")))
-    finite = xr.ufuncs.isfinite(draws).all("seed")
+    finite = xr.ufuncs.isfinite(samples).all("seed")
     if not bool(finite.all()):
-        width = float(draws.width[int(np.argmin(finite.values))])
-        failed = int((~xr.ufuncs.isfinite(draws.sel(width=width))).sum())
+        width = float(samples.width[int(np.argmin(finite.values))])
+        failed = int((~xr.ufuncs.isfinite(samples.sel(width=width))).sum())
         return Behaviour(
             "not decided",
             *nothing,
-            f"It is NaN or infinite at width {width:g} in {failed} of {draws.sizes['seed']} seeds.",
+            f"It is NaN or infinite at width {width:g} in {failed} of {samples.sizes['seed']}"
+            " seeds.",
         )
-    if bool((draws == 0).all()):
+    if bool((samples == 0).all()):
         return Behaviour("zero", *nothing, "")
     with warnings.catch_warnings():
         # `coordinate_check` warns once about few seeds, not at every layer.
         warnings.simplefilter("ignore", RoughFitWarning)
-        verdict, reason = _verdict(draws)
+        verdict, reason = _verdict(samples)
         try:
-            fit = fits.fit_power_law(draws, "width")
+            fit = fits.fit_power_law(samples, "width")
         except ValueError as error:
             return Behaviour(verdict, *nothing, reason or str(error))
     return Behaviour(verdict, fit.exponent, fit.interval, reason)
 
 
-def _verdict(draws: xr.DataArray) -> tuple[Verdict, str]:
-    settles = lab.settles(draws, "width")
+def _verdict(samples: xr.DataArray) -> tuple[Verdict, str]:
+    settles = lab.settles(samples, "width")
     found = settles.judge({})
     if _confirmed(settles):
         return "stable", ""
-    if _confirmed(lab.vanishes(draws, "width")):
+    if _confirmed(lab.vanishes(samples, "width")):
         return "vanishes", ""
     if found.verdict == "refuted" and found.deciding.estimate > 0:
         return "grows", ""

@@ -54,7 +54,7 @@ SINGLE = 32
 """Items with nodes of their own."""
 ORDER = 8
 """Gauss–Legendre nodes per panel."""
-DRAWS = 4096
+SAMPLES = 4096
 """Points of the quasi-random average for gradient descent, a power of 2."""
 FIRST = 8
 """Competitors whose ⟨v_i, v_j⟩ is averaged with its share of W v_i; the others enter by a mean."""
@@ -191,7 +191,7 @@ def _count(
 
 
 @checked
-def gradient_descent(d: float, p: Numbers, sizes: Numbers, draws: int = DRAWS) -> float:
+def gradient_descent(d: float, p: Numbers, sizes: Numbers, samples: int = SAMPLES) -> float:
     """The count for descending frequencies p, with `sizes` items of each and 1 of the first.
 
     A common factor of p cancels. The count is Σ_i P(u_i · w > u_j · w for all j ≠ i), w = W v_i /
@@ -210,7 +210,7 @@ def gradient_descent(d: float, p: Numbers, sizes: Numbers, draws: int = DRAWS) -
     """
     first = min(FIRST, len(p))
     n = sizes.sum()
-    points = qmc.Sobol(first + 3, scramble=False).random(draws) + np.random.default_rng(0).random(
+    points = qmc.Sobol(first + 3, scramble=False).random(samples) + np.random.default_rng(0).random(
         first + 3
     )
     xi, of_u, of_v, *of_z = np.modf(points)[0].T

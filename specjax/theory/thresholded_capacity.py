@@ -22,7 +22,7 @@ from specjax.arguments import checked
 from specjax.theory import finite_capacity, muon_logits
 from specjax.theory.capacity import check_alpha, multi_step_exponents
 
-DRAWS = 1024
+SAMPLES = 1024
 """Points of the average for gradient descent, whose error after several steps is 3e-3."""
 _STEPS = np.arange(-6.5, 6.6, 0.2)
 _WEIGHTS = np.exp(-(_STEPS**2) / 2) / np.sum(np.exp(-(_STEPS**2) / 2))
@@ -86,7 +86,7 @@ def expected_counts(
     orders = [np.argsort(-c, kind="stable") for c in weights]
     return np.array(
         [
-            finite_capacity.gradient_descent(float(d), c[o], sizes[o], DRAWS)
+            finite_capacity.gradient_descent(float(d), c[o], sizes[o], SAMPLES)
             for c, o in zip(weights, orders, strict=True)
         ]
     )

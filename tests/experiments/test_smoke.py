@@ -91,7 +91,7 @@ def nothing_survives_what_should_have_broken_it(name, judgements, data):
         int(each["seeds"].max()) if "seeds" in each.coords else each.sizes["seed"]
         for each in datasets
     )
-    assert max(judgement.finding.draws for judgement in judgements) <= seeds
+    assert max(judgement.finding.samples for judgement in judgements) <= seeds
 
 
 def data_are_finite_and_labelled(data):

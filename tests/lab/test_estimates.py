@@ -39,7 +39,7 @@ def test_a_mean_has_students_interval_or_longer_if_skewed(n):
             [low + min(longer, 0), high + max(longer, 0)],
             rtol=1e-6,
         )
-    assert found.draws == n
+    assert found.samples == n
 
 
 @pytest.mark.parametrize(("sigma", "most"), [(1.0, 0), (2.0, 12)])

@@ -58,7 +58,7 @@ def test_equals_reports_the_deciding_point_and_rival_distances():
     # Student's t with 399 degrees of freedom is wider than four standard errors by 2 %.
     assert found.away == pytest.approx((66 - mean) / stderr, rel=0.03)
     assert len(found.points) == len(SIZES)
-    assert found.draws == 400
+    assert found.samples == 400
 
 
 def test_a_resolution_stands_for_rivals_where_there_are_none():

@@ -105,11 +105,11 @@ def test_a_smaller_scale_replaces_a_larger_one_only_if_told_to(run, folder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format": 1}', r"is a record of format 1, and this version reads 2; make it again\.$"),
+        ('{"format": 2}', r"is a record of format 2, and this version reads 3; make it again\.$"),
         ("[]", "is not a record that this version can read"),
-        ('{"format": 2}', "is not a record that this version can read"),
+        ('{"format": 3}', "is not a record that this version can read"),
         (
-            '{"format": 2, "run": {}, "checks": [], "tables": []}',
+            '{"format": 3, "run": {}, "checks": [], "tables": []}',
             "is not a record that this version can read",
         ),
         ("{", "is not a record that this version can read"),

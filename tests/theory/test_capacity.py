@@ -416,10 +416,10 @@ def test_the_count_has_converged(optimizer, tolerance, d, n, alpha, monkeypatch)
     change next to nothing.
     """
     found = finite_capacity.expected_count(optimizer, d, n, alpha)
-    for name, factor in {"SINGLE": 2, "ORDER": 2, "DRAWS": 2, "FIRST": 2, "_STEP": 0.5}.items():
+    for name, factor in {"SINGLE": 2, "ORDER": 2, "SAMPLES": 2, "FIRST": 2, "_STEP": 0.5}.items():
         with monkeypatch.context() as finer:
             finer.setattr(finite_capacity, name, factor * getattr(finite_capacity, name))
-            relevant = {"DRAWS", "FIRST"} if optimizer == "gd" else {"_STEP"}
+            relevant = {"SAMPLES", "FIRST"} if optimizer == "gd" else {"_STEP"}
             if name in relevant | {"SINGLE", "ORDER"}:
                 assert finite_capacity.expected_count(optimizer, d, n, alpha) == pytest.approx(
                     found, rel=tolerance

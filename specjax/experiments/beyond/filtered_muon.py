@@ -166,7 +166,7 @@ def judged(
     config: Config,
     steps: tuple[int, ...],
     rates: tuple[float, ...],
-    draws: int,
+    num_seeds: int,
     key: Key[Array, ""],
 ) -> xr.Dataset:
     """Every filter at the rate of least mean loss for other seeds, and the index of that rate."""
@@ -178,13 +178,13 @@ def judged(
             key, make(config, sizes.stream(key, "held out")), steps, share, power, by * rate
         )
 
-    def runs(cells: list[Cell], draws: int, name: str) -> xr.Dataset:
+    def runs(cells: list[Cell], num_seeds: int, name: str) -> xr.Dataset:
         points = [(*FILTERS[of], rates[place]) for of, place in cells]
         columns = dict(
             zip(("share", "power", "by", "rate"), zip(*points, strict=True), strict=True)
         )
         axis = sweep.zipped(**{name: sweep.values(*column) for name, column in columns.items()})
-        found = lab.seeded_sweep(key, name, measure, draws, cell=axis)
+        found = lab.seeded_sweep(key, name, measure, num_seeds, cell=axis)
         return sweep.labelled(found.drop_vars(list(columns)), "step", step=list(steps))
 
     grid = [(of, place) for of in FILTERS for place in range(len(rates))]
@@ -198,7 +198,7 @@ def judged(
     wanted = sorted(
         {(of, int(place)) for of, row in zip(FILTERS, best, strict=True) for place in row}
     )
-    found = runs(wanted, draws, "judging")
+    found = runs(wanted, num_seeds, "judging")
     labels: dict[str, Any] = {"filter": list(FILTERS), "step": list(steps)}
     places = xr.DataArray(best, labels, ["filter", "step"])
     cells = [

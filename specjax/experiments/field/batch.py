@@ -77,8 +77,8 @@ def response(key: Key[Array, ""], width: int, alpha: Array) -> dict[str, Array]:
             [jnp.sum(inner[:, part], axis=1) / jnp.sum(norms[part]) for part in parts], axis=1
         )
 
-    def sampled(name: str, ratio: float | int, draws: int) -> Float[Array, "draws n n"]:
-        keys = jax.random.split(sizes.stream(key, name), draws)
+    def sampled(name: str, ratio: float | int, samples: int) -> Float[Array, "samples n n"]:
+        keys = jax.random.split(sizes.stream(key, name), samples)
         return jax.lax.map(
             lambda key: gradient(key, error, eigenvalues, round(ratio * width)), keys
         )

@@ -19,7 +19,7 @@ from specjax.lab.relations._relation import Relation
 class Equals(Relation):
     """See `equals`."""
 
-    draws: xr.DataArray
+    samples: xr.DataArray
     form: Number
     by: Estimator
     resolution: float | None
@@ -41,10 +41,10 @@ class Equals(Relation):
         """
         if not rivals and self.resolution is None:
             raise ValueError(
-                f"A closed form of {self.draws.name!r} with neither a rival nor a resolution could"
-                " never be confirmed; name a wrong formula."
+                f"A closed form of {self.samples.name!r} with neither a rival nor a resolution"
+                " could never be confirmed; name a wrong formula."
             )
-        found = estimate(self.draws, self.by)
+        found = estimate(self.samples, self.by)
         away = found.distance(self.form)
         distances = outcome.distances(found, {**rivals, **self._nearby()})
         verdict: Verdict = "refuted"
@@ -58,7 +58,7 @@ class Equals(Relation):
             " estimate at every point and each rival outside at one or more; refuted if it lies"
             " outside at one",
             outcome.points(found, self.form, first=away),
-            found.draws,
+            found.samples,
             distances,
             away=float(away.max()),
         )
@@ -69,13 +69,13 @@ class Equals(Relation):
         If the form is zero somewhere, the differences from the form over the half-width of the
         interval.
         """
-        form, found = xr.DataArray(self.form), estimate(self.draws, self.by)
+        form, found = xr.DataArray(self.form), estimate(self.samples, self.by)
         dim = first_dim(found.value)
         zero = bool((form == 0).any())
         less = form if zero else xr.zeros_like(form)
         half = (found.high - found.low) / 2
         over = half.where(half > 0, 1.0) if zero else form
-        shown = Estimate(found.value - less, found.low - less, found.high - less, found.draws)
+        shown = Estimate(found.value - less, found.low - less, found.high - less, found.samples)
         draw_estimates(axes, shown, dim, scale=over)
         for color, (rival, number) in zip(cycle(COLORS[::-1]), rivals.items(), strict=False):
             draw_line(
@@ -87,7 +87,7 @@ class Equals(Relation):
                 color=color,
             )
         axes.axhline(0 if zero else 1, color="black", linewidth=1)
-        name = self.draws.name or "estimate"
+        name = self.samples.name or "estimate"
         axes.set_ylabel(f"({name} - closed form) / half-width" if zero else f"{name} / closed form")
 
     def _nearby(self) -> dict[str, Number]:
@@ -101,16 +101,16 @@ class Equals(Relation):
 
 @checked
 def equals(
-    draws: xr.DataArray,
+    samples: xr.DataArray,
     form: Number,
     *,
     by: Estimator = "mean",
     resolution: float | int | None = None,
 ) -> Equals:
-    """The mean of `draws`, or its median or quantile, equals `form` at every point.
+    """The mean of `samples`, or its median or quantile, equals `form` at every point.
 
     Args:
-        draws: Dimensions of the points, and "seed" or "batch".
+        samples: Dimensions of the points, and "seed" or "batch".
         form: A number, or one for each point, as `lab.closed_form` gives it.
         by: The estimator.
         resolution: A relative error of the form that must be excluded; only for a statement without
@@ -130,16 +130,16 @@ def equals(
         'refuted'
     """
     wanted = xr.DataArray(form)
-    if lacking := [str(dim) for dim in wanted.dims if dim not in draws.dims]:
+    if lacking := [str(dim) for dim in wanted.dims if dim not in samples.dims]:
         raise ValueError(
-            f"The closed form has the dimensions {lacking}, which {draws.name!r} lacks; select or"
+            f"The closed form has the dimensions {lacking}, which {samples.name!r} lacks; select or"
             " average them first."
         )
     if not bool(xr.ufuncs.isfinite(wanted).all()):
         raise ValueError(
-            f"The closed form of {draws.name!r} is not finite at one point or more; say where it"
+            f"The closed form of {samples.name!r} is not finite at one point or more; say where it"
             " holds."
         )
     if resolution is not None and not resolution > 0:
         raise ValueError(f"A resolution is a positive relative error, got {resolution}.")
-    return Equals(draws, form, by, resolution)
+    return Equals(samples, form, by, resolution)

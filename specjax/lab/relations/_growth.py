@@ -17,7 +17,7 @@ from specjax import fits
 from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.drawing import draw_estimates, draw_power
-from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, estimate, known
+from specjax.lab.estimates import TAIL, Estimate, Number, estimate, known, sample_dim
 from specjax.lab.outcome import Distance, Finding, Verdict
 from specjax.lab.relations._relation import Relation
 
@@ -38,23 +38,23 @@ _MISFIT = 2 * TAIL
 class SizeRelation(Relation):
     """A relation about the behaviour of samples as a size grows."""
 
-    draws: xr.DataArray
+    samples: xr.DataArray
     dim: str
     by: fits.By = "mean"
 
     @property
     def seeds(self) -> int:
         """The number of samples."""
-        return self.draws.sizes[draw_dim(self.draws)]
+        return self.samples.sizes[sample_dim(self.samples)]
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Means against the size with the fitted power law, on logarithmic axes."""
-        draw_power(axes, self.draws, self.dim)
+        draw_power(axes, self.samples, self.dim)
 
     def times_power(self, power: float) -> "Relation":
         """The relation to the data times a power of the size, 1 at the first size."""
-        sizes = self.draws[self.dim]
-        return replace(self, draws=self.draws * (sizes / sizes[0]) ** power)
+        sizes = self.samples[self.dim]
+        return replace(self, samples=self.samples * (sizes / sizes[0]) ** power)
 
 
 class _CurveRelation(SizeRelation):
@@ -97,7 +97,7 @@ class _CurveRelation(SizeRelation):
 
     def _models(self, *, second_terms: bool) -> tuple[fits.Extrapolation, ...]:
         return fits.extrapolate(
-            self.draws,
+            self.samples,
             self.dim,
             significance=_MISFIT,
             slowest=self._slowest,
@@ -222,11 +222,11 @@ class Saturates(_CurveRelation):
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Means against the size, and the limit with its interval."""
-        draw_estimates(axes, estimate(self.draws, self.by), self.dim)
+        draw_estimates(axes, estimate(self.samples, self.by), self.dim)
         limit = self.judge(rivals).deciding
         if np.isfinite([limit.low, limit.high]).all():
             axes.axhspan(limit.low, limit.high, color="black", alpha=0.15, label="limit")
-        axes.set_ylabel(str(self.draws.name or "mean"))
+        axes.set_ylabel(str(self.samples.name or "mean"))
 
     def _decided_by(self, borne: list[fits.Extrapolation]) -> Verdict:
         powers, logarithm = _powers_and_logarithm(borne)
@@ -299,9 +299,9 @@ def _is_unending(log: fits.Extrapolation) -> bool:
 
 
 @checked
-def saturates(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturates:
-    """The mean of `draws`, positive, approaches a finite limit above 0 as the size `dim` grows; its
-    rivals are growth and the limit 0.
+def saturates(samples: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturates:
+    """The mean of `samples`, positive, approaches a finite limit above 0 as the size `dim` grows;
+    its rivals are growth and the limit 0.
 
     The limit has an interval, which is finite exactly where growth is excluded. Dimensions and
     sizes as for `bounded`.
@@ -313,12 +313,12 @@ def saturates(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturat
         >>> lab.saturates(norm, "d").judge({}).verdict
         'confirmed'
     """
-    return Saturates(require_size_axis(draws, dim, "saturates", 5, by), dim, by)
+    return Saturates(require_size_axis(samples, dim, "saturates", 5, by), dim, by)
 
 
 @checked
-def grows(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Grows:
-    """The mean of `draws`, positive, grows like a power of the size `dim` without end; its rivals
+def grows(samples: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Grows:
+    """The mean of `samples`, positive, grows like a power of the size `dim` without end; its rivals
     are a limit and a power of the logarithm, also above an offset.
 
     Dimensions and sizes as for `bounded`.
@@ -330,24 +330,24 @@ def grows(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Grows:
         >>> lab.grows(norm, "d").judge({}).verdict
         'confirmed'
     """
-    return Grows(require_size_axis(draws, dim, "grows", 5, by), dim, by)
+    return Grows(require_size_axis(samples, dim, "grows", 5, by), dim, by)
 
 
 def require_size_axis(
-    draws: xr.DataArray, dim: str, behaviour: str, least: int, by: fits.By
+    samples: xr.DataArray, dim: str, behaviour: str, least: int, by: fits.By
 ) -> xr.DataArray:
     """The samples sorted by size; raises ValueError for other dimensions or too few sizes."""
-    needed = {dim, draw_dim(draws)}
-    if set(map(str, draws.dims)) != needed:
+    needed = {dim, sample_dim(samples)}
+    if set(map(str, samples.dims)) != needed:
         raise ValueError(
             f"What {behaviour} with {dim!r} needs the dimensions {sorted(needed)}, got"
-            f" {sorted(map(str, draws.dims))}."
+            f" {sorted(map(str, samples.dims))}."
         )
-    if draws.sizes[dim] < least:
+    if samples.sizes[dim] < least:
         raise ValueError(
             f"What {behaviour} as {dim!r} grows needs at least {least} sizes, got"
-            f" {draws.sizes[dim]}."
+            f" {samples.sizes[dim]}."
         )
-    fits.require_sizes(draws, dim)
-    fits.require_single_draws(by, draws)
-    return draws.sortby(dim)
+    fits.require_sizes(samples, dim)
+    fits.require_single_samples(by, samples)
+    return samples.sortby(dim)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.drawing import draw_estimates, first_dim
-from specjax.lab.estimates import Estimate, Number, draw_dim, share
+from specjax.lab.estimates import Estimate, Number, sample_dim, share
 from specjax.lab.outcome import Finding, Verdict
 from specjax.lab.relations._relation import Relation
 from specjax.lab.relations.line import Line, has_curve
@@ -55,8 +55,8 @@ class Inequality(Relation):
             f"share of draws that violate the bound by more than rounding ({self.rounding:g}):"
             " refuted if there is one; confirmed if there is none, and the bound tightened by"
             f" {self.slack:g} is violated",
-            outcome.points(rate, 0.0, first=-margins.min(draw_dim(margins))),
-            rate.draws,
+            outcome.points(rate, 0.0, first=-margins.min(sample_dim(margins))),
+            rate.samples,
             (),
             reason,
         )
@@ -87,7 +87,7 @@ class Inequality(Relation):
 
     def _ratios(self) -> Estimate:
         ratio = self.smaller / self.larger
-        dim = draw_dim(ratio)
+        dim = sample_dim(ratio)
         return Estimate(ratio.median(dim), ratio.min(dim), ratio.max(dim), ratio.sizes[dim])
 
     def _tightened(self) -> "Inequality":
@@ -124,7 +124,7 @@ def inequality(
         >>> lab.inequality(abs(x.sum("d")), abs(x).sum("d"), slack=0.1).judge({}).verdict
         'confirmed'
     """
-    draw_dim(smaller)
+    sample_dim(smaller)
     if not 0 < slack < 1:
         raise ValueError(f"The slack of a bound is a share of it between 0 and 1, got {slack}.")
     larger = xr.DataArray(larger).broadcast_like(smaller)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.drawing import draw_estimates, draw_line, first_dim
-from specjax.lab.estimates import Estimator, Number, draw_dim, estimate
+from specjax.lab.estimates import Estimator, Number, estimate, sample_dim
 from specjax.lab.outcome import Finding, Verdict
 from specjax.lab.relations._relation import Relation, words
 
@@ -18,7 +18,7 @@ from specjax.lab.relations._relation import Relation, words
 class Near(Relation):
     """See `near`."""
 
-    draws: xr.DataArray
+    samples: xr.DataArray
     target: Number
     within: Number
     called: str
@@ -35,7 +35,7 @@ class Near(Relation):
 
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if every interval lies within the margin; refuted if one lies beyond it."""
-        found = estimate(self.draws, self.by)
+        found = estimate(self.samples, self.by)
         for number in (self.target, self.within):
             found.require_points_of(number)
         low, high = found.low - self.target, found.high - self.target
@@ -49,13 +49,13 @@ class Near(Relation):
             "confirmed if every interval (4 standard errors) is nearer to the target than"
             f" {self.called}, refuted if one is farther",
             outcome.points(found, self.target, first=abs(found.value - self.target) - self.within),
-            found.draws,
+            found.samples,
             outcome.distances(found, rivals),
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Draw the estimate less the target at each point, and the margin."""
-        found = estimate(self.draws - self.target, self.by)
+        found = estimate(self.samples - self.target, self.by)
         dim = first_dim(found.value)
         draw_estimates(axes, found, dim)
         for sign, label in ((1, self.called), (-1, "_")):
@@ -63,19 +63,20 @@ class Near(Relation):
                 axes, sign * xr.DataArray(self.within), found.value, dim, label=label, color="black"
             )
         zero = isinstance(self.target, (int, float)) and self.target == 0
-        axes.set_ylabel(str(self.draws.name or "estimate") + ("" if zero else " less the target"))
+        axes.set_ylabel(str(self.samples.name or "estimate") + ("" if zero else " less the target"))
 
 
 @checked
 def near(
-    draws: xr.DataArray, target: Number, within: Number, called: str, *, by: Estimator = "mean"
+    samples: xr.DataArray, target: Number, within: Number, called: str, *, by: Estimator = "mean"
 ) -> Near:
-    """The mean of `draws`, or another estimate, is less than `within` from `target` at every point.
+    """The mean of `samples`, or another estimate, is less than `within` from `target` at every
+    point.
 
     `lab.equals` is for forms that are exact.
 
     Args:
-        draws: Dimensions of the points, and "seed" or "batch".
+        samples: Dimensions of the points, and "seed" or "batch".
         target: A number, or one for each point.
         within: The margin, in units of the samples: the smallest distance that counts; one for each
             point, if need be.
@@ -91,9 +92,9 @@ def near(
         >>> lab.near(gain, 1.0, within=0.1, called="a tenth").judge({"two": 2.0}).verdict
         'confirmed'
     """
-    draw_dim(draws)
+    sample_dim(samples)
     if not bool((xr.DataArray(within) > 0).all()):
         raise ValueError(
             f"A margin is positive, got {within}; for a form that is exact take lab.equals."
         )
-    return Near(draws, target, within, words(called, "near"), by)
+    return Near(samples, target, within, words(called, "near"), by)

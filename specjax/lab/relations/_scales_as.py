@@ -15,7 +15,7 @@ from specjax import fits
 from specjax.arguments import check_number, checked
 from specjax.lab import outcome
 from specjax.lab.drawing import draw_power
-from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, require_number, student
+from specjax.lab.estimates import TAIL, Estimate, Number, require_number, sample_dim, student
 from specjax.lab.outcome import Distance, Finding, Verdict
 from specjax.lab.relations._relation import Relation
 
@@ -33,7 +33,7 @@ _HALVES = 0.5 * np.arange(-8, 9)
 class ScalesAs(Relation):
     """See `scales_as`."""
 
-    draws: xr.DataArray
+    samples: xr.DataArray
     dim: str
     exponent: Number
     fit: Fit
@@ -80,7 +80,7 @@ class ScalesAs(Relation):
             " refuted if the prediction lies outside of the exponents of all curves that the data"
             f" allow; inconclusive where they {_CONTRADICTED[self.fit]}",
             outcome.points(found, self.exponent, first=away),
-            found.draws,
+            found.samples,
             (*distances, logarithm),
             self._reason(fitted, distances, curves) if verdict == "inconclusive" else "",
             away=float(away.max()),
@@ -119,9 +119,9 @@ class ScalesAs(Relation):
         """
         for point in self._points():
             at = ", ".join(
-                f"{dim} = {self.draws[dim].values[place]}" for dim, place in point.items()
+                f"{dim} = {self.samples[dim].values[place]}" for dim, place in point.items()
             )
-            draw_power(axes, self.draws.isel(point), self.dim, at or None)
+            draw_power(axes, self.samples.isel(point), self.dim, at or None)
 
     def _nearby(self) -> dict[str, Number]:
         return {
@@ -147,25 +147,27 @@ class ScalesAs(Relation):
         )
 
     def _points(self) -> list[dict[str, int]]:
-        dims = [str(dim) for dim in self.draws.dims if dim not in (self.dim, draw_dim(self.draws))]
+        dims = [
+            str(dim) for dim in self.samples.dims if dim not in (self.dim, sample_dim(self.samples))
+        ]
         return [
             dict(zip(dims, place, strict=True))
-            for place in np.ndindex(*(self.draws.sizes[dim] for dim in dims))
+            for place in np.ndindex(*(self.samples.sizes[dim] for dim in dims))
         ]
 
     @cached_property
     def _fitted(self) -> "_Fitted":
         """The exponents at each point."""
-        dim = draw_dim(self.draws)
-        frame = self.draws.isel({self.dim: 0, dim: 0}, drop=True)
-        at = [self._fitted_at(self.draws.isel(point)) for point in self._points()]
+        dim = sample_dim(self.samples)
+        frame = self.samples.isel({self.dim: 0, dim: 0}, drop=True)
+        at = [self._fitted_at(self.samples.isel(point)) for point in self._points()]
 
         def array(values: list[float] | list[str]) -> xr.DataArray:
             return frame.copy(data=np.reshape(np.array(values), frame.shape))
 
         def interval(ends: list[tuple[float, float]]) -> Estimate:
             low, high = (array(list(part)) for part in zip(*ends, strict=True))
-            return Estimate(array([each.value for each in at]), low, high, self.draws.sizes[dim])
+            return Estimate(array([each.value for each in at]), low, high, self.samples.sizes[dim])
 
         return _Fitted(
             interval([each.every for each in at]),
@@ -175,12 +177,12 @@ class ScalesAs(Relation):
             tuple(each.found for each in at),
         )
 
-    def _fitted_at(self, draws: xr.DataArray) -> "_At":
+    def _fitted_at(self, samples: xr.DataArray) -> "_At":
         everything = (-np.inf, np.inf)
         try:
-            found = fits.asymptotics(draws, self.dim, significance=2 * TAIL, by=self.by)
+            found = fits.asymptotics(samples, self.dim, significance=2 * TAIL, by=self.by)
             if self.fit == "power law":
-                return self._of_pure_power(draws, found)
+                return self._of_pure_power(samples, found)
         except ValueError as error:
             # A mean within noise of zero, say, has no logarithm: more samples are needed, and
             # nothing is decided.
@@ -198,11 +200,11 @@ class ScalesAs(Relation):
             return _At(np.nan, everything, everything, everything, reason, None)
         return _At(found.exponent, found.interval, found.powers, found.within, "", found)
 
-    def _of_pure_power(self, draws: xr.DataArray, found: fits.Asymptotics) -> "_At":
-        line = fits.fit_power_law(draws, self.dim, by=self.by)
-        half = student(draws.sizes[draw_dim(draws)]) * line.stderr
+    def _of_pure_power(self, samples: xr.DataArray, found: fits.Asymptotics) -> "_At":
+        line = fits.fit_power_law(samples, self.dim, by=self.by)
+        half = student(samples.sizes[sample_dim(samples)]) * line.stderr
         interval = line.exponent - half, line.exponent + half
-        choice = fits.choose_model(draws, self.dim, significance=2 * TAIL, by=self.by)
+        choice = fits.choose_model(samples, self.dim, significance=2 * TAIL, by=self.by)
         reason = "" if choice.model == "power law" else choice.reason
         return _At(
             line.exponent,
@@ -261,7 +263,7 @@ _MEANING: dict[Fit, str] = {
 
 @checked
 def scales_as(
-    draws: xr.DataArray,
+    samples: xr.DataArray,
     dim: str,
     exponent: Number,
     *,
@@ -269,7 +271,7 @@ def scales_as(
     by: fits.By = "mean",
     resolution: float | int = RESOLUTION,
 ) -> ScalesAs:
-    """The mean of `draws` grows as the power `exponent` of the size `dim`, at every point.
+    """The mean of `samples` grows as the power `exponent` of the size `dim`, at every point.
 
     With "power law" the data must follow y = a xᵇ at the sizes swept, which is tested no further
     than their noise allows: a slow correction may pass. With "asymptotic" it is y = a xᵇ (1 + c x⁻ᵍ
@@ -280,7 +282,7 @@ def scales_as(
     exponent `resolution` away where the statement names no rival.
 
     Args:
-        draws: Dimensions `dim` and "seed" or "batch", and those of the points; at least 5 sizes,
+        samples: Dimensions `dim` and "seed" or "batch", and those of the points; at least 5 sizes,
             and more seeds than sizes.
         dim: The size.
         exponent: The stated exponent: a number, or one for each point.
@@ -301,22 +303,22 @@ def scales_as(
         >>> lab.scales_as(norm, "d", 1.5).judge({"d^2": 2.0}).verdict
         'refuted'
     """
-    draw_dim(draws)
+    sample_dim(samples)
     check_number(resolution, "resolution", "(0, inf)", "scales_as")
     require_number(exponent, "The exponent")
-    dims = list(map(str, draws.dims))
+    dims = list(map(str, samples.dims))
     if dim not in dims:
         raise ValueError(f"A power of {dim!r} needs draws with that dimension, got {sorted(dims)}.")
-    fits.require_sizes(draws, dim)
-    fits.require_single_draws(by, draws)
+    fits.require_sizes(samples, dim)
+    fits.require_single_samples(by, samples)
     if lacking := [str(other) for other in xr.DataArray(exponent).dims if other not in dims]:
         raise ValueError(
-            f"The exponents have the dimensions {lacking}, which {draws.name!r} lacks; select or"
+            f"The exponents have the dimensions {lacking}, which {samples.name!r} lacks; select or"
             " average them first."
         )
-    if draws.sizes[dim] < 5:
+    if samples.sizes[dim] < 5:
         raise ValueError(
             f"An exponent in {dim!r} with a test of its model needs at least 5 sizes, got"
-            f" {draws.sizes[dim]}."
+            f" {samples.sizes[dim]}."
         )
-    return ScalesAs(draws, dim, exponent, fit, by, resolution)
+    return ScalesAs(samples, dim, exponent, fit, by, resolution)

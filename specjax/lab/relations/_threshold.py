@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.drawing import draw_estimates, draw_line, first_dim
-from specjax.lab.estimates import Estimate, Estimator, Number, draw_dim, estimate, share
+from specjax.lab.estimates import Estimate, Estimator, Number, estimate, sample_dim, share
 from specjax.lab.outcome import Finding, Verdict
 from specjax.lab.relations._relation import Relation, words
 from specjax.lab.relations.line import Line, beyond, has_curve
@@ -21,7 +21,7 @@ from specjax.lab.relations.line import Line, beyond, has_curve
 class Threshold(Relation):
     """See `above`, `below`, `ahead` and `fraction`."""
 
-    draws: xr.DataArray
+    samples: xr.DataArray
     threshold: Number
     called: str
     upper: bool
@@ -48,7 +48,7 @@ class Threshold(Relation):
             f" ({'Clopper-Pearson' if self.by is None else '4 standard errors'}) lies {side}"
             f" {self.called}, refuted if one lies on the other side",
             outcome.points(found, self.threshold, first=beyond),
-            found.draws,
+            found.samples,
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
@@ -59,7 +59,7 @@ class Threshold(Relation):
         draw_line(
             axes, xr.DataArray(self.threshold), found.value, dim, label=self.called, color="black"
         )
-        name = str(self.draws.name or "estimate")
+        name = str(self.samples.name or "estimate")
         axes.set_ylabel(f"share of draws: {name}" if self.by is None else name)
 
     def line(self) -> Line | None:
@@ -74,17 +74,17 @@ class Threshold(Relation):
         return beyond(found, self.threshold, self.upper)
 
     def _estimate(self) -> Estimate:
-        return share(self.draws) if self.by is None else estimate(self.draws, self.by)
+        return share(self.samples) if self.by is None else estimate(self.samples, self.by)
 
 
 @checked
 def above(
-    draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean"
+    samples: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean"
 ) -> Threshold:
-    """The mean of `draws`, or another estimate, lies above `threshold` at every point.
+    """The mean of `samples`, or another estimate, lies above `threshold` at every point.
 
     Args:
-        draws: Dimensions of the points, and "seed" or "batch".
+        samples: Dimensions of the points, and "seed" or "batch".
         threshold: A number, or one for each point.
         called: The threshold, in words that a reader of the record understands.
         by: The estimator.
@@ -98,16 +98,16 @@ def above(
         >>> lab.above(accuracy, 0.8, "four of five answers").judge({}).verdict
         'confirmed'
     """
-    draw_dim(draws)
-    return Threshold(draws, threshold, words(called, "above"), True, by)
+    sample_dim(samples)
+    return Threshold(samples, threshold, words(called, "above"), True, by)
 
 
 @checked
 def below(
-    draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean"
+    samples: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean"
 ) -> Threshold:
-    """The mean of `draws`, or another estimate, lies below `threshold` at every point; arguments as
-    for `above`.
+    """The mean of `samples`, or another estimate, lies below `threshold` at every point; arguments
+    as for `above`.
 
     Examples:
         >>> from specjax import lab
@@ -115,8 +115,8 @@ def below(
         >>> lab.below(loss, 0.8, "the loss of the baseline").judge({}).verdict
         'refuted'
     """
-    draw_dim(draws)
-    return Threshold(draws, threshold, words(called, "below"), False, by)
+    sample_dim(samples)
+    return Threshold(samples, threshold, words(called, "below"), False, by)
 
 
 @checked
@@ -137,7 +137,7 @@ def ahead(
         >>> lab.ahead(adam, muon, least=0.1).judge({}).verdict
         'confirmed'
     """
-    draw_dim(first)
+    sample_dim(first)
     try:
         lead = xr.align(first, second, join="exact")
     except ValueError as error:
@@ -156,7 +156,7 @@ def ahead(
 
 @checked
 def fraction(
-    draws: xr.DataArray,
+    samples: xr.DataArray,
     *,
     more_than: float | int | None = None,
     less_than: float | int | None = None,
@@ -173,7 +173,7 @@ def fraction(
         >>> lab.fraction(right, more_than=0.5).judge({}).verdict
         'confirmed'
     """
-    share(draws)
+    share(samples)
     given = [level for level in (more_than, less_than) if level is not None]
     # No interval of a share reaches beyond 0 or 1, so nothing could be confirmed there.
     if len(given) != 1 or not 0 < given[0] < 1:
@@ -181,4 +181,4 @@ def fraction(
             f"A share is compared with one number between 0 and 1, got more_than={more_than} and"
             f" less_than={less_than}."
         )
-    return Threshold(draws, given[0], f"a share of {given[0]:g}", more_than is not None, None)
+    return Threshold(samples, given[0], f"a share of {given[0]:g}", more_than is not None, None)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from specjax.arguments import checked
 from specjax.lab import outcome
-from specjax.lab.estimates import Estimate, Number, draw_dim
+from specjax.lab.estimates import Estimate, Number, sample_dim
 from specjax.lab.outcome import Finding
 from specjax.lab.relations._relation import Relation
 from specjax.lab.relations.line import Line, draw_lines
@@ -24,7 +24,7 @@ class ZeroError(Relation):
 
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if no error is larger than the tolerance, refuted if one is."""
-        dim = draw_dim(self.error)
+        dim = sample_dim(self.error)
         largest = self.error.max(dim)
         found = Estimate(largest, self.error.min(dim), largest, self.error.sizes[dim])
         return Finding(
@@ -32,7 +32,7 @@ class ZeroError(Relation):
             f"largest error over all draws: confirmed up to {self.tolerance:.3g}, which is for"
             " rounding, refuted above",
             outcome.points(found, self.tolerance, first=largest),
-            found.draws,
+            found.samples,
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
@@ -41,7 +41,7 @@ class ZeroError(Relation):
 
     def line(self) -> Line:
         """The smallest and the largest error at each point, over the tolerance."""
-        dim, error = draw_dim(self.error), self.error / self.tolerance
+        dim, error = sample_dim(self.error), self.error / self.tolerance
         largest = error.max(dim)
         found = Estimate(largest, error.min(dim), largest, error.sizes[dim])
         return Line(
@@ -70,7 +70,7 @@ def zero_error(error: xr.DataArray, *, tolerance: float | int) -> ZeroError:
         >>> lab.zero_error(error, tolerance=1e-6).judge({}).verdict
         'confirmed'
     """
-    if draw_dim(error) != "seed":
+    if sample_dim(error) != "seed":
         raise ValueError(
             f"An identity is judged in single draws, and {error.name!r} has means of batches; keep"
             " the seeds (reduce=None)."

@@ -41,7 +41,7 @@ class _LocalExponent(SizeRelation):
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         reason, (low, high) = "", self.range
         try:
-            fit = fits.fit_power_law(self.draws, self.dim, by=self.by)
+            fit = fits.fit_power_law(self.samples, self.dim, by=self.by)
             exponent, half = (
                 float(fit.local_exponents[-1]),
                 student(self.seeds) * float(fit.local_stderrs[-1]),
@@ -57,7 +57,7 @@ class _LocalExponent(SizeRelation):
         other = self.opposite()
         if other.verdict == "confirmed" and verdict != "refuted":
             verdict, reason = self._contradicted(other)
-        ends = self.draws[self.dim].values[-2:]
+        ends = self.samples[self.dim].values[-2:]
         inside = f"below {high:g}" if np.isinf(low) else f"between {low:g} and {high:g}"
         return Finding(
             verdict,
@@ -67,7 +67,7 @@ class _LocalExponent(SizeRelation):
             outcome.points(
                 found, min(self.range, key=lambda end: abs(found.value - end)), first=found.value
             ),
-            found.draws,
+            found.samples,
             (),
             reason,
         )
@@ -94,13 +94,13 @@ class Vanishes(_LocalExponent):
         """
         return {
             "a constant put in": replace(
-                self, draws=self.draws + abs(self.draws.isel({self.dim: 0})).mean()
+                self, samples=self.samples + abs(self.samples.isel({self.dim: 0})).mean()
             )
         }
 
     def opposite(self) -> Finding:
         """The finding on a limit above 0."""
-        return Saturates(self.draws, self.dim, self.by).judge({})
+        return Saturates(self.samples, self.dim, self.by).judge({})
 
     def _contradicted(self, other: Finding) -> tuple[Verdict, str]:
         limit = other.deciding
@@ -118,7 +118,7 @@ class _RefutedByGrowth(_LocalExponent):
 
     def opposite(self) -> Finding:
         """The finding on growth."""
-        return Grows(self.draws, self.dim, self.by, like_a_power=False).judge({})
+        return Grows(self.samples, self.dim, self.by, like_a_power=False).judge({})
 
     def _contradicted(self, other: Finding) -> tuple[Verdict, str]:
         low, high = other.deciding.low, other.deciding.high
@@ -155,14 +155,14 @@ class Bounded(_RefutedByGrowth):
 
 
 @checked
-def vanishes(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Vanishes:
-    """The mean of `draws`, positive, falls faster than size^(-1/4) at the end of the sizes `dim`,
+def vanishes(samples: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Vanishes:
+    """The mean of `samples`, positive, falls faster than size^(-1/4) at the end of the sizes `dim`,
     and no limit above 0 is confirmed.
 
     A limit far below the last mean may remain: it shows only where the fall slows down.
 
     Args:
-        draws: Dimensions exactly `dim` and "seed" or "batch"; at least 3 sizes, and 5 to find a
+        samples: Dimensions exactly `dim` and "seed" or "batch"; at least 3 sizes, and 5 to find a
             limit.
         dim: The size.
         by: The estimate that vanishes: the mean, the median, or the geometric mean ("log").
@@ -177,12 +177,12 @@ def vanishes(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Vanishes
         >>> lab.vanishes(error, "d").judge({}).verdict
         'confirmed'
     """
-    return Vanishes(require_size_axis(draws, dim, "vanishes", 3, by), dim, by)
+    return Vanishes(require_size_axis(samples, dim, "vanishes", 3, by), dim, by)
 
 
 @checked
-def settles(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
-    """The mean of `draws`, positive, neither vanishes nor grows at the end: its local exponent
+def settles(samples: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
+    """The mean of `samples`, positive, neither vanishes nor grows at the end: its local exponent
     there is between -1/4 and 1/4.
 
     Weaker than `saturates`, which has an interval for the limit, and needs less data. Dimensions
@@ -195,22 +195,22 @@ def settles(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
         >>> lab.settles(norm, "d").judge({}).verdict
         'confirmed'
     """
-    return Settles(require_size_axis(draws, dim, "settles", 3, by), dim, by)
+    return Settles(require_size_axis(samples, dim, "settles", 3, by), dim, by)
 
 
 @checked
 def bounded(
-    draws: xr.DataArray, dim: str, *, slower_than: float | int, by: fits.By = "mean"
+    samples: xr.DataArray, dim: str, *, slower_than: float | int, by: fits.By = "mean"
 ) -> Bounded:
-    """The mean of `draws`, positive, grows more slowly than size^`slower_than` at the end, and is
+    """The mean of `samples`, positive, grows more slowly than size^`slower_than` at the end, and is
     not confirmed to grow like a power.
 
     A statement about the sizes swept: a logarithm passes, since its local exponent is small.
     `saturates` requires a limit.
 
     Args:
-        draws: Dimensions exactly `dim` and "seed" or "batch"; at least 5 sizes, and more seeds than
-            sizes.
+        samples: Dimensions exactly `dim` and "seed" or "batch"; at least 5 sizes, and more seeds
+            than sizes.
         dim: The size.
         slower_than: The slowest growth that counts: local exponents above it at the end must be
             excluded, since no data exclude all growth.
@@ -231,7 +231,7 @@ def bounded(
             f"The slowest growth that counts is a positive exponent, got {slower_than}."
         )
     return Bounded(
-        require_size_axis(draws, dim, "stays bounded", 5, by),
+        require_size_axis(samples, dim, "stays bounded", 5, by),
         dim,
         by,
         slower_than=float(slower_than),

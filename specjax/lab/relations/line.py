@@ -96,7 +96,7 @@ def beyond(found: Estimate, threshold: Number, upper: bool) -> Line:
     errors = (STANDARD_ERRORS * lead / half.where(half > 0, np.nextafter(0, 1))).clip(-_MOST, _MOST)
     return Line(
         "standard errors on the right side",
-        Estimate(errors, errors, errors, found.draws),
+        Estimate(errors, errors, errors, found.samples),
         limit=STANDARD_ERRORS,
         linear_to=10.0,
         ticks=(-1000, -100, -10, 0, 10, 100, 1000),
