@@ -127,7 +127,7 @@ def exponents_gain(config: Config, data: claims.Data) -> lab.Relation:
     return gain_of_exponent(count, xr.DataArray(gains, {"alpha": count.alpha}, "alpha"))
 
 
-@states("eq-5", holds=False, controls=BEFORE, post_hoc=SECOND_CONTROL)
+@states("eq-5-at-finite-size", holds=False, controls=BEFORE, post_hoc=SECOND_CONTROL)
 def gradient_is_thresholded(config: Config, data: claims.Data) -> lab.Relation:
     """At the largest d, after one to three steps of Muon, the gradient of items not recovered is
     within half its length of the true one.
