@@ -284,7 +284,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "what-decides",
-    lab.Ledger.of(
+    lab.Ledger.from_conjectures(
         "what-decides",
         small_steps=(
             "nr(G)/st(A) is the ratio of the two speeds for short steps, and says there which"
