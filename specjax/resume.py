@@ -172,7 +172,7 @@ def digest(programs: Iterable[jax.stages.Traced], arrays: Iterable[Any] = ()) ->
     found = hashlib.sha256()
     for program in programs:
         found.update(program.lower().as_text().encode())
-        for constant in Program.of(program).constants:
+        for constant in Program.from_traced(program).constants:
             _add(found, constant)
     for array in arrays:
         _add(found, array)

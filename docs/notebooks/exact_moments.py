@@ -16,8 +16,8 @@ u = moments.gaussian("U", "d", "k")
 print("E[(U Uᵀ)²] =", moments.expectation(u @ u.T @ u @ u.T))
 
 # %% [markdown]
-# `moments.of` follows a JAX function: the loss of a matrix factorization after one step of gradient
-# descent of length η.
+# `moments.express_function` follows a JAX function: the loss of a matrix factorization after one
+# step of gradient descent of length η.
 
 
 # %%
@@ -30,7 +30,7 @@ def after_a_step(u, m, eta):
 
 d, k = 4, 8
 target = moments.constant("M", "d", "d", symmetric=True)
-word = moments.of(
+word = moments.express_function(
     after_a_step, gaussian={"u": ("d", "k")}, constant={"m": target, "eta": ()}
 )
 exact = moments.expectation(word)

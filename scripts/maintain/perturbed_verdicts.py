@@ -89,7 +89,9 @@ def run(names: list[str], scale: str, bits: int, path: Path) -> None:
             try:
                 experiment = experiments.load(name)
                 config = experiment.at(scale)
-                checks = map(lab.Check.of, experiment.judge(config, experiment.run(config)))
+                checks = map(
+                    lab.Check.from_judgement, experiment.judge(config, experiment.run(config))
+                )
                 found["checks"] = {c.name: [c.verdict, c.estimate, c.interval] for c in checks}
             except Exception:
                 traceback.print_exc()

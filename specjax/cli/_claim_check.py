@@ -102,7 +102,7 @@ def _runs(experiment: "Experiment[Any]") -> Iterator[tuple[bool, str]]:
         seconds = time.perf_counter() - start
         from specjax import lab
 
-        checks = [lab.Check.of(judgement) for judgement in judgements]
+        checks = [lab.Check.from_judgement(judgement) for judgement in judgements]
         yield seconds <= MOST_SECONDS, f"{scale} takes {seconds:.1f} s; at most {MOST_SECONDS:g}"
         for check in checks:
             yield _verdict(scale, check)

@@ -83,18 +83,20 @@ MODULES = {
     "field-exponent-numbers": "specjax.experiments.field.exponent_numbers",
     "field-exponent-muon": "specjax.experiments.field.exponent_muon",
     "field-edge": "specjax.experiments.field.edge_of_stability",
-    "field-edge-fixed": "specjax.experiments.field.edge_of_stability_fixed",
+    "field-edge-fixed": "specjax.experiments.field.edge_of_stability:FIXED",
     "target-erasure": "specjax.experiments.beyond.target_erasure",
     "best-filter": "specjax.experiments.beyond.best_filter",
     "best-filter-training": "specjax.experiments.beyond.filter_training",
     "what-decides": "specjax.experiments.beyond.what_decides.experiment",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
-"""The module of each built-in experiment, which has it as `EXPERIMENT`."""
+"""The module of each built-in experiment, which has it as `EXPERIMENT` or the name after `:`."""
 SUBMITTED = Path(__file__).parent / "submitted"
 """A folder for each submitted claim, in the form of `specjax.lab.claim`; none is in a table."""
 GROUP = "specjax.experiments"
-"""Entry points of this group add the experiments of other packages: `name = "package.module"`."""
+"""Entry points of this group add the experiments of other packages: `name = "package.module"`, or
+`"package.module:NAME"` where the module has it by another name than `EXPERIMENT`.
+"""
 
 
 class RegistrationError(ValueError):
@@ -115,7 +117,8 @@ def load(name: str) -> "lab.Experiment[Any]":
     modules = _modules()
     if name not in modules:
         raise ValueError(f"There is no experiment {name!r}; there are {', '.join(modules)}.")
-    experiment: lab.Experiment[Any] = import_module(modules[name]).EXPERIMENT
+    module, _, attribute = modules[name].partition(":")
+    experiment: lab.Experiment[Any] = getattr(import_module(module), attribute or "EXPERIMENT")
     if experiment.name != name:
         raise RegistrationError(
             f"The experiment of {modules[name]} is called {experiment.name!r}; register it by that"

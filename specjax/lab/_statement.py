@@ -33,6 +33,7 @@ from specjax.lab.relations import Relation
 Judge = Callable[[Any, Any], Relation]
 Rival = Number | Callable[[Any, Any], Number]
 Control = Callable[[Any, Any], Any]
+"""Changed data, from a configuration and data, in which a statement must not hold."""
 
 
 @dataclass(frozen=True)

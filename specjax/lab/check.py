@@ -58,7 +58,7 @@ class Check:
     post_hoc: str
 
     @classmethod
-    def of(cls, judgement: Judgement) -> "Check":
+    def from_judgement(cls, judgement: Judgement) -> "Check":
         """The check of a judgement."""
         statement, found = judgement.statement, judgement.finding
         survived = _survived(judgement)

@@ -69,7 +69,7 @@ class Ledger:
     rows: Mapping[str, Row]
 
     @classmethod
-    def of(cls, paper: str, **says: str) -> "Ledger":
+    def from_conjectures(cls, paper: str, **says: str) -> "Ledger":
         """A ledger of your own conjectures, `id="What it says."`, with underscores in place of
         dashes.
         """

@@ -15,7 +15,7 @@ from specjax.moments._orders import orders as orders
 from specjax.moments._polynomial import Polynomial as Polynomial
 from specjax.moments._polynomial import symbol as symbol
 from specjax.moments._quotient import Quotient as Quotient
-from specjax.moments._traced import of as of
+from specjax.moments._traced import express_function as express_function
 from specjax.moments._words import constant as constant
 from specjax.moments._words import diagonal as diagonal
 from specjax.moments._words import gaussian as gaussian

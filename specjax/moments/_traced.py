@@ -26,7 +26,7 @@ from specjax.programs import Equation, Program, dtype_of, interpret, shape_of, t
 
 
 @checked
-def of(
+def express_function(
     function: Callable[..., Any],
     *,
     gaussian: Mapping[str, Any],
@@ -54,7 +54,7 @@ def of(
     Examples:
         >>> from specjax import moments
         >>> loss = lambda w, x: jnp.sum((w @ x) ** 2)
-        >>> word = moments.of(loss, gaussian={"w": ("k", "d"), "x": ("d",)})
+        >>> word = moments.express_function(loss, gaussian={"w": ("k", "d"), "x": ("d",)})
         >>> moments.expectation(word)
         d k
     """

@@ -108,7 +108,11 @@ def scan(equation: Equation) -> Scan | None:
         )
     consts, carry = lengths
     return Scan(
-        consts, carry, Program.of(parameters["jaxpr"]), parameters["length"], parameters["reverse"]
+        consts,
+        carry,
+        Program.from_traced(parameters["jaxpr"]),
+        parameters["length"],
+        parameters["reverse"],
     )
 
 
@@ -117,7 +121,7 @@ def while_loop(equation: Equation) -> While | None:
     if equation.name != "while":
         return None
     given = equation.parameters
-    test, body = Program.of(given["cond_jaxpr"]), Program.of(given["body_jaxpr"])
+    test, body = Program.from_traced(given["cond_jaxpr"]), Program.from_traced(given["body_jaxpr"])
     return While(given["cond_nconsts"], given["body_nconsts"], test, body)
 
 

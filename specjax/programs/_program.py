@@ -51,7 +51,7 @@ class Program:
     constants: tuple[Any, ...] = field(repr=False)
 
     @staticmethod
-    def of(traced: Any) -> "Program":
+    def from_traced(traced: Any) -> "Program":
         """The program of a `jax.stages.Traced`, or of a jaxpr, open or closed.
 
         Raises:
@@ -87,7 +87,7 @@ class Program:
     @cached_property
     def equations(self) -> tuple["Equation", ...]:
         """The equations in order."""
-        return tuple(Equation.of(place, eqn) for place, eqn in enumerate(self._jaxpr.eqns))
+        return tuple(Equation.from_eqn(place, eqn) for place, eqn in enumerate(self._jaxpr.eqns))
 
     @cached_property
     def has_64_bits(self) -> bool:
@@ -119,7 +119,7 @@ class Equation:
     _eqn: Any = field(repr=False)
 
     @staticmethod
-    def of(place: int, eqn: Any) -> "Equation":
+    def from_eqn(place: int, eqn: Any) -> "Equation":
         """The equation of a jaxpr."""
         try:
             name = str(eqn.primitive.name)
@@ -131,7 +131,7 @@ class Equation:
     @cached_property
     def bodies(self) -> tuple[Program, ...]:
         """The programs in its parameters: of a call, a loop, branches, or a reduction."""
-        return tuple(map(Program.of, _jaxprs(self.parameters.values())))
+        return tuple(map(Program.from_traced, _jaxprs(self.parameters.values())))
 
     @cached_property
     def called(self) -> Program | None:
@@ -163,7 +163,11 @@ class Equation:
     @cached_property
     def branches(self) -> tuple[Program, ...]:
         """The programs of a `cond`, one of which runs on all inputs but the first; else empty."""
-        return tuple(map(Program.of, self.parameters["branches"])) if self.name == "cond" else ()
+        return (
+            tuple(map(Program.from_traced, self.parameters["branches"]))
+            if self.name == "cond"
+            else ()
+        )
 
     @property
     def is_by_platform(self) -> bool:
@@ -208,7 +212,7 @@ class Equation:
 def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Program, Any]:
     """The program of a function at arguments, and the tree of the shapes it returns."""
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    return Program.of(closed), shapes
+    return Program.from_traced(closed), shapes
 
 
 def is_traced(value: object) -> bool:

@@ -58,7 +58,7 @@ compiled_one_at_a_time = jax.jit(one_at_a_time, static_argnums=0, inline=True)
 
 def without_batches(traced: jax.stages.Traced) -> Callable[..., Any]:
     """The traced function, in which LAPACK never gets a batch on a CPU, even under a `vmap`."""
-    program, tree = Program.of(traced), jax.tree.structure(traced.out_info)
+    program, tree = Program.from_traced(traced), jax.tree.structure(traced.out_info)
     body = partial(_in_turn, program) if decomposes(program) else program
     return lambda *arguments: jax.tree.unflatten(tree, body(*jax.tree.leaves(arguments)))
 
@@ -118,7 +118,9 @@ def _outputs(equation: Equation, inputs: list[Any]) -> Sequence[Any]:
         lengths, solve = equation.parameters["const_lengths"], equation.parameters["jaxprs"].solve
         before = lengths.matvec + lengths.vecmat
         return _in_turn(
-            Program.of(solve), *inputs[before : before + lengths.solve], *inputs[sum(lengths) :]
+            Program.from_traced(solve),
+            *inputs[before : before + lengths.solve],
+            *inputs[sum(lengths) :],
         )
     if equation.name == "ffi_call" or any(map(decomposes, equation.bodies)):
         # The inside cannot be changed, so the whole call runs in turn.

@@ -210,7 +210,7 @@ def _concluded(
     judgements: list[Judgement],
 ) -> tuple[Result, Figure, Figure | None]:
     """The result, its figure, and that of all statements, if it differs."""
-    checks = tuple(map(Check.of, judgements))
+    checks = tuple(map(Check.from_judgement, judgements))
     tables = tuple(experiment.tabulate(config, data, judgements))
     grid = experiment.draw_statements(config, data)
     result = Result(record, checks, tables, has_grid=grid is not None)

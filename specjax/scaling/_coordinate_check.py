@@ -84,7 +84,7 @@ class CoordinateCheck:
     rows: tuple[Row, ...]
 
     @classmethod
-    def of(cls, data: xr.Dataset) -> "CoordinateCheck":
+    def from_data(cls, data: xr.Dataset) -> "CoordinateCheck":
         """The check of such data after their last step."""
         return cls(data, _rows(data, int(data["step"][-1])))
 
@@ -287,7 +287,7 @@ def coordinate_check(
             store=store,
             progress=progress,
         )
-    return CoordinateCheck.of(_labelled(data.squeeze("rate"), layers, others))
+    return CoordinateCheck.from_data(_labelled(data.squeeze("rate"), layers, others))
 
 
 def _worst(rows: Sequence[Row]) -> str:

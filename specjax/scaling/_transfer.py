@@ -61,7 +61,7 @@ class Transfer:
     finding: Finding
 
     @classmethod
-    def of(cls, data: xr.Dataset, tolerance: float) -> "Transfer":
+    def from_data(cls, data: xr.Dataset, tolerance: float) -> "Transfer":
         """The result for the losses of trainings, `data["loss"]` over (width or depth, scalars,
         seed); raises ValueError as `fits.optimum`.
         """
@@ -263,7 +263,7 @@ def transfer(
     data = widened(
         run_sweep, {name: sorted(map(float, points)) for name, points in grid.items()}, dim, widen
     )
-    return Transfer.of(data, float(tolerance))
+    return Transfer.from_data(data, float(tolerance))
 
 
 def _judge_costs(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: float) -> Finding:

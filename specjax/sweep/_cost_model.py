@@ -169,7 +169,7 @@ def cost(traced: jax.stages.Traced, platform: str) -> Cost:
     program. It knows less: a loop counts as one turn.
     """
     try:
-        return _traced_cost(Program.of(traced), platform)
+        return _traced_cost(Program.from_traced(traced), platform)
     except UnreadableProgramError as error:
         return _lowered_cost(traced.lower(), platform, str(error))
 

@@ -157,7 +157,7 @@ class _AtPoint:
         if one_at_a_time.IS_NEEDED:
             return one_at_a_time.without_batches(self.traced)
         try:
-            program = programs.Program.of(self.traced)
+            program = programs.Program.from_traced(self.traced)
             has_scope = program.has_64_bits and jnp.result_type(float) != jnp.float64
         except programs.UnreadableProgramError:
             return self.jitted

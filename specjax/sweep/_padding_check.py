@@ -174,7 +174,8 @@ def is_pure(measurement: Measurement, point: Grid) -> bool:
     """
     try:
         programs = (
-            Program.of(each.traced_at_point(point)) for each in (measurement, measurement.anew())
+            Program.from_traced(each.traced_at_point(point))
+            for each in (measurement, measurement.anew())
         )
         return are_alike(*programs)
     except UnreadableProgramError:

@@ -201,7 +201,7 @@ def _trace_corners(
 def _warn_of_equal_seeds(traced: jax.stages.Traced, seeds: int) -> None:
     """Warn if no output of a measurement depends on its key, which is its first argument."""
     try:
-        depends = bool(reached(Program.of(traced), {0}))
+        depends = bool(reached(Program.from_traced(traced), {0}))
     except UnreadableProgramError:
         return
     if not depends:

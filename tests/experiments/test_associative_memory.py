@@ -9,12 +9,12 @@ import pytest
 import xarray as xr
 
 from specjax.experiments.associative_memory import (
-    claims,
-    lambda_sweep,
+    item_counts,
     minibatch,
     minibatch_steps,
     one_step,
     resolution,
+    sampled_items,
 )
 from specjax.theory import capacity, finite_capacity
 
@@ -47,7 +47,8 @@ def made_up(config, moved=0.0):
             0.01 * rng.standard_normal([len(c) for c in coords.values()]), coords, list(coords)
         )
         values = [
-            [[claims.expected(o, d, n, a) for o in optimizers] for a in config.alphas] for d in dims
+            [[item_counts.expected(o, d, n, a) for o in optimizers] for a in config.alphas]
+            for d in dims
         ]
         count = (
             (1 + frame)
@@ -113,8 +114,8 @@ def test_every_alpha_has_its_own_samples():
         return {"draw": jax.random.normal(key), "twice": twice / alpha}
 
     def found(anew):
-        of_seed = lambda_sweep.map_alphas(of_alpha, (1.5, 3.0), jnp.asarray([3.0, 6.0]), anew=anew)
-        return lambda_sweep.run(of_seed, (4, 8), 2, jax.random.key(0), alpha=(1.5, 3.0))
+        of_seed = sampled_items.map_alphas(of_alpha, (1.5, 3.0), jnp.asarray([3.0, 6.0]), anew=anew)
+        return sampled_items.run(of_seed, (4, 8), 2, jax.random.key(0), alpha=(1.5, 3.0))
 
     shared, anew = found(anew=False), found(anew=True)
     assert shared["draw"].dims == ("d", "seed", "alpha")

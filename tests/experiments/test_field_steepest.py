@@ -12,7 +12,7 @@ import xarray as xr
 from jax.flatten_util import ravel_pytree
 
 from specjax import sizes
-from specjax.experiments.field import sharpness_ratio, steepest
+from specjax.experiments.field import edge_of_stability, steepest
 
 BALLS = (steepest.euclidean, steepest.spectral_norm, steepest.largest_entry)
 
@@ -207,6 +207,6 @@ def test_an_ascent_from_the_maximum_stays_there():
 
 def test_quarters_are_averages_named_by_their_last_step():
     values = xr.DataArray(np.arange(12.0), dims="step", coords={"step": 5 * np.arange(12)})
-    found = sharpness_ratio.quarters(values)
+    found = edge_of_stability.quarters(values)
     assert found.values.tolist() == [4, 7, 10]
     assert found["step"].values.tolist() == [25, 40, 55]

@@ -12,6 +12,7 @@ import dataclasses
 from specjax import experiments
 
 EXPERIMENT = dataclasses.replace(experiments.load("claims-polar"), name={name!r})
+SECOND = dataclasses.replace(EXPERIMENT, name="second")
 """
 
 
@@ -19,12 +20,12 @@ EXPERIMENT = dataclasses.replace(experiments.load("claims-polar"), name={name!r}
 def register(monkeypatch, tmp_path):
     """Install a package whose entry point `registered` leads to an experiment called `name`."""
 
-    def register(registered, name):
+    def register(registered, name, place="fake_module"):
         metadata = tmp_path / "fake_package-1.0.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text("Name: fake-package\nVersion: 1.0\n")
         (metadata / "entry_points.txt").write_text(
-            f"[{experiments.GROUP}]\n{registered} = fake_module\n"
+            f"[{experiments.GROUP}]\n{registered} = {place}\n"
         )
         (tmp_path / "fake_module.py").write_text(MODULE.format(name=name))
         monkeypatch.syspath_prepend(tmp_path)
@@ -42,6 +43,11 @@ def test_a_registered_experiment_is_the_last_one(register):
     register("elsewhere", "elsewhere")
     assert experiments.names() == [*before, "elsewhere"]
     assert experiments.load("elsewhere").name == "elsewhere"
+
+
+def test_a_module_may_have_a_second_experiment(register):
+    register("second", "first", "fake_module:SECOND")
+    assert experiments.load("second").name == "second"
 
 
 def test_a_taken_name_is_one_sentence(register, capsys):

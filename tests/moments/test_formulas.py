@@ -20,7 +20,7 @@ DIMS = ((3, 50, 1, 7, 2, 20, 4), (5, 1, 30, 2, 8, 3, 6))
 def gram_of_layers(depth):
     """G_i G_iᵀ for i = 1 … L, as words of d0, d1, …"""
     shapes = [(f"d{layer}", f"d{layer - 1}") for layer in range(1, depth + 1)]
-    return moments.of(
+    return moments.express_function(
         lambda params, target: [g @ g.T for g in deep_linear.gradient(params, target)],
         gaussian={"params": shapes},
         constant={"target": (f"d{depth}", "d0")},

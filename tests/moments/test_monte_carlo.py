@@ -166,7 +166,7 @@ def word_of(name):
     shapes = {argument: np.shape(value) for argument, value in constants.items()}
     if "m" in shapes:
         shapes["m"] = moments.constant("m", *shapes["m"], symmetric=True)
-    return moments.of(function, gaussian=gaussian, constant=shapes)
+    return moments.express_function(function, gaussian=gaussian, constant=shapes)
 
 
 @cache
@@ -175,7 +175,7 @@ def momentum_mean():
     target = moments.constant("m", "d", "d", symmetric=True)
     constants = {"m": target, "eta": (), "beta": ()}
     return moments.expectation(
-        moments.of(momentum_gram, gaussian={"u": ("d", "k")}, constant=constants)
+        moments.express_function(momentum_gram, gaussian={"u": ("d", "k")}, constant=constants)
     )
 
 
@@ -250,7 +250,7 @@ def test_the_variance_of_the_diagonal_is_that_of_draws(name):
 def variance_at_named_sizes():
     """Of the diagonal of the first gradient's G Gᵀ, in d and k."""
     target = moments.constant("m", "d", "d", symmetric=True)
-    word = moments.of(first_gram, gaussian={"u": ("d", "k")}, constant={"m": target})
+    word = moments.express_function(first_gram, gaussian={"u": ("d", "k")}, constant={"m": target})
     return moments.variance(moments.diagonal(word))
 
 

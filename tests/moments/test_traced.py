@@ -46,7 +46,7 @@ WRITTEN = {
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_function_is_the_word_that_is_written_for_it(name):
     function, word = WRITTEN[name]
-    assert moments.of(function, gaussian=SHAPE) == word
+    assert moments.express_function(function, gaussian=SHAPE) == word
 
 
 def loss(u, m):
@@ -55,9 +55,9 @@ def loss(u, m):
 
 def test_gradients_and_directional_hessians_are_those_by_hand():
     gradient = (U @ U.T - M) @ U
-    assert moments.of(jax.grad(loss), gaussian=SHAPE, constant={"m": M}) == gradient
+    assert moments.express_function(jax.grad(loss), gaussian=SHAPE, constant={"m": M}) == gradient
     v = moments.constant("v", "d", "k")
-    hessian = moments.of(
+    hessian = moments.express_function(
         lambda u, m, v: jax.jvp(jax.grad(loss), (u, m), (v, jnp.zeros_like(m)))[1],
         gaussian=SHAPE,
         constant={"m": M, "v": ("d", "k")},
@@ -66,7 +66,7 @@ def test_gradients_and_directional_hessians_are_those_by_hand():
 
 
 def test_a_step_of_descent_is_a_polynomial_in_its_size():
-    found = moments.of(
+    found = moments.express_function(
         lambda u, m, eta: u - eta * jax.grad(loss)(u, m),
         gaussian=SHAPE,
         constant={"m": M, "eta": ()},
@@ -84,13 +84,15 @@ def test_models_of_the_library_are_followed():
     )
     target = moments.constant("target", "d2", "d0")
     residual = second @ first - target
-    found = moments.of(deep_linear.gradient, gaussian=gaussian, constant={"target": ("d2", "d0")})
+    found = moments.express_function(
+        deep_linear.gradient, gaussian=gaussian, constant={"target": ("d2", "d0")}
+    )
     assert found == (second.T @ residual, residual @ first.T)
-    assert found == moments.of(
+    assert found == moments.express_function(
         jax.grad(deep_linear.loss), gaussian=gaussian, constant={"target": ("d2", "d0")}
     )
     batch = {**gaussian, "x": ("n", "d0")}
-    sampled = moments.of(
+    sampled = moments.express_function(
         deep_linear.sampled_loss, gaussian=batch, constant={"target": ("d2", "d0")}
     )
     x = moments.gaussian("x", "n", "d0")
@@ -110,7 +112,7 @@ ORDINARY = [
 @pytest.mark.parametrize(("function", "shape"), ORDINARY)
 def test_at_numbers_a_word_is_the_function(function, shape):
     """Both arguments as constants, so that the word has a value."""
-    word = moments.of(function, gaussian={}, constant={"w": shape, "a": shape})
+    word = moments.express_function(function, gaussian={}, constant={"w": shape, "a": shape})
     w, a = np.random.default_rng(3).normal(size=(2, 3, 3))
     with jax.enable_x64(True):
         found, wanted = jax.jit(lambda w, a: (word(w=w, a=a), function(w, a)))(w, a)
@@ -153,7 +155,7 @@ u[::2]
 @pytest.mark.parametrize(("value", "message"), wrong_calls(REFUSED))
 def test_what_is_not_polynomial_is_refused_by_name(value, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        moments.of(eval(f"lambda u: {value}"), gaussian=SHAPE)
+        moments.express_function(eval(f"lambda u: {value}"), gaussian=SHAPE)
 
 
 def test_numbers_of_the_function_are_arguments():
@@ -163,7 +165,9 @@ def test_numbers_of_the_function_are_arguments():
         " in `constant`."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
-        moments.of(lambda u: u * np.array([[1.0, 2.0], [3.0, 4.0]]), gaussian={"u": (2, 2)})
+        moments.express_function(
+            lambda u: u * np.array([[1.0, 2.0], [3.0, 4.0]]), gaussian={"u": (2, 2)}
+        )
 
 
 def test_a_kernel_is_followed_through_jacobians():
@@ -180,7 +184,7 @@ def test_a_kernel_is_followed_through_jacobians():
         at_x, at_y = (jax.jacrev(output, argnums=(0, 1))(w1, w2, each) for each in (x, y))
         return sum(jnp.einsum("aij,bij->ab", a, b) for a, b in zip(at_x, at_y, strict=True))
 
-    found = moments.of(kernel, gaussian=shapes, constant=inputs)
+    found = moments.express_function(kernel, gaussian=shapes, constant=inputs)
     assert found == wanted
     assert moments.expectation(found) == 2 * moments.symbol("d1") * (x @ y) * moments.identity("d2")
 
@@ -205,7 +209,7 @@ def test_the_hessian_by_a_matrix_is_followed_along_a_basis():
         return jax.vmap(jax.vmap(lambda e: along(u, m, e)))(basis(u))
 
     one, all_of_it, total = (
-        moments.of(function, gaussian={**SHAPE, **more}, constant={"m": M})
+        moments.express_function(function, gaussian={**SHAPE, **more}, constant={"m": M})
         for function, more in (
             (lambda u, m, v: jnp.sum(v * along(u, m, v)), {"v": ("d", "k")}),
             (lambda u, m, v: jnp.einsum("abij,ab,ij->", hessian(u, m), v, v), {"v": ("d", "k")}),
@@ -218,9 +222,11 @@ def test_the_hessian_by_a_matrix_is_followed_along_a_basis():
 
 
 def test_second_derivatives_by_a_vector_are_followed():
-    hessian = moments.of(jax.hessian(lambda v: jnp.sum(v**2) ** 2), gaussian={"v": ("d",)})
+    hessian = moments.express_function(
+        jax.hessian(lambda v: jnp.sum(v**2) ** 2), gaussian={"v": ("d",)}
+    )
     v = moments.gaussian("v", "d")
-    column = moments.of(lambda v: v[:, None] @ v[None], gaussian={"v": ("d",)})
+    column = moments.express_function(lambda v: v[:, None] @ v[None], gaussian={"v": ("d",)})
     assert hessian == 4 * moments.squared_norm(v) * IDENTITY + 8 * column
 
 
@@ -229,11 +235,11 @@ def test_arguments_are_gaussian_or_constant_and_have_shapes():
         ValueError,
         match=r"^The function has the arguments a, b; `gaussian` and `constant` name u\.$",
     ):
-        moments.of(lambda a, b: a @ b, gaussian=SHAPE)
+        moments.express_function(lambda a, b: a @ b, gaussian=SHAPE)
     with pytest.raises(ValueError, match=r"^An argument is Gaussian or constant, and u is both\.$"):
-        moments.of(lambda u: u, gaussian=SHAPE, constant=SHAPE)
+        moments.express_function(lambda u: u, gaussian=SHAPE, constant=SHAPE)
     with pytest.raises(
         ValueError,
         match=r"The argument 'u' needs a shape such as \('d', 'k'\) or a symbol, got 'd'.",
     ):
-        moments.of(lambda u: u, gaussian={"u": "d"})
+        moments.express_function(lambda u: u, gaussian={"u": "d"})

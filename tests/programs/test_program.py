@@ -121,7 +121,7 @@ def test_a_parameter_that_is_not_there_is_refused_by_name():
 
 def test_what_is_no_program_is_refused():
     with pytest.raises(UnreadableProgramError, match=r"cannot read a program of type str of JAX"):
-        Program.of("{ lambda ; a. let in a }")
+        Program.from_traced("{ lambda ; a. let in a }")
 
 
 def everything(x):

@@ -168,8 +168,8 @@ def parabolas(places=(3.0, 3.0, 3.0)):
 def test_nan_in_one_seed_at_the_narrowest_rate_is_no_transfer():
     data = parabolas()
     data["loss"][2, 3, 4] = np.nan
-    found = scaling.Transfer.of(data, 0.01)
-    assert scaling.Transfer.of(parabolas(), 0.01).verdict == "transfers"
+    found = scaling.Transfer.from_data(data, 0.01)
+    assert scaling.Transfer.from_data(parabolas(), 0.01).verdict == "transfers"
     assert found.verdict == "does not transfer"
     assert "diverges at width 64 in 1 of 10 seeds" in str(found)
 
@@ -200,7 +200,7 @@ def bowls(places, tilt=0.0):
 
 def test_each_of_two_scalars_is_tuned_where_the_other_is_best():
     # Tilted: at one fixed value of the other scalar the optima of both would lie elsewhere.
-    found = scaling.Transfer.of(bowls([(4, 1), (3, 2), (2, 3)], tilt=1.0), 0.01)
+    found = scaling.Transfer.from_data(bowls([(4, 1), (3, 2), (2, 3)], tilt=1.0), 0.01)
     assert list(found.optima) == ["rate", "gap"]
     np.testing.assert_allclose(
         found.optima["rate"].optima, 0.01 * 2.0 ** np.array([4, 3, 2]), rtol=2e-2
@@ -221,9 +221,14 @@ def test_each_of_two_scalars_is_tuned_where_the_other_is_best():
 
 
 def test_a_pair_transfers_only_if_both_scalars_do():
-    assert scaling.Transfer.of(bowls([(4, 1), (4, 1), (4, 1)]), 0.01).verdict == "transfers"
-    assert scaling.Transfer.of(bowls([(4, 1), (4, 1), (4, 2)]), 0.01).verdict == "does not transfer"
-    assert scaling.Transfer.of(bowls([(4, 0), (4, 0), (4, 0)]), 0.01).verdict == "not decided"
+    assert scaling.Transfer.from_data(bowls([(4, 1), (4, 1), (4, 1)]), 0.01).verdict == "transfers"
+    assert (
+        scaling.Transfer.from_data(bowls([(4, 1), (4, 1), (4, 2)]), 0.01).verdict
+        == "does not transfer"
+    )
+    assert (
+        scaling.Transfer.from_data(bowls([(4, 0), (4, 0), (4, 0)]), 0.01).verdict == "not decided"
+    )
 
 
 @pytest.mark.integration

@@ -46,7 +46,7 @@ def test_they_are_averages_over_masks(d0, d1, d2):
     """Over masks of half ones, all of the units as they are; a mask counts by its number of ones
     alone.
     """
-    words = moments.of(
+    words = moments.express_function(
         relu_of_one_input,
         gaussian={"w1": ("d1", "d0"), "w2": ("d2", "d1"), "x": ("d0",)},
         constant={"target": ("d2", "d0"), "mask": ("d1",)},

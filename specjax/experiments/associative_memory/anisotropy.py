@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import fits, lab, sizes
-from specjax.experiments.associative_memory import claims, lambda_sweep
+from specjax.experiments.associative_memory import item_counts, sampled_items
 from specjax.lab.drawing import draw_slopes
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
@@ -21,7 +21,7 @@ from specjax.theory import capacity
 NAMES = {"muon": "Muon", "newton": "Newton, no ridge", "ridged": "Newton, ridged"}
 
 
-class Config(lambda_sweep.Config):
+class Config(sampled_items.Config):
     """Items, dimensions, α and the powers κ; κ = 0 is the isotropic memory."""
 
     n: int = lab.config.integer(5000, least=2, help="items N")
@@ -46,27 +46,29 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             v = memory.anisotropic(of_v, config.n, d, kappa)
             exact = memory.one_step(u, v, q, ("muon", "newton"))
             ridged = memory.one_step(u, v, q, ("newton",), config.ridge)
-            return lambda_sweep.capacities(u, v, jnp.concatenate([exact, ridged]))["count"]
+            return sampled_items.capacities(u, v, jnp.concatenate([exact, ridged]))["count"]
 
         return {"count": jax.lax.map(recover_at, jnp.asarray(config.kappas))}
 
     of_items = sizes.stream(key, "items of figure 6")
-    return lambda_sweep.run(
+    return sampled_items.run(
         measure, config.dims, config.seeds, of_items, kappa=config.kappas, optimizer=tuple(NAMES)
     )
 
 
 def change(data: xr.Dataset, optimizer: str) -> xr.DataArray:
     """The log of the counts over those of the same sample at κ = 0, for each larger κ."""
-    logs = claims.log(data["count"]).sel(optimizer=optimizer, drop=True)
+    logs = item_counts.log(data["count"]).sel(optimizer=optimizer, drop=True)
     less = (logs - logs.sel(kappa=0.0, drop=True)).sel(kappa=logs.kappa[1:])
     return less.rename(f"log of {NAMES[optimizer]} / isotropic")
 
 
 states = lab.Statements()
-KAPPAS_EXCHANGED = claims.change_values(lambda count: lab.controls.reverse(count, "kappa"))
-NEWTON = {"Newton in Muon's place": claims.replace_optimizers({"muon": "newton"})}
-MUON = {"Muon in Newton's place": claims.replace_optimizers({"newton": "muon", "ridged": "muon"})}
+KAPPAS_EXCHANGED = item_counts.change_values(lambda count: lab.controls.reverse(count, "kappa"))
+NEWTON = {"Newton in Muon's place": item_counts.replace_optimizers({"muon": "newton"})}
+MUON = {
+    "Muon in Newton's place": item_counts.replace_optimizers({"newton": "muon", "ridged": "muon"})
+}
 LAST_FIRST = {"κ of the last in the place of 0": KAPPAS_EXCHANGED}
 REVERSED = {"κ in the opposite order": KAPPAS_EXCHANGED}
 LESS = (
@@ -95,7 +97,9 @@ def newton_with_the_ridge(config: Config, data: xr.Dataset) -> lab.Relation:
     )  # less is not seen in a figure over decades
 
 
-@states("figure-6a", controls=claims.store_nothing() | claims.reverse_sizes() | LAST_FIRST)
+@states(
+    "figure-6a", controls=item_counts.store_nothing() | item_counts.reverse_sizes() | LAST_FIRST
+)
 def isotropic_counts(config: Config, data: xr.Dataset) -> lab.Relation:
     """With isotropic embeddings the counts of Muon and of Newton are those of the formula, to 5 %
     in the mean over the two largest d.
@@ -107,18 +111,18 @@ def isotropic_counts(config: Config, data: xr.Dataset) -> lab.Relation:
         .sel(optimizer=["muon", "newton"], kappa=0.0, drop=True)
         .isel(d=slice(-2, None))
     )
-    formula = claims.formula(count.assign_coords(alpha=config.alpha), config.n)
-    return claims.counts_by_formula(count, formula, "d", 0.05)
+    formula = item_counts.formula(count.assign_coords(alpha=config.alpha), config.n)
+    return item_counts.counts_by_formula(count, formula, "d", 0.05)
 
 
 @states(("figure-6b-6c", "appendix-b-1-invariance"), controls=NEWTON | REVERSED, post_hoc=LESS)
 def muon_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest d Muon loses items with every step of κ."""
-    logs = claims.log(data["count"]).sel(optimizer="muon", drop=True).isel(d=-1, drop=True)
+    logs = item_counts.log(data["count"]).sel(optimizer="muon", drop=True).isel(d=-1, drop=True)
     return lab.above((-logs.diff("kappa")).rename("loss in a step of κ, log"), 0.0, "no loss")
 
 
-@states("figure-6b-6c", controls=NEWTON | claims.reverse_sizes())
+@states("figure-6b-6c", controls=NEWTON | item_counts.reverse_sizes())
 def muon_loses_its_exponent(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest κ Muon's counts grow by a smaller power of d than with isotropic embeddings:
     its exponent falls by more than 0.05.
@@ -129,7 +133,7 @@ def muon_loses_its_exponent(config: Config, data: xr.Dataset) -> lab.Relation:
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
     """Plot Figure 6, with the theorems' slope for isotropic embeddings."""
-    drawn, panels = claims.panels(data["count"], "d", "kappa", "κ = {:g}".format, NAMES)
+    drawn, panels = item_counts.panels(data["count"], "d", "kappa", "κ = {:g}".format, NAMES)
     for optimizer, axes in panels.items():
         slope = capacity.one_step_exponent("muon", config.alpha)
         draw_slopes(axes, data["count"].sel(optimizer=optimizer), "d", "kappa", [slope])
@@ -138,7 +142,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "memory-anisotropy",
-    claims.LEDGER,
+    item_counts.LEDGER,
     title="Newton against Muon with anisotropic embeddings",
     summary=(
         "Newton's step keeps its capacity under any covariance of the embeddings; Muon loses it,"

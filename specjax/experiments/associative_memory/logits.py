@@ -13,7 +13,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.associative_memory import claims, lambda_sweep
+from specjax.experiments.associative_memory import item_counts, sampled_items
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
 from specjax.theory import capacity
@@ -31,7 +31,7 @@ PLACES = (0.125, 0.25, 0.5)  # Items, over d, whose frequency is above λ = d^-�
 HEAD = 60  # Items of the problem on which the Hessian is taken, at the smallest d.
 
 
-class Config(lambda_sweep.Config):
+class Config(sampled_items.Config):
     """Items, dimensions, α, items whose spikes are added back, and spike sizes over λ = d^-α."""
 
     n: int = lab.config.integer(1500, least=HEAD, help="items N")
@@ -55,7 +55,7 @@ class Config(lambda_sweep.Config):
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     def measure(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v, q = lambda_sweep.draw(key, config.n, d, config.alpha)
+        u, v, q = sampled_items.sample(key, config.n, d, config.alpha)
         size = jnp.asarray(active(d), u.dtype)
         lam = size**-config.alpha
         gradient = memory.gradient_at_zero(u, v, q)
@@ -86,7 +86,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         added = _added_back(config, u, v, q, lam)
         return {**added, **found, "interaction": memory.largest_interaction(u, v, stabilized)}
 
-    data = lambda_sweep.run(measure, config.dims, config.seeds, sizes.stream(key, "items"))
+    data = sampled_items.run(measure, config.dims, config.seeds, sizes.stream(key, "items"))
     data = sweep.labelled(data, "place", outputs=("signal", "signal_gd"), place=list(PLACES))
     data = sweep.labelled(data, "item", "spike", item=list(config.items), spike=list(config.spikes))
     errors = jax.jit(jax.vmap(partial(_hessian, config)))(
@@ -134,7 +134,7 @@ def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
 
 def _hessian(config: Config, key: Array) -> dict[str, Array]:
     """Relative errors of ∇²L(0)[Δ] = Σ_u Δ M_v at Δ = ∇L(0), with and without centring Σ_u."""
-    u, v, q = lambda_sweep.draw(key, HEAD, config.dims[0], config.alpha)
+    u, v, q = sampled_items.sample(key, HEAD, config.dims[0], config.alpha)
 
     def gradient(w: Array) -> Array:
         return (jax.nn.softmax(v @ w.T @ u.T, axis=1) @ u - u).T @ (v * q[:, None])
@@ -160,10 +160,12 @@ OTHER_LOSSES = {
 }
 FASTER = {
     "Muon's loss in its place": lab.controls.replacing("loss_gd", "loss_muon"),
-    "d^(-1/2) times it": claims.change_values(lambda loss: loss * loss.d**-0.5, name="loss_gd"),
+    "d^(-1/2) times it": item_counts.change_values(
+        lambda loss: loss * loss.d**-0.5, name="loss_gd"
+    ),
 }
 EXCHANGED = {"the two exchanged": lab.controls.exchanging("loss_gd", "loss_muon")}
-off = partial(claims.shift_exponents, called="d^({:+}) times it")
+off = partial(item_counts.shift_exponents, called="d^({:+}) times it")
 
 
 @states(("proposition-e-1", "eq-7", "lemma-e-2"), controls=WITHOUT)
@@ -192,14 +194,16 @@ def signal_does_not_decrease(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 @states(
-    "appendix-b-2-signal", controls=GD_SIGNAL | off(0.5, name="signal"), post_hoc=claims.SETTLES
+    "appendix-b-2-signal",
+    controls=GD_SIGNAL | off(0.5, name="signal"),
+    post_hoc=item_counts.SETTLES,
 )
 def signal_order(config: Config, data: xr.Dataset) -> lab.Relation:
     """The mean signal γ_ii under h_λ of the items at d/4 to d/2, of frequency above λ = d^-α, is
     d^0, to 1/4.
     """
     # Where min(q_i/λ, 1) is 1; the next candidate is 1/√d, the order of the interactions.
-    return claims.has_exponent(data["signal"].sel(place=PLACES[-1], drop=True), 0.0, 0.25)
+    return item_counts.has_exponent(data["signal"].sel(place=PLACES[-1], drop=True), 0.0, 0.25)
 
 
 @states(
@@ -219,12 +223,12 @@ def signal_bound(config: Config, data: xr.Dataset) -> lab.Relation:
 @states("proposition-f-1", controls=off(0.25, name="interaction"))
 def interactions(config: Config, data: xr.Dataset) -> lab.Relation:
     """The largest |γ_ij| over all pairs of items falls as 1/√d at a given N, to 1/8."""
-    return claims.has_exponent(
+    return item_counts.has_exponent(
         data["interaction"], -0.5, 0.125
     )  # powers of log d aside, which 1/4 is more than
 
 
-@states(("corollary-3-2", "appendix-g-1-loss"), controls=OTHER_LOSSES, post_hoc=claims.SETTLES)
+@states(("corollary-3-2", "appendix-g-1-loss"), controls=OTHER_LOSSES, post_hoc=item_counts.SETTLES)
 def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
     """The loss after one step of Muon, and of gradient descent, is d^0 times the mass of the items
     not recovered, to 1/4.
@@ -236,7 +240,7 @@ def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
         for name in ("muon", "gd")
     }
     ratio = xr.Dataset(ratios).to_dataarray("optimizer")
-    return claims.has_exponent(ratio.rename("loss / mass not recovered"), 0.0, 0.25)
+    return item_counts.has_exponent(ratio.rename("loss / mass not recovered"), 0.0, 0.25)
 
 
 @states(
@@ -248,7 +252,7 @@ def descent_loss_is_bounded(config: Config, data: xr.Dataset) -> lab.Relation:
     """The loss after one step of gradient descent, at the best of six rates, falls no faster than
     d^(1/(2α)-1/2), to 1/4.
     """
-    slope = claims.straight(data["loss_gd"])
+    slope = item_counts.straight(data["loss_gd"])
     bound = lab.above(
         slope,
         capacity.loss_exponent("gd", config.alpha) - 0.25,
@@ -279,7 +283,7 @@ def hessian(config: Config, data: xr.Dataset) -> lab.Relation:
 
 EXPERIMENT = lab.Experiment(
     "memory-logits",
-    claims.LEDGER,
+    item_counts.LEDGER,
     title="Signal and interaction logits, and the loss after one step",
     summary=(
         "Signals rise with their spikes and are of order 1 at a fixed fraction of d; interactions"

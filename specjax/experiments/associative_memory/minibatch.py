@@ -17,7 +17,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import fits, lab, sizes
-from specjax.experiments.associative_memory import claims, lambda_sweep
+from specjax.experiments.associative_memory import item_counts, sampled_items
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
 from specjax.theory import capacity
@@ -34,7 +34,7 @@ FEW = 64  # The largest batch of gradient descent, whose critical batches are a 
 MARGIN = 0.25
 
 
-class Config(lambda_sweep.Config):
+class Config(sampled_items.Config):
     """Items, dimensions, α and batch sizes; small batches have fewer than d/4 distinct items."""
 
     n: int = lab.config.integer(5000, least=2, help="items N")
@@ -88,20 +88,23 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     def counts(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batch = jax.random.split(key)
-        u, v, p = lambda_sweep.draw(of_items, config.n, d, config.alpha)
+        u, v, p = sampled_items.sample(of_items, config.n, d, config.alpha)
 
         def step_on(inputs: tuple[Array, Array]) -> dict[str, Array]:
             q, batch = inputs
             lam = jnp.maximum(jnp.asarray(active(d), u.dtype) ** -config.alpha, 1 / batch)
             ws = memory.stabilized_steps(u, v, q, jnp.stack([0 * lam, lam]))
-            return {"count": lambda_sweep.capacities(u, v, ws)["count"], "distinct": jnp.sum(q > 0)}
+            return {
+                "count": sampled_items.capacities(u, v, ws)["count"],
+                "distinct": jnp.sum(q > 0),
+            }
 
         qs = jnp.concatenate([memory.minibatches(of_batch, p, config.batches), p[None]])
         return jax.lax.map(step_on, (qs, jnp.asarray(batches)))
 
     def descent(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batch = jax.random.split(key)
-        u, v, p = lambda_sweep.draw(of_items, config.descent_n, d, config.alpha)
+        u, v, p = sampled_items.sample(of_items, config.descent_n, d, config.alpha)
         qs = memory.minibatches(of_batch, p, few)
         found = [memory.count_of_descent(u, v, q, batch) for q, batch in zip(qs, few, strict=True)]
         population = memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, p))
@@ -121,11 +124,11 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     # Counts grow with d^(3/2), so this number of samples equalizes the noise of log counts over d.
     draws = {d: int((config.dims[-1] / d) ** 1.5) for d in config.dims}
     at = [
-        lambda_sweep.run(mean(counts, draws[d]), (d,), config.seeds, of_counts, **axes)
+        sampled_items.run(mean(counts, draws[d]), (d,), config.seeds, of_counts, **axes)
         for d in config.dims
     ]
     found, to = xr.concat(at, "d"), [*map(float, few), np.inf]
-    many = lambda_sweep.run(
+    many = sampled_items.run(
         mean(descent, config.repeats), config.dims, config.seeds, of_descent, batch=to
     )
     both = xr.concat(
@@ -154,7 +157,7 @@ def items(config: Config, optimizer: str) -> int:
 def half_seen(config: Config, optimizer: str) -> xr.DataArray:
     """Log of the batch in which half of the formula's population count is seen, by d."""
     n = items(config, optimizer)
-    kept = [claims.expected(optimizer, d, n, config.alpha) for d in config.dims]
+    kept = [item_counts.expected(optimizer, d, n, config.alpha) for d in config.dims]
     batches = [half_seen_batch(n, config.alpha, k) for k in kept]
     return xr.DataArray(np.log(batches), dims="d", coords={"d": list(config.dims)})
 
@@ -166,18 +169,20 @@ def power(config: Config, data: xr.Dataset) -> xr.Dataset:
 
 
 states = lab.Statements()
-DESCENT = {"gradient descent": claims.replace_optimizers({"muon": "gd", "resolved": "gd"})}
+DESCENT = {"gradient descent": item_counts.replace_optimizers({"muon": "gd", "resolved": "gd"})}
 RESOLVED = "With λ = max(d^-α, 1/B), the theorem's but for logarithms,"
 OF_MUON, OF_SGD = "section-3-critical-muon", "section-3-critical-sgd"
-CONTROLS = DESCENT | claims.reverse_sizes()
-DESCENT_CONTROLS = {"Muon": claims.replace_optimizers({"gd": "muon"})} | claims.reverse_sizes()
+CONTROLS = DESCENT | item_counts.reverse_sizes()
+DESCENT_CONTROLS = {
+    "Muon": item_counts.replace_optimizers({"gd": "muon"})
+} | item_counts.reverse_sizes()
 ALLOTTED = (
     "Draws at each d are as many as the noise of earlier ones asks for; judged on a fresh seed."
 )
 MORE = f"The formula's capacity was mended, after which 90 draws did not decide. {ALLOTTED}"
 KNOWN = f"Added when its slope in few draws was known. {ALLOTTED}"
 SMALLEST = {"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])}
-AT_INTERSECTIONS = {"counts of this critical batch": power} | claims.reverse_sizes()
+AT_INTERSECTIONS = {"counts of this critical batch": power} | item_counts.reverse_sizes()
 STEEPER = (
     "Asked first if it is within 1/4 of it, which draws of another seed refuted narrowly; judged on"
     " fresh draws."
@@ -195,14 +200,16 @@ ON_FEW = {
         config, data.dropna("batch", subset=["count"])
     )
 }
-of_resolved = partial(claims.replace_at, "optimizer", "resolved")
+of_resolved = partial(item_counts.replace_at, "optimizer", "resolved")
 # Gradient descent was run only on the smaller batches and the population.
 RUN_AS_DESCENT = of_resolved(lambda count: count.sel(optimizer="gd", drop=True).fillna(count))
 RESOLVED_CONTROLS = {"gradient descent": RUN_AS_DESCENT, "W = 0": of_resolved(lambda _: 0)}
-IN_PLACE = {"gradient descent in Muon's place": claims.replace_optimizers({"muon": "gd"})}
+IN_PLACE = {"gradient descent in Muon's place": item_counts.replace_optimizers({"muon": "gd"})}
 
 
-@states(("figure-3", "theorem-3-1"), controls=claims.store_nothing() | ON_FEW, post_hoc=TOGETHER)
+@states(
+    ("figure-3", "theorem-3-1"), controls=item_counts.store_nothing() | ON_FEW, post_hoc=TOGETHER
+)
 def small_batches_are_stored(config: Config, data: xr.Dataset) -> lab.Relation:
     """Of the items of batches with fewer than d/4 distinct ones, together, Muon recovers more than
     nine tenths, at the largest d.
@@ -219,7 +226,7 @@ def grows_as_capacity(
     optimizer: str,
     cites: str | tuple[str, ...],
     whose: str,
-    controls: dict[str, claims.Control],
+    controls: dict[str, item_counts.Control],
     post_hoc: str,
 ) -> None:
     """The critical batch by the finite-d capacity; that this is the theorems' far out is judged in
@@ -251,7 +258,7 @@ def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
     """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers over half as many
     items as without, at every B and d.
     """
-    logs = fits.jackknife(data["count"], claims.log)
+    logs = fits.jackknife(data["count"], item_counts.log)
     resolved, polar = (logs.sel(optimizer=name, drop=True) for name in ("resolved", "muon"))
     return lab.above((resolved - polar).rename("log of the ratio"), float(np.log(0.5)), "half")
 
@@ -287,10 +294,15 @@ def muon_has_the_larger_batch(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
-    logs = {f"{claims.NAMES[name]}, half of the count": critical(data, name) for name in OPTIMIZERS}
-    logs |= {f"{claims.NAMES[name]}, half seen": half_seen(config, name) for name in ("gd", "muon")}
+    logs = {
+        f"{item_counts.NAMES[name]}, half of the count": critical(data, name) for name in OPTIMIZERS
+    }
+    logs |= {
+        f"{item_counts.NAMES[name]}, half seen": half_seen(config, name) for name in ("gd", "muon")
+    }
     counts = {
-        claims.NAMES[name]: data["count"].sel(optimizer=name).dropna("batch") for name in OPTIMIZERS
+        item_counts.NAMES[name]: data["count"].sel(optimizer=name).dropna("batch")
+        for name in OPTIMIZERS
     }
     return [
         lab.table_by_size(f"Items recovered, α = {config.alpha:g}", counts, "d"),
@@ -303,7 +315,9 @@ def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
 def figure(config: Config, data: xr.Dataset) -> Figure:
     """Plot Figure 3: counts by batch size, the population's, and the number of distinct items."""
     counts = data["count"].isel(batch=slice(None, -1))
-    drawn, panels = claims.panels(counts, "batch", "d", "d = {}".format, claims.NAMES, ticks=False)
+    drawn, panels = item_counts.panels(
+        counts, "batch", "d", "d = {}".format, item_counts.NAMES, ticks=False
+    )
     for optimizer, axes in panels.items():
         seen = [distinct_items(items(config, optimizer), config.alpha, b) for b in config.batches]
         axes.plot(config.batches, seen, "k--", linewidth=1)
@@ -319,7 +333,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "memory-minibatch",
-    claims.LEDGER,
+    item_counts.LEDGER,
     title="Critical batch sizes of one step",
     summary=(
         "Muon stores every item of a small batch; its critical batch grows with d faster than"

@@ -7,14 +7,14 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral
-from specjax.experiments.associative_memory import claims, lambda_sweep
+from specjax.experiments.associative_memory import item_counts, sampled_items
 from specjax.lab.drawing import draw_curves
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
 from specjax.theory.finite_capacity import distinct_items
 
 
-class Config(lambda_sweep.Config):
+class Config(sampled_items.Config):
     """Items, d, α, batch sizes and steps; the smallest batches fit without interference."""
 
     n: int = lab.config.integer(4000, least=2, help="items N")
@@ -33,7 +33,7 @@ class Config(lambda_sweep.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lambda_sweep.check_items(self.n, (self.d,))
+        sampled_items.check_items(self.n, (self.d,))
         batches, steps, (small, large) = self.batches, self.steps, self.batches[-2:]
         if large % small or large // small > steps:
             times = f"a number up to steps={steps}"
@@ -48,12 +48,12 @@ class Config(lambda_sweep.Config):
             )
 
 
-def run(config: Config, key: Key[Array, ""]) -> claims.Data:
+def run(config: Config, key: Key[Array, ""]) -> item_counts.Data:
     """Counts of recovered and seen items after each step; batches are nested."""
 
     def measure(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batches = jax.random.split(key)
-        u, v, p = lambda_sweep.draw(of_items, config.n, d, config.alpha)
+        u, v, p = sampled_items.sample(of_items, config.n, d, config.alpha)
         rate = config.rate * jnp.sqrt(jnp.asarray(active(d), u.dtype))
 
         def run_batch(inputs: tuple[Array, ...]) -> tuple[tuple[Array, Array], dict[str, Array]]:
@@ -92,32 +92,34 @@ def run(config: Config, key: Key[Array, ""]) -> claims.Data:
     of_items, of_hessian = (
         sizes.stream(key, f"items and batches of {name}") for name in ("figure 5b", "the Hessian")
     )
-    capacity = lambda_sweep.run(
+    capacity = sampled_items.run(
         measure, (config.d,), config.seeds, of_items, t=t, batch=config.batches
     ).isel(d=0)
     return {
         "capacity": capacity,
-        "hessian": lambda_sweep.run(hessian, config.dims, config.hessian_seeds, of_hessian),
+        "hessian": sampled_items.run(hessian, config.dims, config.hessian_seeds, of_hessian),
     }
 
 
 states = lab.Statements()
-NOTHING = claims.store_nothing("capacity")
+NOTHING = item_counts.store_nothing("capacity")
 ALL_STORED = {"all that is seen is stored": lab.controls.replacing("count", "seen", of="capacity")}
 EXCHANGED = lab.controls.changing(lambda data: lab.controls.reverse(data, "batch"), of="capacity")
 SAMPLES = {
-    "the number of samples": claims.change_values(lambda count: count.t + 0 * count, "capacity"),
+    "the number of samples": item_counts.change_values(
+        lambda count: count.t + 0 * count, "capacity"
+    ),
     "a number that does not grow": lab.controls.replacing("count", 3, of="capacity"),
 }
 BY_FINITE_D = (
     "It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a"
     " fresh seed."
 )
-OFF = claims.shift_exponents(0.5, "hessian", "draws", "the exponent {:+}")
+OFF = item_counts.shift_exponents(0.5, "hessian", "draws", "the exponent {:+}")
 
 
 @states("figure-5b", controls=NOTHING | {"the batches exchanged": EXCHANGED})
-def small_batches_are_stored(config: Config, data: claims.Data) -> lab.Relation:
+def small_batches_are_stored(config: Config, data: item_counts.Data) -> lab.Relation:
     """In the smallest batches Muon stores more than four fifths of the items seen so far, after
     every step.
     """
@@ -130,13 +132,13 @@ def small_batches_are_stored(config: Config, data: claims.Data) -> lab.Relation:
 
 
 @states("figure-5b", controls=NOTHING | SAMPLES, post_hoc=BY_FINITE_D)
-def small_batches_rate(config: Config, data: claims.Data) -> lab.Relation:
+def small_batches_rate(config: Config, data: item_counts.Data) -> lab.Relation:
     """In the smallest batches the capacity grows with the number of samples as that of distinct
     items does, to half of 1 - 1/α.
     """
     # That number is (B T)^(1/α) for many samples of many more items, up to a factor; the number of
     # samples has the exponent 1.
-    slope = claims.pseudo_slopes(data["capacity"]["count"].isel(batch=0, drop=True), "t")
+    slope = item_counts.pseudo_slopes(data["capacity"]["count"].isel(batch=0, drop=True), "t")
     samples = [float(t * config.batches[0]) for t in data["capacity"].t.values]
     expected = np.polyfit(
         np.log(samples), np.log([distinct_items(config.n, config.alpha, m) for m in samples]), 1
@@ -148,7 +150,7 @@ def small_batches_rate(config: Config, data: claims.Data) -> lab.Relation:
     "figure-5b",
     controls=ALL_STORED | {"the smallest batches in the place of the largest": EXCHANGED},
 )
-def large_batches_saturate(config: Config, data: claims.Data) -> lab.Relation:
+def large_batches_saturate(config: Config, data: item_counts.Data) -> lab.Relation:
     """Larger batches saturate: in the end the share stored of the items seen is in the largest less
     than half of that in the smallest.
     """
@@ -160,7 +162,7 @@ def large_batches_saturate(config: Config, data: claims.Data) -> lab.Relation:
 
 
 @states("figure-5b", controls=NOTHING | ALL_STORED)
-def sample_efficiency_worsens(config: Config, data: claims.Data) -> lab.Relation:
+def sample_efficiency_worsens(config: Config, data: item_counts.Data) -> lab.Relation:
     """Their sample efficiency is worse: of equally many samples one step with all stores less than
     several with the batch before.
     """
@@ -176,17 +178,17 @@ def sample_efficiency_worsens(config: Config, data: claims.Data) -> lab.Relation
     return lab.ahead(several.rename("several steps"), one.rename("one step"), least=0)
 
 
-@states("appendix-b-1-batch", controls=OFF | claims.reverse_sizes("hessian", "draws"))
-def batch_of_the_hessian(config: Config, data: claims.Data) -> lab.Relation:
+@states("appendix-b-1-batch", controls=OFF | item_counts.reverse_sizes("hessian", "draws"))
+def batch_of_the_hessian(config: Config, data: item_counts.Data) -> lab.Relation:
     """The batch from which on the Hessian at W = 0 has the population's smallest eigenvalue, to a
     factor of 4, grows as d^α, to 1/4.
     """
     # With fewer samples the Hessian is singular; 1/4 is half of the distance from d^α to Muon's
     # critical batch d^(α+1/2).
-    return lab.near(claims.straight(data["hessian"]["draws"]), config.alpha, 0.25, "1/4")
+    return lab.near(item_counts.straight(data["hessian"]["draws"]), config.alpha, 0.25, "1/4")
 
 
-def figure(config: Config, data: claims.Data) -> Figure:
+def figure(config: Config, data: item_counts.Data) -> Figure:
     """Plot Figure 5b: stored items by samples, a curve per batch size, and the distinct items."""
     drawn = Figure(figsize=(6.5, 4.2), layout="constrained")
     axes = drawn.subplots()
@@ -208,7 +210,7 @@ def figure(config: Config, data: claims.Data) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "memory-minibatch-steps",
-    claims.LEDGER,
+    item_counts.LEDGER,
     title="Capacity after several steps of Muon on fresh minibatches",
     summary=(
         "Muon stores nearly all of few items seen; batches that show more than a step can store are"

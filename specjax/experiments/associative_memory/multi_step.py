@@ -12,7 +12,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from specjax import fits, lab
-from specjax.experiments.associative_memory import claims
+from specjax.experiments.associative_memory import item_counts
 from specjax.experiments.associative_memory.population_steps import (
     STEPS,
     UNSTABLE_ALPHAS,
@@ -24,11 +24,11 @@ from specjax.lab.drawing import COLORS, draw_curves, draw_slopes, log_axes
 from specjax.theory import capacity
 
 
-def counts(data: claims.Data, run: str = "muon") -> xr.DataArray:
+def counts(data: item_counts.Data, run: str = "muon") -> xr.DataArray:
     return data["few"]["count"].sel(run=run, drop=True).astype(float)
 
 
-def select_alphas(config: Config, data: claims.Data) -> xr.DataArray:
+def select_alphas(config: Config, data: item_counts.Data) -> xr.DataArray:
     """Counts of Muon with η = 2√d at every α."""
     count = data["few"]["count"].sel(run=["muon", *map(further, config.others)]).astype(float)
     return (
@@ -40,35 +40,40 @@ def select_alphas(config: Config, data: claims.Data) -> xr.DataArray:
 
 def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Relation:
     """The gain in exponent from the first to the last step, in which the common bend cancels."""
-    slope = claims.pseudo_slopes(count)
+    slope = item_counts.pseudo_slopes(count)
     difference = (slope.isel(t=-1, drop=True) - slope.isel(t=0, drop=True)).rename(
         "gain of the exponent"
     )
     return lab.near(difference, gain, gain / 2, "half of the gain")
 
 
-def gaining(of: str) -> dict[str, claims.Control]:
-    larger = claims.change_values(
+def gaining(of: str) -> dict[str, item_counts.Control]:
+    larger = item_counts.change_values(
         lambda count: count * (count.d / count.d[0]) ** (0.5 * (count.t > 1)), of
     )
-    return {"one step": claims.change_values(at_first, of), "a gain that is larger by 1/2": larger}
+    return {
+        "one step": item_counts.change_values(at_first, of),
+        "a gain that is larger by 1/2": larger,
+    }
 
 
 at_first = partial(lab.controls.at_places, dim="t", places=0)
 states = lab.Statements()
-NOTHING = claims.store_nothing("few")
-ONE_STEP = {"one step": claims.change_values(at_first, "few")}
-GROWING = {"counts that grow": claims.change_values(lambda count: at_first(count) * count.t, "few")}
-of_descent = partial(claims.replace_at, "optimizer", "gd", of="many")
+NOTHING = item_counts.store_nothing("few")
+ONE_STEP = {"one step": item_counts.change_values(at_first, "few")}
+GROWING = {
+    "counts that grow": item_counts.change_values(lambda count: at_first(count) * count.t, "few")
+}
+of_descent = partial(item_counts.replace_at, "optimizer", "gd", of="many")
 AT_FIRST = {"its first step": of_descent(at_first), "W = 0 for it": of_descent(lambda _: 0)}
 SHORT = {
-    "gradient descent in Muon's place": claims.change_values(
+    "gradient descent in Muon's place": item_counts.change_values(
         lambda c: lab.controls.at_labels(c, "run", {"short": "gd"}), "few"
     ),
-    "W = 0": claims.replace_at("run", "short", lambda _: 0, "few"),
+    "W = 0": item_counts.replace_at("run", "short", lambda _: 0, "few"),
 }
 BEFORE = {
-    "before the first step": claims.change_values(
+    "before the first step": item_counts.change_values(
         lambda error: lab.controls.at_places(error, "after", 0), "few", "error"
     )
 }
@@ -83,17 +88,17 @@ BY_CHANGES = (
     "It was about a change of the first step, whose growth falls where the loss diverges; on fresh"
     " draws."
 )
-HALF = claims.replace_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
+HALF = item_counts.replace_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
 STABLE = {
     "constant rates": lab.controls.replacing("growing", "constant", of="unstable"),
-    "the two α exchanged": claims.change_values(
+    "the two α exchanged": item_counts.change_values(
         partial(lab.controls.reverse, dim="alpha"), "unstable", "growing"
     ),
 }
 
 
 @states("figure-4a-4b-4c", controls=NOTHING | ONE_STEP)
-def steps_gain(config: Config, data: claims.Data) -> lab.Relation:
+def steps_gain(config: Config, data: item_counts.Data) -> lab.Relation:
     """With η = 2√d the capacity of Muon after T = 2, 3 and 4 steps is larger than after one, at the
     largest d.
     """
@@ -107,7 +112,7 @@ def steps_gain(config: Config, data: claims.Data) -> lab.Relation:
 
 
 @states("figure-4a-4b-4c", holds=None, along="d", controls=NOTHING | GROWING)
-def every_step_gains(config: Config, data: claims.Data) -> lab.Relation:
+def every_step_gains(config: Config, data: item_counts.Data) -> lab.Relation:
     """With η = 2√d every one of the steps 2, 3 and 4 of Muon recovers more items than the one
     before, at every d.
     """
@@ -115,7 +120,7 @@ def every_step_gains(config: Config, data: claims.Data) -> lab.Relation:
 
 
 @states(("figure-4e", "conjecture-h-2"), holds=None, controls=gaining("few"))
-def exponents_gain(config: Config, data: claims.Data) -> lab.Relation:
+def exponents_gain(config: Config, data: item_counts.Data) -> lab.Relation:
     """At every α the exponent of straight lines gains from one step of Muon to four what Theorem
     4.1 says, to half of it.
     """
@@ -128,7 +133,7 @@ def exponents_gain(config: Config, data: claims.Data) -> lab.Relation:
 
 
 @states("eq-5-at-finite-size", holds=False, controls=BEFORE, post_hoc=SECOND_CONTROL)
-def gradient_is_thresholded(config: Config, data: claims.Data) -> lab.Relation:
+def gradient_is_thresholded(config: Config, data: item_counts.Data) -> lab.Relation:
     """At the largest d, after one to three steps of Muon, the gradient of items not recovered is
     within half its length of the true one.
     """
@@ -142,7 +147,7 @@ def gradient_is_thresholded(config: Config, data: claims.Data) -> lab.Relation:
     "section-3-tightness",
     controls={"the first four items": lab.controls.replacing("rare", "frequent", of="few")},
 )
-def rare_signals_are_as_interactions(config: Config, data: claims.Data) -> lab.Relation:
+def rare_signals_are_as_interactions(config: Config, data: item_counts.Data) -> lab.Relation:
     """After one step of Muon the mean signal of the items beyond d^(1+1/(2α)) is below the standard
     deviation of their interactions.
     """
@@ -152,7 +157,7 @@ def rare_signals_are_as_interactions(config: Config, data: claims.Data) -> lab.R
 
 
 @states("figure-4d", holds=None, controls=gaining("many"), post_hoc=BY_NUMBER)
-def order_of_many_steps(config: Config, data: claims.Data) -> lab.Relation:
+def order_of_many_steps(config: Config, data: item_counts.Data) -> lab.Relation:
     """After many steps of Muon the exponent of straight lines is 1 - 1/(2α), to half of it, above
     that of one, as d² to d^(1+1/(2α)).
     """
@@ -162,7 +167,7 @@ def order_of_many_steps(config: Config, data: claims.Data) -> lab.Relation:
 
 
 @states("figure-5a", controls=AT_FIRST)
-def descent_catches_up(config: Config, data: claims.Data) -> lab.Relation:
+def descent_catches_up(config: Config, data: item_counts.Data) -> lab.Relation:
     """After many steps gradient descent with growing rates has stored more than half as many items
     as Muon, at every d.
     """
@@ -172,7 +177,7 @@ def descent_catches_up(config: Config, data: claims.Data) -> lab.Relation:
 
 
 @states(("figure-5a", "section-4-early"), controls=SHORT)
-def muon_is_ahead_early(config: Config, data: claims.Data) -> lab.Relation:
+def muon_is_ahead_early(config: Config, data: item_counts.Data) -> lab.Relation:
     """At the largest d Muon with η = √d has over four times the items of gradient descent with
     growing rates, after each of three steps.
     """
@@ -181,7 +186,7 @@ def muon_is_ahead_early(config: Config, data: claims.Data) -> lab.Relation:
 
 
 @states("appendix-d-1-instability", controls=STABLE, post_hoc=BY_CHANGES)
-def growing_rates_are_unstable(config: Config, data: claims.Data) -> lab.Relation:
+def growing_rates_are_unstable(config: Config, data: item_counts.Data) -> lab.Relation:
     """With growing rates the loss after twelve steps is larger than at the start at α = 3, and
     smaller at α = 1.25.
     """
@@ -191,16 +196,16 @@ def growing_rates_are_unstable(config: Config, data: claims.Data) -> lab.Relatio
 
 
 @states("conjecture-h-2", holds=None, controls={"half of Muon's first step": HALF})
-def muon_matches_newton(config: Config, data: claims.Data) -> lab.Relation:
+def muon_matches_newton(config: Config, data: item_counts.Data) -> lab.Relation:
     """After each of four steps, at every d, Muon and Newton's method recover numbers of items
     within a factor of 2 of each other.
     """
-    logs = fits.jackknife(data["newton"]["count"], claims.log)
+    logs = fits.jackknife(data["newton"]["count"], item_counts.log)
     muon, newton = (logs.sel(optimizer=name, drop=True) for name in ("muon", "newton"))
-    return claims.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
+    return item_counts.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 
 
-def figure(config: Config, data: claims.Data) -> Figure:
+def figure(config: Config, data: item_counts.Data) -> Figure:
     """Plot counts by d after the last T and those of many steps, exponents, and Figure 5a."""
     drawn = Figure(figsize=(9, 7), layout="constrained")
     of_steps, of_many, of_exponents, of_both = np.ravel(drawn.subplots(2, 2))
@@ -217,7 +222,7 @@ def figure(config: Config, data: claims.Data) -> Figure:
     for axes in (of_steps, of_many):
         log_axes(axes, few.d.values if axes is not of_many else many.d.values)
         axes.set(xlabel="dimension d", ylabel="items recovered")
-    draw_curves(of_exponents, claims.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
+    draw_curves(of_exponents, item_counts.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
     for after, color in zip(theorem, COLORS, strict=False):
         of_exponents.plot(few.t, after[1:], "--", color=color)
     of_exponents.set(
@@ -226,7 +231,7 @@ def figure(config: Config, data: claims.Data) -> Figure:
         ylabel="slope in d",
         xticks=few.t.values,
     )
-    draw_curves(of_both, many.isel(d=-1), "t", "optimizer", claims.NAMES.__getitem__)
+    draw_curves(of_both, many.isel(d=-1), "t", "optimizer", item_counts.NAMES.__getitem__)
     of_both.set(
         title=f"5a: d = {config.many_dims[-1]}",
         xlabel="steps T",
@@ -240,7 +245,7 @@ def figure(config: Config, data: claims.Data) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "memory-multi-step",
-    claims.LEDGER,
+    item_counts.LEDGER,
     title=(
         "Capacity after several steps of Muon, gradient descent and Newton's method on the true"
         " loss"

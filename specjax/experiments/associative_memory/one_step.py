@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes
-from specjax.experiments.associative_memory import claims, lambda_sweep
+from specjax.experiments.associative_memory import item_counts, sampled_items
 from specjax.lab.drawing import COLORS, draw_slopes
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
@@ -26,7 +26,7 @@ FAR = {"gd": (2.0**36, 2.0**40), "muon": (2.0**18, 2.0**20), "newton": (2.0**18,
 GROUP = 25
 
 
-class Config(lambda_sweep.Config):
+class Config(sampled_items.Config):
     """Items, dimensions and exponents; judged are the dimensions from `fit_from` on."""
 
     n: int = lab.config.integer(5000, least=2, help="items N")
@@ -60,46 +60,46 @@ class Config(lambda_sweep.Config):
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def steps(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
-        u, v, q = lambda_sweep.draw(key, config.n, d, alpha)
-        return lambda_sweep.capacities(u, v, memory.one_step(u, v, q, OPTIMIZERS))
+        u, v, q = sampled_items.sample(key, config.n, d, alpha)
+        return sampled_items.capacities(u, v, memory.one_step(u, v, q, OPTIMIZERS))
 
     def descent(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
-        u, v, q = lambda_sweep.draw(key, config.descent_n, d, alpha)
+        u, v, q = sampled_items.sample(key, config.descent_n, d, alpha)
         return {"count": memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, q))}
 
     of_items, of_descent, of_far = (
         sizes.stream(key, name) for name in ("items", "items of gradient descent", "far")
     )
     of_seed, of_many = (
-        lambda_sweep.map_alphas(steps, config.alphas),
-        lambda_sweep.map_alphas(descent, config.alphas, anew=True),
+        sampled_items.map_alphas(steps, config.alphas),
+        sampled_items.map_alphas(descent, config.alphas, anew=True),
     )
-    many = lambda_sweep.run(
+    many = sampled_items.run(
         of_many, config.descent_dims, config.descent_seeds, of_descent, alpha=config.alphas
     )
     count, theorem = finite_capacity.expected_count, capacity.one_step_exponent
     return {
-        "capacity": lambda_sweep.run(
+        "capacity": sampled_items.run(
             of_seed, config.dims, config.seeds, of_items, alpha=config.alphas, optimizer=OPTIMIZERS
         ),
         "descent": many.assign_coords(optimizer="gd"),
-        "far": claims.far_out(FAR, config.alphas, config.far_seeds, of_far, count, theorem),
+        "far": item_counts.far_out(FAR, config.alphas, config.far_seeds, of_far, count, theorem),
     }
 
 
 def judged(
-    config: Config, data: claims.Data, optimizer: str | list[str] = SPECTRAL
+    config: Config, data: item_counts.Data, optimizer: str | list[str] = SPECTRAL
 ) -> xr.DataArray:
     of_dims = data["capacity"]["count"].sel(d=slice(config.fit_from, None))
     return of_dims.sel(optimizer=optimizer, drop=True).astype(float)
 
 
-def average_groups(data: claims.Data) -> xr.DataArray:
+def average_groups(data: item_counts.Data) -> xr.DataArray:
     means = data["descent"]["count"].astype(float).coarsen(seed=GROUP, boundary="trim").mean()
     return means.assign_coords(seed=np.arange(means.sizes["seed"]))
 
 
-def exact_power(of: str) -> dict[str, claims.Control]:
+def exact_power(of: str) -> dict[str, item_counts.Control]:
     def power(data: xr.Dataset) -> xr.DataArray:
         gd = 1 / (2 * data.alpha)
         return 10 * data.d ** xr.where(data.optimizer == "gd", gd, 1 + gd) + 0.0 * data["count"]
@@ -108,94 +108,102 @@ def exact_power(of: str) -> dict[str, claims.Control]:
 
 
 states = lab.Statements()
-EXCHANGED = claims.replace_optimizers({"muon": "gd", "newton": "gd", "gd": "muon"}, "capacity")
+EXCHANGED = item_counts.replace_optimizers({"muon": "gd", "newton": "gd", "gd": "muon"}, "capacity")
 DESCENT_FOR_MUON = {
-    "gradient descent's data in Muon's place": claims.replace_optimizers({"muon": "gd"}, "capacity")
+    "gradient descent's data in Muon's place": item_counts.replace_optimizers(
+        {"muon": "gd"}, "capacity"
+    )
 }
-NOTHING, SIZES_EXCHANGED = claims.store_nothing("capacity"), claims.reverse_sizes("capacity")
+NOTHING, SIZES_EXCHANGED = (
+    item_counts.store_nothing("capacity"),
+    item_counts.reverse_sizes("capacity"),
+)
 CONTROLS = (
     NOTHING | SIZES_EXCHANGED | {"gradient descent's data in Muon's and Newton's place": EXCHANGED}
 )
-OFF = claims.shift_exponents(0.05, "capacity")
+OFF = item_counts.shift_exponents(0.05, "capacity")
 OTHER_THEOREMS = {
-    "d": claims.change_theorem(lambda e: 1 + 0 * e),
-    "d^(1/α)": claims.change_theorem(lambda e: 1 / e.alpha + 0 * e),
-    "d^(1/(2α)) for all": claims.change_theorem(lambda e: 1 / (2 * e.alpha) + 0 * e),
+    "d": item_counts.change_theorem(lambda e: 1 + 0 * e),
+    "d^(1/α)": item_counts.change_theorem(lambda e: 1 / e.alpha + 0 * e),
+    "d^(1/(2α)) for all": item_counts.change_theorem(lambda e: 1 / (2 * e.alpha) + 0 * e),
 }
 NOISY = (
     "It asked for 0.025{}, more than half of which is noise in these draws; judged on a fresh seed."
 )
-DESCENT_CONTROLS = claims.store_nothing("descent") | claims.reverse_sizes("descent")
+DESCENT_CONTROLS = item_counts.store_nothing("descent") | item_counts.reverse_sizes("descent")
 
 
 @states(("theorem-3-1", "theorem-b-1"), controls=CONTROLS)
-def counts_by_formula(config: Config, data: claims.Data) -> lab.Relation:
+def counts_by_formula(config: Config, data: item_counts.Data) -> lab.Relation:
     """The mean counts of Muon and of Newton are those of the finite-size formula, to 5 % in the
     mean over d, at every α.
     """
     count = judged(
         config, data
     )  # the formula is of leading order in 1/d: 5 % is 3/d at the smallest d judged
-    return claims.counts_by_formula(count, claims.formula(count, config.n), "d", 0.05)
+    return item_counts.counts_by_formula(count, item_counts.formula(count, config.n), "d", 0.05)
 
 
 @states(
     ("theorem-3-1", "theorem-b-1"), controls=CONTROLS | OFF, post_hoc=NOISY.format(" at every α")
 )
-def exponents_by_formula(config: Config, data: claims.Data) -> lab.Relation:
+def exponents_by_formula(config: Config, data: item_counts.Data) -> lab.Relation:
     """The counts of Muon and of Newton grow with d by the formula's exponents, to 0.05 in the mean
     over α.
     """
     count = judged(config, data)
-    return claims.exponents_by_formula(
-        claims.straight(count), claims.formula(count, config.n), SLOPE, ["alpha"]
+    return item_counts.exponents_by_formula(
+        item_counts.straight(count), item_counts.formula(count, config.n), SLOPE, ["alpha"]
     )
 
 
 @states(
     "theorem-3-3",
-    controls=claims.store_nothing("descent") | claims.scale_counts("descent", 0.98, 1.02),
+    controls=item_counts.store_nothing("descent") | item_counts.scale_counts("descent", 0.98, 1.02),
 )
-def descent_by_formula(config: Config, data: claims.Data) -> lab.Relation:
+def descent_by_formula(config: Config, data: item_counts.Data) -> lab.Relation:
     """The mean counts of gradient descent are those of the finite-size formula, to 1 % in the mean
     over α and d.
     """
     count = data["descent"]["count"].astype(float)
-    return claims.counts_by_formula(
-        count, claims.formula(count, config.descent_n), ["d", "alpha"], 0.01
+    return item_counts.counts_by_formula(
+        count, item_counts.formula(count, config.descent_n), ["d", "alpha"], 0.01
     )
 
 
 @states(
     "theorem-3-3",
-    controls=DESCENT_CONTROLS | claims.shift_exponents(0.05, "descent"),
+    controls=DESCENT_CONTROLS | item_counts.shift_exponents(0.05, "descent"),
     post_hoc=NOISY.format(""),
 )
-def descent_exponents_by_formula(config: Config, data: claims.Data) -> lab.Relation:
+def descent_exponents_by_formula(config: Config, data: item_counts.Data) -> lab.Relation:
     """The counts of gradient descent grow with d by the formula's exponents, to 0.05, at every
     α.
     """
-    formula = claims.formula(data["descent"]["count"], config.descent_n)
-    return claims.exponents_by_formula(claims.straight(average_groups(data)), formula, SLOPE)
+    formula = item_counts.formula(data["descent"]["count"], config.descent_n)
+    return item_counts.exponents_by_formula(
+        item_counts.straight(average_groups(data)), formula, SLOPE
+    )
 
 
 @states(
-    ("theorem-3-1", "theorem-3-3", "theorem-b-1"), controls=claims.FAR_CONTROLS | OTHER_THEOREMS
+    ("theorem-3-1", "theorem-3-3", "theorem-b-1"),
+    controls=item_counts.FAR_CONTROLS | OTHER_THEOREMS,
 )
-def exponents_far_out(config: Config, data: claims.Data) -> lab.Relation:
+def exponents_far_out(config: Config, data: item_counts.Data) -> lab.Relation:
     """Far out, where N = d^(2α+2), the formula's local exponents are the theorems', for Muon and
     Newton less 1/(2α ln d).
     """
     # What log log N leaves is less than 0.005; 1/(2α ln d) is 0.013 and more.
-    return claims.exponents_far_out(data["far"], data["far"].optimizer == "gd", 0.005)
+    return item_counts.exponents_far_out(data["far"], data["far"].optimizer == "gd", 0.005)
 
 
 @states(("figure-2b", "figure-2-fit"), holds=None, controls=exact_power("capacity") | CONTROLS)
-def straight_lines(config: Config, data: claims.Data) -> lab.Relation:
+def straight_lines(config: Config, data: item_counts.Data) -> lab.Relation:
     """Straight lines through the counts of Muon, d from `fit_from` on, have the exponent 1 + 1/(2α)
     to 0.05 in the mean over α.
     """
-    slope = claims.straight(judged(config, data, "muon"))
+    slope = item_counts.straight(judged(config, data, "muon"))
     excess = (slope - 1 - 1 / (2 * slope.alpha)).mean("alpha").rename("slope less the theorem's")
     return lab.near(excess, 0.0, SLOPE, f"{SLOPE}, as a figure shows it")
 
@@ -203,25 +211,25 @@ def straight_lines(config: Config, data: claims.Data) -> lab.Relation:
 @states(
     ("figure-2a", "figure-2-fit"), holds=False, controls=exact_power("descent") | DESCENT_CONTROLS
 )
-def straight_lines_of_descent(config: Config, data: claims.Data) -> lab.Relation:
+def straight_lines_of_descent(config: Config, data: item_counts.Data) -> lab.Relation:
     """Straight lines through the counts of gradient descent have the exponent 1/(2α) to 0.05, at
     every α.
     """
-    slope = claims.straight(average_groups(data))
+    slope = item_counts.straight(average_groups(data))
     return lab.near(slope, 1 / (2 * slope.alpha), SLOPE, f"{SLOPE}, as a figure shows it")
 
 
 @states(("theorem-b-1", "section-3-newton"), controls=DESCENT_FOR_MUON)
-def muon_matches_newton(config: Config, data: claims.Data) -> lab.Relation:
+def muon_matches_newton(config: Config, data: item_counts.Data) -> lab.Relation:
     """Muon recovers between half and twice as many items as Newton, at every α and d."""
     muon, newton = (
-        claims.log(judged(config, data, name)) for name in SPECTRAL
+        item_counts.log(judged(config, data, name)) for name in SPECTRAL
     )  # up to logarithms: a factor of 2
-    return claims.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
+    return item_counts.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 
 
 @states("section-3-muon-above-sgd", controls=NOTHING | {"the two exchanged": EXCHANGED})
-def muon_above_descent(config: Config, data: claims.Data) -> lab.Relation:
+def muon_above_descent(config: Config, data: item_counts.Data) -> lab.Relation:
     """At the largest d one step of Muon recovers more than four times as many items as one of
     gradient descent, at every α.
     """
@@ -230,7 +238,7 @@ def muon_above_descent(config: Config, data: claims.Data) -> lab.Relation:
 
 
 @states("section-1-superposition", controls=NOTHING | SIZES_EXCHANGED | DESCENT_FOR_MUON)
-def superposition(config: Config, data: claims.Data) -> lab.Relation:
+def superposition(config: Config, data: item_counts.Data) -> lab.Relation:
     """At the largest d and the smallest α one population step of Muon stores more than d items."""
     count = (
         judged(config, data, "muon").sel(alpha=min(config.alphas), drop=True).isel(d=-1, drop=True)
@@ -238,11 +246,11 @@ def superposition(config: Config, data: claims.Data) -> lab.Relation:
     return lab.above(count, float(config.dims[-1]), "d, the most that orthogonal embeddings allow")
 
 
-def tables(config: Config, data: claims.Data) -> list[lab.Table]:
+def tables(config: Config, data: item_counts.Data) -> list[lab.Table]:
     counts, prefixes = (data["capacity"][name].mean("seed") for name in ("count", "prefix"))
     descent = data["descent"]["count"]
-    shown = {"count": data["capacity"]["count"], "formula": claims.formula(counts, config.n)}
-    of_descent = {"count": descent, "formula": claims.formula(descent, config.descent_n)}
+    shown = {"count": data["capacity"]["count"], "formula": item_counts.formula(counts, config.n)}
+    of_descent = {"count": descent, "formula": item_counts.formula(descent, config.descent_n)}
     return [
         lab.table_by_size(
             f"Items recovered, N = {config.n}", shown | {"prefix / count": prefixes / counts}, "d"
@@ -253,11 +261,13 @@ def tables(config: Config, data: claims.Data) -> list[lab.Table]:
     ]
 
 
-def figure(config: Config, data: claims.Data) -> Figure:
+def figure(config: Config, data: item_counts.Data) -> Figure:
     """Plot Figure 2: counts by d, with the formula as lines and the theorem's slope dashed."""
     count = data["capacity"]["count"]
-    drawn, panels = claims.panels(count, "d", "alpha", "α = {:g}".format, claims.NAMES, fmt="")
-    formula = claims.formula(count, config.n).transpose("d", "alpha", "optimizer")
+    drawn, panels = item_counts.panels(
+        count, "d", "alpha", "α = {:g}".format, item_counts.NAMES, fmt=""
+    )
+    formula = item_counts.formula(count, config.n).transpose("d", "alpha", "optimizer")
     for optimizer, axes in panels.items():
         slopes = [capacity.one_step_exponent(optimizer, alpha) for alpha in config.alphas]
         draw_slopes(axes, count.sel(optimizer=optimizer), "d", "alpha", slopes)
@@ -271,7 +281,7 @@ def figure(config: Config, data: claims.Data) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "memory-one-step",
-    claims.LEDGER,
+    item_counts.LEDGER,
     title="Capacity after one step of gradient descent, Muon and Newton",
     summary=(
         "Counts are those of a formula without a fitted number, which has the theorems' exponents"

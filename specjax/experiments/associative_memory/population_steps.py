@@ -10,7 +10,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.associative_memory import lambda_sweep
+from specjax.experiments.associative_memory import sampled_items
 from specjax.models import associative_memory as memory
 from specjax.models import descent
 from specjax.sizes import AnySize, active
@@ -26,7 +26,7 @@ UNSTABLE_ALPHAS = (
 )  # A small and a large α, since instability is expected at large α.
 
 
-class Config(lambda_sweep.Config):
+class Config(sampled_items.Config):
     """Items, dimensions, α and step counts of three runs: few steps, many steps, and Newton."""
 
     n: int = lab.config.integer(1000, least=2, help="items N")
@@ -75,7 +75,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def run_sweep(
         measure: Any, of: str, dims: tuple[int, ...], seeds: int, **axes: Any
     ) -> xr.Dataset:
-        return lambda_sweep.run(
+        return sampled_items.run(
             partial(measure, config), dims, seeds, sizes.stream(key, f"items of {of}"), **axes
         )
 
@@ -105,7 +105,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     """Counts after few steps, distances of gradients from eq. 5, and signals of rare items."""
-    u, v, q = lambda_sweep.draw(key, config.n, d, config.alpha)
+    u, v, q = sampled_items.sample(key, config.n, d, config.alpha)
     size = jnp.asarray(active(d), u.dtype)
     root = jnp.sqrt(size)
     long, short = (jnp.full(STEPS, length * root) for length in (2, 1))
@@ -134,11 +134,11 @@ def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     signal = jnp.sum(u * (v @ ws[0, 0].T), axis=1) / rates[0, 0] * root
     found = {"rare": jnp.mean(signal, where=rare), "frequent": jnp.mean(signal, where=item <= 4)}
     found["error"] = jax.lax.map(error, jnp.concatenate([0 * ws[0, :1], ws[0, :-1]]))
-    return found | {"count": lambda_sweep.capacities(u, v, ws)["count"].T}
+    return found | {"count": sampled_items.capacities(u, v, ws)["count"].T}
 
 
 def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    u, v, q = lambda_sweep.draw(key, config.many_n, d, config.alpha)
+    u, v, q = sampled_items.sample(key, config.many_n, d, config.alpha)
 
     def directions(ws: Array) -> Array:
         muon, gd = memory.loss_and_gradient(ws, u, v, q).gradient
@@ -147,12 +147,12 @@ def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     of_gd = growing(d, config.alpha, config.many_steps)
     of_muon = jnp.full_like(of_gd, 2 * jnp.sqrt(jnp.asarray(active(d), u.dtype)))
     ws = descent.path(memory.init(u, 2), jnp.stack([of_muon, of_gd], axis=1), directions)
-    return {"count": lambda_sweep.capacities(u, v, ws)["count"]}
+    return {"count": sampled_items.capacities(u, v, ws)["count"]}
 
 
 def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     """Log of the last loss over the first, with growing and constant rates, at both α."""
-    u, v, _ = lambda_sweep.draw(
+    u, v, _ = sampled_items.sample(
         key, config.newton_n, d, config.alpha
     )  # computed once, outside the loop over α
 
@@ -174,9 +174,9 @@ def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 
 
 def newton(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    u, v, q = lambda_sweep.draw(key, config.newton_n, d, config.alpha)
+    u, v, q = sampled_items.sample(key, config.newton_n, d, config.alpha)
     ws = newton_and_muon(u, v, q, 2.0 * jnp.asarray(active(d), u.dtype))
-    return {"count": lambda_sweep.capacities(u, v, ws)["count"]}
+    return {"count": sampled_items.capacities(u, v, ws)["count"]}
 
 
 @in_float64

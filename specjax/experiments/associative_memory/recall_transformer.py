@@ -19,7 +19,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.associative_memory import claims
+from specjax.experiments.associative_memory import item_counts
 from specjax.lab.drawing import draw_curves
 from specjax.models import recall, transformer
 from specjax.sizes import AnySize, Size
@@ -178,7 +178,7 @@ def _head(config: Config, task: recall.Recall, key: Key[Array, ""]) -> xr.Datase
     return sweep.run(measure, {"law": law}, num_seeds=config.seeds, key=key)
 
 
-def after_start(data: claims.Data, quantity: str) -> xr.DataArray:
+def after_start(data: item_counts.Data, quantity: str) -> xr.DataArray:
     return data["runs"][quantity].isel(iteration=slice(1, None))
 
 
@@ -214,7 +214,7 @@ SHUFFLED = {"the items shuffled": lab.controls.replacing("recalled", "shuffled",
     "appendix-d-2-task",
     controls={"the items shuffled": lab.controls.replacing("error", "error_shuffled", of="head")},
 )
-def task_is_solvable(config: Config, data: claims.Data) -> lab.Relation:
+def task_is_solvable(config: Config, data: item_counts.Data) -> lab.Relation:
     """A transformer with an induction head, made of associative memories, is right in every
     sequence, whatever the exponents.
     """
@@ -231,7 +231,7 @@ def ahead(
     @states(
         cites, says, name=name, holds=None, controls={**CONTROLS, **controls}, along="iteration"
     )
-    def leads(config: Config, data: claims.Data) -> lab.Relation:
+    def leads(config: Config, data: item_counts.Data) -> lab.Relation:
         return lab.above(lead(along(config, after_start(data, quantity))), CLEAR, LEAST)
 
 
@@ -245,7 +245,7 @@ ahead("recalls-more", "figure-8b", RECALLED, "recalled", select_batches, SHUFFLE
 
 
 @states("figure-8a", holds=None, controls=CONTROLS, along="iteration")
-def smaller_batches_do(config: Config, data: claims.Data) -> lab.Relation:
+def smaller_batches_do(config: Config, data: item_counts.Data) -> lab.Relation:
     """At the largest d Muon's OOD accuracy at each batch size is above AdamW's and SGD's at the
     next larger one, by more than a tenth.
     """
@@ -265,7 +265,7 @@ def robust(what: str, cites: str, setting: Callable[[Config], str]) -> None:
     )
 
     @states(cites, says, name=f"robust-to-{what}", holds=None, controls=CONTROLS, along="iteration")
-    def costs(config: Config, data: claims.Data) -> lab.Relation:
+    def costs(config: Config, data: item_counts.Data) -> lab.Relation:
         accuracy = after_start(data, "outside").isel(d=-1, drop=True)
         kept = accuracy.sel(setting=setting(config), drop=True) - accuracy.sel(
             setting="uniform", drop=True
@@ -286,7 +286,7 @@ UNTRAINED = with_runs(lambda runs: runs.where(runs["optimizer"] != "adamw", at_s
     controls={"AdamW's W at its start": UNTRAINED},
     along="iteration",
 )
-def alike_when_uniform(config: Config, data: claims.Data) -> lab.Relation:
+def alike_when_uniform(config: Config, data: item_counts.Data) -> lab.Relation:
     """With uniform tokens Muon's and AdamW's accuracies are less than a tenth apart at every d."""
     gap = lead(
         after_start(data, "outside").sel(setting="uniform", drop=True)
@@ -294,7 +294,7 @@ def alike_when_uniform(config: Config, data: claims.Data) -> lab.Relation:
     return lab.near(gap.sel(over="adamw", drop=True), 0.0, CLEAR, LEAST)
 
 
-def figure(config: Config, data: claims.Data) -> Figure:
+def figure(config: Config, data: item_counts.Data) -> Figure:
     """Plot a curve for each optimizer, with bars of two standard errors."""
     trained, last = data["runs"].isel(iteration=slice(1, None)), data["runs"].isel(iteration=-1)
     length, outside = config.iterations[0], last["outside"]
@@ -315,7 +315,7 @@ def figure(config: Config, data: claims.Data) -> Figure:
     for axes, (title, curves) in zip(grid, shown.items(), strict=True):
         (dim,) = {"d", "batch"} & set(curves[0].dims)
         for values, fmt in zip(curves, ("-", "--"), strict=False):
-            draw_curves(axes, values, dim, "optimizer", claims.NAMES.__getitem__, fmt=fmt)
+            draw_curves(axes, values, dim, "optimizer", item_counts.NAMES.__getitem__, fmt=fmt)
         axes.set(xticks=curves[0][dim].values, xlabel="dimension d" if dim == "d" else "batch B")
         axes.set_title(title, fontsize="medium")
     grid[0].set_ylim(-0.03, 1.05)
@@ -325,7 +325,7 @@ def figure(config: Config, data: claims.Data) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "recall-transformer",
-    claims.LEDGER,
+    item_counts.LEDGER,
     title="In-context recall: two-layer transformers trained by Muon, AdamW and SGD",
     summary=(
         "Small transformers recall under Muon after fewer iterations and at smaller batches than"

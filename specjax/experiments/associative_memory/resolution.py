@@ -9,7 +9,7 @@ import xarray as xr
 from jaxtyping import Array, Float, Key
 
 from specjax import fits, lab, sizes, spectral
-from specjax.experiments.associative_memory import claims, lambda_sweep
+from specjax.experiments.associative_memory import item_counts, sampled_items
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
 from specjax.theory import capacity
@@ -23,7 +23,7 @@ ITERATES = {
 ITERATIONS = (1, 2, 4, 8, 64)
 
 
-class Config(lambda_sweep.Config):
+class Config(sampled_items.Config):
     """Items, dimensions, α and the resolutions λ = factor · d^-α."""
 
     n: int = lab.config.integer(4000, least=2, help="items N")
@@ -49,21 +49,21 @@ class Config(lambda_sweep.Config):
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def counts(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v, q = lambda_sweep.draw(key, config.n, d, config.alpha)
+        u, v, q = sampled_items.sample(key, config.n, d, config.alpha)
         size = jnp.asarray(active(d), u.dtype)
         # λ = 0 is the polar factor.
         lambdas = (
             jnp.append(jnp.asarray(config.factors, u.dtype), SHARP / size) * size**-config.alpha
         )
         maps = memory.stabilized_steps(u, v, q, lambdas)
-        found = lambda_sweep.capacities(
+        found = sampled_items.capacities(
             u, v, jnp.concatenate([maps, -memory.gradient_at_zero(u, v, q)[None]])
         )["count"]
         return {"count": found[:-2], "sharp": found[-2], "gd": found[-1]}
 
     def spectrum(key: Array, d: AnySize) -> dict[str, Array]:
         s = memory.gradient_singular_values(
-            *lambda_sweep.draw(key, config.spectrum_n, d, config.alpha)
+            *sampled_items.sample(key, config.spectrum_n, d, config.alpha)
         )
         inverse_sum = jnp.sum(jnp.where(mask(d), 1 / s, 0))
         return {"s_bulk": s[active(d) // 2], "s_min": s[active(d) - 1], "inverse_sum": inverse_sum}
@@ -71,10 +71,10 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     of_items, of_spectrum = (sizes.stream(key, name) for name in ("items", "items of lemma c.3"))
     points = np.asarray(jax.random.uniform(sizes.stream(key, "points"), (config.points,)), float)
     return {
-        "capacity": lambda_sweep.run(
+        "capacity": sampled_items.run(
             counts, config.dims, config.seeds, of_items, factor=config.factors
         ),
-        "spectrum": lambda_sweep.run(spectrum, config.dims, config.spectrum_seeds, of_spectrum),
+        "spectrum": sampled_items.run(spectrum, config.dims, config.spectrum_seeds, of_spectrum),
         "iterations": _iterations(points),
     }
 
@@ -105,28 +105,28 @@ def _iterations(uniform: Float[np.ndarray, " points"]) -> xr.Dataset:
     return xr.Dataset(values, coords={"steps": list(ITERATIONS)})
 
 
-def select_factor(data: claims.Data, factor: float) -> xr.DataArray:
+def select_factor(data: item_counts.Data, factor: float) -> xr.DataArray:
     return data["capacity"]["count"].sel(factor=factor, drop=True).astype(float)
 
 
-def divide_by_polar(counts: xr.DataArray, data: claims.Data) -> xr.DataArray:
+def divide_by_polar(counts: xr.DataArray, data: item_counts.Data) -> xr.DataArray:
     return (counts / select_factor(data, 0.0)).rename("items / those of the polar factor")
 
 
 states = lab.Statements()
-at_one = partial(claims.replace_at, "factor", 1.0, of="capacity")
+at_one = partial(item_counts.replace_at, "factor", 1.0, of="capacity")
 COARSE = {"the coarsest λ": at_one(lambda count: count.isel(factor=-1, drop=True))}
 OF_GD = lab.controls.replacing(
     "count", lambda data: data["count"].where(data.factor != 1.0, data["gd"]), of="capacity"
 )
 DESCENT = {"gradient descent": OF_GD}
-FINER = claims.change_values(
+FINER = item_counts.change_values(
     lambda count: lab.controls.at_labels(count, "factor", {count.factor.values[-1]: 1.0}),
     "capacity",
 )
 MORE = {"√d times as many": at_one(lambda count: count * count.d**0.5)}
 LARGER_SUM = {
-    "√d times it": claims.change_values(
+    "√d times it": item_counts.change_values(
         lambda values: values * values.d**0.5, "spectrum", "inverse_sum"
     )
 }
@@ -147,25 +147,25 @@ QUINTIC = lab.controls.changing(
 
 
 @states("appendix-c-polar", controls=COARSE | DESCENT)
-def resolution_as_polar(config: Config, data: claims.Data) -> lab.Relation:
+def resolution_as_polar(config: Config, data: item_counts.Data) -> lab.Relation:
     """λ = d^-α and the exact polar factor recover the same number of items up to a factor of 2, at
     every d.
     """
-    return claims.within_a_factor_of_2(
-        claims.log(divide_by_polar(select_factor(data, 1.0), data))
+    return item_counts.within_a_factor_of_2(
+        item_counts.log(divide_by_polar(select_factor(data, 1.0), data))
     )  # up to logarithms
 
 
-@states("appendix-c-polar", controls=DESCENT, post_hoc=claims.SETTLES)
-def resolution_has_the_rate_of_polar(config: Config, data: claims.Data) -> lab.Relation:
+@states("appendix-c-polar", controls=DESCENT, post_hoc=item_counts.SETTLES)
+def resolution_has_the_rate_of_polar(config: Config, data: item_counts.Data) -> lab.Relation:
     """λ = d^-α has the recovery rate of the exact polar factor: the ratio of the counts is d^0, to
     1/4.
     """
-    return claims.has_exponent(divide_by_polar(select_factor(data, 1.0), data), 0.0, HALF)
+    return item_counts.has_exponent(divide_by_polar(select_factor(data, 1.0), data), 0.0, HALF)
 
 
 @states("appendix-c-polar", controls=SHARP_CONTROLS)
-def sharp_resolution_is_polar(config: Config, data: claims.Data) -> lab.Relation:
+def sharp_resolution_is_polar(config: Config, data: item_counts.Data) -> lab.Relation:
     """λ a hundred times below d^(-α-1) recovers what the exact polar factor does, to 2 %, at every
     d.
     """
@@ -174,24 +174,24 @@ def sharp_resolution_is_polar(config: Config, data: claims.Data) -> lab.Relation
 
 
 @states("section-3-resolution", controls={"λ = d^-α": FINER})
-def coarse_resolution_loses(config: Config, data: claims.Data) -> lab.Relation:
+def coarse_resolution_loses(config: Config, data: item_counts.Data) -> lab.Relation:
     """The largest λ, far above d^-α, loses more than half of the items, at every d."""
     return lab.below(divide_by_polar(select_factor(data, config.factors[-1]), data), 0.5, "half")
 
 
-@states("appendix-c-optimality", controls=MORE, post_hoc=claims.SETTLES)
-def no_resolution_has_a_better_rate(config: Config, data: claims.Data) -> lab.Relation:
+@states("appendix-c-optimality", controls=MORE, post_hoc=item_counts.SETTLES)
+def no_resolution_has_a_better_rate(config: Config, data: item_counts.Data) -> lab.Relation:
     """The best λ, chosen in every draw, recovers d^0 times as many items as the polar factor does,
     to 1/4.
     """
     # The maps with a λ among the separable maps of Assumption C.2.
-    return claims.has_exponent(
+    return item_counts.has_exponent(
         divide_by_polar(data["capacity"]["count"].max("factor"), data), 0.0, HALF
     )
 
 
 @states("lemma-c-4", controls={"Muon's quintic polynomial": QUINTIC})
-def quotient_does_not_increase(config: Config, data: claims.Data) -> lab.Relation:
+def quotient_does_not_increase(config: Config, data: item_counts.Data) -> lab.Relation:
     """For the iterates of 3z/2 - z³/2 the quotient h(z)/z does not increase in z on (0, √3), after
     any number of steps.
     """
@@ -202,7 +202,7 @@ def quotient_does_not_increase(config: Config, data: claims.Data) -> lab.Relatio
 
 
 @states("lemma-c-4", controls={"Muon's quintic polynomial": QUINTIC})
-def iterates_tend_to_one(config: Config, data: claims.Data) -> lab.Relation:
+def iterates_tend_to_one(config: Config, data: item_counts.Data) -> lab.Relation:
     """The iterates of 3z/2 - z³/2 tend to 1 for every z in (0, √3)."""
     last = data["iterations"]["cubic_value"].isel(
         steps=-1, drop=True
@@ -211,14 +211,14 @@ def iterates_tend_to_one(config: Config, data: claims.Data) -> lab.Relation:
 
 
 def scale(name: str, key: str, cites: str, says: str) -> None:
-    controls = claims.shift_exponents(0.5, "spectrum", name, "d^({:+}) times it") | {
+    controls = item_counts.shift_exponents(0.5, "spectrum", name, "d^({:+}) times it") | {
         f"{other} in its place": lab.controls.replacing(name, other, of="spectrum")
         for other in ("s_bulk", "s_min", "inverse_sum")
         if other != name
     }
 
     @states(cites, says, name=name.replace("_", "-"), controls=controls)
-    def exponent(config: Config, data: claims.Data) -> lab.Relation:
+    def exponent(config: Config, data: item_counts.Data) -> lab.Relation:
         expected = capacity.singular_value_exponents(config.alpha)[key]
         slope = fits.log_slopes(xr.ufuncs.log(data["spectrum"][name].astype(float)), "d")
         return lab.near(
@@ -241,7 +241,7 @@ scale(
 
 
 @states("lemma-c-3", controls=LARGER_SUM, post_hoc=BY_EXPONENT)
-def inverse_sum(config: Config, data: claims.Data) -> lab.Relation:
+def inverse_sum(config: Config, data: item_counts.Data) -> lab.Relation:
     """The sum of the inverse singular values grows no faster than d^(α+1) (log d)²."""
     values = data["spectrum"]["inverse_sum"]
     bound = values.d ** (config.alpha + 1) * np.log(values.d) ** 2
@@ -253,7 +253,7 @@ def inverse_sum(config: Config, data: claims.Data) -> lab.Relation:
 
 EXPERIMENT = lab.Experiment(
     "memory-lambda",
-    claims.LEDGER,
+    item_counts.LEDGER,
     title="The resolution λ and the spectrum of the gradient",
     summary=(
         "λ at the scale d^-α of the bulk recovers four fifths of what the polar factor does, at the"

@@ -14,7 +14,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import lab, sizes
-from specjax.experiments.associative_memory import claims, lambda_sweep
+from specjax.experiments.associative_memory import item_counts, sampled_items
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
 from specjax.theory import capacity, thresholded_capacity
@@ -32,7 +32,7 @@ FAR = {
 }  # Dimensions at which the formula is evaluated.
 
 
-class Config(lambda_sweep.Config):
+class Config(sampled_items.Config):
     """Items, dimensions and exponents of the frequencies."""
 
     n: int = lab.config.integer(2500, least=2, help="items N")
@@ -85,13 +85,13 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return (SHARES[name] * powers(d, exponent)).at[0].set(0)[:STEPS]
 
     def muon(key: Array, d: AnySize, alpha: Array, exponent: Array) -> dict[str, Array]:
-        u, v, q = lambda_sweep.draw(key, config.n, d, alpha)
+        u, v, q = sampled_items.sample(key, config.n, d, alpha)
         ws = memory.thresholded_muon(u, v, q, bounds("muon", d, exponent))
         return {"count": memory.count(memory.recovered(u, v, ws))}
 
     def descent(key: Array, d: AnySize, alpha: Array, exponent: Array) -> dict[str, Array]:
         of_items, of_rates = jax.random.split(key)
-        u, v, q = lambda_sweep.draw(of_items, config.descent_n, d, alpha)
+        u, v, q = sampled_items.sample(of_items, config.descent_n, d, alpha)
         rates = powers(d, alpha * exponent[1:])
         others = rates * OTHER ** jax.random.uniform(of_rates, (STEPS,), minval=-1.0, maxval=1.0)
 
@@ -105,14 +105,14 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         sizes.stream(key, of) for of in ("thresholded Muon", "thresholded descent", "far")
     )
     axes = {"alpha": config.alphas, "t": range(1, STEPS + 1)}
-    of_steps = lambda_sweep.map_alphas(muon, config.alphas, powers_of["muon"])
-    of_descents = lambda_sweep.map_alphas(descent, config.alphas, powers_of["gd"], anew=True)
+    of_steps = sampled_items.map_alphas(muon, config.alphas, powers_of["muon"])
+    of_descents = sampled_items.map_alphas(descent, config.alphas, powers_of["gd"], anew=True)
     return {
-        "muon": lambda_sweep.run(of_steps, config.dims, config.seeds, of_muon, **axes),
-        "gd": lambda_sweep.run(
+        "muon": sampled_items.run(of_steps, config.dims, config.seeds, of_muon, **axes),
+        "gd": sampled_items.run(
             of_descents, config.descent_dims, config.descent_seeds, of_descent, **axes
         ),
-        "far": claims.far_out(
+        "far": item_counts.far_out(
             FAR, config.alphas, config.far_seeds, of_far, far_capacities, theorem
         ),
     }
@@ -140,7 +140,7 @@ def expected(name: str, d: int | float, n: int | float, alpha: float) -> np.ndar
     )
 
 
-def formula(config: Config, data: claims.Data, name: str) -> xr.DataArray:
+def formula(config: Config, data: item_counts.Data, name: str) -> xr.DataArray:
     count, n = data[name]["count"], config.n if name == "muon" else config.descent_n
     values = [
         [expected(name, d, n, alpha) for alpha in count.alpha.values]
@@ -153,15 +153,17 @@ def formula(config: Config, data: claims.Data, name: str) -> xr.DataArray:
 
 states = lab.Statements()
 OTHER_THEOREMS = {
-    "the first step's exponents": claims.change_theorem(
+    "the first step's exponents": item_counts.change_theorem(
         lambda e: lab.controls.at_places(e, "t", 0)
     ),
-    "each other's exponents": claims.change_theorem(lambda e: lab.controls.reverse(e, "optimizer")),
-    "gradient descent in one regime": claims.change_theorem(
+    "each other's exponents": item_counts.change_theorem(
+        lambda e: lab.controls.reverse(e, "optimizer")
+    ),
+    "gradient descent in one regime": item_counts.change_theorem(
         lambda e: e.where(e.optimizer != "gd", e.t / (2 * e.alpha))
     ),
 }
-A_STEP_MORE = claims.change_values(
+A_STEP_MORE = item_counts.change_values(
     lambda other: other * other.d ** (1 / (2 * other.alpha)), "gd", "other"
 )
 
@@ -178,13 +180,13 @@ def state_formula(name: str, other: str, cites: str, says: str, start: int) -> N
         )
         return count * (count.d / count.d[0]) ** (others - mine)
 
-    controls: dict[str, claims.Control] = {
-        "one step in the place of several": claims.change_values(
+    controls: dict[str, item_counts.Control] = {
+        "one step in the place of several": item_counts.change_values(
             lambda count: lab.controls.at_places(count, "t", 0), name
         ),
-        "the other theorem's exponents": claims.change_values(replace_counts, name),
+        "the other theorem's exponents": item_counts.change_values(replace_counts, name),
     }
-    controls |= claims.store_nothing(name) | claims.reverse_sizes(name)
+    controls |= item_counts.store_nothing(name) | item_counts.reverse_sizes(name)
     of_counts = (
         f"The mean counts after each step of {says} are those of the finite-size formula, to 10 %"
         " in the mean over d, at every α."
@@ -193,25 +195,27 @@ def state_formula(name: str, other: str, cites: str, says: str, start: int) -> N
         f"The counts of {says} grow with d by the formula's exponents at each step, to 0.1 in the"
         " mean over α."
     )
-    off = claims.shift_exponents(SLOPE, name)
+    off = item_counts.shift_exponents(SLOPE, name)
 
     @states(
         cites,
         of_counts,
         name=f"{name}-counts-by-formula",
-        controls=controls | claims.scale_counts(name, 0.8, 1.2),
+        controls=controls | item_counts.scale_counts(name, 0.8, 1.2),
     )
-    def counts(config: Config, data: claims.Data) -> lab.Relation:
+    def counts(config: Config, data: item_counts.Data) -> lab.Relation:
         steps = slice(start, None)  # the formula is of leading order in 1/d at every step
         count, predicted = (
             of.sel(t=steps) for of in (data[name]["count"], formula(config, data, name))
         )
-        return claims.counts_by_formula(count, predicted, "d", 0.1)
+        return item_counts.counts_by_formula(count, predicted, "d", 0.1)
 
     @states(cites, of_slopes, name=f"{name}-exponents-by-formula", controls=controls | off)
-    def exponents(config: Config, data: claims.Data) -> lab.Relation:
-        slope = claims.pseudo_slopes(data[name]["count"]).sel(t=slice(start, None))
-        return claims.exponents_by_formula(slope, formula(config, data, name), SLOPE, ["alpha"])
+    def exponents(config: Config, data: item_counts.Data) -> lab.Relation:
+        slope = item_counts.pseudo_slopes(data[name]["count"]).sel(t=slice(start, None))
+        return item_counts.exponents_by_formula(
+            slope, formula(config, data, name), SLOPE, ["alpha"]
+        )
 
 
 state_formula("muon", "gd", "theorem-4-1", "thresholded Muon", 1)
@@ -223,18 +227,18 @@ state_formula(
 
 @states(
     ("theorem-4-1", "theorem-4-2", "section-4-early"),
-    controls=claims.FAR_CONTROLS | OTHER_THEOREMS,
+    controls=item_counts.FAR_CONTROLS | OTHER_THEOREMS,
 )
-def exponents_far_out(config: Config, data: claims.Data) -> lab.Relation:
+def exponents_far_out(config: Config, data: item_counts.Data) -> lab.Relation:
     """Far out, N = d^(2α+2), the formula's local exponents are the theorems', less 1/(2α ln d) but
     for gradient descent's first step.
     """
     far = data["far"]  # 0.015 is what logarithms leave, half of 1/(2α ln d) at α = 1.25 and less
-    return claims.exponents_far_out(far, (far.optimizer == "gd") & (far.t == 1), 0.015)
+    return item_counts.exponents_far_out(far, (far.optimizer == "gd") & (far.t == 1), 0.015)
 
 
 @states("theorem-4-2", controls={"items of a step more": A_STEP_MORE})
-def no_better_rates(config: Config, data: claims.Data) -> lab.Relation:
+def no_better_rates(config: Config, data: item_counts.Data) -> lab.Relation:
     """Learning rates that are up to 4 times larger or smaller, each by itself, recover no more than
     1.5 times as many items.
     """
@@ -248,7 +252,7 @@ def no_better_rates(config: Config, data: claims.Data) -> lab.Relation:
 
 EXPERIMENT = lab.Experiment(
     "memory-thresholded",
-    claims.LEDGER,
+    item_counts.LEDGER,
     title="Capacity after several thresholded steps of Muon and of gradient descent",
     summary=(
         "Counts after each of four steps are those of a formula without a fitted number, which has"

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral
-from specjax.experiments.associative_memory import claims, lambda_sweep
+from specjax.experiments.associative_memory import item_counts, sampled_items
 from specjax.lab.drawing import COLORS, draw_curves, log_axes
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
@@ -25,7 +25,7 @@ NODES = np.geomspace(1e-6, 1e6, 4000)
 """Singular values over their median at which the best filter is tabulated."""
 
 
-LEDGER = lab.Ledger.of(
+LEDGER = lab.Ledger.from_conjectures(
     "best-filter",
     gain=(
         "The spectral map that stores most items is the Hilbert transform of the spectrum, with a"
@@ -64,8 +64,8 @@ class Config(lab.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lambda_sweep.check_items(self.n, self.dims)
-        lambda_sweep.check_items(self.few_n, (self.few_d,))
+        sampled_items.check_items(self.n, self.dims)
+        sampled_items.check_items(self.few_n, (self.few_d,))
 
 
 def maps(
@@ -87,14 +87,14 @@ def one_step(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     def count_at(
         key: Array, d: AnySize, alpha: Array, best: Array, share: Array
     ) -> dict[str, Array]:
-        u, v, q = lambda_sweep.draw(key, config.n, d, alpha)
+        u, v, q = sampled_items.sample(key, config.n, d, alpha)
         steps = memory.mapped_steps(u, v, q, jnp.asarray(sizes.active(d)), maps, best, share)
-        return {"count": lambda_sweep.capacities(u, v, steps)["count"]}
+        return {"count": sampled_items.capacities(u, v, steps)["count"]}
 
-    of_seed = lambda_sweep.map_alphas(
+    of_seed = sampled_items.map_alphas(
         count_at, config.alphas, jnp.asarray(tables), jnp.asarray(shares)
     )
-    return lambda_sweep.run(
+    return sampled_items.run(
         of_seed, config.dims, config.seeds, key, alpha=config.alphas, filter=FILTERS
     )
 
@@ -104,7 +104,7 @@ def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     methods = {"polar": spectral.SVD(), "ridge": spectral.Tikhonov(theory.best_share(FEW_ALPHA))}
 
     def measure(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v, p = lambda_sweep.draw(sizes.stream(key, "items"), config.few_n, d, FEW_ALPHA)
+        u, v, p = sampled_items.sample(sizes.stream(key, "items"), config.few_n, d, FEW_ALPHA)
         batches = jax.vmap(lambda key: memory.minibatch(key, p, BATCH))(
             jax.random.split(sizes.stream(key, "batches"), STEPS)
         )
@@ -134,7 +134,7 @@ def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         "rate": RATES,
         "step": range(1, STEPS + 1),
     }
-    return lambda_sweep.run(measure, (config.few_d,), config.few_seeds, key, **labels).isel(d=0)
+    return sampled_items.run(measure, (config.few_d,), config.few_seeds, key, **labels).isel(d=0)
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -160,7 +160,7 @@ def predicted(config: Config) -> xr.DataArray:
     )
 
 
-def replace_filters(**other: str) -> claims.Control:
+def replace_filters(**other: str) -> item_counts.Control:
     """A control with the counts of filters in the place of others'."""
     return lab.controls.changing(
         lambda data: lab.controls.at_labels(data, "filter", other), of="step"

@@ -11,8 +11,8 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import lab, sizes
-from specjax.experiments.associative_memory import claims, lambda_sweep
-from specjax.experiments.associative_memory.claims import Data
+from specjax.experiments.associative_memory import item_counts, sampled_items
+from specjax.experiments.associative_memory.item_counts import Data
 from specjax.experiments.beyond.capacity_counts import (
     EARLY,
     LATE,
@@ -54,8 +54,8 @@ class Config(lab.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lambda_sweep.check_items(self.n, self.dims)
-        lambda_sweep.check_items(min(self.more), (self.d,))
+        sampled_items.check_items(self.n, self.dims)
+        sampled_items.check_items(min(self.more), (self.d,))
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
@@ -78,17 +78,17 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     }
 
 
-def factor(of: str, change: claims.Change) -> claims.Control:
+def factor(of: str, change: item_counts.Change) -> item_counts.Control:
     """A control with counts of another constant."""
-    return claims.change_values(lambda count: count * change(count), of)
+    return item_counts.change_values(lambda count: count * change(count), of)
 
 
 states = lab.Statements()
 OF_BOTH = {
-    "Muon's counts for Newton's": claims.change_values(
+    "Muon's counts for Newton's": item_counts.change_values(
         lambda count: lab.controls.at_places(count, "optimizer", 0), "dimensions"
     ),
-    "the two exchanged": claims.change_values(
+    "the two exchanged": item_counts.change_values(
         lambda count: lab.controls.reverse(count, "optimizer"), "dimensions"
     ),
 }
@@ -98,7 +98,7 @@ OF_BOTH = {
     "muon-constant",
     "At the largest d the mean counts of Muon are those of the sharp asymptotics to 4 %, in the"
     " mean over α.",
-    controls=claims.store_nothing("dimensions")
+    controls=item_counts.store_nothing("dimensions")
     | {
         "without 4/(π(α + 1))": factor(
             "dimensions", lambda count: (np.pi * (count.alpha + 1) / 4) ** (1 / count.alpha)
@@ -156,7 +156,7 @@ def newton_constant(config: Config, data: Data) -> lab.Relation:
     "Muon's counts fall with the number of items as the sharp asymptotics do: slopes over log log N"
     " to 0.2, in the mean over α.",
     controls={
-        "no logarithm": claims.change_values(
+        "no logarithm": item_counts.change_values(
             lambda count: lab.controls.at_places(count, "n", 0), "items"
         ),
         "its power 1/α": factor("items", lambda count: np.log(count.n) ** (-1 / (2 * count.alpha))),
@@ -176,7 +176,7 @@ def power_of_the_logarithm(config: Config, data: Data) -> lab.Relation:
     " mean over the two largest d.",
     controls=OF_BOTH
     | {
-        "the limit's ratio at finite size": claims.change_values(
+        "the limit's ratio at finite size": item_counts.change_values(
             lambda count: count.where(
                 count.optimizer == "newton",
                 count.sel(optimizer="newton", drop=True) * limit(count.alpha),
@@ -261,7 +261,7 @@ def newton_ahead(config: Config, data: Data) -> lab.Relation:
     "crossing",
     "At α = 1.4 Newton recovers more items than Muon at the smallest d, and Muon more than Newton"
     " at the largest.",
-    controls=OF_BOTH | claims.reverse_sizes("dimensions"),
+    controls=OF_BOTH | item_counts.reverse_sizes("dimensions"),
     post_hoc=(
         "The largest d was 192, where the lead was not decided by these draws; judged at 256 on a"
         " fresh seed."
@@ -271,7 +271,7 @@ def crossing_moves(config: Config, data: Data) -> lab.Relation:
     """With N fixed the exponent at which both recover equally many grows with d: 1.24, 1.42, 1.53
     by the formula at d = 64, 128, 192.
     """
-    found = claims.log(ratio(data)).sel(alpha=TURNING, drop=True).isel(d=[0, -1])
+    found = item_counts.log(ratio(data)).sel(alpha=TURNING, drop=True).isel(d=[0, -1])
     return lab.above(
         (xr.DataArray([-1, 1], dims="d") * found).rename("log of the lead"), 0.0, "no lead"
     )
@@ -294,7 +294,7 @@ def crossing_far_out(config: Config, data: Data) -> lab.Relation:
 
 EXPERIMENT = lab.Experiment(
     "capacity-constants",
-    lab.Ledger.of(
+    lab.Ledger.from_conjectures(
         "capacity",
         muon_constant=(
             "One step of Muon recovers (2α sin(π/2α)/π) d (4 √d/(π(α + 1)))^(1/α) E (M - z)^(-1/α)"

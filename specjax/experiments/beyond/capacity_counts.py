@@ -9,8 +9,8 @@ from jaxtyping import Array, Key
 from scipy.optimize import brentq
 
 from specjax import fits, lab
-from specjax.experiments.associative_memory import claims, lambda_sweep
-from specjax.experiments.associative_memory.claims import Data
+from specjax.experiments.associative_memory import item_counts, sampled_items
+from specjax.experiments.associative_memory.item_counts import Data
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
 from specjax.theory import finite_capacity, sharp_capacity
@@ -29,11 +29,11 @@ def counts(
     """Items recovered after one step on N items, by dimension, exponent and optimizer."""
 
     def count_at(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
-        u, v, q = lambda_sweep.draw(key, n, d, alpha)
-        return lambda_sweep.capacities(u, v, memory.one_step(u, v, q, optimizers))
+        u, v, q = sampled_items.sample(key, n, d, alpha)
+        return sampled_items.capacities(u, v, memory.one_step(u, v, q, optimizers))
 
-    return lambda_sweep.run(
-        lambda_sweep.map_alphas(count_at, ALPHAS),
+    return sampled_items.run(
+        sampled_items.map_alphas(count_at, ALPHAS),
         dims,
         seeds,
         key,
@@ -88,7 +88,7 @@ def ratio(data: Data) -> xr.DataArray:
 
 def formula_ratio(data: Data, n: int) -> xr.DataArray:
     """The ratio of the counts of `finite_capacity`."""
-    formula = claims.formula(data["dimensions"]["count"], n)
+    formula = item_counts.formula(data["dimensions"]["count"], n)
     return formula.sel(optimizer="muon", drop=True) / formula.sel(optimizer="newton", drop=True)
 
 
@@ -99,7 +99,7 @@ def limit(alpha: xr.DataArray) -> xr.DataArray:
 
 def slope_in_logarithm(counts: xr.DataArray) -> xr.DataArray:
     """The slope of the logarithm of counts over log log N."""
-    logs = claims.log(counts)
+    logs = item_counts.log(counts)
     return fits.log_slopes(logs.assign_coords(n=np.log(logs.n.astype(float))), "n").rename(
         "slope over log log N"
     )

@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from specjax import lab
-from specjax.experiments.associative_memory.claims import Data
+from specjax.experiments.associative_memory.item_counts import Data
 from specjax.experiments.beyond.capacity_counts import (
     EARLY,
     LATE,

@@ -219,7 +219,7 @@ def told_how_small(config: Config, data: xr.Dataset) -> lab.Relation:
 
 EXPERIMENT = lab.Experiment(
     "orthogonalizer-error",
-    lab.Ledger.of(
+    lab.Ledger.from_conjectures(
         "muon",
         scalar_map=(
             "The error of polynomial steps depends on the singular values alone, not on the"

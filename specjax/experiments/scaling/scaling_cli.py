@@ -13,7 +13,7 @@ from specjax.experiments.scaling import builtin_models
 from specjax.optim import SCALES
 from specjax.scaling.transfer_loss import cost_of_narrowest, costs_less, optima_of
 
-LEDGER = lab.Ledger.of(
+LEDGER = lab.Ledger.from_conjectures(
     "scaling-of-a-model",
     transfer="The rate that is best at the narrowest width is right at wider ones.",
     updates="What a layer's update does to its inputs does not depend on the width.",
@@ -142,7 +142,7 @@ def _exponent(row: scaling.Row) -> tuple[str, str]:
 
 
 def _tables(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table]:
-    found = scaling.Transfer.of(data["trainings"], config.tolerance)
+    found = scaling.Transfer.from_data(data["trainings"], config.tolerance)
     best = found.optimum
     costs = ["–", *(f"{100 * cost:.2g} %" for cost in found.costs.values())]
     rates = tuple(
@@ -151,7 +151,7 @@ def _tables(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table]:
             best.sizes, best.optima, best.intervals, best.minima, costs, strict=True
         )
     )
-    layers = scaling.CoordinateCheck.of(data["layers"])
+    layers = scaling.CoordinateCheck.from_data(data["layers"])
     rows = tuple(
         (row.layer, row.quantity, *_exponent(row), row.verdict)
         for row in layers.rows
@@ -174,8 +174,8 @@ def _tables(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table]:
 def _figure(config: Config, data: Mapping[str, xr.Dataset]) -> Figure:
     figure = Figure(figsize=(12.0, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    scaling.Transfer.of(data["trainings"], config.tolerance).plot(left)
-    scaling.CoordinateCheck.of(data["layers"]).plot("update_output", right)
+    scaling.Transfer.from_data(data["trainings"], config.tolerance).plot(left)
+    scaling.CoordinateCheck.from_data(data["layers"]).plot("update_output", right)
     return figure
 
 

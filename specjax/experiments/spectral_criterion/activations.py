@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.claims import Quantities, bounded
+from specjax.experiments.spectral_criterion.quantities import Quantities, bounded
 from specjax.models.random_features import swiglu_features, weights
 from specjax.theory import activations as theory
 from specjax.theory.activations import ACTIVATIONS

@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.claims import Quantities, bounded, power
+from specjax.experiments.spectral_criterion.quantities import Quantities, bounded, power
 from specjax.lab.controls import Source
 from specjax.models import random_features as model
 from specjax.theory import feature_bulk

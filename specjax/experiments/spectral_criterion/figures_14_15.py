@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.claims import Quantities, power
+from specjax.experiments.spectral_criterion.quantities import Quantities, power
 from specjax.lab.drawing import COLORS
 from specjax.models import random_features as model
 

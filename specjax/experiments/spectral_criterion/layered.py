@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.claims import Quantities, power
+from specjax.experiments.spectral_criterion.quantities import Quantities, power
 from specjax.linalg import singular_values
 from specjax.models import decoder_block, mlp
 from specjax.models.random_features import weights

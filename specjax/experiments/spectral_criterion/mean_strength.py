@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.claims import Quantities, bounded
+from specjax.experiments.spectral_criterion.quantities import Quantities, bounded
 from specjax.models import random_features as model
 from specjax.theory.random_features import feature_mean
 

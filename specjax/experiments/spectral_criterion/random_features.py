@@ -17,7 +17,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.claims import Quantities, bounded, power
+from specjax.experiments.spectral_criterion.quantities import Quantities, bounded, power
 from specjax.models import random_features as model
 from specjax.models import spiked
 from specjax.sizes import AnySize

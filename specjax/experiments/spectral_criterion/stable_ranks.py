@@ -17,7 +17,7 @@ from scipy.stats import chi2
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.claims import Quantities
+from specjax.experiments.spectral_criterion.quantities import Quantities
 from specjax.theory import stable_rank as theory
 
 SPIKE = theory.RareSpike(p0=1e-3, rows=513, ratio=512.0)

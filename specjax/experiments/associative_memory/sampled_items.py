@@ -27,7 +27,7 @@ class Config(lab.Config):
                 check_items(value, getattr(self, f"{name[:-1]}dims", getattr(self, "dims", ())))
 
 
-def draw(
+def sample(
     key: Key[Array, ""], n: int, d: AnySize, alpha: float | Float[Array, ""]
 ) -> tuple[Float[Array, "n d"], Float[Array, "n d"], Float[Array, " n"]]:
     """Isotropic unembeddings and embeddings, nested in d up to a factor, and frequencies."""
