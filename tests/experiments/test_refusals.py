@@ -43,7 +43,7 @@ def rows(table):
 
 # The smallest integer of a field, or how many sizes or numbers it needs and the smallest of them.
 LIMITS = """
-what-decides: classes=1, seeds=20, lengths=(2, 1)
+what-decides: classes=2, seeds=20, lengths=(2, 1)
 best-filter-training: items=2, recall_width=1, recall_steps=(2, 1), recall_seeds=2, gpt_seeds=2, \
 choosing=1, gpt_steps=(2, 1)
 claims-momentum: samples=1000, searches=1000

@@ -87,6 +87,7 @@ TURNS = (
     + " Held open since a longer training turned it round: true after 100 steps, false after 1600."
 )
 
+HELD_OPEN = "Held open since a longer training turned its rivals round; judged on fresh draws."
 NOISE = {"noise in its place": lab.controls.replacing("quantile", "noise")}
 FIRST, ONE_STEP = exchange("block", 1, BLOCKS), exchange("trained", "5 steps", "1 step")
 
@@ -166,7 +167,7 @@ def others_miss_late_blocks(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(first, last(reached), least=0.1)
 
 
-@states("five-steps-loss", holds=None, controls=ONE_STEP, along="step")
+@states("five-steps-loss", holds=None, controls=ONE_STEP, along="step", post_hoc=HELD_OPEN)
 def five_lose_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
     """With Muon's five steps the validation loss is within 0.05 nats of that with exact polar
     factors, at every width.
