@@ -457,6 +457,16 @@ def test_a_bound_holds_always_and_is_no_larger_than_it_need_be():
     assert verdict(lab.inequality(y, y * (1 - 1e-5), slack=0.3, rounding=1e-6)) == "refuted"
 
 
+def test_a_bound_with_room_is_said_not_to_be_sharp():
+    half = xr.DataArray(np.array([[0.2, 0.5], [0.1, 0.4]]), dims=("d", "seed"))
+    wide = lab.inequality(half, xr.DataArray(1.0), slack=0.6).judge({})
+    assert wide.verdict == "confirmed"
+    assert "Not sharp here: a bound 0.5 times as large holds too." in wide.reason
+    near = lab.inequality(half + 0.4, xr.DataArray(1.0), slack=0.3).judge({})
+    assert near.verdict == "confirmed"
+    assert "sharp" not in near.reason
+
+
 def test_attacks_of_the_relations_own_are_such_as_can_survive():
     """A threshold beyond the estimate, a bound that the rule itself tightens: these are refuted
     wherever the relation is confirmed.

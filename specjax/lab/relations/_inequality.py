@@ -15,6 +15,8 @@ from specjax.lab.outcome import Finding, Verdict
 from specjax.lab.relations._relation import Relation
 from specjax.lab.relations.line import Line, has_curve
 
+SHARP = 0.3
+"""A bound is sharp in the data if the smallest margin is at most this share of it."""
 _FAR = 20.0
 """Largest ratio on a linear axis."""
 
@@ -50,6 +52,8 @@ class Inequality(Relation):
                 f" No draw would violate a bound that is tighter by {self.slack:g}: these data"
                 " cannot put it to the test."
             )
+        elif verdict == "confirmed" and smallest > SHARP:
+            reason += f" Not sharp here: a bound {1 - smallest:.2g} times as large holds too."
         return Finding(
             verdict,
             f"share of draws that violate the bound by more than rounding ({self.rounding:g}):"
