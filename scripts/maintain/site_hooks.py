@@ -151,16 +151,17 @@ def entries(path: str) -> str:
         or not (ROOT / "docs/api" / f"{module.split('.')[1]}.md").exists()
     }
     about = entry(path, members=False, show_root_heading=False, show_root_toc_entry=False)
-    how = (
-        f"Import what follows from `{path}`. Each heading is the module that defines what stands"
-        " below it.\n"
-    )
-    return "\n".join(
-        [about, how, *(entry(module, members=names) for module, names in modules.items())]
-    )
+    how = f"Import what follows from `{path}`.\n"
+    return "\n".join([about, how, *map(part, modules, modules.values())])
 
 
-def entry(path: str, **options: bool | list[str]) -> str:
+def part(module: str, names: list[str]) -> str:
+    """The entry of a module under its subject, since readers import from the package."""
+    subject = module.rpartition(".")[2].removeprefix("_").replace("_", " ")
+    return entry(module, members=names, heading=subject, toc_label=subject)
+
+
+def entry(path: str, **options: bool | str | list[str]) -> str:
     return f"::: {path}\n    options: {json.dumps(options)}\n"
 
 
