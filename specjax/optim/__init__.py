@@ -10,6 +10,8 @@ from specjax.optim.fused_projections import Interleaved as Interleaved
 from specjax.optim.hyperball import hyperball as hyperball
 from specjax.optim.hyperparameters import inject_hyperparams as inject_hyperparams
 from specjax.optim.lift_to_floor import lift_to_floor as lift_to_floor
+from specjax.optim.log_updates import log_updates as log_updates
+from specjax.optim.log_updates import logged as logged
 from specjax.optim.mars import mars_correction as mars_correction
 from specjax.optim.matrices import IN_OUT as IN_OUT
 from specjax.optim.matrices import OUT_IN as OUT_IN
