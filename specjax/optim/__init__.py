@@ -18,6 +18,9 @@ from specjax.optim.matrices import OUT_IN as OUT_IN
 from specjax.optim.matrices import Fans as Fans
 from specjax.optim.momentum import momentum as momentum
 from specjax.optim.muon import muon as muon
+from specjax.optim.muon_recipes import mars_m as mars_m
+from specjax.optim.muon_recipes import muon_clip as muon_clip
+from specjax.optim.muon_recipes import nanochat as nanochat
 from specjax.optim.muon_variants import adamuon as adamuon
 from specjax.optim.muon_variants import jordan_muon as jordan_muon
 from specjax.optim.muon_variants import normuon as normuon
@@ -40,3 +43,4 @@ from specjax.optim.schedules import geometric as geometric
 from specjax.optim.schedules import random_geometric as random_geometric
 from specjax.optim.shampoo import scale_by_shampoo as scale_by_shampoo
 from specjax.optim.soap import scale_by_soap as scale_by_soap
+from specjax.optim.soap_muon import soap_muon as soap_muon
