@@ -38,7 +38,7 @@ def parameters(layers: int, width: int) -> dict[str, jax.Array]:
 def updates(
     every: int | None, params: dict[str, jax.Array], steps: int
 ) -> Callable[[], dict[str, jax.Array]]:
-    """A function that makes so many updates in one compiled loop."""
+    """A function that makes this number of updates in one compiled loop."""
     optimizer = optim.muon(0.02, labels="matrix", log_every=every)
 
     def step(carry: Any, _: None) -> tuple[Any, None]:

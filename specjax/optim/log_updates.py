@@ -215,7 +215,7 @@ def _measure(
     entries: Float[Array, ""],
     rank: Float[Array, ""],
 ) -> UpdateLog:
-    """The numbers of a stack whose matrices have so many active entries, and this full rank."""
+    """The numbers of a stack of matrices with this number of active entries and this full rank."""
     x, _ = scaled(x)
     u = at_least_float32(u)
     factor, entries, rank = (value.astype(u.dtype) for value in (factor, entries, rank))

@@ -224,7 +224,7 @@ def test_heads_are_clipped_after_the_step(power, threshold):
     np.testing.assert_allclose(found["out"], of("muon_clip", "square"), rtol=1e-9, atol=1e-9)
 
 
-def test_the_first_step_of_mars_is_the_papers_and_clipped_the_codes():
+def test_the_first_step_of_mars_is_that_of_the_paper():
     """The code starts from a zero gradient, which a clip to norm 1 hides."""
     np.testing.assert_allclose(of("mars_m"), of("mars_m", from_zero=True), rtol=1e-12)
     small = [{"tall": 0.01 * g["tall"]} for g in GRADIENTS]
@@ -278,7 +278,7 @@ def test_routing_shows_leaves_and_scales(name):
     np.testing.assert_allclose(scale["tall"], expected)
 
 
-def test_nanochat_brings_padded_matrices_to_the_norm_of_their_active_part():
+def test_nanochat_measures_the_active_part_of_padded_matrices():
     padded = jnp.asarray(np.pad(PARAMS["tall"], ((0, 3), (0, 2))))
     step = optim.nanochat(1.0, sizes=optim.Fans(6, 4))
     update, _ = step.update(padded, step.init(padded), padded)
