@@ -13,7 +13,7 @@ from jaxtyping import Array, Inexact
 
 from specjax.arguments import as_array, shown
 from specjax.programs.one_at_a_time import one_at_a_time
-from specjax.spectral.derivatives import differentiable_factor
+from specjax.spectral._derivatives import differentiable_factor
 from specjax.spectral.float_range import exactly_scaled
 from specjax.spectral.methods import (
     QDWH,
@@ -45,7 +45,7 @@ def polar(
 
     Derivatives of any order work in both modes. For the exact methods (`SVD`, `Newton`, `QDWH`)
     they are those of the polar factor in closed form, finite at repeated singular values;
-    `specjax.spectral.derivatives` defines them for a rank-deficient x. `NewtonSchulz`,
+    `specjax.spectral._derivatives` defines them for a rank-deficient x. `NewtonSchulz`,
     `PolarExpress` and a callable are differentiated as they are computed. The scale of x is held
     fixed, which is exact for every method that does not depend on it.
 
