@@ -56,7 +56,17 @@ def test_every_benchmark_is_tested():
         "roofline.py",
         "verdicts.py",
         "scaling.py",
+        "update_log.py",
     }
+
+
+def test_the_log_of_updates_keeps_their_bits_before_it_is_timed():
+    printed = smoke("update_log.py")
+    assert printed.count("the same bits after ten updates") == 3
+    header, _, without, *others = printed.split("\n\n")[-1].splitlines()
+    assert header.split()[-1] == "ratio"
+    assert without.split()[-1] == "1.000"
+    assert len(others) == 2
 
 
 @pytest.mark.slow

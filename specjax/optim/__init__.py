@@ -9,9 +9,14 @@ from specjax.optim._float32_wrapper import in_float32 as in_float32
 from specjax.optim._hyperball import hyperball as hyperball
 from specjax.optim._hyperparameters import inject_hyperparams as inject_hyperparams
 from specjax.optim._lift_to_floor import lift_to_floor as lift_to_floor
+from specjax.optim._log_updates import log_updates as log_updates
+from specjax.optim._log_updates import logged as logged
 from specjax.optim._mars import mars_correction as mars_correction
 from specjax.optim._momentum import momentum as momentum
 from specjax.optim._muon import muon as muon
+from specjax.optim._muon_recipes import mars_m as mars_m
+from specjax.optim._muon_recipes import muon_clip as muon_clip
+from specjax.optim._muon_recipes import nanochat as nanochat
 from specjax.optim._muon_variants import adamuon as adamuon
 from specjax.optim._muon_variants import jordan_muon as jordan_muon
 from specjax.optim._muon_variants import normuon as normuon
@@ -32,6 +37,7 @@ from specjax.optim._schedules import geometric as geometric
 from specjax.optim._schedules import random_geometric as random_geometric
 from specjax.optim._shampoo import scale_by_shampoo as scale_by_shampoo
 from specjax.optim._soap import scale_by_soap as scale_by_soap
+from specjax.optim._soap_muon import soap_muon as soap_muon
 from specjax.optim.fused_projections import Interleaved as Interleaved
 from specjax.optim.matrices import IN_OUT as IN_OUT
 from specjax.optim.matrices import OUT_IN as OUT_IN

@@ -91,7 +91,13 @@ def mars_correction(
                 "mars_correction(exact=True) needs the gradient at the last parameters on this"
                 " batch: update(updates, state, params, previous_gradient=tree)."
             )
-        steps = jax.tree.map(corrected, updates, extra_args["previous_gradient"])
+        # Behind optax.partition or masked the updates lack leaves that the other tree has.
+        steps = jax.tree.map(
+            lambda g, before: g if isinstance(g, optax.MaskedNode) else corrected(g, before),
+            updates,
+            extra_args["previous_gradient"],
+            is_leaf=lambda x: isinstance(x, optax.MaskedNode),
+        )
         return optax.tree.cast_like(steps, like), state
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -3,8 +3,7 @@ and AdamW for every leaf that is not a matrix.
 """
 
 import inspect
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,13 +11,15 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.typing import DTypeLike
-from jaxtyping import Array, Int, Key, PyTree
+from jaxtyping import Array, ArrayLike, Int, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from specjax.arguments import REAL, check_number, checked_but
-from specjax.optim._adamw_groups import GROUPS, LABELS, MATRIX, OTHER, adamw_by_group, check_used
+from specjax.optim._adamw_groups import GROUPS, MATRIX, adamw_by_group, check_used
 from specjax.optim._float32_wrapper import check_alike, check_arrays, in_float32, with_params
 from specjax.optim._hyperparameters import Number, Rates, takes_schedules
+from specjax.optim._leaf_labels import labels_of, warn_of_stacks
+from specjax.optim._log_updates import log_updates
 from specjax.optim._momentum import Convention, momentum
 from specjax.optim._newton_schulz_arguments import (
     STANDARD,
@@ -27,18 +28,11 @@ from specjax.optim._newton_schulz_arguments import (
     newton_schulz_method,
 )
 from specjax.optim._orthogonal import Method, orthogonalize
+from specjax.optim._rate_multipliers import multiplied, multipliers_of
 from specjax.optim._routing import Routed, routes
 from specjax.optim._scales import Scale, rms_sqrt_max, scale_named
 from specjax.optim.fused_projections import Splits
-from specjax.optim.leaf_names import leaf_names
-from specjax.optim.matrices import (
-    IN_OUT,
-    DimensionNumbers,
-    Layout,
-    by_name,
-    is_matrix,
-    prefix_leaves,
-)
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, Layout, by_name
 
 Step = Callable[..., optax.GradientTransformation]
 """Makes a transformation of matrices, with keywords that say where they are."""
@@ -79,6 +73,9 @@ def muon(
     sharding: PyTree | None = None,
     before: Step | None = None,
     after: Step | None = None,
+    adam_nesterov: bool | None = None,
+    multipliers: Mapping[str, ArrayLike] | None = None,
+    log_every: int | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """W ← W - learning_rate (scale · polar(momentum) + weight_decay · W) for matrices, AdamW for
     all other leaves.
@@ -149,10 +146,16 @@ def muon(
         fallback: The optimizer of the leaves that are not matrices, in place of AdamW.
         sharding: As for `orthogonalize`: the shardings of the parameters, or one of all stacks of
             matrices.
-        before: A function of the keywords `dimension_numbers` and `splits` that gives a
-            transformation of the momentum, such as `lambda **_: optax.scale_by_sign()`.
-        after: The same for the scaled polar factors, such as `scale_by_neuron_moment`; its result
-            decays and meets the learning rate.
+        before: A function of the transformation `momentum` and the keywords `dimension_numbers` and
+            `splits` that gives the transformation of gradients whose updates are orthogonalized,
+            such as `lambda momentum, **_: optax.chain(momentum, optax.scale_by_sign())`.
+        after: A function of these keywords that gives a transformation of the scaled polar factors,
+            such as `scale_by_neuron_moment`; its result decays and meets the learning rate.
+        adam_nesterov: Whether AdamW's momentum looks ahead, by default as `nesterov`.
+        multipliers: Factors on the learning rates of leaves, by a leaf's name or its end, as in
+            `{"mlp.down": 2.0}`; they multiply the whole step, decay included.
+        log_every: The stride at which the state keeps the numbers of `specjax.optim.log_updates`,
+            which `specjax.optim.logged` reads; not with `adaptive`.
 
     Returns:
         A complete optimizer; its state is that of `optax.partition` with "muon" and "adam" (with a
@@ -162,10 +165,10 @@ def muon(
     Raises:
         ValueError: at once for a number that is not finite, a wrong beta, convention or scale,
             coefficients that are not triples, an unknown group, or two arguments that exclude each
-            other; at init and update for an unknown label, a rate of an embedding or readout that
-            the model lacks (at once with a layout), an integer leaf (filter it out:
-            `eqx.filter(params, eqx.is_inexact_array)`), or a leaf labelled "matrix" that is not
-            one.
+            other; at init and update for an unknown label, a multiplier that no leaf has, a rate of
+            an embedding or readout that the model lacks (at once with a layout), an integer leaf
+            (filter it out: `eqx.filter(params, eqx.is_inexact_array)`), or a leaf labelled "matrix"
+            that is not one.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -198,7 +201,7 @@ def muon(
             eps_root=adam_eps_root,
             weight_decay=adam_weight_decay,
             mu_dtype=mu_dtype,
-            nesterov=nesterov,
+            nesterov=nesterov if adam_nesterov is None else adam_nesterov,
         )
     else:
         _check_default(
@@ -209,6 +212,7 @@ def muon(
             adam_eps_root=adam_eps_root,
             adam_weight_decay=adam_weight_decay,
             adam_learning_rate=adam_learning_rate,
+            adam_nesterov=adam_nesterov,
         )
         others = {"adam": fallback}
     numbers = muon_weight_dimension_numbers
@@ -220,26 +224,25 @@ def muon(
         check_used(adam_learning_rate, {row.group for row in layout.rows})
         labels, numbers = by_name(layout, "group"), by_name(layout, "dimension_numbers")
     dimension_numbers = IN_OUT if numbers is None else numbers
+    axes = {"dimension_numbers": dimension_numbers, "splits": splits}
+    accumulate: Any = momentum(
+        beta,
+        convention,
+        nesterov=nesterov,
+        bias_correction=bias_correction,
+        mu_dtype=mu_dtype,
+        key=key,
+    )
+    orthogonal: Any = orthogonalize(
+        method, scale, adaptive=adaptive, sizes=sizes, sharding=sharding, **axes
+    )
+    if log_every is not None:
+        _check_default("log_every", adaptive=adaptive)
+        orthogonal = log_updates(orthogonal, log_every, scale, sizes=sizes, **axes)
     matrix_steps = optax.chain(
-        momentum(
-            beta,
-            convention,
-            nesterov=nesterov,
-            bias_correction=bias_correction,
-            mu_dtype=mu_dtype,
-            key=key,
-        ),
-        *([before(dimension_numbers=dimension_numbers, splits=splits)] if before else []),
-        orthogonalize(
-            method,
-            scale,
-            adaptive=adaptive,
-            dimension_numbers=dimension_numbers,
-            sizes=sizes,
-            splits=splits,
-            sharding=sharding,
-        ),
-        *([after(dimension_numbers=dimension_numbers, splits=splits)] if after else []),
+        before(accumulate, **axes) if before else accumulate,
+        orthogonal,
+        *([after(**axes)] if after else []),
         in_float32(
             optax.chain(
                 optax.add_decayed_weights(weight_decay, weight_decay_mask),
@@ -249,7 +252,7 @@ def muon(
     )
 
     def label(params: PyTree) -> PyTree:
-        found = _labels(params, labels, dimension_numbers)
+        found = labels_of(params, labels, dimension_numbers)
         if layout is None:
             check_used(adam_learning_rate, jax.tree.leaves(found))
         return found
@@ -260,9 +263,10 @@ def muon(
     steps = optax.partition(transforms, lambda params: jax.tree.map(optimizers.get, label(params)))
 
     def init(params: PyTree) -> optax.PartitionState:
+        multipliers_of(params, multipliers)
         state = steps.init(params)
         if labels is None and isinstance(dimension_numbers, MuonDimensionNumbers):
-            _warn_of_stacks(params, dimension_numbers)
+            warn_of_stacks(params, dimension_numbers)
         return state
 
     def update(
@@ -277,6 +281,7 @@ def muon(
         check_alike(updates, params)
         wide, like = with_params(updates, params)
         updates, state = steps.update(wide, state, params, **extra_args)
+        updates = multiplied(updates, multipliers)
         return optax.tree.cast_like(updates, like), state
 
     formula = scale_named(scale)
@@ -284,7 +289,14 @@ def muon(
         Routed(
             init,
             lambda params: routes(
-                params, label(params), dimension_numbers, sizes, splits, formula, others
+                params,
+                label(params),
+                dimension_numbers,
+                sizes,
+                splits,
+                formula,
+                others,
+                multipliers_of(params, multipliers),
             ),
         ),
         update,
@@ -303,56 +315,3 @@ def _check_default(given: str, **others: object) -> None:
             continue
         if type(value) is not type(default) or value != default:
             raise ValueError(f"muon takes {given}= or {name}=, not both; leave one out.")
-
-
-def _warn_of_stacks(params: PyTree, spec: MuonDimensionNumbers) -> None:
-    """Warn of leaves of more than two axes that are not taken, and of stacked vectors that look
-    like matrices.
-    """
-    named = [
-        (name, leaf.shape, is_matrix(leaf, spec))
-        for name, leaf in zip(leaf_names(params), jax.tree.leaves(params), strict=True)
-        if jnp.issubdtype(leaf.dtype, jnp.floating)
-    ]
-    left = [(name, shape) for name, shape, taken in named if len(shape) > 2 and not taken]
-    if not left:
-        return
-    stacks, layers = [f"{name} {shape}" for name, shape in left], {shape[0] for _, shape in left}
-    vectors = [
-        f"{name} {shape}"
-        for name, shape, taken in named
-        if taken and len(shape) == 2 and shape[0] in layers
-    ]
-    doubt = f", and may take stacked vectors for matrices: {', '.join(vectors)}" if vectors else ""
-    warnings.warn(
-        f"muon without a layout leaves these to the other optimizer: {', '.join(stacks)}{doubt};"
-        " pass layout=specjax.diagnostics.matrix_layout(loss, params, batch).",
-        stacklevel=3,
-    )
-
-
-def _labels(params: PyTree, labels: object, dimension_numbers: DimensionNumbers) -> PyTree:
-    """The tree of labels."""
-    leaves, treedef = jax.tree.flatten(params)
-    for name, leaf in zip(leaf_names(params), leaves, strict=True):
-        is_array = hasattr(leaf, "dtype")
-        if not is_array or not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            what = f"of dtype {leaf.dtype}" if is_array else f"of type {type(leaf).__name__}"
-            raise ValueError(
-                f"muon cannot update the leaf {name} {what}; leave it out with eqx.filter(params,"
-                " eqx.is_inexact_array), or set its updates to zero with optax.partition."
-            )
-    if labels is not None:
-        found = prefix_leaves(labels, params, str, "labels")
-        if unknown := {label for label in found if label not in LABELS}:
-            raise ValueError(
-                f"labels must be among {', '.join(LABELS)}, got {sorted(map(repr, unknown))}."
-            )
-    elif isinstance(dimension_numbers, MuonDimensionNumbers):
-        found = [MATRIX if is_matrix(leaf, dimension_numbers) else OTHER for leaf in leaves]
-    else:
-        specs = prefix_leaves(
-            dimension_numbers, params, MuonDimensionNumbers, "muon_weight_dimension_numbers"
-        )
-        found = [OTHER if spec is None else MATRIX for spec in specs]
-    return jax.tree.unflatten(treedef, found)

@@ -10,7 +10,6 @@ import optax
 from jaxtyping import Array, Float
 
 from specjax.arguments import REAL, check_number, checked
-from specjax.optim._adamw_groups import adamw
 from specjax.optim._float32_wrapper import in_float32
 from specjax.optim._hyperparameters import Number, takes_schedules
 from specjax.optim._muon import muon
@@ -28,7 +27,8 @@ def jordan_muon(learning_rate: Number, **options: Any) -> optax.GradientTransfor
 
     Args:
         learning_rate: As for `muon`.
-        **options: All other arguments of `muon`; `fallback` replaces AdamW.
+        **options: All other arguments of `muon`, such as `adam_learning_rate={"readout": 0.004}`;
+            `fallback` replaces AdamW.
 
     Raises:
         ValueError: as `muon`.
@@ -43,8 +43,7 @@ def jordan_muon(learning_rate: Number, **options: Any) -> optax.GradientTransfor
         True
 
     """
-    fallback = adamw(learning_rate, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0.0)
-    return muon(learning_rate, **{"bias_correction": False, "fallback": fallback} | options)
+    return muon(learning_rate, **with_adamw(options, b2=0.95, eps=1e-10))
 
 
 @takes_schedules
@@ -81,7 +80,7 @@ def normuon(
         >>> updates, state = optimizer.update(params, optimizer.init(params), params)
 
     """
-    _check_free("normuon", options, "after")
+    check_free("normuon", options, "after")
     after = partial(scale_by_neuron_moment, beta2, per)
     return muon(learning_rate, after=after, **{"bias_correction": False} | options)
 
@@ -128,7 +127,7 @@ def adamuon(
         True
 
     """
-    _check_free("adamuon", options, "scale", "adaptive", "before", "after")
+    check_free("adamuon", options, "scale", "adaptive", "before", "after")
     check_number(beta, "beta", "[0, 1)", "adamuon")
     check_number(eps, "eps", "(0, inf)", "adamuon")
     check_number(consistent_rms, "consistent_rms", REAL, "adamuon")
@@ -150,17 +149,34 @@ def adamuon(
         return in_float32(optax.chain(optax.scale_by_rms(beta, eps, eps_in_sqrt=False), aligned))
 
     chosen: dict[str, Any] = {"bias_correction": False, "scale": "none", "after": after}
-    chosen |= {"beta": beta, "before": lambda **_: optax.scale_by_sign()}
+    chosen |= {"beta": beta, "before": _signs}
     if options.get("fallback") is None:
         chosen["eps"] = eps
     return muon(learning_rate, **chosen | options)
+
+
+def _signs(momentum: optax.GradientTransformation, **_: Any) -> optax.GradientTransformation:
+    return optax.chain(momentum, optax.scale_by_sign())
 
 
 def _unit(x: Float[Array, "batch m n"]) -> Float[Array, "batch m n"]:
     return ratio(x, frobenius(x)[:, None, None])
 
 
-def _check_free(name: str, options: dict[str, Any], *taken: str) -> None:
+def with_adamw(
+    options: dict[str, Any], *, b1: float = 0.9, b2: float, eps: float
+) -> dict[str, Any]:
+    """The options of `muon` after the defaults of a code whose momentum has no bias correction and
+    whose AdamW takes no Nesterov step, with these numbers.
+
+    Those of AdamW are left out where a `fallback` stands in for it.
+    """
+    of_adamw = {"adam_b1": b1, "adam_b2": b2, "eps": eps, "adam_nesterov": False}
+    is_adamw = options.get("fallback") is None
+    return {"bias_correction": False} | (of_adamw if is_adamw else {}) | options
+
+
+def check_free(name: str, options: dict[str, Any], *taken: str) -> None:
     """Raises ValueError for an option that the recipe sets itself."""
     if given := [option for option in taken if option in options]:
         raise ValueError(f"{name} sets {given[0]} itself; leave it out, or take optim.muon.")

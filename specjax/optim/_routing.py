@@ -1,25 +1,27 @@
 """The optimizer of every leaf, the matrices it holds, and the scales of their updates."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 import jax
+import numpy as np
 import optax
-from jaxtyping import PyTree
+from jaxtyping import ArrayLike, PyTree
 
 from specjax.arguments import checked
 from specjax.optim._scales import Scale, shape_factors
 from specjax.optim.fused_projections import Splits
 from specjax.optim.leaf_names import leaf_names
 from specjax.optim.matrices import DimensionNumbers, matrices_of
+from specjax.programs import is_traced
 
 
 class Route(NamedTuple):
     """One leaf: its optimizer, "matrix" or "other", for matrices (how many, inputs, outputs) and
-    the scale of each, and the `group` that AdamW's learning rate goes by, "" if there is one for
-    all.
+    the scale of each, the `group` that AdamW's learning rate goes by, "" if there is one for all,
+    and the factor on its learning rate, NaN where that is traced.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Route(NamedTuple):
     matrices: tuple[tuple[int, int, int], ...] = ()
     scales: tuple[float, ...] = ()
     group: str = ""
+    multiplier: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,13 @@ class Routing(NamedTuple):
 
     def __str__(self) -> str:
         table = [
-            ["leaf", "shape", "optimizer", "matrices", "scale", "rate"],
+            ["leaf", "shape", "optimizer", "matrices", "scale", "rate", "multiplier"],
             *(_cells(row) for row in self.rows),
         ]
-        if not any(row.group for row in self.rows):
+        if all(row.multiplier == 1 for row in self.rows):
             table = [line[:-1] for line in table]
+        if not any(row.group for row in self.rows):
+            table = [line[:5] + line[6:] for line in table]
         widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -96,9 +101,10 @@ def routes(
     splits: Splits | None,
     scale: Scale,
     groups: Collection[str] = (),
+    multipliers: Sequence[ArrayLike] | None = None,
 ) -> tuple[Route, ...]:
     """The routes of a tree in which the leaves labelled "matrix" are orthogonalized, and those of
-    `groups` have learning rates of their own.
+    `groups` have learning rates of their own, times the `multipliers` of all leaves.
     """
     found: dict[str, tuple[tuple[tuple[int, int, int], ...], tuple[float, ...]]] = {}
     masked = jax.tree.map(
@@ -116,9 +122,14 @@ def routes(
             "matrix" if label == "matrix" else "other",
             *found.get(name, ((), ())),
             label if label in groups else "",
+            float("nan") if is_traced(factor) else np.asarray(factor).item(),
         )
-        for name, leaf, label in zip(
-            leaf_names(params), jax.tree.leaves(params), jax.tree.leaves(labels), strict=True
+        for name, leaf, label, factor in zip(
+            leaf_names(params),
+            jax.tree.leaves(params),
+            jax.tree.leaves(labels),
+            multipliers or [1.0] * len(jax.tree.leaves(params)),
+            strict=True,
         )
     )
 
@@ -136,4 +147,5 @@ def _cells(row: Route) -> list[str]:
         " + ".join(held),
         ", ".join(scales),
         row.group,
+        f"{row.multiplier:.3g}",
     ]

@@ -43,14 +43,20 @@ class Basis(NamedTuple):
     is_null: Bool[Array, "batch n"]
 
 
-class SoapMatrices(NamedTuple):
-    """The state of one leaf: the first moment M, √V, the averages L and R, and their bases."""
+class Rotated(NamedTuple):
+    """√V in the bases, the averages L and R, and their bases, of one leaf."""
 
-    first: Float[Array, "batch m n"]
     rms: Float[Array, "batch m n"]
     averages: GramSums
     left: Basis
     right: Basis
+
+
+class SoapMatrices(NamedTuple):
+    """The state of one leaf: the first moment M, and the second in the eigenbases."""
+
+    first: Float[Array, "batch m n"]
+    second: Rotated
 
 
 class SoapState(NamedTuple):
@@ -122,7 +128,8 @@ def scale_by_soap(
 
     def init(params: PyTree) -> SoapState:
         stacks = matrices_of(params, dimension_numbers, "scale_by_soap").stacks()
-        return SoapState(jnp.zeros((), jnp.int32), [_empty(stack) for stack in stacks])
+        leaves = [SoapMatrices(jnp.zeros_like(stack), empty(stack)) for stack in stacks]
+        return SoapState(jnp.zeros((), jnp.int32), leaves)
 
     def update(
         updates: PyTree, state: SoapState, params: PyTree | None = None
@@ -134,7 +141,8 @@ def scale_by_soap(
 
         def start() -> tuple[list[Array], list[SoapMatrices]]:
             begun = [
-                _begun(leaf, g, decays[1]) for leaf, g in zip(state.leaves, stacks, strict=True)
+                leaf._replace(second=begun_with(leaf.second, g, decays[1]))
+                for leaf, g in zip(state.leaves, stacks, strict=True)
             ]
             return [0 * g for g in stacks], begun  # NaN where the gradient is not finite
 
@@ -148,7 +156,9 @@ def scale_by_soap(
             )
             due = state.step % every == 0
             return steps, jax.lax.cond(
-                due, lambda: [_renewed(leaf) for leaf in leaves], lambda: leaves
+                due,
+                lambda: [leaf._replace(second=renewed(leaf.second)) for leaf in leaves],
+                lambda: leaves,
             )
 
         steps, leaves = jax.lax.cond(state.step == 0, start, advance)
@@ -157,23 +167,26 @@ def scale_by_soap(
     return in_float32(optax.GradientTransformation(init, update))
 
 
-def _empty(stack: Float[Array, "batch m n"]) -> SoapMatrices:
+def empty(stack: Float[Array, "batch m n"]) -> Rotated:
+    """The state before the first gradient."""
     batch, m, n = stack.shape
     left, right = (
         Basis(jnp.zeros((batch, length, length), stack.dtype), jnp.zeros((batch, length), bool))
         for length in (m, n)
     )
-    return SoapMatrices(jnp.zeros_like(stack), jnp.zeros_like(stack), no_sums(stack), left, right)
+    return Rotated(jnp.zeros_like(stack), no_sums(stack), left, right)
 
 
-def _begun(leaf: SoapMatrices, g: Array, b2: Array) -> SoapMatrices:
-    averages = _averaged(leaf.averages, g, b2)
+def begun_with(leaf: Rotated, g: Array, b2: Array) -> Rotated:
+    """The state after the first gradient, which gives the first bases."""
+    averages = averaged(leaf.averages, g, b2)
     return leaf._replace(
         averages=averages, left=_eigenbasis(averages.left), right=_eigenbasis(averages.right)
     )
 
 
-def _averaged(averages: GramSums, g: Array, b2: Array) -> GramSums:
+def averaged(averages: GramSums, g: Array, b2: Array) -> GramSums:
+    """L and R with one more gradient."""
     beta = b2.astype(g.dtype)
     return added(averages, g, beta, 1 - beta)
 
@@ -182,10 +195,10 @@ def _eigenbasis(h: Float[Array, "batch n n"]) -> Basis:
     if not h.size:
         return Basis(h, jnp.zeros(h.shape[:2], bool))
     values, vectors = eigh(jax.lax.stop_gradient(h))
-    return Basis(vectors[..., ::-1], _is_nothing(values[..., ::-1], (1,)))
+    return Basis(vectors[..., ::-1], is_nothing(values[..., ::-1], (1,)))
 
 
-def _is_nothing(x: Float[Array, "..."], axes: tuple[int, ...]) -> Bool[Array, "..."]:
+def is_nothing(x: Float[Array, "..."], axes: tuple[int, ...]) -> Bool[Array, "..."]:
     """Marks the entries that are no larger than the roundings of the largest."""
     return x <= CUT * jnp.finfo(x.dtype).eps * jnp.max(x, axis=axes, keepdims=True, initial=0)
 
@@ -195,18 +208,31 @@ def _adam(
 ) -> tuple[Array, SoapMatrices]:
     """The step of one leaf in its current bases, and its state with these bases."""
     b1, b2 = (b.astype(g.dtype) for b in decays)
-    left, right = leaf.left.vectors, leaf.right.vectors
-    rotated = product(product(left.mT, g), right)
-    rotated = _isotropic(_isotropic(rotated, leaf.left.is_null, 1), leaf.right.is_null, 2)
+    second = leaf.second
     first = b1 * leaf.first + (1 - b1) * g
-    rms = averaged_rms(leaf.rms, rotated, b2)
-    numerator = product(product(left.mT, first), right) / (1 - b1 ** count.astype(g.dtype))
+    rms = averaged_rms(second.rms, isotropic(second, rotate(second, g)), b2)
+    numerator = rotate(second, first) / (1 - b1 ** count.astype(g.dtype))
     denominator = rms / jnp.sqrt(1 - b2 ** count.astype(g.dtype)) + jnp.asarray(eps, g.dtype)
-    inside = jnp.where(_is_nothing(rms, (1, 2)), 0 * g, ratio(numerator, denominator))
-    step = product(product(left, inside), right.mT)
-    return step, leaf._replace(
-        first=first, rms=rms, averages=_averaged(leaf.averages, g, decays[1])
+    inside = jnp.where(is_nothing(rms, (1, 2)), 0 * g, ratio(numerator, denominator))
+    averages = averaged(second.averages, g, decays[1])
+    return rotate_back(second, inside), SoapMatrices(
+        first, second._replace(rms=rms, averages=averages)
     )
+
+
+def rotate(leaf: Rotated, x: Float[Array, "batch m n"]) -> Float[Array, "batch m n"]:
+    """Q_Lᵀ x Q_R."""
+    return product(product(leaf.left.vectors.mT, x), leaf.right.vectors)
+
+
+def rotate_back(leaf: Rotated, x: Float[Array, "batch m n"]) -> Float[Array, "batch m n"]:
+    """Q_L x Q_Rᵀ."""
+    return product(product(leaf.left.vectors, x), leaf.right.vectors.mT)
+
+
+def isotropic(leaf: Rotated, x: Float[Array, "batch m n"]) -> Float[Array, "batch m n"]:
+    """A rotated x with the entries of each null space replaced by their root mean square."""
+    return _isotropic(_isotropic(x, leaf.left.is_null, 1), leaf.right.is_null, 2)
 
 
 def _isotropic(
@@ -219,7 +245,7 @@ def _isotropic(
     return jnp.where(inside, mean, x)
 
 
-def _renewed(leaf: SoapMatrices) -> SoapMatrices:
+def renewed(leaf: Rotated) -> Rotated:
     """The next bases, and V in them."""
     (left, rows), (right, columns) = (
         _next_basis(h, basis)
@@ -260,7 +286,7 @@ def _iterated(
     image = product(h, q)
     order = jnp.argsort(-jnp.sum(q * image, axis=1), axis=-1, stable=True)
     vectors, triangle = qr(jnp.take_along_axis(image, order[:, None, :], axis=2))
-    is_null = _is_nothing(jnp.abs(jnp.diagonal(triangle, axis1=1, axis2=2)), (1,))
+    is_null = is_nothing(jnp.abs(jnp.diagonal(triangle, axis1=1, axis2=2)), (1,))
     return Basis(vectors, is_null), jax.nn.one_hot(order, h.shape[-1], axis=1, dtype=h.dtype)
 
 

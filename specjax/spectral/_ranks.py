@@ -150,12 +150,16 @@ def power_iteration(
     fixed = jax.lax.stop_gradient(unit)
     starts = jax.random.normal(key, (*unit.shape[:-2], columns, _NORM_STARTS), unit.dtype)
 
-    def step(_: int | Array, v: Array) -> Array:
-        v = adjoint(fixed) @ (fixed @ v)
-        return ratio(v, jnp.sqrt(jnp.sum(squares(v), axis=-2, keepdims=True)))
+    # The vectors are rows: on a CPU products with few columns take ten times as long.
+    def image(rows: Array, matrices: Array) -> Array:
+        return jnp.einsum("...kn,...mn->...km", rows, matrices)
 
-    v = jax.lax.fori_loop(0, steps, step, starts)
-    value = jnp.max(frobenius(unit @ v, axis=-2), axis=-1) * power[..., 0, 0]
+    def step(_: int | Array, rows: Array) -> Array:
+        rows = image(rows, fixed) @ jnp.conj(fixed)
+        return ratio(rows, jnp.sqrt(jnp.sum(squares(rows), axis=-1, keepdims=True)))
+
+    rows = jax.lax.fori_loop(0, steps, step, starts.mT)
+    value = jnp.max(frobenius(image(rows, unit), axis=-1), axis=-1) * power[..., 0, 0]
     # P(λ_1 - ξ > ε λ_1) ≤ 0.824 √n (1 - ε)^(q + 1/2) for one start (Kuczynski and Wozniakowski
     # 1992, Theorem 4.1).
     kept = (FAILURE ** (1 / _NORM_STARTS) / (0.824 * sqrt(columns))) ** (1 / (steps + 0.5))

@@ -37,6 +37,12 @@ TRANSFORMS = {
     ),
     "muon-normuon": lambda: optim.normuon(0.1, method=ITERATION, weight_decay=0.01),
     "muon-adamuon": lambda: optim.adamuon(0.1, method=ITERATION, weight_decay=0.01),
+    "muon-clip": lambda: optim.muon_clip(0.1, HEADS, 1.0, method=ITERATION, weight_decay=0.01),
+    "muon-nanochat": lambda: optim.nanochat(0.1, 0.01, method=ITERATION),
+    "muon-mars": lambda: optim.mars_m(0.1, method=ITERATION, weight_decay=0.01),
+    "muon-logged": lambda: optim.muon(0.1, method=ITERATION, log_every=2),
+    "soap_muon": lambda: optim.soap_muon(0.1, method=ITERATION),
+    "log_updates": lambda: optim.log_updates(optim.orthogonalize(ITERATION), 2),
     "rank_switch": lambda: optim.rank_switch(
         optim.orthogonalize(ITERATION), optax.identity(), ITERATION
     ),
@@ -58,7 +64,7 @@ TRANSFORMS = {
 }
 """Factories by name."""
 
-DECOMPOSING = ("schatten", "clip", "scale_by_shampoo", "scale_by_soap")
+DECOMPOSING = ("schatten", "clip", "scale_by_shampoo", "scale_by_soap", "soap_muon")
 """How the names of those begin whose decompositions take seconds to compile, for every test anew:
 these tests are slow ones.
 """
@@ -78,7 +84,7 @@ def parameters(table, slow=DECOMPOSING):
     ]
 
 
-ANY_LEAF = ("momentum", "muon", "decay", "add_cautious", "mars", "qk_clip")
+ANY_LEAF = ("momentum", "muon", "soap_muon", "decay", "add_cautious", "mars", "qk_clip")
 """How the names of those begin that do not refuse leaves which are no matrices."""
 
 HEADS = {

@@ -112,6 +112,25 @@ def test_routing_shows_the_group_of_each_rate():
     assert not any(row.group for row in plain.rows)
 
 
+def test_jordans_groups_have_rates_and_plain_adamw():
+    """torch's AdamW without Nesterov's step, with the decays of Keller Jordan's code."""
+    rates = {"embedding": 0.3, "readout": optax.linear_schedule(0.1, 0.01, 4)}
+    found = trained(optim.jordan_muon(0.02, adam_learning_rate=rates, labels=LABELS))
+    for name, rate in {"table": 0.3, "gain": 0.02, "head": rates["readout"]}.items():
+        own = optax.adamw(rate, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0)
+        np.testing.assert_allclose(found[name], trained(own, [name])[name], rtol=1e-6, atol=1e-7)
+    one = trained(optim.jordan_muon(0.02, labels=LABELS))
+    own = optax.adamw(0.02, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0)
+    np.testing.assert_allclose(one["head"], trained(own, ["head"])["head"], rtol=1e-6, atol=1e-7)
+    np.testing.assert_array_equal(found["hidden"], one["hidden"])
+
+
+def test_a_fallback_stands_in_for_jordans_adamw():
+    found = trained(optim.jordan_muon(0.02, fallback=optax.sgd(0.1), labels=LABELS))
+    expected = PARAMS["gain"] - 0.1 * sum(gradient["gain"] for gradient in GRADIENTS)
+    np.testing.assert_allclose(found["gain"], expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("options", "sentence"),
