@@ -57,7 +57,8 @@ def test_a_row_that_no_statement_cites_is_not_judged(tmp_path):
 def test_sentences_of_ours_are_counted_apart(tmp_path):
     rows = ledger_status.rows("field", ledger_status.deciding(tmp_path))
     ours = [row for row in rows if row.row.where.startswith("ours")]
-    assert ours and len(ours) < len(rows)
+    assert ours
+    assert len(ours) < len(rows)
     papers, _, own = ledger_status.counts(rows).partition("; of our own sentences ")
     for text, count in ((papers, len(rows) - len(ours)), (own, len(ours))):
         assert sum(int(part.split()[0]) for part in text.split(", ")) == count
