@@ -22,7 +22,7 @@ from jax import Array
 from timing import machine, table
 
 from specjax import optim
-from specjax.spectral import CUBIC5, SVD, NewtonSchulz, PolarExpress
+from specjax.spectral import CUBIC5, NewtonSchulz, PolarExpress
 
 Rate = Callable[[Array], Array]
 Optimizer = Callable[[Rate], optax.GradientTransformation]
@@ -31,7 +31,7 @@ METHODS = {
     QUINTIC: NewtonSchulz(5),
     "PolarExpress(5)": PolarExpress(5),
     "cubic5": NewtonSchulz(5, CUBIC5),
-    "SVD()": SVD(),
+    "PolarExpress(12, 5e-7)": PolarExpress(12, 5e-7),  # exact to 1e-3 up to κ = 1e6
 }
 
 
@@ -50,10 +50,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
     parser.add_argument("--width", type=int, default=64, help="inputs and hidden units")
     parser.add_argument("--batch", type=int, default=128, help="examples of a batch")
-    parser.add_argument("--steps", type=int, default=400, help="steps of each training")
+    parser.add_argument("--steps", type=int, default=300, help="steps of each training")
     parser.add_argument("--seeds", type=int, default=16, help="trainings of each row and rate")
     parser.add_argument(
-        "--rates", type=float, nargs="*", default=(0.003, 0.006, 0.012, 0.024, 0.048)
+        "--rates", type=float, nargs="*", default=(0.024, 0.034, 0.048, 0.068, 0.096, 0.136)
     )
     options = parser.parse_args()
     if options.smoke:

@@ -5,6 +5,7 @@ in the spectral norm.
 from specjax.optim.cautious import add_cautious_decay as add_cautious_decay
 from specjax.optim.clipping import clip_singular_values as clip_singular_values
 from specjax.optim.clipping import clip_weights as clip_weights
+from specjax.optim.dion import scale_by_dion as scale_by_dion
 from specjax.optim.float32_wrapper import in_float32 as in_float32
 from specjax.optim.fused_projections import Interleaved as Interleaved
 from specjax.optim.hyperball import hyperball as hyperball
