@@ -31,6 +31,7 @@ TRANSFORMS = {
     "momentum-ema-nesterov-corrected": lambda: optim.momentum(
         0.9, nesterov=True, bias_correction=True
     ),
+    "momentum-int8": lambda: optim.momentum(0.9, mu_dtype="int8"),
     "muon": lambda: optim.jordan_muon(0.1, method=ITERATION, weight_decay=0.01),
     "muon-schedule": lambda: optim.jordan_muon(
         optax.linear_schedule(0.1, 0.0, 10), method=ITERATION, bias_correction=True
