@@ -31,6 +31,7 @@ from small_network import inputs, loss, network
 from timing import machine, table
 
 from specjax import optim
+from specjax.blas import one_blas_thread
 from specjax.optim.block_int8 import Int8Blocks, decoded
 from specjax.spectral import SVD, NewtonSchulz, polar
 
@@ -82,9 +83,7 @@ def kept(beta: float, stream: Array, **options: Any) -> Array:
         state = transform.update(gradient, state)[1]
         mu = state.mu
         return state, (
-            decoded(mu, gradient.shape)
-            if isinstance(mu, Int8Blocks)
-            else mu.astype(gradient.dtype)
+            decoded(mu, gradient.shape) if isinstance(mu, Int8Blocks) else mu.astype(gradient.dtype)
         )
 
     return jax.lax.scan(step, transform.init(stream[0]), stream)[1]
@@ -148,4 +147,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_blas_thread():
+        main()

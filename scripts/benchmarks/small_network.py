@@ -22,16 +22,19 @@ from jax import Array
 from timing import machine, table
 
 from specjax import optim
+from specjax.blas import one_blas_thread
 from specjax.spectral import CUBIC5, NewtonSchulz, PolarExpress
 
 Rate = Callable[[Array], Array]
 Optimizer = Callable[[Rate], optax.GradientTransformation]
 QUINTIC = "NewtonSchulz(5)"
+EXACT = PolarExpress(12, 5e-7)  # to 1e-3 up to κ = 1e6
+SCALE = "sqrt_out_over_in"
 METHODS = {
     QUINTIC: NewtonSchulz(5),
     "PolarExpress(5)": PolarExpress(5),
     "cubic5": NewtonSchulz(5, CUBIC5),
-    "PolarExpress(12, 5e-7)": PolarExpress(12, 5e-7),  # exact to 1e-3 up to κ = 1e6
+    "PolarExpress(12, 5e-7)": EXACT,
 }
 
 
@@ -53,7 +56,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=300, help="steps of each training")
     parser.add_argument("--seeds", type=int, default=16, help="trainings of each row and rate")
     parser.add_argument(
-        "--rates", type=float, nargs="*", default=(0.024, 0.034, 0.048, 0.068, 0.096, 0.136)
+        "--rates", type=float, nargs="*", default=(0.017, 0.024, 0.034, 0.048, 0.068, 0.096)
     )
     options = parser.parse_args()
     if options.smoke:
@@ -131,15 +134,58 @@ def of_methods() -> dict[str, Optimizer]:
     return {name: lambda rate, m=m: optim.muon(rate, method=m) for name, m in METHODS.items()}
 
 
+def of_ranks() -> dict[str, Optimizer]:
+    """Muon without Nesterov's step and with the scale of Dion, and Dion's ranks."""
+    chains: dict[str, Callable[[], optax.GradientTransformation]] = {
+        "Muon": lambda: optax.chain(optim.momentum(0.95), optim.orthogonalize(EXACT, SCALE))
+    }
+    for rank in (1.0, 0.25, 0.0625):
+        chains[f"Dion, share {rank}"] = partial(optim.scale_by_dion, rank, key=jax.random.key(1))
+    return {
+        name: lambda rate, make=make: optax.chain(make(), optax.scale_by_learning_rate(rate))
+        for name, make in chains.items()
+    }
+
+
+def of_dtypes() -> dict[str, Optimizer]:
+    key = jax.random.key(1)
+    options = {
+        "float32": {},
+        "bfloat16, at random": {"mu_dtype": jnp.bfloat16, "key": key},
+        "int8, at random": {"mu_dtype": "int8", "key": key},
+        "int8, nearest": {"mu_dtype": "int8"},
+    }
+    return {name: lambda rate, kw=kw: optim.muon(rate, **kw) for name, kw in options.items()}
+
+
+def memory(optimizers: Mapping[str, Optimizer], width: int) -> str:
+    """The numbers in the states, over those of the weights."""
+    weights = network(jax.random.key(0), width)
+    count = sum(x.size for x in weights.values())
+    found = []
+    for name, optimizer in optimizers.items():
+        state = jax.eval_shape(optimizer(lambda _: 0.1).init, weights)
+        found.append((name, f"{sum(x.size for x in jax.tree.leaves(state)) / count:.2f}"))
+    return table((("optimizer", "numbers of the state"), *found))
+
+
 def main() -> None:
     options = arguments()
     sizes = Sizes(options.width, options.batch, options.steps)
     rates = jnp.asarray(options.rates)
     print(machine("specjax", "jax", "optax"))
-    for title, optimizers in {"muon(method=...)": of_methods()}.items():
+    tables = {
+        "muon(method=...)": of_methods(),
+        "Muon and Dion": of_ranks(),
+        "muon(mu_dtype=...)": of_dtypes(),
+    }
+    for title, optimizers in tables.items():
         print(f"\n{title}: {sizes.steps} steps, {options.seeds} seeds")
-        print(rows(optimizers, sizes, rates, options.seeds))
+        print(rows(optimizers, sizes, rates, options.seeds), flush=True)
+    print()
+    print(memory(of_ranks(), options.width))
 
 
 if __name__ == "__main__":
-    main()
+    with one_blas_thread():
+        main()

@@ -3,8 +3,8 @@ last axis (Gupta et al. 2025, arXiv 2509.23106, "linear quantization" of Muon's 
 in Dettmers et al. 2022, arXiv 2110.02861).
 
 With s the largest absolute value of a block, rounding to the nearest is off by s / 254 at most, and
-rounding at random, whose mean is exact, by less than s / 127. An average m ← β m + (1 - β) g that is
-rounded to the nearest stands still where (1 - β) |g - m| < s / 254: for β = 0.95 an entry below
+rounding at random, whose mean is exact, by less than s / 127. An average m ← β m + (1 - β) g that
+is rounded to the nearest stands still where (1 - β) |g - m| < s / 254: for β = 0.95 an entry below
 0.079 s stays at zero under a constant gradient. Blocks along the last axis do not change with zero
 padding, nor with a stack of matrices.
 """
@@ -30,8 +30,8 @@ class Int8Blocks(NamedTuple):
 
 
 def encoded(x: Float[Array, "..."], key: Key[Array, ""] | None = None) -> Int8Blocks:
-    """x in eight bits, rounded at random with a key and to the nearest without; a NaN or an infinity
-    makes its block NaN. A scalar is an array of one entry.
+    """x in eight bits, rounded at random with a key and to the nearest without; a NaN or an
+    infinity makes its block NaN. A scalar is an array of one entry.
     """
     x = at_least_float32(x)
     blocks = _in_blocks(x)
@@ -68,7 +68,5 @@ def _in_blocks(x: Array) -> Array:
     rows, length = x.shape[:-1], _length(x)
     block = max(1, min(BLOCK, length))
     count = -(-length // block)
-    padded = jnp.pad(
-        x.reshape(*rows, length), [(0, 0)] * len(rows) + [(0, count * block - length)]
-    )
+    padded = jnp.pad(x.reshape(*rows, length), [(0, 0)] * len(rows) + [(0, count * block - length)])
     return padded.reshape(*rows, count, block)

@@ -24,7 +24,7 @@ from specjax.linalg import qr
 from specjax.optim.float32_wrapper import in_float32
 from specjax.optim.fused_projections import Splits
 from specjax.optim.hyperparameters import Number, takes_schedules
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, Fans, Matrices, matrices_of
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, Matrices, matrices_of
 from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.spectral.float_range import frobenius, ratio, scaled
 from specjax.spectral.products import product
@@ -102,16 +102,10 @@ def scale_by_dion(
         return matrices_of(tree, dimension_numbers, "scale_by_dion", splits)
 
     def init(params: PyTree) -> DionState:
-        matrices = matrices_in(params)
-        fans = [each for view in matrices.views for each in view.parts]
-        shapes = [
-            (stack.shape[0], min(each), _rank(rank, each))
-            for stack, each in zip(matrices.parts(), fans, strict=True)
-        ]
         # One key for all leaves, so that a leaf has the same steps in any tree.
         basis = [
-            jax.random.normal(key, shape, stack.dtype)
-            for shape, stack in zip(shapes, matrices.parts(), strict=True)
+            jax.random.normal(key, _basis_shape(rank, stack.shape), stack.dtype)
+            for stack in matrices_in(params).parts()
         ]
         return DionState(jax.tree.map(jnp.zeros_like, params), basis)
 
@@ -131,10 +125,11 @@ def scale_by_dion(
     return in_float32(optax.GradientTransformation(init, update))
 
 
-def _rank(rank: int | float, fans: Fans) -> int:
-    """r of a matrix with these extents."""
-    short = min(int(fans.fan_in), int(fans.fan_out))  # type: ignore[arg-type]
-    return math.ceil(rank * short) if isinstance(rank, float) else min(rank, short)
+def _basis_shape(rank: int | float, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """(batch, short, r) for a stack of this shape."""
+    batch, *fans = shape
+    short = min(fans)
+    return batch, short, math.ceil(rank * short) if isinstance(rank, float) else min(rank, short)
 
 
 def _ones(matrices: Matrices) -> Sequence[Sequence[float]]:

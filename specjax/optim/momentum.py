@@ -192,9 +192,7 @@ def _is_one_of(dtype: DTypeLike | None, *dtypes: DTypeLike) -> bool:
         return False
 
 
-def _rounded(
-    key: Key[Array, ""] | None, wide: PyTree, like: PyTree, *, in_blocks: bool
-) -> PyTree:
+def _rounded(key: Key[Array, ""] | None, wide: PyTree, like: PyTree, *, in_blocks: bool) -> PyTree:
     """The accumulators in the dtypes of `like`, or in eight bits with scales of these dtypes; a key
     rounds those in eight bits and in bfloat16 at random, each leaf by a key of its own.
     """

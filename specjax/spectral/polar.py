@@ -55,9 +55,9 @@ def polar(
             complex dtype, which is kept.
         method: The method that computes the factor and sets its accuracy: see
             `specjax.spectral.methods`. A name, as "polar_express", stands for the method with its
-            defaults, "cubic5" for `NewtonSchulz(5, CUBIC5)`. Any callable works that maps a matrix (m, n), m <= n, whose
-            largest entry has an absolute value in [1, 2), to one of the same shape and dtype,
-            whatever its scale.
+            defaults, "cubic5" for `NewtonSchulz(5, CUBIC5)`. Any callable works that maps a matrix
+            (m, n), m <= n, whose largest entry has an absolute value in [1, 2), to one of the same
+            shape and dtype, whatever its scale.
 
     Returns:
         An array of the shape and dtype of x.

@@ -182,3 +182,12 @@ def test_wrong_calls_are_refused_in_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence) as refusal:
         eval(call)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("power", [-90, 90])
+def test_the_step_does_not_depend_on_the_size_of_the_gradients(power):
+    gradients = [{"w": g["tall"].astype(np.float32)} for g in GRADIENTS[:3]]
+    one, _ = trained(gradients)
+    other, _ = trained([{"w": np.ldexp(g["w"], power)} for g in gradients])
+    assert one["w"].dtype == other["w"].dtype == jnp.float32
+    np.testing.assert_array_equal(one["w"], other["w"])
