@@ -58,6 +58,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--rates", type=float, nargs="*", default=(0.017, 0.024, 0.034, 0.048, 0.068, 0.096)
     )
+    parser.add_argument("--tables", nargs="*", choices=TABLES, default=tuple(TABLES))
     options = parser.parse_args()
     if options.smoke:
         options.width, options.batch, options.steps, options.seeds = 8, 16, 12, 2
@@ -158,6 +159,13 @@ def of_dtypes() -> dict[str, Optimizer]:
     return {name: lambda rate, kw=kw: optim.muon(rate, **kw) for name, kw in options.items()}
 
 
+TABLES: dict[str, Callable[[], dict[str, Optimizer]]] = {
+    "methods": of_methods,
+    "ranks": of_ranks,
+    "dtypes": of_dtypes,
+}
+
+
 def memory(optimizers: Mapping[str, Optimizer], width: int) -> str:
     """The numbers in the states, over those of the weights."""
     weights = network(jax.random.key(0), width)
@@ -174,16 +182,12 @@ def main() -> None:
     sizes = Sizes(options.width, options.batch, options.steps)
     rates = jnp.asarray(options.rates)
     print(machine("specjax", "jax", "optax"))
-    tables = {
-        "muon(method=...)": of_methods(),
-        "Muon and Dion": of_ranks(),
-        "muon(mu_dtype=...)": of_dtypes(),
-    }
-    for title, optimizers in tables.items():
-        print(f"\n{title}: {sizes.steps} steps, {options.seeds} seeds")
-        print(rows(optimizers, sizes, rates, options.seeds), flush=True)
-    print()
-    print(memory(of_ranks(), options.width))
+    for name in options.tables:
+        print(f"\n{name}: {sizes.steps} steps, {options.seeds} seeds")
+        print(rows(TABLES[name](), sizes, rates, options.seeds), flush=True)
+    if "ranks" in options.tables:
+        print()
+        print(memory(of_ranks(), options.width))
 
 
 if __name__ == "__main__":
