@@ -55,7 +55,7 @@ def test_rounding_at_random_has_the_right_mean_and_bound():
         share = k / 4
         error = (share * (1 - share) / count) ** 0.5
         assert abs((codes[:, 1] == 10).mean() - share) <= 4 * error
-    x = normal((64, 300))
+    x = jnp.asarray(normal((64, 300)))
     found = np.asarray(decoded(encoded(x, jax.random.key(5)), x.shape))
     units = np.repeat(np.asarray(encoded(x).scale), [256, 44], axis=1)
     assert (np.abs(found - x) < units * 1.001).all()
@@ -74,11 +74,11 @@ def test_zero_stays_zero_and_a_nan_spoils_its_block():
 
 
 def test_padding_and_stacking_change_nothing():
-    x = normal((3, 300))
+    x = jnp.asarray(normal((3, 300)))
     alone = decoded(encoded(x), x.shape)
-    padded = np.pad(x, [(0, 2), (0, 400)])
+    padded = jnp.pad(x, [(0, 2), (0, 400)])
     np.testing.assert_array_equal(decoded(encoded(padded), padded.shape)[:3, :300], alone)
-    pair = np.stack([normal((3, 300)), x])
+    pair = jnp.stack([jnp.asarray(normal((3, 300))), x])
     np.testing.assert_array_equal(decoded(encoded(pair), pair.shape)[1], alone)
 
 
