@@ -71,9 +71,10 @@ def scale_by_dion(
 
     Returns:
         A transformation that keeps the sign, shapes and dtypes. Its state is at least float32, in ·
-        out + r · min(in, out) numbers for each matrix. It multiplies 6 in · out · r operations
-        where five Newton–Schulz steps take 20 in · out · min(in, out). A zero matrix stays zero; a
-        NaN or an infinity makes its own matrix NaN, from then on.
+        out + r · min(in, out) numbers for each matrix. A step takes 8 in · out · r operations
+        and a QR factorization of a (max(in, out), r) matrix, where five Newton–Schulz steps take 20
+        in · out · min(in, out) and more. A zero matrix stays zero; a NaN or an infinity makes its
+        own matrix NaN, from then on.
 
     Raises:
         ValueError: at once for a rank that is neither a positive whole number nor a share in (0,
