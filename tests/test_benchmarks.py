@@ -234,6 +234,6 @@ def test_warm_starts_are_measured_beside_cold_ones():
 
 
 @pytest.mark.slow
-def test_dion_is_aligned_with_the_signal_where_its_rank_is_the_signals():
+def test_dion_is_aligned_with_a_signal_of_its_rank():
     rows = rows_of(smoke("dion_stream.py"), 2)
     assert rows["Dion, rank 2"][0] > 0.95 > 0.7 > rows["Dion, rank 8"][0]

@@ -105,7 +105,7 @@ def test_the_momentum_is_the_recursion_on_rounded_averages():
     assert state.count is None
 
 
-def test_an_average_at_random_moves_where_the_nearest_stands_still():
+def test_at_random_it_moves_where_the_nearest_stands_still():
     """β = 0.95 and an entry that goes from 0 to 0.05 beside one of 1: its steps of 0.05 · 0.05 are
     below half of 1/127.
     """

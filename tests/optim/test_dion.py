@@ -152,7 +152,7 @@ def test_fused_matrices_have_a_basis_each():
         np.testing.assert_allclose(found, dion(own, np.asarray(basis)[0]), atol=1e-9)
 
 
-def test_it_takes_the_place_of_momentum_and_polar_factor_in_a_chain():
+def test_it_takes_the_place_of_momentum_and_polar_factor():
     """With full rank and a flat spectrum the step is Muon's, of the momentum's polar factor."""
     gradient = jnp.asarray(np.linalg.qr(np.random.default_rng(1).standard_normal((6, 3)))[0])
     chain = optax.chain(

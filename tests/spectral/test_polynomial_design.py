@@ -1,5 +1,6 @@
 """Host-side polynomials: published coefficients, equioscillation, optimality, certified bands."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -78,7 +79,7 @@ def test_cubic5_is_a_method_by_name():
     for a, b in CUBIC_TABLE:
         y = a * y + b * (y @ y.T) @ y
     for method in ("cubic5", NewtonSchulz(5, CUBIC5, gram=False)):
-        np.testing.assert_allclose(polar(x.astype(np.float32), method), y, atol=2e-5)
+        np.testing.assert_allclose(polar(jnp.asarray(x, jnp.float32), method), y, atol=2e-5)
 
 
 # The exchange in 70 decimal digits, for (steps, safety, cushion) and the step: which side errs in
