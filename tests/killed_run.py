@@ -16,9 +16,9 @@ import numpy as np
 
 from specjax import experiments, lab, sizes, sweep
 from specjax.cli import main
-from specjax.sweep import executor
+from specjax.sweep import _executor
 
-executor.BLOCK_SECONDS = 1e-9  # every call is a block of its own
+_executor.BLOCK_SECONDS = 1e-9  # every call is a block of its own
 WIDTHS, SEEDS, CHUNK = (3, 6), 40, 4
 LOG, SECONDS = sys.argv[1], 0.05
 

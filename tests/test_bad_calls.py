@@ -47,7 +47,7 @@ spectral.polar(WIDE, "sdv")
 spectral.polar(WIDE, spectral.SVD)
     polar needs a method such as SVD(), one of the names cubic5, newton, newton_schulz,
     polar_express, qdwh, svd, or a callable array -> array, got <class
-    'specjax.spectral.methods.svd.SVD'>.
+    'specjax.spectral.methods._svd.SVD'>.
 spectral.polar(WIDE, lambda x: x[:1])
     A polar method keeps shape and dtype; this one took float32[2, 3] to float32[1, 3]; return an
     array like its argument.
@@ -327,7 +327,7 @@ def test_a_number_too_large_is_refused_by_its_field(name):
 )
 @pytest.mark.filterwarnings("ignore:measure does not use the key")
 def test_a_sweep_that_is_too_large_is_refused_before_compiling(arguments, sentence, monkeypatch):
-    monkeypatch.setattr("specjax.sweep.engine.execute", None)
+    monkeypatch.setattr("specjax.sweep._engine.execute", None)
     with pytest.raises(ValueError, match=f"^{sentence}$"):
         sweep.run(**{"measure": measure, "over": OVER, "num_seeds": 2, "key": KEY} | arguments)
 

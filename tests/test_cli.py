@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 import specjax
 from specjax import lab, report, sizes, sweep
 from specjax.cli import main
-from specjax.report import peak_memory, records
+from specjax.report import _peak_memory, records
 
 
 class Config(lab.Config):
@@ -193,7 +193,7 @@ def test_run_records_the_commit_of_a_checkout_only():
         ["git", "-C", checkout, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
     )
     tracked = subprocess.run(
-        ["git", "-C", checkout, "ls-files", "report/record.py"], capture_output=True, check=False
+        ["git", "-C", checkout, "ls-files", "report/_record.py"], capture_output=True, check=False
     )
     expected = head.stdout.strip() if head.returncode == 0 and tracked.stdout else None
     assert stored("toy-slope")["config"]["commit"] == expected
@@ -247,12 +247,12 @@ def test_a_second_run_joins_the_report():
     assert page.index("A toy slope</strong>") < page.index("Another toy</strong>")
 
 
-@pytest.mark.skipif(peak_memory.peak() is None, reason="the system does not count the peak")
+@pytest.mark.skipif(_peak_memory.peak() is None, reason="the system does not count the peak")
 def test_a_result_holds_the_memory_of_its_run():
     assert main(["run", "toy-slope"]) == 0
     memory = report.load(Path("results/toy-slope")).record.memory
     # An interpreter with JAX in it holds more than 50 MB, and this process no more than it does.
-    assert 50e6 < memory <= peak_memory.peak()
+    assert 50e6 < memory <= _peak_memory.peak()
 
 
 def test_what_was_run_is_told_where_the_report_cannot_be_made(capsys, monkeypatch):
@@ -457,7 +457,7 @@ def test_judge_gives_verdicts_of_new_statements_on_stored_data(register, capsys,
     register(
         dataclasses.replace(TOY, title="Another title", measure=again, statements=(twice, fails))
     )
-    monkeypatch.setattr("specjax.report.record._commit", lambda: ("0123", True))
+    monkeypatch.setattr("specjax.report._record._commit", lambda: ("0123", True))
     capsys.readouterr()
     assert main(["judge"]) == 0
     printed = capsys.readouterr().out
@@ -690,7 +690,7 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
 @pytest.mark.integration
 def test_a_long_run_without_terminal_prints_its_progress(register, capsys, monkeypatch):
     clock = iter(np.arange(0, 1000, 1.2))
-    monkeypatch.setattr("specjax.sweep.progress.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("specjax.sweep._progress.perf_counter", lambda: float(next(clock)))
 
     def swept(config, _):
         def measure(key, width):

@@ -4,7 +4,7 @@ import pytest
 
 from specjax import experiments, lab
 from specjax.cli import main
-from specjax.cli.claim_check import TEMPLATE
+from specjax.cli._claim_check import TEMPLATE
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 from specjax.cli import main
-from specjax.cli.axis_syntax import parse_axes
-from specjax.cli.errors import UserError
+from specjax.cli._axis_syntax import parse_axes
+from specjax.cli._errors import UserError
 
 FILE = '''
 import jax

@@ -20,7 +20,7 @@ WITH_EXAMPLES = {
     for path in sorted((ROOT / "specjax").rglob("*.py"))
     if PROMPT.search(path.read_text())
 }
-SECONDS = ("specjax.scaling.coordinate_check",)
+SECONDS = ("specjax.scaling._coordinate_check",)
 """Modules whose examples take seconds, most of them to compile."""
 COMPLETE = ("fits", "lab", "lab.controls", "moments", "scaling", "sizes", "sweep", "training")
 """Rooms and modules in which every public function has an example."""

@@ -32,7 +32,7 @@ from timing import machine, table
 
 from specjax import optim
 from specjax.blas import one_blas_thread
-from specjax.optim.block_int8 import Int8Blocks, decoded
+from specjax.optim._block_int8 import Int8Blocks, decoded
 from specjax.spectral import SVD, NewtonSchulz, polar
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -29,7 +29,7 @@ from time import perf_counter
 from timing import machine, table
 
 from specjax import moments
-from specjax.moments.polynomial import Polynomial
+from specjax.moments import Polynomial
 
 Factor = tuple[str, str, str, bool]
 """A Gaussian matrix: its name, its rows and columns, and whether it stands transposed."""

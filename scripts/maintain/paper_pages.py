@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from specjax.experiments.ledgers import PAPERS, ledger
-from specjax.report import ledger_status, records
-from specjax.report.record import Result
+from specjax.report import Result, ledger_status, records
 
 FOLDER = Path(__file__).parents[2] / "docs" / "papers"
 TABLES = {

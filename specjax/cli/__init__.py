@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 
 import specjax
 from specjax import experiments
-from specjax.cli.claim_check import check_claim
-from specjax.cli.completion import print_completion
-from specjax.cli.errors import UserError, unknown, warnings_in_one_sentence
-from specjax.cli.experiment_list import list_experiments
-from specjax.cli.judge import attack_statements, judge_stored
-from specjax.cli.ledger_view import show_ledger
-from specjax.cli.parser import make_parser
-from specjax.cli.reproduce import reproduce_records
-from specjax.cli.run import run_experiment, run_scaling
-from specjax.cli.sweep import sweep_function
+from specjax.cli._claim_check import check_claim
+from specjax.cli._completion import print_completion
+from specjax.cli._errors import UserError, unknown, warnings_in_one_sentence
+from specjax.cli._experiment_list import list_experiments
+from specjax.cli._judge import attack_statements, judge_stored
+from specjax.cli._ledger_view import show_ledger
+from specjax.cli._parser import make_parser
+from specjax.cli._reproduce import reproduce_records
+from specjax.cli._run import run_experiment, run_scaling
+from specjax.cli._sweep import sweep_function
 from specjax.jaxlib import with_cpu_flags
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     closed it. `--help` and `--version` leave by SystemExit(0), as argparse does.
     """
     # Before JAX starts: keep compiled programs between runs, without XLA's false alarms about them
-    # (see sweep/compilation_cache.py).
+    # (see sweep/_compilation_cache.py).
     os.environ.setdefault("SPECJAX_COMPILATION_CACHE", "on")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # XLA spreads the decompositions of a sweep over its own threads; they and threads of OpenBLAS

@@ -19,13 +19,13 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from specjax import spectral
 from specjax.arguments import checked
-from specjax.diagnostics.curvature import Curvature, curvatures
+from specjax.diagnostics._curvature import Curvature, curvatures
 from specjax.diagnostics.linear_maps import Inputs, LinearMap, inputs_of
 from specjax.diagnostics.probe import Model, Probe, listed, shape_by_shape
 from specjax.optim.fused_projections import Splits
 from specjax.optim.matrices import Layout
+from specjax.spectral import estimate_ranks, estimate_stable_rank, power_iteration
 from specjax.spectral.float_range import ratio
-from specjax.spectral.ranks import estimate_ranks, estimate_stable_rank, power_iteration
 
 Recommendation = Literal[
     "spectral", "leans spectral", "leans Euclidean", "Euclidean", "undecided", "no gradient"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specjax.arguments import checked
+from specjax.fits._optimum import Optimum
 from specjax.fits.fit import Fit
-from specjax.fits.optimum import Optimum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 from scipy import stats
 
-from specjax.fits import resampling
-from specjax.fits.regression import Curves, log_of
-from specjax.fits.resampling import ROUNDING, Sample, describe_noise, format_interval
+from specjax.fits import _resampling
+from specjax.fits._regression import Curves, log_of
+from specjax.fits._resampling import ROUNDING, Sample, describe_noise, format_interval
 
 Model = Literal["power law", "subleading", "offset", "logarithm"]
 """y = a xᵇ, y = a xᵇ (1 + c/x), y = E + a xᵇ and y = a xᵇ (log x)ᶜ."""
@@ -121,7 +121,7 @@ class Fit:
         if self.model == "logarithm":
             factors = factors * self._log_of(flat) ** logarithm
         curves = self._on_axis(offset + prefactor * flat**exponent * factors)
-        tail = float(resampling.tail_of(self.level, np.asarray(self.freedom)))
+        tail = float(_resampling.tail_of(self.level, np.asarray(self.freedom)))
         low, high = np.quantile(curves, [tail, 1 - tail], axis=0)
         if simultaneous:
             # Sup-t: the same number of standard errors at all x, so that a share 1 - level of
@@ -185,14 +185,14 @@ def fit_of(
     replicates = np.concatenate(
         [sampled.exponent[:, None], _local_exponents(sample.x, resampled)], axis=1
     )
-    freedom = resampling.degrees_of_freedom(sample, resampled, replicates)
-    errors, ends = resampling.intervals(replicates, freedom, level)
+    freedom = _resampling.degrees_of_freedom(sample, resampled, replicates)
+    errors, ends = _resampling.intervals(replicates, freedom, level)
     if model == "offset":
         # Its three parameters have heavy tails: take half the distance of the quantiles that lie
         # one standard deviation from the middle of a normal.
         low, high = np.quantile(sampled.exponent, [_NORMAL_TAIL, 1 - _NORMAL_TAIL])
         errors[0] = (high - low) / 2 * np.sqrt((freedom[0] + 1) / freedom[0])
-    tail = float(resampling.tail_of(level, freedom[:1])[0])
+    tail = float(_resampling.tail_of(level, freedom[:1])[0])
     prefactors, offsets, powers = (
         np.quantile(part, [tail, 1 - tail]).tolist()
         for part in (sampled.prefactor, sampled.offset, sampled.logarithm)

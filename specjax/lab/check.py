@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from specjax.arguments import checked
+from specjax.lab._statement import Attack, Judgement
 from specjax.lab.outcome import Verdict
-from specjax.lab.statement import Attack, Judgement
 
 
 @dataclass(frozen=True)

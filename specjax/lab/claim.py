@@ -34,10 +34,10 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax.arguments import checked
+from specjax.lab._statement import Control, Judge, Rival, Statement, statement
 from specjax.lab.config import Config
 from specjax.lab.experiment import SCALES, Experiment
 from specjax.lab.ledger import Ledger, read_toml, row_of
-from specjax.lab.statement import Control, Judge, Rival, Statement, statement
 
 WORDS, COMPUTATION = "claim.toml", "claim.py"
 _TABLES = frozenset({"paper", "experiment", "presets", "rows", "statements"})

@@ -10,11 +10,11 @@ from jaxtyping import Array, Key
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from specjax.lab._figure import MOST_PANELS, Drawn, finding_figure, statement_grid
+from specjax.lab._statement import Judgement, Statement
 from specjax.lab.config import Config
 from specjax.lab.drawing import STYLE
-from specjax.lab.figure import MOST_PANELS, Drawn, finding_figure, statement_grid
 from specjax.lab.ledger import Ledger
-from specjax.lab.statement import Judgement, Statement
 from specjax.lab.table import Table, table_of_points
 
 Data = xr.Dataset | Mapping[str, xr.Dataset]

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from specjax.models.architecture import Architecture as Architecture
-from specjax.models.architecture import figure_19 as figure_19
+from specjax.models._architecture import Architecture as Architecture
+from specjax.models._architecture import figure_19 as figure_19
 from specjax.models.mlp import GATED
 from specjax.models.sequence_parts import capped, rms_norm, rotated
 from specjax.sizes import AnySize, active, normal

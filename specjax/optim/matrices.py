@@ -15,10 +15,10 @@ from jax.sharding import Sharding
 from jaxtyping import Array, ArrayLike, Inexact, Num, PyTree
 from optax.contrib import MuonDimensionNumbers
 
-from specjax.optim.float32_wrapper import check_arrays
+from specjax.optim._float32_wrapper import check_arrays
+from specjax.optim._sharded import Placement, call_sharded, of_stack_axis, on_stack_axis, placed
 from specjax.optim.fused_projections import Interleaved, Splits, by_leaf, checked
 from specjax.optim.leaf_names import leaf_names
-from specjax.optim.sharded import Placement, call_sharded, of_stack_axis, on_stack_axis, placed
 from specjax.sizes import AnySize
 
 IN_OUT = MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
@@ -266,7 +266,7 @@ def map_stacked(
     matrix shape and dtype.
 
     With `placements` of all stacks each device calls it for its own matrices, see
-    `specjax.optim.sharded`.
+    `specjax.optim._sharded`.
     """
     stacks = list(stacks)
     placements = placements or (None,) * len(stacks)

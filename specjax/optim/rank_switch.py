@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, PyTree
 
 from specjax import spectral
 from specjax.arguments import checked_but
-from specjax.optim.float32_wrapper import with_params
+from specjax.optim._float32_wrapper import with_params
+from specjax.optim._orthogonal import Method
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of, prefix_leaves
-from specjax.optim.orthogonal import Method
 from specjax.spectral.float_range import inner, ratio, scaled
 from specjax.spectral.polar import method_of
 

@@ -21,9 +21,9 @@ from jax import lax
 from jaxtyping import Array
 
 from specjax.jaxlib import JAXLIB
-from specjax.programs.decompositions import DECOMPOSITIONS, decomposes
-from specjax.programs.evaluation import evaluate
-from specjax.programs.program import Equation, Program, is_traced, trace
+from specjax.programs._decompositions import DECOMPOSITIONS, decomposes
+from specjax.programs._evaluation import evaluate
+from specjax.programs._program import Equation, Program, is_traced, trace
 
 IS_NEEDED = JAXLIB < (0, 11)
 

@@ -9,7 +9,7 @@ from textwrap import wrap
 from specjax import experiments
 from specjax.lab import Check
 from specjax.report import formatting
-from specjax.report.record import Result
+from specjax.report._record import Result
 
 WIDTHS = (80, 120)
 """The table is at least and at most so many columns wide."""

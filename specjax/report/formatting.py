@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from specjax.lab import Check
 from specjax.lab.outcome import Verdict
-from specjax.report.record import Record, Result
+from specjax.report._record import Record, Result
 from specjax.sweep.memory import described
 
 CHECK_HEADER = ("check", "predicted", "measured", "interval", "verdict")

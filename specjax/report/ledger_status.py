@@ -14,7 +14,7 @@ from specjax import experiments, lab
 from specjax.experiments.ledgers import PAPERS, ledger
 from specjax.lab.experiment import SCALES
 from specjax.report import records, result_store
-from specjax.report.record import Record, Result
+from specjax.report._record import Record, Result
 
 _MOST = 100
 """Longest sentence, in letters, that a line of a terminal shows."""

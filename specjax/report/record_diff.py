@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from specjax.lab import Check
+from specjax.report._record import Record, Result
 from specjax.report.formatting import interval, number
-from specjax.report.record import Record, Result
 
 
 def differing(results: Sequence[Result], recorded: Mapping[str, Result]) -> list[str]:

@@ -18,7 +18,7 @@ from specjax.lab.experiment import SCALES
 from specjax.lab.flags import written
 from specjax.lab.table import POINTS
 from specjax.report import result_store
-from specjax.report.record import Result
+from specjax.report._record import Result
 
 FORMAT = 2
 

@@ -26,8 +26,8 @@ from specjax import experiments, resume
 from specjax.lab import Check, Table
 from specjax.lab.experiment import SCALES, Data
 from specjax.report import formatting
-from specjax.report.record import Record, Result
-from specjax.report.typed import require_types
+from specjax.report._record import Record, Result
+from specjax.report._typed import require_types
 
 CONFIG, CHECKS, TABLES, DATA, FIGURE = (
     "config.json",

@@ -19,12 +19,11 @@ import jax
 from matplotlib.figure import Figure
 
 from specjax import experiments
-from specjax.lab import Check, Config, Experiment
+from specjax.lab import Check, Config, Experiment, Judgement
 from specjax.lab.experiment import SCALES, Data
-from specjax.lab.statement import Judgement
-from specjax.report import html, markdown, parallel, peak_memory, result_store, thumbnails
-from specjax.report.record import Record, Result, describe, described_again
-from specjax.report.resume_dir import resumable
+from specjax.report import _html, _markdown, _parallel, _peak_memory, _thumbnails, result_store
+from specjax.report._record import Record, Result, describe, described_again
+from specjax.report._resume_dir import resumable
 from specjax.report.text_progress import log_progress
 
 MARKDOWN, HTML = "report.md", "report.html"
@@ -60,7 +59,7 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
     Other exceptions pass through. After any exception the older result in `out` is as it was.
     """
     record = describe(experiment, scale, config)
-    peak_memory.forget()
+    _peak_memory.forget()
     # A configuration that JSON cannot hold is better refused now than after the run.
     json.dumps(record.config, allow_nan=False)
     start = time.perf_counter()
@@ -77,7 +76,7 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
             raise Refused(f"{error} The data of the run are kept in {unjudged}.") from error
         result, figure, grid = _concluded(record, experiment, config, data, judgements)
     seconds = round(time.perf_counter() - start, 3)
-    record = dataclasses.replace(record, seconds=seconds, memory=peak_memory.peak())
+    record = dataclasses.replace(record, seconds=seconds, memory=_peak_memory.peak())
     result = dataclasses.replace(result, record=record)
     result_store.save(out, result, data, figure, grid)
     return result
@@ -103,7 +102,7 @@ def attempt_all(
     nothing. `begun` is called with each name when it begins.
     """
     ended = "its process ended; if memory was short, take --jobs 1"
-    for name, outcome in parallel.each(partial(attempt, scale=scale, out=out), names, jobs, begun):
+    for name, outcome in _parallel.each(partial(attempt, scale=scale, out=out), names, jobs, begun):
         yield outcome or Outcome(name, 0.0, None, f"{name} failed: {ended}")
 
 
@@ -221,7 +220,7 @@ def refresh(out: Path) -> None:
     for result in results:
         folder = out / result.record.name
         try:
-            thumbnails.ensure(folder)
+            _thumbnails.ensure(folder)
         except Exception as error:  # Pillow raises many types for a damaged picture
             message = (
                 f"Left out: there is no thumbnail of {folder / result_store.FIGURE}"
@@ -229,8 +228,8 @@ def refresh(out: Path) -> None:
             )
             warnings.warn(message, result_store.LeftOutWarning, stacklevel=2)
     try:
-        result_store.write_text(out / MARKDOWN, markdown.render(results))
-        result_store.write_text(out / HTML, html.render(results))
+        result_store.write_text(out / MARKDOWN, _markdown.render(results))
+        result_store.write_text(out / HTML, _html.render(results))
     except OSError as error:
         raise ValueError(
             f"The report in {out} cannot be written ({error.strerror or error})."

@@ -14,8 +14,8 @@ With a user's `build`, `loss` and `sample`:
 Both train the model at every width and return verdicts.
 """
 
-from specjax.scaling.coordinate_check import CoordinateCheck as CoordinateCheck
-from specjax.scaling.coordinate_check import Row as Row
-from specjax.scaling.coordinate_check import coordinate_check as coordinate_check
-from specjax.scaling.transfer import Transfer as Transfer
-from specjax.scaling.transfer import transfer as transfer
+from specjax.scaling._coordinate_check import CoordinateCheck as CoordinateCheck
+from specjax.scaling._coordinate_check import Row as Row
+from specjax.scaling._coordinate_check import coordinate_check as coordinate_check
+from specjax.scaling._transfer import Transfer as Transfer
+from specjax.scaling._transfer import transfer as transfer

@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
+from specjax.spectral._normalize import unit_rows
 from specjax.spectral.float_range import scaled
 from specjax.spectral.methods import SVD
-from specjax.spectral.normalize import unit_rows
 from specjax.spectral.polar import polar
 from specjax.spectral.products import product
 

@@ -13,7 +13,8 @@ from jaxtyping import Array, Inexact
 
 from specjax.arguments import as_array, shown
 from specjax.programs.one_at_a_time import one_at_a_time
-from specjax.spectral.derivatives import differentiable_factor
+from specjax.spectral._derivatives import differentiable_factor
+from specjax.spectral._polynomial_design import CUBIC5
 from specjax.spectral.float_range import exactly_scaled
 from specjax.spectral.methods import (
     QDWH,
@@ -24,7 +25,6 @@ from specjax.spectral.methods import (
     NewtonSchulz,
     PolarExpress,
 )
-from specjax.spectral.polynomial_design import CUBIC5
 from specjax.spectral.products import adjoint
 
 Method = Callable[[Array], Array] | str
@@ -46,7 +46,7 @@ def polar(
 
     Derivatives of any order work in both modes. For the exact methods (`SVD`, `Newton`, `QDWH`)
     they are those of the polar factor in closed form, finite at repeated singular values;
-    `specjax.spectral.derivatives` defines them for a rank-deficient x. `NewtonSchulz`,
+    `specjax.spectral._derivatives` defines them for a rank-deficient x. `NewtonSchulz`,
     `PolarExpress` and a callable are differentiated as they are computed. The scale of x is held
     fixed, which is exact for every method that does not depend on it.
 

@@ -8,8 +8,8 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 from jaxtyping import Array, Inexact
 
-from specjax.spectral import hermitian_product
-from specjax.spectral.hermitian_product import mirrored_product
+from specjax.spectral import _hermitian_product
+from specjax.spectral._hermitian_product import mirrored_product
 
 # The functions below call jnp.matmul directly where that saves a frame in every optimizer step.
 _HIGHEST = jax.lax.Precision.HIGHEST
@@ -45,7 +45,7 @@ def rounded_product(
 def rounded_gram(x: Inexact[Array, "m n"], operands: DTypeLike | None) -> Inexact[Array, "m m"]:
     """x xᴴ, of rounded operands as in `rounded_product`."""
     if operands is None:
-        if x.shape[0] < hermitian_product.FIRST_SIZE:
+        if x.shape[0] < _hermitian_product.FIRST_SIZE:
             return jnp.matmul(x, jnp.conj(x.mT), precision=_HIGHEST)
         return mirrored_product(x, x, _times_adjoint, _times_adjoint)
     # XLA on a CPU may multiply a transposed half-precision operand at the speed of float32, a
@@ -61,7 +61,7 @@ def commuting_product(
     in `centred_product`, on both sides.
     """
     if operands is None:
-        if left.shape[0] < hermitian_product.FIRST_SIZE:
+        if left.shape[0] < _hermitian_product.FIRST_SIZE:
             return jnp.matmul(left, right, precision=_HIGHEST)
         return mirrored_product(left, right, _times_adjoint, product)
     mean, rest = _without_mean(left)

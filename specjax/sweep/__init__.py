@@ -8,20 +8,20 @@ dict of arrays, and `run` returns them as labelled data:
 
 from specjax.arguments import checked
 from specjax.resume import StoreError as StoreError
+from specjax.sweep._dataset import explain as explain
+from specjax.sweep._dataset import is_explained as is_explained
+from specjax.sweep._dataset import labelled as labelled
+from specjax.sweep._engine import run as run
+from specjax.sweep._spec import EqualSeedsWarning as EqualSeedsWarning
+from specjax.sweep._store import DamagedBlocksWarning as DamagedBlocksWarning
+from specjax.sweep._store import open_store as _open_store
 from specjax.sweep.axes import choices as choices
 from specjax.sweep.axes import values as values
 from specjax.sweep.axes import widths as widths
 from specjax.sweep.axes import zipped as zipped
-from specjax.sweep.dataset import explain as explain
-from specjax.sweep.dataset import is_explained as is_explained
-from specjax.sweep.dataset import labelled as labelled
-from specjax.sweep.engine import run as run
 from specjax.sweep.failures import FailedSeedsWarning as FailedSeedsWarning
 from specjax.sweep.failures import without_failed as without_failed
 from specjax.sweep.seed_moments import mean_and_stderr as mean_and_stderr
 from specjax.sweep.seed_moments import total as total
-from specjax.sweep.spec import EqualSeedsWarning as EqualSeedsWarning
-from specjax.sweep.store import DamagedBlocksWarning as DamagedBlocksWarning
-from specjax.sweep.store import open_store as _open_store
 
 open_store = checked(_open_store)

@@ -19,7 +19,7 @@ from specjax.models.recall import Recall
 from specjax.models.transformer import Architecture, Sequences, Transformer
 from specjax.optim.matrices import Fans
 from specjax.sizes import AnySize, padded, stream, times
-from specjax.training.train_many import train_many
+from specjax.training._train_many import train_many
 
 OPTIMIZERS = ("muon", "adamw", "sgd")
 MOMENTUM, ADAM_DECAYS, WEIGHT_DECAY = 0.9, (0.9, 0.99), 0.01

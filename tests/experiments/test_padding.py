@@ -11,8 +11,8 @@ import xarray as xr
 
 from specjax import experiments, sweep
 from specjax.sizes import Size
-from specjax.sweep.dataset import trailing_dims
-from specjax.sweep.measurement import flat_outputs
+from specjax.sweep._dataset import trailing_dims
+from specjax.sweep._measurement import flat_outputs
 
 PADDED = 11
 WIDTHS = (5, 6, 7, 8, 9)

@@ -365,7 +365,7 @@ def folder(tmp_path, monkeypatch):
     def compile_program(*_, **__):
         raise AssertionError("compiled before it was refused")
 
-    monkeypatch.setattr("specjax.sweep.executor.compile_program", compile_program)
+    monkeypatch.setattr("specjax.sweep._executor.compile_program", compile_program)
     table = np.random.default_rng(0).standard_normal(SHAPE)
     np.save("nan.npy", np.where(table > table.mean(), np.nan, table))
     np.save("shape.npy", np.ones((2, 3)))

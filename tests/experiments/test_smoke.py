@@ -13,7 +13,7 @@ import xarray as xr
 
 from specjax import experiments, lab
 from specjax.report import Result, result_store
-from specjax.report import record as record_module
+from specjax.report import _record as record_module
 
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
 QUICK = ("table-c7", "field-margin", "field-rate", "field-stability")

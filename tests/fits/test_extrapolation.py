@@ -7,10 +7,10 @@ import pytest
 import xarray as xr
 from scipy import optimize, stats
 
-from specjax.fits import log_models
-from specjax.fits.extrapolation import extrapolate, extrapolate_sample
-from specjax.fits.goodness_of_fit import whitened
-from specjax.fits.resampling import sample_of
+from specjax.fits import _log_models, extrapolate
+from specjax.fits._extrapolation import extrapolate_sample
+from specjax.fits._goodness_of_fit import whitened
+from specjax.fits._resampling import sample_of
 from tests.fits.samples import X, coupled, exact, independent
 
 SEEDS = 60
@@ -191,7 +191,7 @@ def test_intervals_hold_exponent_and_limit_at_their_level(make):
         )
         logs = sample_of(make(rng, 300, lambda x: 3 * x**0.3 * np.log(x)), "d", least=5)
         # In its own unit: a free one makes the interval longer.
-        logarithm = log_models.logarithmic(whitened(logs, 0.05), 0.05)
+        logarithm = _log_models.logarithmic(whitened(logs, 0.05), 0.05)
         hits += [
             offset.exponents[0] <= -1 <= offset.exponents[1],
             offset.limits[0] <= 2 <= offset.limits[1],

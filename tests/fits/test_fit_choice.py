@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.optimize import curve_fit
 
 from specjax.fits import choose_model
-from specjax.fits.model_choice import Candidate, _choose
+from specjax.fits._model_choice import Candidate, _choose
 from tests.fits.samples import X, array, coupled, exact, heavy_tailed, independent
 
 CURVES = {

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import curve_fit
 
 from specjax.fits import draw_fit, fit_offset, fit_power_law
-from specjax.fits.regression import fit_curve, rise
+from specjax.fits._regression import fit_curve, rise
 from tests.fits.samples import X, alike, array, coupled, exact, independent
 
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from specjax import lab
 from specjax.fits.drawing import tick_label
+from specjax.lab._figure import finding_figure, statement_grid
 from specjax.lab.drawing import apart, words
-from specjax.lab.figure import finding_figure, statement_grid
 
 mpl.use("agg")
 SIZES = np.array([8.0, 16.0, 32.0, 64.0, 128.0])

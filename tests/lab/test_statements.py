@@ -12,8 +12,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from specjax import lab
+from specjax.lab import Judgement
 from specjax.lab.drawing import COLORS
-from specjax.lab.statement import Judgement
 
 SIZES = np.array([8, 16, 32, 64, 128])
 RNG = np.random.default_rng(0)

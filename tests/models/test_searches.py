@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.models.associative_memory.searches import passed, true_places
+from specjax.models.associative_memory._searches import passed, true_places
 
 MASK = np.random.default_rng(0).random(50) < 0.3
 

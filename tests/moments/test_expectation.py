@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specjax import moments
-from specjax.moments.expression import contract
+from specjax.moments._expression import contract
 from tests.moments import pairings
 
 SIZES = ({"d": 2, "k": 3}, {"d": 3, "k": 1})

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import beta, dirichlet, ortho_group
 
 from specjax import moments
-from specjax.moments.weingarten import loop_lengths, pairings, weingarten
+from specjax.moments._weingarten import loop_lengths, pairings, weingarten
 from tests.wrong_calls import wrong_calls
 
 Q = moments.haar("Q", "n")

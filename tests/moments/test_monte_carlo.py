@@ -10,7 +10,7 @@ import pytest
 
 from specjax import moments
 from specjax.models import deep_linear
-from specjax.moments.expression import contract
+from specjax.moments._expression import contract
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("unchecked")]
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from specjax import optim
-from specjax.optim.block_int8 import Int8Blocks, decoded, encoded
+from specjax.optim._block_int8 import Int8Blocks, decoded, encoded
 
 RNG = np.random.default_rng(0)
 SHAPES = [(3, 700), (2, 3, 256), (5,), (1, 257), (), (4, 1)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specjax import optim
-from specjax.optim.stochastic_rounding import stochastic_bfloat16
+from specjax.optim._stochastic_rounding import stochastic_bfloat16
 
 DECAY = 0.9
 GRADIENTS = list(np.random.default_rng(0).standard_normal((5, 3, 2)))

@@ -17,8 +17,7 @@ from optax.contrib import MuonDimensionNumbers
 
 from specjax import optim
 from specjax.optim.matrices import matrices_of
-from specjax.spectral import NewtonSchulz
-from specjax.spectral.polynomial_design import Quintic
+from specjax.spectral import NewtonSchulz, Quintic
 
 pytestmark = [
     pytest.mark.integration,

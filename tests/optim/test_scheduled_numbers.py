@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from specjax import optim
-from specjax.optim.hyperparameters import NUMBERS
+from specjax.optim._hyperparameters import NUMBERS
 from tests.optim.registry import EXTRA, HEADS, ITERATION, mixed_tree, parameters, tree
 
 pytestmark = pytest.mark.filterwarnings("ignore:muon without a layout")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from specjax.programs import UnreadableProgramError, loops, scan, trace, while_loop
+from specjax.programs import UnreadableProgramError, _loops, scan, trace, while_loop
 
 A, B, C = np.arange(3.0, dtype=np.float32), np.float32(2), np.float32(0.5)
 XS = np.arange(12.0, dtype=np.float32).reshape(4, 3)
@@ -63,12 +63,12 @@ def test_the_steps_are_counted_in_their_order():
 
 def test_just_one_spelling_is_that_of_this_jax():
     program, _ = trace(recurrence, A, B, C, XS)
-    found = [spelling(only(program, "scan").parameters) for spelling in loops._SPELLINGS]
+    found = [spelling(only(program, "scan").parameters) for spelling in _loops._SPELLINGS]
     assert sorted(found, key=str) == [(3, 3), None]
 
 
 def test_an_unknown_spelling_is_refused_with_its_parameters(monkeypatch):
-    monkeypatch.setattr(loops, "_SPELLINGS", ())
+    monkeypatch.setattr(_loops, "_SPELLINGS", ())
     program, _ = trace(recurrence, A, B, C, XS)
     with pytest.raises(
         UnreadableProgramError,

@@ -53,7 +53,7 @@ def test_a_call_has_the_program_that_it_calls(function):
 
 
 def test_a_call_under_a_new_name_is_read_but_not_evaluated(monkeypatch):
-    monkeypatch.setattr("specjax.programs.program._CALLS", frozenset())
+    monkeypatch.setattr("specjax.programs._program._CALLS", frozenset())
     (call,) = trace(jax.jit(lambda x: jnp.sin(x) * 2), X)[0].equations
     assert call.called is None
     assert [equation.name for equation in call.wrapped.equations] == ["sin", "mul"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from specjax.report import parallel, records, runner
+from specjax.report import _parallel, records, runner
 
 NAMES = ["a", "b", "c", "d", "e"]
 
@@ -42,7 +42,7 @@ def endless(name):
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_every_name_has_its_result(jobs, capfd):
     begun = []
-    found = dict(parallel.each(doubled, NAMES, jobs, begun.append))
+    found = dict(_parallel.each(doubled, NAMES, jobs, begun.append))
     assert begun == NAMES
     assert {name: result for name, (result, _) in found.items()} == {
         name: 2 * name for name in NAMES
@@ -60,7 +60,7 @@ def test_every_name_has_its_result(jobs, capfd):
 @pytest.mark.slow
 @pytest.mark.integration
 def test_a_dead_process_costs_only_names_that_ran_beside_it():
-    found = dict(parallel.each(ended, NAMES, 2, lambda _: None))
+    found = dict(_parallel.each(ended, NAMES, 2, lambda _: None))
     assert found.keys() == set(NAMES)
     assert found["b"] is None
     lost = {name for name, result in found.items() if result is None}
@@ -71,7 +71,7 @@ def test_a_dead_process_costs_only_names_that_ran_beside_it():
 @pytest.mark.integration
 def test_an_exception_passes_through():
     with pytest.raises(RuntimeError, match=r"^[ab]$"):
-        list(parallel.each(failing, NAMES, 2, lambda _: None))
+        list(_parallel.each(failing, NAMES, 2, lambda _: None))
 
 
 @pytest.mark.integration

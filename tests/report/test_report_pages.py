@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from specjax import experiments
-from specjax.report import html, ledger_status, markdown, refresh, require_room, thumbnails
+from specjax.report import _html, _markdown, _thumbnails, ledger_status, refresh, require_room
 from specjax.report.result_store import save
 
 VOID = {"meta", "img", "br", "link", "input"}
@@ -69,7 +69,7 @@ def words(element):
 
 
 def page(*results):
-    return Page(html.render(results))
+    return Page(_html.render(results))
 
 
 def kept(folder, results, data, figure):
@@ -281,7 +281,7 @@ def test_small_runs_may_leave_statements_undecided(scale, verdict, wall, judged)
     result = judged("relu-off-diagonal", scale=scale)
     checks = tuple(dataclasses.replace(check, verdict=verdict) for check in result.checks)
     result = dataclasses.replace(result, checks=checks)
-    shown, text = page(result), markdown.render([result])
+    shown, text = page(result), _markdown.render([result])
     said = f"Undecided statements: {len(checks)} at the size {scale}"
     assert bool(shown.all("div", "surprise")) is wall
     assert (said in words(shown.all("header")[0])) is not wall
@@ -313,7 +313,7 @@ def test_every_link_has_a_target_and_none_leads_outside(tmp_path, judged, rename
 def test_a_report_of_every_experiment_is_small(judged):
     results = [judged(name) for name in experiments.names()]
     # With thumbnails of 20 kB or less it is read at once: 3 MB for 80 experiments.
-    assert len(html.render(results).encode()) < 22_000 * len(results)
+    assert len(_html.render(results).encode()) < 22_000 * len(results)
 
 
 def test_a_thumbnail_is_small_and_is_that_of_the_newest_figure(tmp_path, result, data):
@@ -340,12 +340,12 @@ def test_a_thumbnail_is_small_and_is_that_of_the_newest_figure(tmp_path, result,
 def test_a_thumbnail_that_cannot_be_made_leaves_nothing_behind(tmp_path):
     (tmp_path / "figure.png").write_bytes(b"no picture")
     with pytest.raises(OSError, match="cannot identify image"):
-        thumbnails.ensure(tmp_path)
+        _thumbnails.ensure(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]
 
 
 @pytest.mark.parametrize(
-    "render", [lambda results: words(page(*results).all("html")[0]), markdown.render]
+    "render", [lambda results: words(page(*results).all("html")[0]), _markdown.render]
 )
 def test_a_report_tells_of_a_result(renamed, render):
     text = render([renamed("one"), renamed("two")]).replace("\\", "")
@@ -370,7 +370,7 @@ def test_the_page_tells_rules_tables_and_settings_as_well(result):
 
 
 @pytest.mark.parametrize(
-    "render", [lambda results: words(page(*results).all("html")[0]), markdown.render]
+    "render", [lambda results: words(page(*results).all("html")[0]), _markdown.render]
 )
 def test_a_verdict_other_than_expected_comes_first(result, judged, render):
     others = [judged("relu-off-diagonal")]
@@ -397,11 +397,11 @@ def test_html_escapes_everything(hostile):
     (script,) = shown.all("script")
     assert "alert" not in "".join(script["words"])
     assert words(shown.all("html")[0]).count("<script>alert('x')</script>") >= 30
-    assert "<script>a" not in html.render(hostile)
+    assert "<script>a" not in _html.render(hostile)
 
 
 def test_markdown_escapes_everything_and_keeps_its_tables(hostile):
-    text = markdown.render(hostile)
+    text = _markdown.render(hostile)
     assert "<script" not in text.replace("\\<", "")
     assert "](f)" not in text.replace("\\](", "")
     lines = [line for line in text.splitlines() if line.startswith("|")]
@@ -410,7 +410,7 @@ def test_markdown_escapes_everything_and_keeps_its_tables(hostile):
 
 
 def test_markdown_has_the_ledger_before_the_experiments(judged):
-    text = markdown.render([judged(name) for name in EQ_40])
+    text = _markdown.render([judged(name) for name in EQ_40])
     line = next(line for line in text.splitlines() if line.startswith("| Eq. 40 "))
     assert line.startswith(
         "| Eq. 40 | **holds** | remainder: 1.98, predicted 2; 9 SE from the printed term | True"

@@ -15,7 +15,7 @@ from matplotlib import pyplot as plt
 
 from specjax import optim, scaling
 from specjax.fits import RoughFitWarning
-from specjax.scaling.coordinates import QUANTITIES
+from specjax.scaling._coordinates import QUANTITIES
 from specjax.sizes import stream
 from tests.wrong_calls import wrong_calls
 

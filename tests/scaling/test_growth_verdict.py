@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from specjax.scaling.growth_verdict import behaviour
+from specjax.scaling._growth_verdict import behaviour
 
 WIDTHS = np.array([16, 32, 64, 128, 256, 512])
 

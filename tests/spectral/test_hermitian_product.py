@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from specjax import optim, spectral
-from specjax.spectral import MUON, NewtonSchulz, hermitian_product
+from specjax.spectral import MUON, NewtonSchulz, _hermitian_product
 from specjax.spectral.products import commuting_product, rounded_gram
 from tests.spectral.differences import directional
 
@@ -21,10 +21,10 @@ COMPLEX = rng.standard_normal((11, 17)) + 1j * rng.standard_normal((11, 17))
 
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch):
-    monkeypatch.setattr(hermitian_product, "FIRST_SIZE", 10)
+    monkeypatch.setattr(_hermitian_product, "FIRST_SIZE", 10)
     # Two or three blocks, which do not divide the sizes below.
-    monkeypatch.setattr(hermitian_product, "LEAST_ROWS", 5)
-    monkeypatch.setattr(hermitian_product, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(_hermitian_product, "LEAST_ROWS", 5)
+    monkeypatch.setattr(_hermitian_product, "MOST_BLOCKS", 3)
 
 
 def close(measured, expected, tolerance=1e-13):
@@ -107,7 +107,7 @@ def test_cpus_compute_blocks_above_the_diagonal_and_others_all(monkeypatch):
 
     for size, blocks in ((1024, 10), (2048, 36), (4099, 36)):
         assert [lowered(size, "cpu"), lowered(size, "cuda")] == [blocks, 1]
-    assert lowered(hermitian_product.FIRST_SIZE - 1, "cpu") == 1
+    assert lowered(_hermitian_product.FIRST_SIZE - 1, "cpu") == 1
     product = jax.jit(lambda x: rounded_gram(x, None)).lower(
         jax.ShapeDtypeStruct((1024, 3072), jnp.float32)
     )

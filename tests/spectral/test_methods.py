@@ -23,13 +23,13 @@ from specjax.spectral import (
     Quintic,
     band,
 )
+from specjax.spectral.methods._qdwh import halley_weights
 from specjax.spectral.methods.polynomials import (
     GRAM_GROWTH,
     GRAM_GROWTH_ROUNDED,
     gram_blocks,
     gram_is_cheaper,
 )
-from specjax.spectral.methods.qdwh import halley_weights
 from tests.reference.spectra import matrix_with, named
 from tests.spectral.differences import directional
 

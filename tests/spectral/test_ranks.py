@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from specjax import spectral
-from specjax.spectral.ranks import estimate_ranks, estimate_stable_rank, power_iteration
+from specjax.spectral import estimate_ranks, estimate_stable_rank, power_iteration
 from tests.reference.spectra import matrix_with
 
 ROWS, COLUMNS, DRAWS = 48, 40, 200

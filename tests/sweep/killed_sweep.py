@@ -13,7 +13,7 @@ import jax
 from measures import bits, overlap
 
 from specjax import sweep
-from specjax.sweep import executor
+from specjax.sweep import _executor
 
 
 def measure(key, d, lr):
@@ -35,6 +35,6 @@ def sweep_into(store):
 
 
 if __name__ == "__main__":
-    executor.BLOCK_SECONDS = 1e-9  # every call is a block of its own
+    _executor.BLOCK_SECONDS = 1e-9  # every call is a block of its own
     data = sweep_into(Path(sys.argv[1]))
     data.to_netcdf(sys.argv[2], engine="h5netcdf")

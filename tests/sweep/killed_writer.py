@@ -20,7 +20,7 @@ from typing import NamedTuple
 import xarray as xr
 from stores import assert_read, compute, described, truth
 
-from specjax.sweep.store import Store, StoreError, files, open_store
+from specjax.sweep._store import Store, StoreError, files, open_store
 
 CHANGES = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree"}
 

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from measures import bits, overlap
 
 from specjax import sizes, sweep
-from specjax.sweep import devices as machine
-from specjax.sweep import executor, measurement
+from specjax.sweep import _devices as machine
+from specjax.sweep import _executor, _measurement
 
 CUTS = 7
 """With this generator's seed they have every plan, every number of devices, chunks, budgets and
@@ -74,9 +74,9 @@ def cut_at_random(folder: Path, times: int):
     for i in range(times):
         devices = chance.choice([1, 2, 3, 5, 8])
         machine.seed_mesh = lambda n=devices: (
-            None if n == 1 else Mesh(np.array(jax.devices()[:n]), (measurement.SEEDS,))
+            None if n == 1 else Mesh(np.array(jax.devices()[:n]), (_measurement.SEEDS,))
         )
-        executor.BLOCK_SECONDS = chance.choice([1e-9, 1.0])
+        _executor.BLOCK_SECONDS = chance.choice([1e-9, 1.0])
         plan = chance.choice(["exact", "padded", "auto"])
         chunk = chance.choice([None, chance.randint(1, 40)])
         memory = None if chunk else chance.choice([None, "40KB"])

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from specjax.sweep.store import Block, Description
+from specjax.sweep._store import Block, Description
 
 PLACES = [[[1], [0, 1]], [[2, 0], [0, 1]]]  # of the axes d and eta
 CONFIG = {"over": {"d": [2, 4, 8], "eta": [0.1, 0.2]}, "key": [0, 7], "dtype": "float32"}

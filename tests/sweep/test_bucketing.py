@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from specjax import sizes, spectral
-from specjax.sweep import bucketing, values, widths, zipped
-from specjax.sweep import cost_model as module
-from specjax.sweep.bucketing import Bucket, Plan, cheapest_cut, chunk, evenly, pieces, vmapped
-from specjax.sweep.cost_model import CostModel, Scaling, cost, cost_model
-from specjax.sweep.grid import Grid
-from specjax.sweep.spec import Spec
+from specjax.sweep import _bucketing, values, widths, zipped
+from specjax.sweep import _cost_model as module
+from specjax.sweep._bucketing import Bucket, Plan, cheapest_cut, chunk, evenly, pieces, vmapped
+from specjax.sweep._cost_model import CostModel, Scaling, cost, cost_model
+from specjax.sweep._grid import Grid
+from specjax.sweep._spec import Spec
 
 POINTS = (64, 16, 1024, 32, 256, 128, 512)
 OVER = {"n": widths(*POINTS)}
@@ -34,13 +34,13 @@ def model(
 
 
 def group(over, name, seeds, costs=None, checked=False, side_by_side=1):
-    return bucketing.group(
+    return _bucketing.group(
         Grid.of(over, seeds), name, costs or model(over), checked=checked, side_by_side=side_by_side
     )
 
 
 def padding(groups, over, seeds, exponent):
-    return bucketing.padding(Grid.of(over, seeds), groups, scaling(over, exponent, 1.0))
+    return _bucketing.padding(Grid.of(over, seeds), groups, scaling(over, exponent, 1.0))
 
 
 def partitions(ascending):

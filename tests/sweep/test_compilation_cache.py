@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from specjax.jaxlib import JAXLIB
-from specjax.sweep import compilation_cache
+from specjax.sweep import _compilation_cache
 
 _SWEEP = """
 import jax, jax.numpy as jnp
@@ -35,16 +35,16 @@ print({name: output.values.tobytes().hex() for name, output in data.data_vars.it
 def test_it_is_on_where_nothing_gives_a_false_alarm(
     monkeypatch, tmp_path, platform, jaxlib, expected
 ):
-    monkeypatch.setattr(compilation_cache, "JAXLIB", jaxlib)
+    monkeypatch.setattr(_compilation_cache, "JAXLIB", jaxlib)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(compilation_cache.SWITCH, raising=False)
-    found = compilation_cache.folder(platform)
+    monkeypatch.delenv(_compilation_cache.SWITCH, raising=False)
+    found = _compilation_cache.folder(platform)
     assert (found is not None) == expected
     assert found is None or found.is_relative_to(tmp_path / "specjax")
-    monkeypatch.setenv(compilation_cache.SWITCH, "on")
-    assert compilation_cache.folder(platform).is_relative_to(tmp_path / "specjax")
-    monkeypatch.setenv(compilation_cache.SWITCH, "off")
-    assert compilation_cache.folder(platform) is None
+    monkeypatch.setenv(_compilation_cache.SWITCH, "on")
+    assert _compilation_cache.folder(platform).is_relative_to(tmp_path / "specjax")
+    monkeypatch.setenv(_compilation_cache.SWITCH, "off")
+    assert _compilation_cache.folder(platform) is None
 
 
 @pytest.mark.integration
@@ -52,7 +52,7 @@ def test_it_is_on_where_nothing_gives_a_false_alarm(
     JAXLIB < (0, 11), reason="XLA of jaxlib 0.10 gives a false alarm for every program it reads."
 )
 def test_a_second_run_silently_reads_its_programs_for_equal_bits(optimized_environment, tmp_path):
-    environment = {**optimized_environment, compilation_cache.SWITCH: str(tmp_path)}
+    environment = {**optimized_environment, _compilation_cache.SWITCH: str(tmp_path)}
     # XLA prints errors unless that is switched off.
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
 
@@ -80,7 +80,7 @@ def test_a_second_run_silently_reads_its_programs_for_equal_bits(optimized_envir
     assert again == first
     alone = subprocess.run(
         [sys.executable, "-c", _SWEEP],
-        env={**environment, compilation_cache.SWITCH: "off"},
+        env={**environment, _compilation_cache.SWITCH: "off"},
         capture_output=True,
         text=True,
         check=True,
@@ -92,8 +92,8 @@ def test_without_a_home_folder_there_is_none(monkeypatch):
     def homeless():
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(compilation_cache.Path, "home", homeless)
-    monkeypatch.setattr(compilation_cache, "JAXLIB", (0, 12))
+    monkeypatch.setattr(_compilation_cache.Path, "home", homeless)
+    monkeypatch.setattr(_compilation_cache, "JAXLIB", (0, 12))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv(compilation_cache.SWITCH, raising=False)
-    assert compilation_cache.folder("cpu") is None
+    monkeypatch.delenv(_compilation_cache.SWITCH, raising=False)
+    assert _compilation_cache.folder("cpu") is None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from specjax import sizes, sweep
-from specjax.sweep import bucketing, dispatch, executor
+from specjax.sweep import _bucketing, _dispatch, _executor
 
 KEY = jax.random.key(2)
 OVER = {"rate": sweep.values(0.1, 0.2, 0.4)}
@@ -39,17 +39,17 @@ def took(monkeypatch):
     notes all calls, `took.calls`.
     """
 
-    computed, found = dispatch.computed, SimpleNamespace(seconds=0.0, calls=[])
+    computed, found = _dispatch.computed, SimpleNamespace(seconds=0.0, calls=[])
 
     def timed(ready, begin, groups, in_float64):
         results, _ = computed(ready, begin, groups, in_float64)
         found.calls.append((begin, groups))
         return results, groups * (found.seconds() if callable(found.seconds) else found.seconds)
 
-    monkeypatch.setattr(dispatch, "computed", timed)
-    monkeypatch.setattr("specjax.sweep.devices.Machine.side_by_side", 1)
+    monkeypatch.setattr(_dispatch, "computed", timed)
+    monkeypatch.setattr("specjax.sweep._devices.Machine.side_by_side", 1)
     monkeypatch.setitem(
-        bucketing.LASTING_SET, "cpu", 2**16
+        _bucketing.LASTING_SET, "cpu", 2**16
     )  # small matrices take the part of large ones
     return found
 
@@ -121,13 +121,13 @@ def xr_identical(one, other):
 
 
 def test_the_next_call_is_as_long_as_measured():
-    assert dispatch.paced(10, 0.25, 1000) == 10
-    assert dispatch.paced(10, 1.0, 1000) == 2
-    assert dispatch.paced(10, 60.0, 1000) == 1
-    assert dispatch.paced(10, 0.1, 1000) == 25
+    assert _dispatch.paced(10, 0.25, 1000) == 10
+    assert _dispatch.paced(10, 1.0, 1000) == 2
+    assert _dispatch.paced(10, 60.0, 1000) == 1
+    assert _dispatch.paced(10, 0.1, 1000) == 25
     # However quick the last was, since the next seeds may not be.
-    assert dispatch.paced(10, 1e-9, 1000) == dispatch.paced(10, 0.0, 1000) == 40
-    assert dispatch.paced(10, 1e-9, 12) == 12
+    assert _dispatch.paced(10, 1e-9, 1000) == _dispatch.paced(10, 0.0, 1000) == 40
+    assert _dispatch.paced(10, 1e-9, 12) == 12
 
 
 def test_a_bucket_runs_while_the_programs_of_later_ones_compile(monkeypatch):
@@ -135,7 +135,7 @@ def test_a_bucket_runs_while_the_programs_of_later_ones_compile(monkeypatch):
     compiled before any runs.
     """
     ran, waited, lock = threading.Event(), [], threading.Lock()
-    compile_program, computed = executor.compile_program, dispatch.computed
+    compile_program, computed = _executor.compile_program, _dispatch.computed
 
     def held_back(lowered, **options):
         with lock:
@@ -149,8 +149,8 @@ def test_a_bucket_runs_while_the_programs_of_later_ones_compile(monkeypatch):
         ran.set()
         return computed(*arguments)
 
-    monkeypatch.setattr(executor, "compile_program", held_back)
-    monkeypatch.setattr(dispatch, "computed", run)
+    monkeypatch.setattr(_executor, "compile_program", held_back)
+    monkeypatch.setattr(_dispatch, "computed", run)
 
     def drawn(key, d):
         return {"norm": jnp.linalg.norm(sizes.normal(key, (d,)))}

@@ -20,7 +20,7 @@ from measures import bits, overlap, scaled_product
 
 from specjax import sizes
 from specjax.sweep import explain, run, values, widths
-from specjax.sweep.measurement import in_groups
+from specjax.sweep._measurement import in_groups
 
 KEY = jax.random.key(7)
 
@@ -44,7 +44,7 @@ def _all_at_once():
 )
 def test_plans_and_chunks_give_the_same_dataset(plan, chunk, monkeypatch):
     # Compilation so cheap that "auto" pads some widths and not others.
-    monkeypatch.setattr("specjax.sweep.cost_model._RATES", {"cpu": (2e11, 1.6e12, 5e-9)})
+    monkeypatch.setattr("specjax.sweep._cost_model._RATES", {"cpu": (2e11, 1.6e12, 5e-9)})
     data = run(
         overlap, {"d": widths(5, 9, 2, 4, 7, 64)}, num_seeds=7, key=KEY, plan=plan, chunk=chunk
     )

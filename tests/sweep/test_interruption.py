@@ -99,8 +99,8 @@ def test_killed_at_twenty_random_moments(tmp_path):
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
     """A sweep stopped by Ctrl-C in its third block; returns the store and the message."""
-    monkeypatch.setattr("specjax.sweep.executor.BLOCK_SECONDS", 1e-9)
-    from specjax.sweep.store import Store
+    monkeypatch.setattr("specjax.sweep._executor.BLOCK_SECONDS", 1e-9)
+    from specjax.sweep._store import Store
 
     written = []
     write = Store.write
@@ -148,7 +148,7 @@ def test_more_seeds_are_added_without_recomputing_old_ones(tmp_path, monkeypatch
     seeds = 128 if reduce else 20
     run(tmp_path / "store", num_seeds=seeds, reduce=reduce)
     computed = []
-    from specjax.sweep.store import Store
+    from specjax.sweep._store import Store
 
     write = Store.write
 
@@ -209,7 +209,7 @@ def test_another_configuration_is_refused_with_differing_fields(tmp_path):
 @pytest.mark.parametrize("reduce", [None, "moments"])
 def test_a_damaged_block_is_computed_again_to_the_same_bits(tmp_path, monkeypatch, reduce):
     # Each call is a block, so that there are several.
-    monkeypatch.setattr("specjax.sweep.executor.BLOCK_SECONDS", 1e-9)
+    monkeypatch.setattr("specjax.sweep._executor.BLOCK_SECONDS", 1e-9)
     store = tmp_path / "store"
     expected = run(store, reduce=reduce)
     file = sorted(store.glob("bucket1*"))[1]

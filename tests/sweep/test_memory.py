@@ -13,7 +13,7 @@ import pytest
 from measures import diverging, overlap
 
 from specjax import sizes, sweep
-from specjax.sweep import cost_model, memory, run, values, widths
+from specjax.sweep import _cost_model, memory, run, values, widths
 from specjax.sweep.failures import FailedSeedsWarning
 
 KEY = jax.random.key(3)
@@ -61,8 +61,8 @@ def test_seeds_at_a_time_are_cut_until_xla_says_that_they_fit(monkeypatch, estim
     """However little the estimate says that a seed needs, the program compiled last fits twice, as
     two calls may run at a time.
     """
-    peak = cost_model.peak_bytes
-    monkeypatch.setattr(cost_model, "peak_bytes", lambda jaxpr: min(peak(jaxpr), estimated))
+    peak = _cost_model.peak_bytes
+    monkeypatch.setattr(_cost_model, "peak_bytes", lambda jaxpr: min(peak(jaxpr), estimated))
     budget = 3 * 2**20
     data = run(gram, OVER, num_seeds=100, key=KEY, plan="padded", memory=budget)
     (row,) = json.loads(data.attrs["bucket_table"])

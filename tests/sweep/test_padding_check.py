@@ -14,7 +14,16 @@ import pytest
 from measures import bits, overlap, scaled_product
 
 from specjax import optim, sizes
-from specjax.sweep import bucketing, executor, padding_check, rounding, run, values, widths, zipped
+from specjax.sweep import (
+    _bucketing,
+    _executor,
+    _padding_check,
+    _rounding,
+    run,
+    values,
+    widths,
+    zipped,
+)
 
 KEY = jax.random.key(11)
 OVER = {"d": widths(4, 16)}
@@ -196,7 +205,7 @@ def test_two_axes_with_values_between_them_pass():
 @pytest.mark.integration
 def test_the_check_costs_one_program_if_padded_work_remains(tmp_path, monkeypatch):
     compiled, checked = [], []
-    compile_program, check = executor.compile_program, padding_check.checked
+    compile_program, check = _executor.compile_program, _padding_check.checked
 
     def noted(lowered, *, is_kept=True):
         compiled.append("bucket" if is_kept else "check")
@@ -206,8 +215,8 @@ def test_the_check_costs_one_program_if_padded_work_remains(tmp_path, monkeypatc
         checked.append(bucket.label)
         return check(calls, measurement, bucket, *arguments)
 
-    monkeypatch.setattr(executor, "compile_program", noted)
-    monkeypatch.setattr(padding_check, "checked", checking)
+    monkeypatch.setattr(_executor, "compile_program", noted)
+    monkeypatch.setattr(_padding_check, "checked", checking)
 
     def programs(num_seeds=3, **options):
         compiled.clear()
@@ -223,7 +232,7 @@ def test_the_check_costs_one_program_if_padded_work_remains(tmp_path, monkeypatc
     assert programs(plan="padded", store=tmp_path / "store") == (0, [])
     assert programs(plan="padded", store=tmp_path / "store", num_seeds=4) == (1, ["d=2,4,8,64"])
     # Of several buckets that pad, the one that pads most, and before any other runs.
-    monkeypatch.setattr(bucketing, "group", lambda *_, **__: {"d": ((0, 1), (2, 3))})
+    monkeypatch.setattr(_bucketing, "group", lambda *_, **__: {"d": ((0, 1), (2, 3))})
     assert programs() == (2, ["d=8,64"])
 
 
@@ -259,7 +268,7 @@ def stream(number):
 
 def test_stream_zero_moves_nothing_and_all_others_differ():
     x = jax.random.normal(jax.random.key(0), (50, 50))
-    found = [np.asarray(rounding.moved(lambda x: jnp.tanh(x @ x), stream(i), x)) for i in range(4)]
+    found = [np.asarray(_rounding.moved(lambda x: jnp.tanh(x @ x), stream(i), x)) for i in range(4)]
     np.testing.assert_array_equal(found[0], jnp.tanh(x @ x))
     assert len({array.tobytes() for array in found}) == 4
 
@@ -268,7 +277,7 @@ def test_stream_zero_moves_nothing_and_all_others_differ():
 def test_last_bits_move_by_eight_units_with_a_sign_per_entry(dtype):
     """A product moved entry by entry: as many up as down, within 4 standard errors."""
     x = jnp.asarray(jax.random.uniform(jax.random.key(1), (4000,), minval=0.5), dtype)
-    moved = np.asarray(rounding.moved(lambda x: x * x, stream(3), x)).astype(np.complex128)
+    moved = np.asarray(_rounding.moved(lambda x: x * x, stream(3), x)).astype(np.complex128)
     ratio = (moved.real / np.asarray(x * x).astype(np.complex128).real - 1) / float(
         jnp.finfo(dtype).eps
     )
@@ -296,7 +305,7 @@ def test_moves_and_comparisons_are_exact_and_samples_stay():
         }
 
     arguments = jax.random.key(2), jax.random.normal(jax.random.key(3), (64,))
-    expected, moved = function(*arguments), rounding.moved(function, stream(5), *arguments)
+    expected, moved = function(*arguments), _rounding.moved(function, stream(5), *arguments)
     assert expected["argmax"] == moved["argmax"] == 1
     for name in expected:
         np.testing.assert_allclose(moved[name], expected[name], rtol=1e-4, err_msg=name)
@@ -318,7 +327,7 @@ def test_scans_calls_and_custom_derivatives_are_entered():
 
     x = jax.random.uniform(jax.random.key(4), (2000,), minval=1.0, maxval=2.0)
     ratio = (
-        np.asarray(rounding.moved(steps, stream(1), x), np.float64) / np.asarray(x) - 1
+        np.asarray(_rounding.moved(steps, stream(1), x), np.float64) / np.asarray(x) - 1
     ) / np.finfo(np.float32).eps
     assert 0.5 < np.std(ratio) / (8 * np.sqrt(100)) < 2
 
@@ -327,4 +336,5 @@ def test_scans_calls_and_custom_derivatives_are_entered():
             lambda p: p[0] != p[1], lambda p: (p[0] / 2 + 1 / p[0], p[0]), (x, x + 1)
         )[0]
 
-    np.testing.assert_allclose(rounding.moved(loop, stream(1), jnp.ones(())), np.sqrt(2), rtol=1e-5)
+    moved = _rounding.moved(loop, stream(1), jnp.ones(()))
+    np.testing.assert_allclose(moved, np.sqrt(2), rtol=1e-5)

@@ -5,14 +5,14 @@ from contextlib import closing
 
 import pytest
 
-from specjax.sweep.progress import Progress
+from specjax.sweep._progress import Progress
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A list whose one entry is the time."""
     now = [0.0]
-    monkeypatch.setattr("specjax.sweep.progress.perf_counter", lambda: now[0])
+    monkeypatch.setattr("specjax.sweep._progress.perf_counter", lambda: now[0])
     return now
 
 

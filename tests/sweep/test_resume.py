@@ -22,7 +22,7 @@ def stores(folder):
 def written(monkeypatch):
     """The blocks that are written to stores, as they are."""
     found = []
-    from specjax.sweep.store import Store
+    from specjax.sweep._store import Store
 
     write = Store.write
 

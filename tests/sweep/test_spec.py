@@ -26,7 +26,7 @@ def _nothing_compiled(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("compiled a sweep that should have been refused")
 
-    monkeypatch.setattr("specjax.sweep.executor.compile_program", refuse)
+    monkeypatch.setattr("specjax.sweep._executor.compile_program", refuse)
 
 
 def test_a_sound_sweep_reaches_the_compiler():

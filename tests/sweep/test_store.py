@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from stores import ALL, CONFIG, PLAN, assert_read, compute, described, part, truth
 
 from specjax.sweep import open_store
-from specjax.sweep.store import Block, Description, Store, StoreError, files, read_description
-from specjax.sweep.store import store as module
+from specjax.sweep._store import Block, Description, Store, StoreError, files, read_description
+from specjax.sweep._store import store as module
 
 
 def filled(path, samples=6, size=3):

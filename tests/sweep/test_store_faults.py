@@ -15,7 +15,7 @@ import pytest
 from stores import ALL, assert_read, compute, described, part
 
 from specjax.sweep import DamagedBlocksWarning, open_store
-from specjax.sweep.store import Block, Store, StoreError, files, read_description
+from specjax.sweep._store import Block, Store, StoreError, files, read_description
 
 FIRST = Block(0, 0, 3)
 
@@ -145,7 +145,7 @@ FULL_DISK = """
 import sys
 from pathlib import Path
 import numpy as np, xarray as xr
-from specjax.sweep.store import Block, Description, Store, StoreError
+from specjax.sweep._store import Block, Description, Store, StoreError
 
 path = Path(sys.argv[1]) / "store"
 whole = xr.Dataset({"y": ("seed", np.arange(100_000.0))})

@@ -15,7 +15,7 @@ import pytest
 from stores import CONFIG, PLAN, assert_read, compute, described, part, truth
 
 from specjax.sweep import DamagedBlocksWarning, StoreError, open_store
-from specjax.sweep.store import Block, Store
+from specjax.sweep._store import Block, Store
 from tests.mutations import MUTATIONS, mutated, outside, sentence, snapshot
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from specjax import sizes, sweep
 from specjax.diagnostics import matrix_layout
-from specjax.programs import UnreadableProgramError, UnreadableProgramWarning, loops
+from specjax.programs import UnreadableProgramError, UnreadableProgramWarning, _loops
 from specjax.programs.one_at_a_time import IS_NEEDED
-from specjax.sweep.cost_model import cost
+from specjax.sweep._cost_model import cost
 
 OVER = {"d": sweep.widths(3, 4, 6), "rate": sweep.values(0.1, 0.2)}
 KEY = jax.random.key(2)
@@ -52,7 +52,7 @@ def expected():
 @pytest.fixture
 def unknown_scan(monkeypatch):
     """A JAX that spells a scan in a new way."""
-    monkeypatch.setattr(loops, "_SPELLINGS", ())
+    monkeypatch.setattr(_loops, "_SPELLINGS", ())
 
 
 def warned():
@@ -112,7 +112,7 @@ def test_xla_estimates_the_cost_of_the_trace_without_loops(monkeypatch):
 
     read = [cost(products(number), "cpu") for number in (2, 4)]
     with monkeypatch.context() as patch:
-        patch.setattr("specjax.programs.program._JAXPRS", (int,))
+        patch.setattr("specjax.programs._program._JAXPRS", (int,))
         lowered = [cost(products(number), "cpu") for number in (2, 4)]
     assert all("cannot read a program" in each.reason for each in lowered)
     assert all(each.reason is None for each in read)
@@ -125,7 +125,7 @@ def test_a_decomposition_is_seen_in_the_lowered_program(monkeypatch):
     def decomposed(x):
         return jax.lax.map(lambda y: jnp.linalg.svd(y)[1], x)
 
-    monkeypatch.setattr("specjax.programs.program._JAXPRS", (int,))
+    monkeypatch.setattr("specjax.programs._program._JAXPRS", (int,))
     found = cost(jax.jit(decomposed).trace(jnp.ones((3, 4, 4))), "cpu")
     assert found.decomposes
     assert found.lasts
@@ -149,7 +149,7 @@ def test_a_layout_is_refused_in_a_sentence_with_the_way_out():
 
 @pytest.mark.parametrize("renamed", ["DebugInfo", "jaxpr_as_fun"])
 def test_padding_that_changes_digits_warns_without_a_program(monkeypatch, renamed):
-    monkeypatch.delattr(f"specjax.programs.program.core.{renamed}")
+    monkeypatch.delattr(f"specjax.programs._program.core.{renamed}")
     with pytest.warns(
         UnreadableProgramWarning,
         match=r"So it is unknown whether rounding .* 'orbit'; plan='exact'",
@@ -169,7 +169,7 @@ def test_where_equations_cannot_be_read_a_sweep_runs(monkeypatch, attribute, exp
     def unreadable(_):
         raise UnreadableProgramError("an equation")
 
-    monkeypatch.setattr(f"specjax.programs.program.Program.{attribute}", property(unreadable))
+    monkeypatch.setattr(f"specjax.programs._program.Program.{attribute}", property(unreadable))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreadableProgramWarning)
         found = sweep.run(trained, OVER, num_seeds=5, key=KEY)

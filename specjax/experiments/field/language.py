@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree, UInt8
 from specjax import optim, sizes
 from specjax.models import transformer
 from specjax.models.transformer import Architecture, Sequences, Transformer
-from specjax.optim.orthogonal import Method
+from specjax.spectral.polar import Method
 from specjax.training import text
 
 KINDS = ("query", "key", "value", "output", "up", "down")

@@ -14,8 +14,7 @@ from specjax import optim, spectral
 from specjax.experiments.ledgers import ledger
 from specjax.models import descent, factorization_spectra
 from specjax.models.conditioned import Map, Problem
-from specjax.optim.scaled_gd import scale_by_factor_gram
-from specjax.optim.schedules import decay_on_plateau, random_geometric
+from specjax.optim import decay_on_plateau, random_geometric, scale_by_factor_gram
 from specjax.theory.preconditioning import many_digits
 
 LEDGER = ledger("preconditioning")

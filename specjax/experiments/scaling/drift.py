@@ -27,8 +27,8 @@ from specjax.experiments.scaling import perceptron, rates
 from specjax.experiments.scaling.grafting import in_blocks, with_norm_of, with_spectral_norm
 from specjax.experiments.scaling.perceptron import BASE, SAMPLES
 from specjax.experiments.scaling.scaling_cli import slopes
+from specjax.lab import Control
 from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
-from specjax.lab.statement import Control
 from specjax.scaling.sweep_setup import Problem
 from specjax.spectral.gram_power_norm import stable_rank_above
 

@@ -21,7 +21,7 @@ from specjax.experiments.ledgers import ledger
 from specjax.experiments.scaling import perceptron
 from specjax.experiments.scaling.perceptron import SETTINGS
 from specjax.experiments.scaling.scaling_cli import HALFWAY, slopes
-from specjax.lab.statement import Control
+from specjax.lab import Control
 
 GROUP = 4
 """Seeds of a group."""

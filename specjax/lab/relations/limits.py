@@ -1,7 +1,7 @@
 """Relations about the local exponent at the largest sizes: vanish, settle, stay bounded.
 
 The local exponent is that between the two largest sizes, since a fit to all sizes would blur it.
-None of these relations is confirmed if the extrapolated curves (`specjax.lab.relations.growth`)
+None of these relations is confirmed if the extrapolated curves (`specjax.lab.relations._growth`)
 confirm the opposite.
 """
 
@@ -17,8 +17,8 @@ from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.estimates import Number, known, student
 from specjax.lab.outcome import Finding, Verdict
-from specjax.lab.relations.growth import Grows, Saturates, SizeRelation, require_size_axis
-from specjax.lab.relations.relation import Relation
+from specjax.lab.relations._growth import Grows, Saturates, SizeRelation, require_size_axis
+from specjax.lab.relations._relation import Relation
 
 DECAY = -0.25
 """Vanishing quantities have local exponents below it: halfway between a constant and 1/√size, the

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from specjax.models.associative_memory.searches import passed
+from specjax.models.associative_memory._searches import passed
 from specjax.programs import is_traced
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Float, Int
 
-from specjax.models.associative_memory.searches import true_places
+from specjax.models.associative_memory._searches import true_places
 
 ROWS, COLUMNS = 512, 1024
 """Items and competitors per block of logits, small enough for a core's cache."""

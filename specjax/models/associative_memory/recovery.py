@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Bool, Float, Int
 
-from specjax.models.associative_memory.searches import true_places
+from specjax.models.associative_memory._searches import true_places
 from specjax.spectral.float_range import exactly_scaled, scaled
 
 FIRST = 128

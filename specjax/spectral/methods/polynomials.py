@@ -27,8 +27,8 @@ from jaxtyping import Array, Inexact, Int
 
 from specjax.arguments import check_fields, shown
 from specjax.linalg import eigvalsh
+from specjax.spectral._polynomial_design import MUON, Quintic, best_composition
 from specjax.spectral.methods.base import AbstractPolar
-from specjax.spectral.polynomial_design import MUON, Quintic, best_composition
 from specjax.spectral.products import centred_product, commuting_product, diagonal_of, rounded_gram
 
 GRAM_GROWTH = 2.0**18

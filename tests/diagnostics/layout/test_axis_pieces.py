@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from specjax.diagnostics.layout import axis_pieces
+from specjax.diagnostics._layout import axis_pieces
 
 SOURCE = ("leaf", 0)
 
