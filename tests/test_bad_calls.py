@@ -42,11 +42,11 @@ spectral.polar(VECTOR)
 spectral.polar(SQUARE.astype(int))
     polar needs a floating or complex dtype, got int32; convert with x.astype(float).
 spectral.polar(WIDE, "sdv")
-    polar needs a method such as SVD(), one of the names newton, newton_schulz, polar_express, qdwh,
-    svd, or a callable array -> array, got 'sdv'.
+    polar needs a method such as SVD(), one of the names cubic5, newton, newton_schulz,
+    polar_express, qdwh, svd, or a callable array -> array, got 'sdv'.
 spectral.polar(WIDE, spectral.SVD)
-    polar needs a method such as SVD(), one of the names newton, newton_schulz, polar_express, qdwh,
-    svd, or a callable array -> array, got <class
+    polar needs a method such as SVD(), one of the names cubic5, newton, newton_schulz,
+    polar_express, qdwh, svd, or a callable array -> array, got <class
     'specjax.spectral.methods._svd.SVD'>.
 spectral.polar(WIDE, lambda x: x[:1])
     A polar method keeps shape and dtype; this one took float32[2, 3] to float32[1, 3]; return an
@@ -111,7 +111,7 @@ optim.jordan_muon(0.02, scale="spectral")
 optim.jordan_muon(0.02, convention="nesterov")
     muon needs one of 'ema', 'sgd' as convention, got 'nesterov'.
 optim.orthogonalize("sdv")
-    orthogonalize needs a method such as SVD(), one of the names newton, newton_schulz,
+    orthogonalize needs a method such as SVD(), one of the names cubic5, newton, newton_schulz,
     polar_express, qdwh, svd, or a callable array -> array, got 'sdv'.
 optim.spectral_descent(-1.0)
     spectral_descent needs a number in (0, inf) as curvature, got -1.0.

@@ -48,15 +48,20 @@ def test_every_benchmark_is_tested():
         "collectives.py",
         "compilation.py",
         "coordinates.py",
+        "dion_stream.py",
         "grids.py",
+        "int8_momentum.py",
         "moments.py",
         "polar.py",
+        "polynomials.py",
         "recovery.py",
         "reproduce.py",
         "roofline.py",
         "verdicts.py",
         "scaling.py",
         "update_log.py",
+        "small_network.py",
+        "warm_start.py",
     }
 
 
@@ -188,3 +193,57 @@ def test_the_profile_of_reproduce_has_every_part():
         assert min(parts) >= 0
         assert abs(sum(parts) - total) < 0.5
         assert programs > 0
+
+
+def rows_of(printed, columns):
+    """Every line that ends with so many numbers, by its name."""
+    number = r"\s+(?:[-+]?\d\S*(?: ± \S+)?|inf|nan)"
+    found = re.findall(rf"^(\S.*?)((?:{number}){{{columns}}})$", printed, re.MULTILINE)
+    return {name: [float(x.split()[0]) for x in re.findall(number, cells)] for name, cells in found}
+
+
+@pytest.mark.slow
+def test_polynomials_are_compared_on_every_spectrum():
+    """On these matrices, none of which is flat, Polar Express has the smaller error."""
+    _, in_float32, in_bfloat16, times = smoke("polynomials.py").split("\n\n")
+    for printed in (in_float32, in_bfloat16):
+        rows = rows_of(printed, 9)
+        assert len(rows) == 12
+        assert all(row[4] < row[3] for row in rows.values())
+    assert len(rows_of(times, 4)) == 2
+
+
+@pytest.mark.slow
+def test_a_small_network_learns_with_every_optimizer():
+    tables = smoke("small_network.py").split("\n\n")[1:]
+    rows = [rows_of(each, 3) for each in tables[:3]]
+    assert [len(each) for each in rows] == [4, 4, 4]
+    assert all(0 < row[0] < 2 for each in rows for row in each.values())
+    numbers = rows_of(tables[3], 1)
+    assert [round(numbers[f"Dion, share {share}"][0], 1) for share in (1.0, 0.25)] == [2.0, 1.3]
+
+
+@pytest.mark.slow
+def test_the_momentum_in_eight_bits_is_measured():
+    _, network, stream = smoke("int8_momentum.py").split("\n\n")
+    random, nearest, half = (row[0] for row in rows_of(network, 4).values())
+    assert half < nearest < random < 0.05
+    shares = rows_of(stream, 5)
+    # One of 0.01 beside 1 is below half of 1/127 in each step.
+    assert (shares["β = 0.9, int8, nearest"][3], shares["β = 0.9, int8"][3] > 0.8) == (0, True)
+
+
+@pytest.mark.slow
+def test_warm_starts_are_measured_beside_cold_ones():
+    rows = rows_of(smoke("warm_start.py"), 4)
+    # The singular values of M P₀ᵀ are those of M.
+    warm, cold = rows["PolarExpress(5) on M P₀ᵀ"], rows["PolarExpress(5)"]
+    assert warm[1:] == pytest.approx(cold[1:], rel=0.02)
+    assert warm[0] == cold[0] + 2
+    assert rows["P₀"][0] == 0
+
+
+@pytest.mark.slow
+def test_dion_is_aligned_with_a_signal_of_its_rank():
+    rows = rows_of(smoke("dion_stream.py"), 2)
+    assert rows["Dion, rank 2"][0] > 0.95 > 0.7 > rows["Dion, rank 8"][0]

@@ -5,6 +5,7 @@ in the spectral norm.
 from specjax.optim._cautious import add_cautious_decay as add_cautious_decay
 from specjax.optim._clipping import clip_singular_values as clip_singular_values
 from specjax.optim._clipping import clip_weights as clip_weights
+from specjax.optim._dion import scale_by_dion as scale_by_dion
 from specjax.optim._float32_wrapper import in_float32 as in_float32
 from specjax.optim._hyperball import hyperball as hyperball
 from specjax.optim._hyperparameters import inject_hyperparams as inject_hyperparams

@@ -25,6 +25,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from specjax.arguments import check_number, checked, shown
+from specjax.optim._block_int8 import Int8Blocks, decoded, encoded
 from specjax.optim._float32_wrapper import check_arrays, kept_dtype, with_params
 from specjax.optim._hyperparameters import Number, takes_schedules
 from specjax.optim._stochastic_rounding import stochastic_bfloat16
@@ -38,7 +39,8 @@ class MomentumState(NamedTuple):
 
     Attributes:
         count: The number of updates; None unless the accumulator is rounded at random.
-        mu: The sum or average m of the gradients.
+        mu: The sum or average m of the gradients; with `mu_dtype="int8"` an `Int8Blocks` for each
+            leaf.
         weight: w, the sum of the weights of the gradients in m; None without a bias correction.
     """
 
@@ -73,10 +75,13 @@ def momentum(
         nesterov: Whether the update looks one step ahead.
         bias_correction: Whether the average is divided by the sum of its weights, as
             optax.contrib.muon and Adam do; "ema" only.
-        mu_dtype: The dtype of the accumulator m: bfloat16, float32 or float64. The default is that
-            of the parameters, or float32 for float16, in which gradients below 1e-7 are zero.
-        key: The random key for accumulators in bfloat16, which are rounded at random (see
-            `specjax.optim._stochastic_rounding`); required with that dtype.
+        mu_dtype: The dtype of the accumulator m: int8, bfloat16, float32 or float64. The default is
+            that of the parameters, or float32 for float16, in which gradients below 1e-7 are zero.
+            int8 has a float32 scale for each block of 256 entries along the last axis, see
+            `specjax.optim._block_int8`.
+        key: The random key for accumulators in bfloat16 and int8, which are rounded at random (see
+            `specjax.optim._stochastic_rounding`). bfloat16 needs one; int8 without one is rounded
+            to the nearest.
 
     Returns:
         A transformation that keeps the sign; its state has the structure of the parameters. Its
@@ -103,12 +108,14 @@ def momentum(
     check_number(beta, "beta", "[0, 1)", "momentum")
     if convention == "sgd" and bias_correction:
         raise ValueError('The "sgd" sum has no bias correction; take convention="ema".')
-    if mu_dtype is not None and not _is_kept(mu_dtype):
+    kinds = jnp.int8, jnp.bfloat16, jnp.float32, jnp.float64
+    if mu_dtype is not None and not _is_one_of(mu_dtype, *kinds):
         raise ValueError(
-            "momentum keeps its accumulator in bfloat16, float32 or float64, got"
+            "momentum keeps its accumulator in int8, bfloat16, float32 or float64, got"
             f" mu_dtype={shown(mu_dtype)}."
         )
-    if mu_dtype is not None and jnp.dtype(mu_dtype) == jnp.bfloat16 and key is None:
+    in_blocks = in_int8(mu_dtype)
+    if _is_one_of(mu_dtype, jnp.bfloat16) and key is None:
         raise ValueError(
             "momentum in bfloat16 needs a key, since rounding to the nearest number makes it stand"
             " still; pass key=jax.random.key(0)."
@@ -128,9 +135,11 @@ def momentum(
                 f"momentum of complex leaves keeps their dtype, got mu_dtype={jnp.dtype(mu_dtype)};"
                 " leave it out."
             )
+        dtype = None if in_blocks else mu_dtype
+        mu = jax.tree.map(lambda x: jnp.zeros_like(x, dtype=dtype or kept_dtype(x)), params)
         return MomentumState(
             None if key is None else jnp.zeros((), jnp.int32),
-            jax.tree.map(lambda x: jnp.zeros_like(x, dtype=mu_dtype or kept_dtype(x)), params),
+            jax.tree.map(encoded, mu) if in_blocks else mu,
             jnp.zeros((), jnp.result_type(float)) if bias_correction else None,
         )
 
@@ -152,39 +161,50 @@ def momentum(
         def looked_ahead(gradient: Array, mu: Array) -> Array:
             return mixed(divided(mu, ahead), divided(gradient.astype(mu.dtype), weight))
 
-        wide = jax.tree.map(accumulated, updates, state.mu)
+        before = state.mu
+        if in_blocks:
+            before = jax.tree.map(lambda g, mu: decoded(mu, g.shape), updates, state.mu)
+        wide = jax.tree.map(accumulated, updates, before)
         if nesterov:
             steps = jax.tree.map(looked_ahead, updates, wide)
         else:
             steps = jax.tree.map(lambda mu: divided(mu, weight), wide)
         steps = optax.tree.cast_like(steps, like)
-        if key is None or state.count is None:
-            return steps, MomentumState(None, optax.tree.cast_like(wide, state.mu), weight)
-        kept = _rounded(jax.random.fold_in(key, state.count), wide, state.mu)
-        return steps, MomentumState(optax.safe_increment(state.count), kept, weight)
+        count, now = state.count, None
+        if key is not None and count is not None:
+            count, now = optax.safe_increment(count), jax.random.fold_in(key, count)
+        kept = _rounded(now, wide, before, in_blocks=in_blocks)
+        return steps, MomentumState(count, kept, weight)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _is_kept(dtype: DTypeLike) -> bool:
+def in_int8(dtype: DTypeLike | None) -> bool:
+    """Whether a momentum of this dtype is stored as `Int8Blocks`."""
+    return _is_one_of(dtype, jnp.int8)
+
+
+def _is_one_of(dtype: DTypeLike | None, *dtypes: DTypeLike) -> bool:
+    """False for None and for anything that is no dtype."""
     try:
-        return jnp.dtype(dtype) in (jnp.bfloat16, jnp.float32, jnp.float64)
+        return dtype is not None and jnp.dtype(dtype) in dtypes
     except (TypeError, ValueError):
         return False
 
 
-def _rounded(key: Key[Array, ""], wide: PyTree, like: PyTree) -> PyTree:
-    """The accumulators in the dtypes of `like`; bfloat16 leaves are rounded at random, each by a
-    key of its own.
+def _rounded(key: Key[Array, ""] | None, wide: PyTree, like: PyTree, *, in_blocks: bool) -> PyTree:
+    """The accumulators in the dtypes of `like`, or in eight bits with scales of these dtypes; a key
+    rounds those in eight bits and in bfloat16 at random, each leaf by a key of its own.
     """
-    kept = [
-        (
-            stochastic_bfloat16(jax.random.fold_in(key, i), new)
-            if old.dtype == jnp.bfloat16
-            else new.astype(old.dtype)
-        )
-        for i, (new, old) in enumerate(
-            zip(jax.tree.leaves(wide), jax.tree.leaves(like), strict=True)
-        )
-    ]
+
+    def rounded(i: int, new: Array, old: Array) -> Array | Int8Blocks:
+        own = None if key is None else jax.random.fold_in(key, i)
+        if in_blocks:
+            return encoded(new.astype(old.dtype), own)
+        if own is not None and old.dtype == jnp.bfloat16:
+            return stochastic_bfloat16(own, new)
+        return new.astype(old.dtype)
+
+    pairs = zip(jax.tree.leaves(wide), jax.tree.leaves(like), strict=True)
+    kept = [rounded(i, *pair) for i, pair in enumerate(pairs)]
     return jax.tree.unflatten(jax.tree.structure(wide), kept)

@@ -20,7 +20,7 @@ from specjax.optim._float32_wrapper import check_alike, check_arrays, in_float32
 from specjax.optim._hyperparameters import Number, Rates, takes_schedules
 from specjax.optim._leaf_labels import labels_of, warn_of_stacks
 from specjax.optim._log_updates import log_updates
-from specjax.optim._momentum import Convention, momentum
+from specjax.optim._momentum import Convention, in_int8, momentum
 from specjax.optim._newton_schulz_arguments import (
     STANDARD,
     Coefficients,
@@ -114,7 +114,7 @@ def muon(
         weight_decay: Multiplied by the learning rate; matrices only.
         weight_decay_mask: As in `optax.add_decayed_weights`.
         mu_dtype: Dtype of the momentum, and of AdamW's; by default the parameters'. bfloat16 needs
-            `key`.
+            `key`. int8 is the momentum's alone.
         nesterov: Whether momentum, and AdamW's, look ahead.
         adaptive: As for `orthogonalize`.
         preconditioning: How a matrix is scaled before the first step: by its Frobenius, spectral or
@@ -131,7 +131,7 @@ def muon(
         consistent_rms: c for the scale c √max(out, in), in place of `scale`.
         convention: The convention of the momentum; see `specjax.optim.momentum`.
         bias_correction: Whether the momentum is corrected for its start at zero.
-        key: The random key for a bfloat16 momentum, which is rounded at random; see
+        key: The random key for a momentum in bfloat16 or int8, which is rounded at random; see
             `specjax.optim.momentum`.
         method: Another method for the polar factor, such as `specjax.spectral.SVD()` or
             "polar_express", in place of `ns_coeffs`, `ns_steps` and `preconditioning`.
@@ -200,7 +200,7 @@ def muon(
             eps=eps,
             eps_root=adam_eps_root,
             weight_decay=adam_weight_decay,
-            mu_dtype=mu_dtype,
+            mu_dtype=None if in_int8(mu_dtype) else mu_dtype,
             nesterov=nesterov if adam_nesterov is None else adam_nesterov,
         )
     else:

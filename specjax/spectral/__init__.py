@@ -2,8 +2,8 @@
 
 - Polar factors: `polar`, and its methods `SVD`, `QDWH`, `Newton`, `NewtonSchulz`, `PolarExpress`,
   `Tikhonov`; `method_error` and `factor_error` measure them.
-- Polynomials of Newton–Schulz: `Quintic`, `MUON`, `CUBIC`, `PADE`, `best_quintic`,
-  `best_composition`, `band`.
+- Polynomials of Newton–Schulz: `Quintic`, `MUON`, `CUBIC`, `CUBIC5`, `PADE`,
+  `best_quintic`, `best_composition`, `band`.
 - Other functions of the singular values: `spectral_map`, `spectral_power`, `stabilized_sign`,
   `inverse_root`, `row_metric`.
 - Norms and ranks: `spectral_norm`, `nuclear_norm`, `schatten_norm`, `stable_rank`, `nuclear_rank`,
@@ -36,6 +36,7 @@ from specjax.spectral._polar_error import PolarError as PolarError
 from specjax.spectral._polar_error import factor_error as factor_error
 from specjax.spectral._polar_error import method_error as method_error
 from specjax.spectral._polynomial_design import CUBIC as CUBIC
+from specjax.spectral._polynomial_design import CUBIC5 as CUBIC5
 from specjax.spectral._polynomial_design import MUON as MUON
 from specjax.spectral._polynomial_design import PADE as PADE
 from specjax.spectral._polynomial_design import Quintic as Quintic

@@ -172,6 +172,29 @@ def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> t
     return lower, upper
 
 
+def _relaxed_cubics(steps: int, lower: float, target: float) -> tuple[Quintic, ...]:
+    """The cubics that, one after the other, have equal values at the ends of the interval and the
+    maximum `target` inside, the first on [lower, 1].
+
+    Up to its factor each is the cubic closest to 1 on its interval in maximum norm; that factor
+    would centre the values about 1, and `target` is steeper at 0.
+    """
+    upper, cubics = 1.0, []
+    for _ in range(steps):
+        squares = lower**2 + lower * upper + upper**2
+        a = 1.5 * target * (3 / squares) ** 0.5
+        p = Quintic(a, -a / squares, 0.0)
+        cubics.append(p)
+        lower, upper = p(lower), target
+    return tuple(cubics)
+
+
+CUBIC5 = _relaxed_cubics(5, 7e-3, 1.3)
+"""Five cubics for singular values from 7e-3 ‖x‖_F up, which end in [0.774, 1.300]: ten products in
+the place of Muon's fifteen (Huang 2026, arXiv 2606.00371, "cubic5").
+"""
+
+
 def _critical_points(p: Quintic) -> list[float]:
     """The zeros of p', of both signs, since earlier steps may have sent values below zero."""
     # np.roots ignores leading zeros, so a cubic gives one pair.

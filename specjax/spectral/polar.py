@@ -14,6 +14,7 @@ from jaxtyping import Array, Inexact
 from specjax.arguments import as_array, shown
 from specjax.programs.one_at_a_time import one_at_a_time
 from specjax.spectral._derivatives import differentiable_factor
+from specjax.spectral._polynomial_design import CUBIC5
 from specjax.spectral.float_range import exactly_scaled
 from specjax.spectral.methods import (
     QDWH,
@@ -54,9 +55,9 @@ def polar(
             complex dtype, which is kept.
         method: The method that computes the factor and sets its accuracy: see
             `specjax.spectral.methods`. A name, as "polar_express", stands for the method with its
-            defaults. Any callable works that maps a matrix (m, n), m <= n, whose
-            largest entry has an absolute value in [1, 2), to one of the same shape and dtype,
-            whatever its scale.
+            defaults, "cubic5" for `NewtonSchulz(5, CUBIC5)`. Any callable works that maps a matrix
+            (m, n), m <= n, whose largest entry has an absolute value in [1, 2), to one of the same
+            shape and dtype, whatever its scale.
 
     Returns:
         An array of the shape and dtype of x.
@@ -87,8 +88,9 @@ def polar(
     return jnp.vectorize(partial(polar_of_matrix, chosen), signature="(m,n)->(m,n)")(x)
 
 
-METHODS: Mapping[str, type[AbstractPolar]] = MappingProxyType(
+METHODS: Mapping[str, Callable[[], AbstractPolar]] = MappingProxyType(
     {
+        "cubic5": partial(NewtonSchulz, 5, CUBIC5),
         "newton": Newton,
         "newton_schulz": NewtonSchulz,
         "polar_express": PolarExpress,

@@ -31,6 +31,7 @@ TRANSFORMS = {
     "momentum-ema-nesterov-corrected": lambda: optim.momentum(
         0.9, nesterov=True, bias_correction=True
     ),
+    "momentum-int8": lambda: optim.momentum(0.9, mu_dtype="int8"),
     "muon": lambda: optim.jordan_muon(0.1, method=ITERATION, weight_decay=0.01),
     "muon-schedule": lambda: optim.jordan_muon(
         optax.linear_schedule(0.1, 0.0, 10), method=ITERATION, bias_correction=True
@@ -59,6 +60,7 @@ TRANSFORMS = {
     "clip_weights": lambda: optim.clip_weights(2.0),
     "mars_correction": lambda: optim.mars_correction(0.5, 0.9),
     "qk_clip": lambda: optim.qk_clip(1.0, HEADS),
+    "scale_by_dion": lambda: optim.scale_by_dion(2, 0.9, key=jax.random.key(0)),
     "scale_by_shampoo": lambda: optim.scale_by_shampoo(0.9, every=2),
     "scale_by_soap": lambda: optim.scale_by_soap(0.9, 0.8, every=1),
 }

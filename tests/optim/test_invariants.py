@@ -205,6 +205,7 @@ INSIDE_OPTAX = (
     "clip_singular_values",
     "clip_weights",
     "mars_correction",
+    "scale_by_dion",
     "scale_by_shampoo",
 )
 

@@ -116,7 +116,7 @@ def test_wrong_arguments_are_refused():
         optim.momentum(0.9, "sgd", bias_correction=True)
     with pytest.raises(ValueError, match="one of 'ema', 'sgd' as convention, got 'heavy-ball'"):
         optim.momentum(0.9, "heavy-ball")
-    with pytest.raises(ValueError, match="bfloat16, float32 or float64, got mu_dtype=<class"):
+    with pytest.raises(ValueError, match="int8, bfloat16, float32 or float64, got mu_dtype=<class"):
         optim.momentum(0.9, mu_dtype=jnp.float16)
     with pytest.raises(ValueError, match="complex leaves keep"):
         optim.momentum(0.9, mu_dtype=jnp.float32).init(jnp.ones(2, complex))

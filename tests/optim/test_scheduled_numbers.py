@@ -33,6 +33,7 @@ REQUIRED = {
     "qk_clip": {"threshold": 1.0, "heads": HEADS},
     "scale_by_neuron_moment": {},
     "mars_correction": {},
+    "scale_by_dion": {"rank": 2, "key": jax.random.key(0)},
     "scale_by_shampoo": {"every": 2},
     "scale_by_soap": {"every": 1},
     "scale_by_factor_gram": {},

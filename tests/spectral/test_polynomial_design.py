@@ -1,9 +1,21 @@
 """Host-side polynomials: published coefficients, equioscillation, optimality, certified bands."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.spectral import CUBIC, MUON, PADE, Quintic, band, best_composition, best_quintic
+from specjax.spectral import (
+    CUBIC,
+    CUBIC5,
+    MUON,
+    PADE,
+    NewtonSchulz,
+    Quintic,
+    band,
+    best_composition,
+    best_quintic,
+    polar,
+)
 
 # Output of the authors' code, optimal_composition(l=1e-3, num_iters=10, safety_factor_eps=1e-2,
 # cushion=0.02), printed in timm.
@@ -42,6 +54,32 @@ def test_published_tables_are_reproduced():
     np.testing.assert_allclose(
         best_composition(8, 1e-3, 1.0, 0.02407327424182761)[:6], PAPER, rtol=1e-13
     )
+
+
+# The table of cubic5 (a, b) in public implementations of arXiv 2606.00371.
+CUBIC_TABLE = [
+    (3.3656576, -3.3420992),
+    (2.5744352, -1.4957376),
+    (2.5368962, -1.4312570),
+    (2.4418906, -1.2764040),
+    (2.2230472, -0.9630650),
+]
+
+
+def test_the_published_cubics_are_reproduced():
+    np.testing.assert_allclose([p[:2] for p in CUBIC5], CUBIC_TABLE, rtol=0, atol=6e-8)
+    assert {p.c for p in CUBIC5} == {0.0}
+    assert band(CUBIC5, 7e-3) == pytest.approx((0.774108, 1.3), abs=1e-6)
+
+
+def test_cubic5_is_a_method_by_name():
+    """Five steps X ← a X + b (X Xᵀ) X of the published table in NumPy."""
+    x = np.random.default_rng(0).standard_normal((4, 9))
+    y = x / np.linalg.norm(x)
+    for a, b in CUBIC_TABLE:
+        y = a * y + b * (y @ y.T) @ y
+    for method in ("cubic5", NewtonSchulz(5, CUBIC5, gram=False)):
+        np.testing.assert_allclose(polar(jnp.asarray(x, jnp.float32), method), y, atol=2e-5)
 
 
 # The exchange in 70 decimal digits, for (steps, safety, cushion) and the step: which side errs in
