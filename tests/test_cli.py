@@ -358,7 +358,7 @@ def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_p
     assert main(["reproduce", "--scale", "smoke"]) == 2
     sentence = capsys.readouterr().err
     assert re.fullmatch(
-        r"specjax: \S*toy-slope.json is a record of format 0, and this version reads 2; make it"
+        r"specjax: \S*toy-slope.json is a record of format 0, and this version reads 3; make it"
         r" again\.\n",
         sentence,
     )

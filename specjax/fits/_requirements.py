@@ -41,7 +41,7 @@ def require_single_samples(by: By, data: xr.DataArray) -> None:
     Examples:
         >>> from specjax import fits
         >>> losses = xr.DataArray(np.ones(3), dims="batch", name="loss")
-        >>> fits.require_single_draws("median", losses)
+        >>> fits.require_single_samples("median", losses)
         Traceback (most recent call last):
             ...
         ValueError: A median is of single draws, and 'loss' has means of batches; ...

@@ -6,12 +6,12 @@ import numpy as np
 import optax
 import pytest
 
-from specjax.optim import _scaled_gd, _schedules
+from specjax import optim
 from tests.wrong_calls import wrong_calls
 
 
 def test_geometric_schedules_decay_and_run_in_optax():
-    schedule = _schedules.geometric(0.5, 0.9)
+    schedule = optim.geometric(0.5, 0.9)
     np.testing.assert_allclose([schedule(t) for t in range(3)], [0.5, 0.45, 0.405], rtol=1e-6)
     steps = optax.scale_by_learning_rate(schedule)
     state = steps.init(jnp.ones(2))
@@ -23,7 +23,7 @@ def test_geometric_schedules_decay_and_run_in_optax():
 def test_random_prefactors_are_drawn_once_or_in_each_step():
     draw = jax.jit(
         jax.vmap(
-            lambda t, each: _schedules.random_geometric(
+            lambda t, each: optim.random_geometric(
                 jax.random.key(3), 1.0, 2.0, 0.9, each_step=each
             )(t),
             (0, None),
@@ -36,7 +36,7 @@ def test_random_prefactors_are_drawn_once_or_in_each_step():
     np.testing.assert_allclose(once, np.full(60, once[0]), rtol=1e-4)
     assert 1 <= once[0] <= 2
     flat = jax.jit(
-        jax.vmap(_schedules.random_geometric(jax.random.key(3), 1.0, 2.0, 1 - 1e-7, each_step=True))
+        jax.vmap(optim.random_geometric(jax.random.key(3), 1.0, 2.0, 1 - 1e-7, each_step=True))
     )
     drawn = np.asarray(flat(times), float)
     assert np.all((drawn >= 0.999) & (drawn <= 2))
@@ -49,7 +49,7 @@ def test_random_prefactors_are_drawn_once_or_in_each_step():
 
 
 def test_the_scale_falls_after_patience_without_a_new_minimum():
-    plateau = _schedules.decay_on_plateau(0.5, 3)
+    plateau = optim.decay_on_plateau(0.5, 3)
     state = plateau.init(jnp.ones(2))
     losses = [3.0, 2.0, 2.0, 2.5, 2.1, 2.05, 2.0, 1.9, 1.9, 1.8, 1.8, 1.8, 1.8]
     scales = []
@@ -84,7 +84,7 @@ def test_a_falling_loss_is_no_plateau_at_any_precision(dtype):
     losses = jnp.asarray(3 * (1 - 1e-6) ** np.arange(100), jnp.float32)
     assert (np.diff(losses) < 0).all()
     np.testing.assert_array_equal(
-        scales_after(_schedules.decay_on_plateau(), losses, dtype), np.ones(100)
+        scales_after(optim.decay_on_plateau(), losses, dtype), np.ones(100)
     )
 
 
@@ -93,7 +93,7 @@ def test_a_float64_loss_may_be_more_precise_than_the_parameters():
     losses = jnp.asarray(3 * (1 - 1e-13) ** np.arange(50))
     assert (np.diff(losses) < 0).all()
     np.testing.assert_array_equal(
-        scales_after(_schedules.decay_on_plateau(), losses, "float32"), np.ones(50)
+        scales_after(optim.decay_on_plateau(), losses, "float32"), np.ones(50)
     )
 
 
@@ -101,7 +101,7 @@ def test_the_scale_is_not_rounded_to_the_parameters_precision():
     """0.9 again and again, rounded each time to the 8 bits of bfloat16, ends 6 % off after 30
     decays.
     """
-    found = scales_after(_schedules.decay_on_plateau(0.9, 1), jnp.ones(31), "bfloat16")
+    found = scales_after(optim.decay_on_plateau(0.9, 1), jnp.ones(31), "bfloat16")
     np.testing.assert_allclose(found, 0.9 ** np.arange(31), rtol=2**-8)
 
 
@@ -109,12 +109,10 @@ def test_factor_and_patience_of_a_plateau_may_be_traced():
     losses = jnp.asarray(np.random.default_rng(0).uniform(size=60), jnp.float32)
     settings = [(0.5, 1), (0.8, 3), (0.9, 2)]
     traced = jax.jit(
-        lambda factor, patience: scales(
-            _schedules.decay_on_plateau(factor, patience), losses, "float32"
-        )
+        lambda factor, patience: scales(optim.decay_on_plateau(factor, patience), losses, "float32")
     )
     for factor, patience in settings:
-        known = scales_after(_schedules.decay_on_plateau(factor, patience), losses, "float32")
+        known = scales_after(optim.decay_on_plateau(factor, patience), losses, "float32")
         np.testing.assert_array_equal(traced(factor, patience), known)
         assert known[-1] < 0.2
 
@@ -123,19 +121,19 @@ def test_factor_and_patience_of_a_plateau_may_be_traced():
 def test_one_loss_that_is_nan_is_no_new_minimum_and_is_forgotten(first):
     losses = np.linspace(3, 1, 60).astype(np.float32)
     losses[0 if first else 5] = np.nan
-    found = scales_after(_schedules.decay_on_plateau(0.5, 2), jnp.asarray(losses), "float32")
+    found = scales_after(optim.decay_on_plateau(0.5, 2), jnp.asarray(losses), "float32")
     np.testing.assert_array_equal(found, np.ones(60))
     losses[20:23] = (
         np.nan
     )  # one of them starts the count, the second halves the scale, the third starts it again
-    found = scales_after(_schedules.decay_on_plateau(0.5, 2), jnp.asarray(losses), "float32")
+    found = scales_after(optim.decay_on_plateau(0.5, 2), jnp.asarray(losses), "float32")
     np.testing.assert_array_equal(found, np.where(np.arange(60) < 21, 1, 0.5))
 
 
 def test_scaled_gradients_are_those_of_the_paper():
     rng = np.random.default_rng(0)
     g, x = rng.standard_normal((5, 3)), rng.standard_normal((5, 3))
-    transform = _scaled_gd.scale_by_factor_gram(0.1)
+    transform = optim.scale_by_factor_gram(0.1)
     update, _ = transform.update(
         jnp.asarray(g, jnp.float32), transform.init(jnp.asarray(x)), jnp.asarray(x, jnp.float32)
     )
@@ -145,23 +143,23 @@ def test_scaled_gradients_are_those_of_the_paper():
 
 
 WRONG_CALLS = r"""
-schedules.geometric(0.0, 0.9)
+optim.geometric(0.0, 0.9)
     a number in \(0, inf\) as prefactor, got 0.0
-schedules.geometric(1.0, 1.0)
+optim.geometric(1.0, 1.0)
     a number in \(0, 1\) as rho, got 1.0
-schedules.random_geometric(jax.random.key(0), 2.0, 1.0, 0.9, each_step=True)
+optim.random_geometric(jax.random.key(0), 2.0, 1.0, 0.9, each_step=True)
     low <= high
-schedules.decay_on_plateau(1.0)
+optim.decay_on_plateau(1.0)
     a number in \(0, 1\) as factor, got 1.0
-schedules.decay_on_plateau(0.5, 0)
+optim.decay_on_plateau(0.5, 0)
     a number in \[1, inf\) as patience, got 0
-schedules.decay_on_plateau().update(jnp.ones(1), schedules.decay_on_plateau().init(jnp.ones(1)))
+optim.decay_on_plateau().update(jnp.ones(1), optim.decay_on_plateau().init(jnp.ones(1)))
     needs the loss
-scaled_gd.scale_by_factor_gram(-1.0)
+optim.scale_by_factor_gram(-1.0)
     a number in \[0, inf\) as damping, got -1.0
-scaled_gd.scale_by_factor_gram().update(jnp.ones((2, 2)), optax.EmptyState())
+optim.scale_by_factor_gram().update(jnp.ones((2, 2)), optax.EmptyState())
     needs the factors themselves
-scaled_gd.scale_by_factor_gram().init({"a": jnp.ones(2)})
+optim.scale_by_factor_gram().init({"a": jnp.ones(2)})
     the leaf a has shape \(2,\)
 """
 
