@@ -134,7 +134,6 @@ def power_iteration(
 
     Raises:
         ValueError: if steps is below 1.
-
     """
     if steps < 1:
         raise ValueError(f"power_iteration needs at least one step, got {steps}.")

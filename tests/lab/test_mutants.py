@@ -25,7 +25,7 @@ def fates(*statements, data=DATA):
     return {(row.statement, row.mutant): row.survived for row in rows}
 
 
-def test_an_order_survives_another_size_of_the_effect_and_nothing_else():
+def test_an_order_survives_another_size_of_the_effect():
     @lab.statement("eq-1", "Muon is ahead.", controls=NOTHING)
     def order(config, data):
         loss = data["loss"]
@@ -51,7 +51,7 @@ def test_a_number_survives_no_size_of_the_effect():
     assert len(fates(ratio)) == 4
 
 
-def test_a_statement_on_nothing_survives_all_that_changes_its_numbers():
+def test_a_statement_on_nothing_survives_noise():
     @lab.statement("eq-1", "Losses are positive.", controls=NOTHING)
     def positive(config, data):
         return lab.above(data["loss"].mean("optimizer"), 0.0, "nothing")
