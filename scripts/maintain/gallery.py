@@ -34,7 +34,7 @@ SECTIONS = {
     "field": ("Recent papers", "papers/field.md"),
 }
 """Title and page of each paper; what is under none of them is ours."""
-OURS = "What no paper has"
+OURS = "Beyond the papers"
 HEAD = """# Gallery
 
 The figure of every experiment, with its finding and its command. Statements without a curve share a
