@@ -39,6 +39,8 @@ FIELD = {
 """The pages of the ledger `field`, each with the first row of its paper; the rows of a paper follow
 one another.
 """
+MOST_REASONS = 10
+"""Rows that are not judged and stand on the page with their reasons."""
 HEADER = ("row", "what it says", "status", "what is true", "decided by")
 NUMBERS = ("statement", "estimate", "interval", "compared with", "samples", "scale")
 SECTION = """
@@ -119,7 +121,10 @@ def numbers(paper: str) -> str:
 
 
 def _folded(found: Sequence[ledger_status.Standing]) -> str:
-    """The judged rows as a table, and the others as a list of reasons, each to be unfolded."""
+    """The judged rows as a table, and the others as a list of reasons, each to be unfolded.
+
+    A list that nobody would read to its end stays in the ledger's file.
+    """
     judged = [s for s in found if s.status != "not judged"]
     rows = [(s.row.id, s.row.says, s.status, s.row.finding, _decided(s)) for s in judged]
     reasons = [(s.row.id, s.row.because) for s in found if s.status == "not judged"]
@@ -127,7 +132,9 @@ def _folded(found: Sequence[ledger_status.Standing]) -> str:
         f'<details class="standing" markdown>\n<summary>{ledger_status.counts(judged)}</summary>'
         f"\n\n{_table(HEADER, rows)}\n</details>\n\n"
     )
-    if reasons:
+    if len(reasons) > MOST_REASONS:
+        text += f"{len(reasons)} rows are not judged; the ledger's file has the reason of each.\n\n"
+    elif reasons:
         lines = "".join(f"- `{id}`: {_escaped(reason)}\n" for id, reason in reasons)
         text += (
             f"<details markdown>\n<summary>{len(reasons)} not judged, and why</summary>\n\n"
