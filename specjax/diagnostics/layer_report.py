@@ -4,7 +4,9 @@ than a Euclidean one.
 For a map W with inputs A and gradient G the guaranteed decreases of the two steps have the ratio
 nr(G) / st(A) (spectral-criterion, Section 1.2). For a loss that is quadratic in W A with the same
 curvature in every direction, ‖W A - Y‖², the spectral step is better if the ratio is at least 2,
-and the Euclidean step if it is at most 1/2; in between either may be better.
+and the Euclidean step if it is at most 1/2; in between either may be better. That is about one step
+of these lengths: with tuned ones spectral steps are ahead in most small networks at any ratio
+(docs/beyond/what-decides.md).
 """
 
 from collections.abc import Sequence
