@@ -88,6 +88,7 @@ MODULES = {
     "best-filter": "specjax.experiments.beyond.best_filter",
     "best-filter-training": "specjax.experiments.beyond.filter_training",
     "what-decides": "specjax.experiments.beyond.what_decides.experiment",
+    "polar-signal": "specjax.experiments.beyond.polar_signal",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
 """The module of each built-in experiment, which has it as `EXPERIMENT` or the name after `:`."""
