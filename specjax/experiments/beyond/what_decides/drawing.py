@@ -16,7 +16,7 @@ from specjax.lab.estimates import estimate
 
 def draw(config: Any, data: xr.Dataset) -> Figure:
     """Plot who is ahead by start and side of nr = st, and Kendall's τ of each quantity."""
-    drawn = Figure(figsize=(14, 4.6), layout="constrained")
+    drawn = Figure(figsize=(14, 5), layout="constrained")
     one, more, taus = drawn.subplots(1, 3, width_ratios=(1, 1, 1.2))
     for axes, one_block, title in (
         (one, True, "one linear block"),
@@ -76,4 +76,4 @@ def _draw_taus(axes: Axes, data: xr.Dataset, lengths: Sequence[int]) -> None:
         xlabel="Kendall's τ with how much faster spectral steps are",
         title="within classes and starts",
     )
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="lower left")

@@ -1,4 +1,4 @@
-"""The experiment `what-decides`: the criterion is not what decides (docs/beyond/what-decides.md).
+"""The experiment `what-decides` (docs/beyond/what-decides.md).
 
 The spectral-criterion paper compares the guaranteed decreases of one step, nr(G)/st(A). Here whole
 trainings are compared, each method with its best step size, by class of network, by the gradient
@@ -350,7 +350,7 @@ EXPERIMENT = lab.Experiment(
             " criterion or another quantity."
         ),
     ),
-    title="The criterion is not what decides",
+    title="What decides between spectral and gradient steps",
     summary=(
         "nr(G)/st(A) says which method is ahead while steps are short. With the best step sizes"
         " spectral steps are ahead on either side of it, but for ten steps on one linear block"
