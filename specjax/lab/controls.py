@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import xarray as xr
 
 from specjax.arguments import checked
@@ -119,6 +120,67 @@ def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
     if missing := {*other, *other.values()} - {*labels}:
         raise ValueError(f"{dim!r} has no label {sorted(map(str, missing))[0]}; it has {labels}.")
     return at_places(values, dim, [labels.index(other.get(label, label)) for label in labels])
+
+
+@checked
+def toward(
+    values: DataT, dim: str, other: Mapping[Any, Any], share: float | int = 0.5
+) -> DataT:
+    """The values with each label of `dim` in `other` moved toward the one it maps to: a lead, or a
+    gain, of which less is left.
+
+    Args:
+        values: A quantity or a dataset.
+        dim: A dimension with labels.
+        other: By label, the label that its values are moved toward.
+        share: The part of the way, from 0 to 1; half of a lead is left at 1/2.
+
+    Raises:
+        ValueError: a label that `dim` lacks, or a share outside of (0, 1).
+
+    Examples:
+        >>> from specjax import lab
+        >>> loss = xr.DataArray([2.0, 1.0], coords={"optimizer": ["adam", "muon"]})
+        >>> lab.controls.toward(loss, "optimizer", {"muon": "adam"}).values.tolist()
+        [2.0, 1.5]
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"The share of a way lies between 0 and 1, got {share}.")
+    return (1 - share) * values + share * at_labels(values, dim, other)
+
+
+@checked
+def shuffling(*names: str, of: str | None = None) -> Callable[[Any, Any], Any]:
+    """A control: noise with the mean and the spread of some quantities together, which is their
+    values in random order, over all labels and samples.
+
+    The quantities need the same dimensions; the order is always the same.
+
+    Raises:
+        ValueError: no name (the control: a name that the data lack).
+
+    Examples:
+        >>> from specjax import lab
+        >>> data = xr.Dataset({"adam": ("seed", [1.0, 2.0]), "muon": ("seed", [0.5, 1.0])})
+        >>> noise = lab.controls.shuffling("adam", "muon")(None, data)
+        >>> sorted([*noise["adam"].values.tolist(), *noise["muon"].values.tolist()])
+        [0.5, 1.0, 1.0, 2.0]
+    """
+    if not names:
+        raise ValueError("A control that shuffles needs the names of quantities, got none.")
+
+    def shuffled(found: xr.Dataset) -> xr.Dataset:
+        for name in names:
+            if name not in found:
+                raise ValueError(f"A control shuffles {name!r}, and the data have no {name!r}.")
+        values = xr.concat([found[name] for name in names], "shuffled", coords="minimal")
+        order = np.random.default_rng(0).permutation(values.values.ravel())
+        mixed = values.copy(data=order.reshape(values.shape))
+        return found.assign(
+            {name: mixed.isel(shuffled=place) for place, name in enumerate(names)}
+        )
+
+    return changing(shuffled, of=of)
 
 
 @checked

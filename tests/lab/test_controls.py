@@ -77,3 +77,44 @@ def test_what_is_at_one_label_is_put_at_another():
     np.testing.assert_array_equal(exchanged["d"], ["a", "b"])
     both = lab.controls.at_labels(data["right"], "d", {"a": "b"})
     np.testing.assert_array_equal(both, [data["right"].values[1]] * 2)
+
+
+def test_what_is_at_one_label_is_moved_toward_another():
+    data = DATA.assign_coords(d=["a", "b"])
+    right = DATA["right"].values
+    nearer = lab.controls.toward(data, "d", {"a": "b"}, 0.25)
+    np.testing.assert_allclose(nearer["right"], [0.75 * right[0] + 0.25 * right[1], right[1]])
+    np.testing.assert_array_equal(nearer["wrong"], DATA["wrong"])
+    both = lab.controls.toward(data["right"], "d", {"a": "b", "b": "a"})
+    np.testing.assert_allclose(both, [right.mean(0)] * 2)
+    for share in (0, 1, -0.5):
+        with pytest.raises(ValueError, match=f"between 0 and 1, got {share}"):
+            lab.controls.toward(data, "d", {"a": "b"}, share)
+    with pytest.raises(ValueError, match="'d' has no label c; it has"):
+        lab.controls.toward(data, "d", {"a": "c"})
+
+
+def test_shuffled_quantities_keep_their_values_and_lose_their_places():
+    rng = np.random.default_rng(1)
+    first = xr.DataArray(rng.normal(5, 1, (2, 200)), dims=("d", "seed"))
+    data = xr.Dataset({"first": first, "second": first - 3, "other": first})
+    noise = lab.controls.shuffling("first", "second", of="one")(None, {"one": data})["one"]
+    xr.testing.assert_equal(noise["other"], data["other"])
+    mixed, before = (np.concatenate([d["first"], d["second"]]).ravel() for d in (noise, data))
+    np.testing.assert_array_equal(np.sort(mixed), np.sort(before))
+    # Neither the quantity nor the place decides: of 400 values a mean has a standard error of 0.09.
+    for name in ("first", "second"):
+        np.testing.assert_allclose(noise[name].mean("seed"), before.mean(), atol=4 * 1.8 / 200**0.5)
+    paired = np.corrcoef(noise["first"].values.ravel(), noise["second"].values.ravel())[0, 1]
+    assert abs(paired) < 4 / 400**0.5
+    assert np.corrcoef(data["first"].values.ravel(), data["second"].values.ravel())[0, 1] > 0.99
+    again = lab.controls.shuffling("first", "second", of="one")(None, {"one": data})["one"]
+    xr.testing.assert_identical(again, noise)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"), [((), "got none"), (("right", "left"), "the data have no 'left'")]
+)
+def test_a_shuffle_without_its_quantities_is_refused(names, message):
+    with pytest.raises(ValueError, match=message):
+        lab.controls.shuffling(*names)(None, DATA)

@@ -123,9 +123,13 @@ def conserved(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "conserved-by-descent",
     "Gradient descent conserves PᵀP - QᵀQ in the limit of short steps alone: its drift falls as"
-    " their length, to 0.1 in the exponent.",
-    rivals={"its square": -2.0, "none": 0.0},
+    " their length, to 0.05 in the exponent.",
+    rivals={"its square": -2.0, "none": 0.0, "length^1.1": -1.1, "length^0.9": -0.9},
     controls={"of Muon": replace_drift(4)},
+    post_hoc=(
+        "It asked for 0.1, which does not tell a power of 1.1; narrowed when the exponent was"
+        " known, and judged on the same draws."
+    ),
 )
 def descent_drifts(config: Config, data: xr.Dataset) -> lab.Relation:
     drift = data["drift"].sel(of=DRIFTS[-1], drop=True)
@@ -133,7 +137,7 @@ def descent_drifts(config: Config, data: xr.Dataset) -> lab.Relation:
     slope = fits.log_slopes(xr.ufuncs.log(drift + 1e-16), "steps").rename(
         "exponent in the number of steps"
     )
-    return lab.near(slope, -1.0, 0.1, "0.1")
+    return lab.near(slope, -1.0, 0.05, "0.05")
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:

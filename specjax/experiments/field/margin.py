@@ -53,8 +53,10 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 
 states = lab.Statements()
-WORSE, GAP, LATE = "gradient descent", 0.05, 4
-"""A gap that counts, and the part of the steps left out of a rate: the first quarter."""
+WORSE, GAP, RESOLUTION, LATE = "gradient descent", 0.05, 0.15, 4
+"""A gap that counts, the resolution of exponents, and the part of the steps left out of a rate: the
+first quarter.
+"""
 
 
 def late(data: xr.Dataset, by: str) -> xr.DataArray:
@@ -84,10 +86,13 @@ def converges(name: str, cites: str | tuple[str, ...], by: str) -> None:
 def falls(
     name: str, cites: str, by: str, exponent: float, rivals: dict[str, float], steps: str
 ) -> None:
-    """State the exponent of a method's gap, to 0.15."""
+    """State the exponent of a method's gap, to 0.15, with rivals at that distance."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
-        return lab.near(late(data, by), exponent, 0.15, "0.15")
+        return lab.near(late(data, by), exponent, RESOLUTION, "0.15")
+
+    nearest = [exponent + sign * RESOLUTION for sign in (1, -1)]
+    rivals = rivals | {f"t^({other:g})": other for other in nearest}
 
     says = (
         f"With {steps} the margin of {by} comes as t^({exponent:g}) to the largest one, to 0.15 in"

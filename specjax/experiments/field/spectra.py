@@ -1,5 +1,7 @@
 """Shumaylov et al. 2026, arXiv 2605.11181: random and inverted singular values inside Muon."""
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -104,10 +106,31 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 states = lab.Statements()
 
 
+def moved(kind: str, start: str = "", left: float = 0.4) -> dict[str, Callable[[Any, Any], Any]]:
+    """A control in which a spectrum has a part of its gain over the gradient's, or of another's."""
+
+    def changed(data: xr.Dataset) -> xr.Dataset:
+        data = lab.controls.at_labels(data, "kind", {kind: start or kind})
+        return lab.controls.toward(data, "kind", {kind: "gradient"}, 1 - left)
+
+    return {f"{left:g} of the gain of {start or kind}": lab.controls.changing(changed)}
+
+
 def keeps(
-    name: str, cites: str, says: str, kind: str, share: float, instead: str, **options: Any
+    name: str,
+    cites: str,
+    says: str,
+    kind: str,
+    share: float,
+    instead: str,
+    *,
+    moves: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
 ) -> None:
-    """State that a spectrum has more than a share of Muon's gain, each at its best rate."""
+    """State that a spectrum has more than a share of Muon's gain, each at its best rate.
+
+    A control leaves two fifths of its own gain, or the part of another's that `moves` says.
+    """
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         kinds = [kind, "gradient", "Muon"]
@@ -120,9 +143,8 @@ def keeps(
             lab.ahead(allowed, loss.rename(f"log loss, {kind}"), least=0), every, len(RATES)
         )
 
-    states(
-        cites, says, name=name, controls=exchange("kind", kind, instead), along="step", **options
-    )(relation)
+    controls = exchange("kind", kind, instead) | moved(kind, **moves)
+    states(cites, says, name=name, controls=controls, along="step", **options)(relation)
 
 
 HALF = (
@@ -156,6 +178,7 @@ keeps(
     "inverse",
     0.5,
     "Muon",
+    moves={"start": "Muon", "left": 0.75},
     holds=False,
     post_hoc=WIDER,
 )

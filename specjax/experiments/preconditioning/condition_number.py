@@ -56,7 +56,10 @@ WHERE = {
 OTHER_REGRESSION = {
     "the two exchanged": lab.controls.exchanging(
         "muon-plateau", "gradient-descent", of="regression"
-    )
+    ),
+    "noise of the same mean": lab.controls.shuffling(
+        "muon-plateau", "gradient-descent", of="regression"
+    ),
 }
 
 
@@ -75,7 +78,10 @@ def _flat(
     name: str, cites: str, group: str, who: str, *, most: float = FLAT, post_hoc: str = ""
 ) -> None:
     other = {
-        _who("muon-newton-schulz"): lab.controls.replacing(who, "muon-newton-schulz", of=group)
+        _who("muon-newton-schulz"): lab.controls.replacing(who, "muon-newton-schulz", of=group),
+        "log κ times as many": lab.controls.replacing(
+            who, lambda data: data[who] * xr.ufuncs.log(data[who]["kappa"]), of=group
+        ),
     }
     says = (
         f"{_where(group)} {_who(who)}, tuned, needs less than {most:g} times the iterations of κ ="
@@ -125,9 +131,12 @@ def _wins(
         f"{_where(group)} {_who(first)}, tuned, needs fewer iterations than {_who(second)} at"
         f" {where}."
     )
-    exchanged = {"the two exchanged": lab.controls.exchanging(first, second, of=group)}
+    controls = {
+        "the two exchanged": lab.controls.exchanging(first, second, of=group),
+        "noise of the same mean": lab.controls.shuffling(first, second, of=group),
+    }
 
-    @states(cites, says, name=name, controls=exchanged, corrected=at_one)
+    @states(cites, says, name=name, controls=controls, corrected=at_one)
     def wins(config: Config, data: Any) -> lab.Relation:
         found = data[group].isel(kappa=0 if at_one else -1)
         return lab.ahead(found[second], found[first], least=0, by="median")

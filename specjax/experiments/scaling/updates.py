@@ -69,7 +69,9 @@ states = lab.Statements()
 
 
 def exponents(name: str, cites: str, says: str, *settings: str) -> None:
-    """State that exponents are theory's, not the previous setting's or those of a √width rate."""
+    """State that exponents are theory's to 1/4, not the previous setting's, nor 1/4 more or
+    less.
+    """
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return lab.below(off(data, settings), HALFWAY, "half of the distance to the next exponent")
@@ -78,11 +80,14 @@ def exponents(name: str, cites: str, says: str, *settings: str) -> None:
         "another setting in its place": lab.controls.replacing(
             "update", lambda data: data["update"].roll(setting=1)
         ),
-        "a rate that grows as √width": lab.controls.replacing(
-            "update", lambda data: data["update"] * data["width"].astype(float) ** 0.5
-        ),
     }
-    states(cites, says, name=name, controls=controls)(relation)
+    for power, called in ((HALFWAY, "grows as width^(1/4)"), (-HALFWAY, "falls as width^(-1/4)")):
+        controls[f"a rate that {called}"] = lab.controls.replacing(
+            "update",
+            lambda data, power=power: data["update"] * data["width"].astype(float) ** power,
+        )
+    resolution = ", to 1/4 in the exponent, half of the distance to the next."
+    states(cites, says.removesuffix(".") + resolution, name=name, controls=controls)(relation)
 
 
 exponents(

@@ -123,11 +123,21 @@ def exchanging(first: str, second: str) -> Callable[[Config, Data], Data]:
     return lambda config, data: {name: exchange_arms(found) for name, found in data.items()}
 
 
+def _toward(data: Data, other: dict[str, str], share: float, *kinds: str) -> Data:
+    return data | {kind: lab.controls.toward(data[kind], "arm", other, share) for kind in kinds}
+
+
+def _noise(_: Config, data: Data) -> Data:
+    """Judged losses in random order, over arms, draws and lengths."""
+    return data | {kind: lab.controls.shuffling("loss")(_, data[kind]) for kind in KINDS}
+
+
 def _last(data: Data) -> Data:
     return {name: found.isel(step=-1, drop=True) for name, found in data.items()}
 
 
 states = lab.Statements()
+NOISE = {"noise of the same mean": _noise}
 OTHER_WAY = {
     "the kinds exchanged": (
         lambda _, data: data | {"gated": data["non-gated"], "non-gated": data["gated"]}
@@ -138,7 +148,26 @@ WHOLE = {
         lambda found: lab.controls.at_labels(found, "arm", {"out": "muon"}), of="non-gated"
     )
 }
-EMBEDDED = {"AdamW on all": exchanging("adamw", "embedded")}
+HALFWAY = {
+    "W_out half of the way to Muon on all": lambda _, data: _toward(
+        data, {"out": "muon"}, 0.5, *KINDS
+    )
+}
+AS_IN_TABLE_2 = {
+    "0.4 of Muon's gain without a gate": lambda _, data: _toward(
+        data, {"out": "muon"}, 0.4, "non-gated"
+    )
+}
+EMBEDDED = {
+    "AdamW on all": exchanging("adamw", "embedded"),
+    "a change of 3/5 of Muon's gain": lambda _, data: _toward(
+        data
+        | {"non-gated": lab.controls.at_labels(data["non-gated"], "arm", {"embedded": "muon"})},
+        {"embedded": "adamw"},
+        0.6,
+        "non-gated",
+    ),
+}
 MINOR = (
     "Stated after a run of another seed that left open whether W_out alone gains, and which"
     " fraction is larger."
@@ -152,7 +181,7 @@ CHANGED = (
 @states(
     "section-1-3-muon",
     along="step",
-    controls={"the two exchanged": exchanging("adamw", "muon")},
+    controls={"the two exchanged": exchanging("adamw", "muon")} | NOISE,
     post_hoc=CHANGED,
 )
 def muon_is_ahead(config: Config, data: Data) -> lab.Relation:
@@ -165,7 +194,7 @@ def muon_is_ahead(config: Config, data: Data) -> lab.Relation:
 @states(
     "table-2",
     holds=None,
-    controls={"the two exchanged": exchanging("adamw", "out")},
+    controls={"the two exchanged": exchanging("adamw", "out")} | NOISE,
     post_hoc=CHANGED,
 )
 def out_gains(config: Config, data: Data) -> lab.Relation:
@@ -185,7 +214,7 @@ def fraction(data: Data, kind: str) -> xr.DataArray:
     return (ratio + (adamw - out - ratio * (adamw - muon)) / whole).rename(f"fraction, {kind}")
 
 
-@states("table-2", holds=None, controls=OTHER_WAY, post_hoc=CHANGED)
+@states("table-2", holds=None, controls=OTHER_WAY | NOISE, post_hoc=CHANGED)
 def fractions(config: Config, data: Data) -> lab.Relation:
     """Of what Muon on all matrices gains, W_out alone brings a larger fraction without a gate than
     with one.
@@ -198,7 +227,7 @@ def fractions(config: Config, data: Data) -> lab.Relation:
 @states(
     "table-2",
     elsewhere=True,
-    controls={"AdamW and Muon exchanged": exchanging("adamw", "muon")},
+    controls={"AdamW and Muon exchanged": exchanging("adamw", "muon")} | HALFWAY,
     post_hoc=MINOR,
 )
 def out_brings_less(config: Config, data: Data) -> lab.Relation:
@@ -209,7 +238,7 @@ def out_brings_less(config: Config, data: Data) -> lab.Relation:
     return inside(lab.below(both, 0.5, "half"), _last(data))
 
 
-@states("table-2", elsewhere=True, holds=None, controls=WHOLE, post_hoc=MINOR)
+@states("table-2", elsewhere=True, holds=None, controls=WHOLE | AS_IN_TABLE_2, post_hoc=MINOR)
 def fractions_are_nearer(config: Config, data: Data) -> lab.Relation:
     """At this size the fraction without a gate is larger than that with one by less than in Table
     2, where it is 0.35.
