@@ -52,6 +52,7 @@ def test_every_benchmark_is_tested():
         "grids.py",
         "int8_momentum.py",
         "moments.py",
+        "optimizers.py",
         "polar.py",
         "polynomials.py",
         "recovery.py",
@@ -72,6 +73,24 @@ def test_the_log_of_updates_keeps_their_bits_before_it_is_timed():
     assert header.split()[-1] == "ratio"
     assert without.split()[-1] == "1.000"
     assert len(others) == 2
+
+
+@pytest.mark.slow
+def test_whole_optimizers_agree_before_their_updates_are_timed():
+    printed = smoke("optimizers.py")
+    assert printed.count("agreement before timing") == 3
+    assert len(re.findall(r"e-\d\d from float64$", printed, re.MULTILINE)) >= 3 * 4
+    timed = re.findall(r"^-{20,}\n(optax\.contrib\.muon .*(?:\n.+)*)", printed, re.MULTILINE)
+    *trees, training = [
+        rows_of(each, columns) for each, columns in zip(timed, (5, 5, 5, 4), strict=True)
+    ]
+    assert [len(rows) for rows in trees] == [4, 4, 4]
+    for rows in trees:
+        assert rows["optax.contrib.muon"][1] == 1
+        assert all(row[0] > 0 for row in rows.values())
+    # The steps are the same, so are the losses.
+    assert training["optim.muon"][0] == pytest.approx(training["optax.contrib.muon"][0], abs=2e-4)
+    assert ("torch.optim.Muon" in timed[0]) != ("torch is not installed" in printed)
 
 
 @pytest.mark.slow

@@ -128,6 +128,22 @@ def test_muon_on_your_model_runs_and_prints_what_it_shows(tmp_path):
     prints_what_it_shows(done.stdout.partition(end)[0], "\n".join(shown))
 
 
+@pytest.mark.slow
+def test_a_training_over_eight_devices_runs_and_prints_what_it_shows(tmp_path):
+    """The page compares its steps with those of one device, and after a move to another mesh."""
+    code, shown = (blocks("sharded-training.md", language) for language in ("python", "text"))
+    command = [sys.executable, "-W", "error", "-c", "\n".join(code)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    prints_what_it_shows(done.stdout, "\n".join(shown))
+    lookup = head = 128 * 64
+    weights = lookup + 2 * 8 * 64 * 256 + head
+    # Four bytes for each number; AdamW has one count, Muon the sum of its weights too.
+    for line, devices in zip(done.stdout.splitlines(), (1, 8, 8, 8), strict=True):
+        held = 4 * weights, 4 * (weights + lookup) + 8 * devices, 8 * weights + 4 * devices
+        assert line.endswith(str([size // devices for size in held]))
+
+
 def test_the_home_page_prints_what_it_shows(capsys):
     code, shown = blocks("index.md", "python"), blocks("index.md", "text")
     assert len(code) == len(shown) == 3

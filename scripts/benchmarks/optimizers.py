@@ -1,0 +1,293 @@
+"""One update of whole optimizers: `optax.contrib.muon`, `optim.muon`, `optim.normuon` and
+`torch.optim.Muon` on the same trees of matrices, with time, compilation and memory.
+
+The trees are the matrices of `--layers` layers of GPT-2 small (12 layers in full) as leaves of
+their own and as stacks by layer, and the experts of one layer with a batch axis. Embeddings and
+vectors, which AdamW takes on every side, are left out. An update is one jitted call that gives new
+parameters and a new state, without donation; torch's is `step()`, in bfloat16 and on separate
+leaves, the only ones that it takes.
+
+* ms: median over `--rounds` rounds of all sides in turn; ratio: median of the ratios to optax's
+  time in the same round, so a slow minute of the machine meets every side;
+* compiling: seconds of XLA for the update, median over `--compilations` rounds;
+* temporary, state: MiB that the compiled program reserves beside arguments and results, and that
+  the state takes.
+
+Before timing, the first update of each side is compared with its iteration in float64 in NumPy on
+the first leaf, and ours with optax's on every leaf. The last table trains a small network in
+blocks of steps of all sides in turn: the loss at equal steps, and the last loss that each side had
+reached when the fastest was done.
+
+    python scripts/benchmarks/optimizers.py [--smoke]
+"""
+
+import argparse
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import optax.contrib
+from small_network import inputs, loss, network
+from timing import machine, seconds, table
+
+from specjax import optim
+from specjax.spectral import MUON, PolarExpress
+
+Tree = dict[str, jax.Array]
+RATE = 0.02
+OPTAX, OURS, EXPRESS = "optax.contrib.muon", "optim.muon", "optim.muon, PolarExpress(5)"
+NORMUON, TORCH = "optim.normuon", "torch.optim.Muon"
+MIB = 2**20
+
+
+class Compiled(NamedTuple):
+    """A side that is ready: a call of one update, seconds of compilation, bytes."""
+
+    call: Callable[[], Any]
+    compiling: float
+    temporary: int
+    state: int
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
+    parser.add_argument("--layers", type=int, default=2, help="layers of GPT-2 small")
+    parser.add_argument("--width", type=int, default=768, help="width of GPT-2 small")
+    parser.add_argument("--experts", type=int, default=8, help="experts of the layer of experts")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of all sides")
+    parser.add_argument("--compilations", type=int, default=3, help="rounds of compilation")
+    parser.add_argument("--steps", type=int, default=200, help="steps of the training")
+    parser.add_argument("--hidden", type=int, default=256, help="width of the trained network")
+    options = parser.parse_args()
+    if options.smoke:
+        options.layers, options.width, options.experts, options.hidden = 2, 16, 3, 8
+        options.rounds, options.compilations, options.steps = 2, 1, 20
+    return options
+
+
+def normal(shapes: Mapping[str, tuple[int, ...]]) -> Tree:
+    """Leaves of these shapes with normal entries."""
+    keys = jax.random.split(jax.random.key(0), len(shapes))
+    return {
+        name: jax.random.normal(key, shape)
+        for key, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
+
+
+def trees(layers: int, width: int, experts: int) -> dict[str, Tree]:
+    """Matrices as (in, out) with batch axes in front, the smallest first."""
+    layer = {"proj": (1, 1), "qkv": (1, 3), "up": (1, 4), "down": (4, 1)}
+    shapes = {name: (a * width, b * width) for name, (a, b) in layer.items()}
+    inner = 2 * width // 3
+    return {
+        f"{layers} of 12 layers of GPT-2 small, separate leaves": normal(
+            {f"{name}{i}": shape for i in range(layers) for name, shape in shapes.items()}
+        ),
+        f"{layers} of 12 layers of GPT-2 small, stacked leaves": normal(
+            {name: (layers, *shape) for name, shape in shapes.items()}
+        ),
+        f"{experts} experts as a batch axis": normal(
+            {"up": (experts, inner, 2 * inner), "down": (experts, 2 * inner, inner)}
+        ),
+    }
+
+
+def sides(params: Tree) -> dict[str, optax.GradientTransformation]:
+    """The JAX sides, optax's first; leading axes are batch axes on all of them."""
+    numbers = jax.tree.map(
+        lambda x: optax.contrib.MuonDimensionNumbers(x.ndim - 2, x.ndim - 1), params
+    )
+    return {
+        OPTAX: optax.contrib.muon(RATE, muon_weight_dimension_numbers=numbers),
+        OURS: optim.muon(RATE, labels="matrix"),
+        EXPRESS: optim.muon(RATE, labels="matrix", method=PolarExpress(5)),
+        NORMUON: optim.normuon(RATE, labels="matrix"),
+    }
+
+
+def prepared(transform: optax.GradientTransformation, params: Tree, gradients: Tree) -> Compiled:
+    def step(gradients: Tree, state: Any, params: Tree) -> tuple[Tree, Any]:
+        updates, state = transform.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
+
+    state = jax.jit(transform.init)(params)
+    lowered = jax.jit(step).lower(gradients, state, params)
+    start = time.perf_counter()
+    compiled = lowered.compile()
+    compiling = time.perf_counter() - start
+    return Compiled(
+        partial(compiled, gradients, state, params),
+        compiling,
+        compiled.memory_analysis().temp_size_in_bytes,
+        sum(x.nbytes for x in jax.tree.leaves(state)),
+    )
+
+
+def torch_side(params: Tree, gradients: Tree) -> tuple[Callable[[], Any], dict[str, Any]]:
+    """`step` of torch.optim.Muon on the transposed matrices, and these."""
+    import torch
+
+    def tensor(x: jax.Array) -> Any:
+        return torch.tensor(np.asarray(x).T.copy())
+
+    weights = {name: torch.nn.Parameter(tensor(x)) for name, x in params.items()}
+    for name, weight in weights.items():
+        weight.grad = tensor(gradients[name])
+    return torch.optim.Muon(weights.values(), lr=RATE, weight_decay=0.0).step, weights
+
+
+def factor(x: np.ndarray, polynomials: Any) -> np.ndarray:
+    """The iteration on one matrix in float64."""
+    if x.shape[0] > x.shape[1]:
+        return factor(x.T, polynomials).T
+    x = x / np.linalg.norm(x)
+    for p in polynomials:
+        gram = x @ x.T
+        x = p.a * x + (p.b * gram + p.c * gram @ gram) @ x
+    return x
+
+
+def expected(side: str, gradient: np.ndarray) -> np.ndarray:
+    """The first step of a side on one matrix (in, out) in float64."""
+    express = side == EXPRESS
+    x = factor(
+        gradient.astype(np.float64), PolarExpress(5).polynomials() if express else 5 * [MUON]
+    )
+    if side == NORMUON:
+        # After one step the second moments are those of this factor, up to a number.
+        even = x / np.linalg.norm(x, axis=0)
+        x = even * np.linalg.norm(x) / np.linalg.norm(even)
+    return -RATE * max(1.0, gradient.shape[1] / gradient.shape[0]) ** 0.5 * x
+
+
+def distance(found: np.ndarray, right: np.ndarray) -> float:
+    return float(np.linalg.norm(found - right) / np.linalg.norm(right))
+
+
+def check(side: str, steps: Mapping[str, np.ndarray], gradients: Tree, rtol: float) -> str:
+    """Raises AssertionError unless a side's first step is that of float64."""
+    name = next(iter(steps))
+    matrix = (0,) * (gradients[name].ndim - 2)
+    right = expected(side, np.asarray(gradients[name])[matrix])
+    error = distance(np.asarray(steps[name], np.float64)[matrix], right)
+    assert error <= rtol, f"{side} on {name}: {error:.1e} from float64."
+    return f"  {side}: {error:.1e} from float64"
+
+
+def of_tree(title: str, params: Tree, rounds: int, compilations: int) -> str:
+    """Checks all sides on a tree, then measures them."""
+    gradients = jax.tree.map(jnp.sin, params)
+    ready: dict[str, list[Compiled]] = {}
+    for _ in range(compilations):
+        jax.clear_caches()
+        for name, transform in sides(params).items():
+            ready.setdefault(name, []).append(prepared(transform, params, gradients))
+    lines, steps = [title, "agreement before timing"], {}
+    for name, runs in ready.items():
+        after = runs[0].call()[0]
+        steps[name] = {k: np.asarray(after[k] - params[k]) for k in params}
+        lines.append(check(name, steps[name], gradients, 1e-3))
+    worst = max(distance(steps[OURS][k], steps[OPTAX][k]) for k in params)
+    assert worst < 1e-3, f"{OURS} and {OPTAX} differ by {worst:.1e}."
+    lines.append(f"  {OURS} and {OPTAX}: largest difference of a leaf {worst:.1e}")
+    calls = {name: runs[0].call for name, runs in ready.items()}
+    if importlib.util.find_spec("torch") and all(x.ndim == 2 for x in params.values()):
+        calls[TORCH], weights = torch_side(params, gradients)
+        calls[TORCH]()
+        moved = {k: w.detach().numpy().T - np.asarray(params[k]) for k, w in weights.items()}
+        lines.append(check(TORCH, moved, gradients, 0.1))
+    taken = [{name: seconds(call) for name, call in calls.items()} for _ in range(rounds)]
+    rows = []
+    for name in calls:
+        ratio = statistics.median(each[name] / each[OPTAX] for each in taken)
+        cells = [f"{1e3 * statistics.median(each[name] for each in taken):.1f}", f"{ratio:.2f}"]
+        if name in ready:
+            compiling = statistics.median(run.compiling for run in ready[name])
+            first = ready[name][0]
+            cells += [
+                f"{compiling:.2f}",
+                f"{first.temporary / MIB:.1f}",
+                f"{first.state / MIB:.1f}",
+            ]
+        else:
+            state = sum(x.numel() * x.element_size() for x in weights.values())
+            cells += ["-", "-", f"{state / MIB:.1f}"]
+        rows.append((name, *cells))
+    header = ("", "ms", "ratio", "compiling, s", "temporary, MiB", "state, MiB")
+    return "\n".join([*lines, "", table((header, *rows))])
+
+
+def training(width: int, steps: int) -> str:
+    """Test losses of a student of `small_network.py`, one seed, at the rate 0.048."""
+    start, teacher_key, data, test = jax.random.split(jax.random.key(0), 4)
+    teacher = jax.tree.map(lambda x: 2 * x, network(teacher_key, width))
+    weights = network(start, width)
+    block = max(1, steps // 20)
+
+    def maker(transform: optax.GradientTransformation) -> tuple[Any, Any]:
+        def step(carry: Any, i: jax.Array) -> tuple[Any, None]:
+            weights, state = carry
+            x = inputs(jax.random.fold_in(data, i), 128, width)
+            gradient = jax.grad(loss)(weights, teacher, x)
+            updates, state = transform.update(gradient, state, weights)
+            return (optax.apply_updates(weights, updates), state), None
+
+        def run(carry: Any, first: jax.Array) -> Any:
+            return jax.lax.scan(step, carry, first + jnp.arange(block))[0]
+
+        carry = weights, transform.init(weights)
+        return jax.jit(run).lower(carry, jnp.array(0)).compile(), carry
+
+    rate = optax.linear_schedule(0.048, 0.0, steps)
+    transforms = {
+        OPTAX: optax.contrib.muon(rate),
+        OURS: optim.muon(rate),
+        EXPRESS: optim.muon(rate, method=PolarExpress(5)),
+    }
+    of_test = jax.jit(lambda w: loss(w, teacher, inputs(test, 2048, width)))
+    runs = {name: maker(transform) for name, transform in transforms.items()}
+    carries = {name: carry for name, (_, carry) in runs.items()}
+    curves: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+    clocks = dict.fromkeys(runs, 0.0)
+    for first in range(0, steps, block):
+        for name, (run, _) in runs.items():
+            begin = time.perf_counter()
+            carries[name] = jax.block_until_ready(run(carries[name], jnp.array(first)))
+            clocks[name] += time.perf_counter() - begin
+            curves[name].append((clocks[name], float(of_test(carries[name][0]))))
+    least = min(clocks.values())
+    rows = []
+    for name, curve in curves.items():
+        at_least = [(k + 1, value) for k, (clock, value) in enumerate(curve) if clock <= least]
+        done, value = at_least[-1] if at_least else (0, float(of_test(weights)))
+        rows.append(
+            (name, f"{curve[-1][1]:.4f}", f"{clocks[name]:.1f}", f"{value:.4f}", f"{done * block}")
+        )
+    header = ("", f"loss after {steps}", "seconds", f"loss at {least:.1f} s", "steps")
+    return f"a network of width {width}\n\n" + table((header, *rows))
+
+
+def main() -> None:
+    options = arguments()
+    has_torch = importlib.util.find_spec("torch") is not None
+    print(machine("specjax", "jax", "optax", *(["torch"] if has_torch else [])))
+    if not has_torch:
+        print("torch is not installed: torch.optim.Muon is left out.")
+    for title, params in trees(options.layers, options.width, options.experts).items():
+        print(f"\n{of_tree(title, params, options.rounds, options.compilations)}", flush=True)
+    print(f"\n{training(options.hidden, options.steps)}")
+
+
+if __name__ == "__main__":
+    with jax.numpy_dtype_promotion("standard"):
+        main()
