@@ -346,7 +346,7 @@ EXPERIMENT = lab.Experiment(
         ),
         bound=(
             "While U Uᵀ - M is positive definite, a target changes polar(G) by no more than its"
-            " commutator with (U Uᵀ)^(1/2) allows."
+            " commutator with (U Uᵀ)^(1/2) allows, a bound that is not sharp at the size judged."
         ),
         later_steps=(
             "Later steps of Muon do not see the target either, up to one that can be predicted;"

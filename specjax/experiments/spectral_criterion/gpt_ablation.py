@@ -127,6 +127,15 @@ def _toward(data: Data, other: dict[str, str], share: float, *kinds: str) -> Dat
     return data | {kind: lab.controls.toward(data[kind], "arm", other, share) for kind in kinds}
 
 
+def _replaced(data: Data, arm: str, other: str) -> Data:
+    """The losses of another arm in the place of one, where there is one."""
+    return data | {
+        kind: lab.controls.at_labels(data[kind], "arm", {arm: other})
+        for kind in KINDS
+        if arm in data[kind]["arm"]
+    }
+
+
 def _noise(_: Config, data: Data) -> Data:
     """Judged losses in random order, over arms, draws and lengths."""
     return data | {kind: lab.controls.shuffling("loss")(_, data[kind]) for kind in KINDS}
@@ -154,18 +163,14 @@ HALFWAY = {
     )
 }
 AS_IN_TABLE_2 = {
-    "0.4 of Muon's gain without a gate": lambda _, data: _toward(
-        data, {"out": "muon"}, 0.4, "non-gated"
+    "fractions of 0.4 and 0": lambda _, data: _toward(
+        _replaced(data, "out", "adamw"), {"out": "muon"}, 0.4, "non-gated"
     )
 }
 EMBEDDED = {
     "AdamW on all": exchanging("adamw", "embedded"),
     "a change of 3/5 of Muon's gain": lambda _, data: _toward(
-        data
-        | {"non-gated": lab.controls.at_labels(data["non-gated"], "arm", {"embedded": "muon"})},
-        {"embedded": "adamw"},
-        0.6,
-        "non-gated",
+        _replaced(data, "embedded", "muon"), {"embedded": "adamw"}, 0.6, "non-gated"
     ),
 }
 MINOR = (
