@@ -129,7 +129,7 @@ def test_muon_on_your_model_runs_and_prints_what_it_shows(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_training_over_eight_devices_runs_and_prints_what_it_shows(tmp_path):
+def test_a_training_over_eight_devices_prints_what_it_shows(tmp_path):
     """The page compares its steps with those of one device, and after a move to another mesh."""
     code, shown = (blocks("sharded-training.md", language) for language in ("python", "text"))
     command = [sys.executable, "-W", "error", "-c", "\n".join(code)]

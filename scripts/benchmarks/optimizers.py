@@ -64,10 +64,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=2, help="layers of GPT-2 small")
     parser.add_argument("--width", type=int, default=768, help="width of GPT-2 small")
     parser.add_argument("--experts", type=int, default=8, help="experts of the layer of experts")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds of all sides")
-    parser.add_argument("--compilations", type=int, default=3, help="rounds of compilation")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of all sides")
+    parser.add_argument("--compilations", type=int, default=1, help="rounds of compilation")
     parser.add_argument("--steps", type=int, default=200, help="steps of the training")
-    parser.add_argument("--hidden", type=int, default=256, help="width of the trained network")
+    parser.add_argument("--hidden", type=int, default=128, help="width of the trained network")
     options = parser.parse_args()
     if options.smoke:
         options.layers, options.width, options.experts, options.hidden = 2, 16, 3, 8

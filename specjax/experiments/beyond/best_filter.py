@@ -6,6 +6,7 @@ The associative-memory paper holds that no separable map has a better exponent t
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -170,7 +171,7 @@ def ridge_at(factor: float) -> Callable[[Config, Data], float]:
     def ratio(config: Config, data: Data) -> float:
         shares = {alpha: factor * theory.best_share(alpha) for alpha in config.alphas}
         gains = [
-            theory.gain(alpha, lambda x, share=share: theory.ridge(x, share)) / theory.gain(alpha)
+            theory.gain(alpha, partial(theory.ridge, share=share)) / theory.gain(alpha)
             for alpha, share in shares.items()
         ]
         return float(np.mean(gains))

@@ -1,6 +1,6 @@
 """Effect of one step on each layer, ΔW x, by width: textbook exponents, and Muon's scales."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +65,11 @@ def off(data: xr.Dataset, settings: Sequence[str]) -> xr.DataArray:
     )
 
 
+def grown(power: float) -> Callable[[xr.Dataset], xr.DataArray]:
+    """Updates times a power of the width."""
+    return lambda data: data["update"] * data["width"].astype(float) ** power
+
+
 states = lab.Statements()
 
 
@@ -82,10 +87,7 @@ def exponents(name: str, cites: str, says: str, *settings: str) -> None:
         ),
     }
     for power, called in ((HALFWAY, "grows as width^(1/4)"), (-HALFWAY, "falls as width^(-1/4)")):
-        controls[f"a rate that {called}"] = lab.controls.replacing(
-            "update",
-            lambda data, power=power: data["update"] * data["width"].astype(float) ** power,
-        )
+        controls[f"a rate that {called}"] = lab.controls.replacing("update", grown(power))
     resolution = ", to 1/4 in the exponent, half of the distance to the next."
     states(cites, says.removesuffix(".") + resolution, name=name, controls=controls)(relation)
 

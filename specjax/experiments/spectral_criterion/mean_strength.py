@@ -109,9 +109,10 @@ def spiked(k: xr.DataArray) -> xr.DataArray:
 @states(
     "section-1-2-2-mean",
     controls={
-        name: lab.controls.replacing("ReLU", of, of="features")
-        for name, of in [*WITHOUT.items(), ("its mean at every k", _mean_over_k)]
-    },
+        name: lab.controls.replacing("ReLU", other, of="features")
+        for name, other in WITHOUT.items()
+    }
+    | {"its mean at every k": lab.controls.replacing("ReLU", _mean_over_k, of="features")},
     rivals={
         "half of it": lambda config, data: 0.5 * spiked(_wide(data).k),
         "the largest k's at every k": lambda config, data: spiked(
