@@ -34,10 +34,10 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Sizes and samples."""
 
-    seed: int = lab.config.root_seed(1, help="root of all randomness")
-    ns: tuple[int, ...] = lab.config.sizes(8, 32, least=8, points=2, help="rows n")
+    seed: int = lab.config.root_seed(3, help="root of all randomness")
+    ns: tuple[int, ...] = lab.config.sizes(8, 24, least=8, points=2, help="rows n")
     seeds: int = lab.config.seeds(6000, least=100, help="samples of the noise")
-    momentum_size: int = lab.config.integer(24, least=8, help="rows and columns with momentum")
+    momentum_size: int = lab.config.integer(16, least=8, help="rows and columns with momentum")
     momentum_seeds: int = lab.config.seeds(1000, least=100, help="samples of sixty gradients")
 
 
