@@ -123,9 +123,7 @@ def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
 
 
 @checked
-def toward(
-    values: DataT, dim: str, other: Mapping[Any, Any], share: float | int = 0.5
-) -> DataT:
+def toward(values: DataT, dim: str, other: Mapping[Any, Any], share: float | int = 0.5) -> DataT:
     """The values with each label of `dim` in `other` moved toward the one it maps to: a lead, or a
     gain, of which less is left.
 
@@ -176,9 +174,7 @@ def shuffling(*names: str, of: str | None = None) -> Callable[[Any, Any], Any]:
         values = xr.concat([found[name] for name in names], "shuffled", coords="minimal")
         order = np.random.default_rng(0).permutation(values.values.ravel())
         mixed = values.copy(data=order.reshape(values.shape))
-        return found.assign(
-            {name: mixed.isel(shuffled=place) for place, name in enumerate(names)}
-        )
+        return found.assign({name: mixed.isel(shuffled=place) for place, name in enumerate(names)})
 
     return changing(shuffled, of=of)
 

@@ -168,12 +168,11 @@ def ridge_at(factor: float) -> Callable[[Config, Data], float]:
     """
 
     def ratio(config: Config, data: Data) -> float:
-        shares = {alpha: factor * theory.best_share(alpha) for alpha in config.alphas}
-        gains = [
-            theory.gain(alpha, lambda x, share=share: theory.ridge(x, share)) / theory.gain(alpha)
-            for alpha, share in shares.items()
-        ]
-        return float(np.mean(gains))
+        def over_best(alpha: float) -> float:
+            share = factor * theory.best_share(alpha)
+            return theory.gain(alpha, lambda x: theory.ridge(x, share)) / theory.gain(alpha)
+
+        return float(np.mean([over_best(alpha) for alpha in config.alphas]))
 
     return ratio
 

@@ -1,6 +1,7 @@
 """Effect of one step on each layer, ΔW x, by width: textbook exponents, and Muon's scales."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +66,11 @@ def off(data: xr.Dataset, settings: Sequence[str]) -> xr.DataArray:
     )
 
 
+def _with_rate(data: xr.Dataset, power: float) -> xr.DataArray:
+    """The updates of a rate that follows a power of the width."""
+    return data["update"] * data["width"].astype(float) ** power
+
+
 states = lab.Statements()
 
 
@@ -81,10 +87,9 @@ def exponents(name: str, cites: str, says: str, *settings: str) -> None:
             "update", lambda data: data["update"].roll(setting=1)
         ),
     }
-    for power, called in ((HALFWAY, "grows as width^(1/4)"), (-HALFWAY, "falls as width^(-1/4)")):
+    for sign, called in ((1, "grows as width^(1/4)"), (-1, "falls as width^(-1/4)")):
         controls[f"a rate that {called}"] = lab.controls.replacing(
-            "update",
-            lambda data, power=power: data["update"] * data["width"].astype(float) ** power,
+            "update", partial(_with_rate, power=sign * HALFWAY)
         )
     resolution = ", to 1/4 in the exponent, half of the distance to the next."
     states(cites, says.removesuffix(".") + resolution, name=name, controls=controls)(relation)

@@ -92,7 +92,11 @@ OF_NUMBER = (
 )
 states = lab.Statements()
 FEATURES = Quantities(states, "features", "k")
-WITHOUT = {"features less their mean": "centred", "gated features": "gated"}
+OTHERS: dict[str, lab.controls.Source] = {
+    "features less their mean": "centred",
+    "gated features": "gated",
+    "its mean at every k": _mean_over_k,
+}
 LEAST_K = 64
 """The smallest k at which terms of order 1/k² are below the margin of `spike_bounds`."""
 
@@ -109,8 +113,8 @@ def spiked(k: xr.DataArray) -> xr.DataArray:
 @states(
     "section-1-2-2-mean",
     controls={
-        name: lab.controls.replacing("ReLU", of, of="features")
-        for name, of in [*WITHOUT.items(), ("its mean at every k", _mean_over_k)]
+        name: lab.controls.replacing("ReLU", source, of="features")
+        for name, source in OTHERS.items()
     },
     rivals={
         "half of it": lambda config, data: 0.5 * spiked(_wide(data).k),
