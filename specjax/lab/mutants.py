@@ -226,7 +226,9 @@ def _patched(
 
 
 def _times(value: Any) -> Any:
-    """The numbers of a value, of a tuple or of a named tuple times `FACTOR`."""
+    """The numbers of a value, of a list, of a tuple or of a named tuple times `FACTOR`."""
+    if isinstance(value, list):
+        return [_times(each) for each in value]
     if isinstance(value, tuple):
         parts = [_times(each) for each in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

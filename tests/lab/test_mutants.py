@@ -7,7 +7,7 @@ import xarray as xr
 
 from specjax import lab
 from specjax.lab import mutants
-from specjax.theory import sharp_capacity
+from specjax.theory import deep_linear, sharp_capacity
 
 RNG = np.random.default_rng(3)
 NOTHING = {"nothing": lambda _, data: 0 * data}
@@ -94,6 +94,24 @@ def test_each_formula_that_a_statement_calls_is_wrong_once():
     # The factor of both optimizers cancels, which changes no number.
     assert ("ratio", "sharp_capacity.constant × 1.1") not in found
     assert sharp_capacity.ratio(2.0) == value
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_numbers_of_a_formula_may_be_in_lists():
+    value = float(deep_linear.backward_moments((2, 3, 2))[0][1])
+    samples = xr.Dataset({"x": ("seed", RNG.normal(value, 0.01 * value, 60))})
+
+    @lab.statement("eq-21", "The second scalar.", controls=NOTHING)
+    def scalar(config, data):
+        (_, r), _ = deep_linear.backward_moments((2, 3, 2))
+        return lab.near(data["x"], float(r), 0.6, "5 %")
+
+    (row,) = [
+        row
+        for row in mutants.mutant_rows("mine", [scalar], None, samples)
+        if row.mutant.startswith("deep_linear.backward_moments")
+    ]
+    assert row.outcome == "refuted"
 
 
 def test_several_datasets_keep_their_names_and_coordinates():

@@ -368,7 +368,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    figure=("lemma-7", "lemma-13-squares", "lemma-25", "lemma-26"),
+    figure=("lemma-7", "lemma-11", "lemma-14-traces", "lemma-26"),
     scales={
         "smoke": {"sizes": (2, 3), "seeds": 20_000, "drawn": 20},
         "paper": {"seeds": 2_000_000},
