@@ -87,11 +87,15 @@ def nothing_survives_what_should_have_broken_it(name, judgements, data):
     assert all(judgement.attacks for judgement in judgements)
     # Steps of a run are not samples.
     datasets = [data] if isinstance(data, xr.Dataset) else data.values()
-    seeds = max(
-        int(each["seeds"].max()) if "seeds" in each.coords else each.sizes["seed"]
-        for each in datasets
-    )
+    seeds = max(map(number_of_samples, datasets))
     assert max(judgement.finding.samples for judgement in judgements) <= seeds
+
+
+def number_of_samples(dataset):
+    if "seeds" in dataset.coords:
+        return int(dataset["seeds"].max())
+    # A sweep that keeps moments alone has batches of seeds.
+    return dataset.sizes["seed" if "seed" in dataset.dims else "batch"]
 
 
 def data_are_finite_and_labelled(data):
@@ -100,7 +104,7 @@ def data_are_finite_and_labelled(data):
     for dataset in datasets:
         assert isinstance(dataset, xr.Dataset)
         # Only sweeps have a variable of failed seeds.
-        assert "seed" in dataset.dims
+        assert {"seed", "batch"} & set(dataset.dims)
         if "failed" in dataset:
             assert not dataset["failed"].any()
         else:

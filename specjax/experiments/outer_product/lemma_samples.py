@@ -125,7 +125,7 @@ def sample_products(key: Key[Array, ""], d2: sizes.AnySize) -> dict[str, Array]:
 def sample_kinks(key: Key[Array, ""], d0: sizes.AnySize, config: Config) -> dict[str, Array]:
     x, pairs = sizes.normal(key, (d0,)), given_pairs(config, d0)
     active, hidden = pairs[:, 0] @ x > 0, jax.nn.relu(pairs[:, 1] @ x)
-    return {"f": (active * hidden)[:, None] * x[:2]}
+    return {"f": jnp.outer(jnp.where(active, hidden, 0), x[:2])}
 
 
 @cache
