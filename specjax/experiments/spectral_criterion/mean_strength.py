@@ -18,6 +18,8 @@ from specjax.models import random_features as model
 from specjax.theory.random_features import feature_mean
 
 Data = dict[str, xr.Dataset]
+LEAST_K = 64
+"""The smallest k at which terms of order 1/k² are below the margin of `spike_bounds`."""
 
 
 class Config(lab.Config):
@@ -33,6 +35,14 @@ class Config(lab.Config):
         48, least=4, most=lab.config.MOST_COUNT, help="iterations of both methods"
     )
     teachers: int = lab.config.seeds(30, help="draws of the teacher at every λ")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if sum(k >= LEAST_K for k in self.ks) < 2:
+            raise ValueError(
+                f"ks needs two sizes of {LEAST_K} or more, where st(A) is its closed form, got"
+                f" {self.ks}."
+            )
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -79,7 +89,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 def _wide(data: Data) -> xr.DataArray:
     """st(A) of ReLU features at the sizes of the closed form."""
     st = data["features"]["ReLU"]
-    return st.sel(k=st.k >= LEAST_K) if int(st.k.max()) >= LEAST_K else st
+    return st.sel(k=st.k >= LEAST_K)
 
 
 def _mean_over_k(data: xr.Dataset) -> xr.DataArray:
@@ -97,8 +107,6 @@ OTHERS: dict[str, lab.controls.Source] = {
     "gated features": "gated",
     "its mean at every k": _mean_over_k,
 }
-LEAST_K = 64
-"""The smallest k at which terms of order 1/k² are below the margin of `spike_bounds`."""
 
 
 def spiked(k: xr.DataArray) -> xr.DataArray:
@@ -166,7 +174,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "smoke": {"ks": (8, 12, 16, 24, 32), "seeds": 100, "k": 16, "steps": 20, "teachers": 20},
+        "smoke": {"ks": (8, 16, 32, 64, 128), "seeds": 100, "k": 16, "steps": 20, "teachers": 20},
         "paper": {
             "ks": (32, 64, 128, 256, 512),
             "seeds": 100,
