@@ -176,8 +176,8 @@ def rare_signal(config: Config, data: item_counts.Data) -> xr.DataArray:
     ),
 )
 def rare_signals_are_as_interactions(config: Config, data: item_counts.Data) -> lab.Relation:
-    """After one step of Muon the mean signal of the items beyond d^(1+1/(2α)) is the theory's at
-    finite d, a part of the standard deviation of their interactions.
+    """After one step of Muon the mean signal of the items beyond d^(1+1/(2α)) is theory's at
+    finite d, not twice or half of it, a part of the standard deviation of their interactions.
     """
     # W/η is orthogonal, so that interactions have the standard deviation 1/√d; the largest of N is
     # √(2 ln N) times as large.

@@ -18,6 +18,8 @@ from specjax.models import random_features as model
 from specjax.theory.random_features import feature_mean
 
 Data = dict[str, xr.Dataset]
+LEAST_K = 64
+"""The smallest k at which terms of order 1/k² are below the margin of `spike_bounds`."""
 
 
 class Config(lab.Config):
@@ -33,6 +35,14 @@ class Config(lab.Config):
         48, least=4, most=lab.config.MOST_COUNT, help="iterations of both methods"
     )
     teachers: int = lab.config.seeds(30, help="draws of the teacher at every λ")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if sum(k >= LEAST_K for k in self.ks) < 2:
+            raise ValueError(
+                f"ks needs two sizes of {LEAST_K} or more, where st(A) is its closed form, got"
+                f" {self.ks}."
+            )
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -79,7 +89,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 def _wide(data: Data) -> xr.DataArray:
     """st(A) of ReLU features at the sizes of the closed form."""
     st = data["features"]["ReLU"]
-    return st.sel(k=st.k >= LEAST_K) if int(st.k.max()) >= LEAST_K else st
+    return st.sel(k=st.k >= LEAST_K)
 
 
 def _mean_over_k(data: xr.Dataset) -> xr.DataArray:
@@ -92,9 +102,11 @@ OF_NUMBER = (
 )
 states = lab.Statements()
 FEATURES = Quantities(states, "features", "k")
-WITHOUT = {"features less their mean": "centred", "gated features": "gated"}
-LEAST_K = 64
-"""The smallest k at which terms of order 1/k² are below the margin of `spike_bounds`."""
+OTHERS: dict[str, lab.controls.Source] = {
+    "features less their mean": "centred",
+    "gated features": "gated",
+    "its mean at every k": _mean_over_k,
+}
 
 
 def spiked(k: xr.DataArray) -> xr.DataArray:
@@ -109,10 +121,9 @@ def spiked(k: xr.DataArray) -> xr.DataArray:
 @states(
     "section-1-2-2-mean",
     controls={
-        name: lab.controls.replacing("ReLU", other, of="features")
-        for name, other in WITHOUT.items()
-    }
-    | {"its mean at every k": lab.controls.replacing("ReLU", _mean_over_k, of="features")},
+        name: lab.controls.replacing("ReLU", source, of="features")
+        for name, source in OTHERS.items()
+    },
     rivals={
         "half of it": lambda config, data: 0.5 * spiked(_wide(data).k),
         "the largest k's at every k": lambda config, data: spiked(
@@ -163,7 +174,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "smoke": {"ks": (8, 12, 16, 24, 32), "seeds": 100, "k": 16, "steps": 20, "teachers": 20},
+        "smoke": {"ks": (8, 16, 32, 64, 128), "seeds": 100, "k": 16, "steps": 20, "teachers": 20},
         "paper": {
             "ks": (32, 64, 128, 256, 512),
             "seeds": 100,
