@@ -256,7 +256,8 @@ def warmed(weights, x, y, activation, steps, longest):
             jnp.asarray(float(len(x))),
             activation,
         )
-        found = jax.jit(lambda p: networks.warmed(problem._replace(params=p), steps, longest))(
+        start = jnp.asarray(steps), jnp.asarray(longest)
+        found = jax.jit(lambda p: networks.warmed(problem._replace(params=p), *start))(
             problem.params
         )
         return [np.asarray(w) for w in found]

@@ -187,8 +187,8 @@ def run(
         **{name: sweep.values(*map(float, column)) for name, column in columns.items()}
     )
     found = sweep.run(measure, {"cell": axis}, num_seeds=config.seeds, key=key)
-    named: dict[str, Any] = {"step": steps, "arm": ("cell", list(arms))}
-    return sweep.labelled(found.drop_vars(list(columns)), "step", *dims, **named)
+    named = sweep.labelled(found.drop_vars(list(columns)), "step", *dims, step=steps)
+    return named.assign_coords(arm=("cell", list(arms)))
 
 
 _MOVED = ("embedding", *Blocks.__dataclass_fields__)
