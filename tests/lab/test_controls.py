@@ -94,7 +94,7 @@ def test_what_is_at_one_label_is_moved_toward_another():
         lab.controls.toward(data, "d", {"a": "c"})
 
 
-def test_shuffled_quantities_keep_their_values_and_lose_their_places():
+def test_shuffled_quantities_keep_values_and_lose_places():
     rng = np.random.default_rng(1)
     first = xr.DataArray(rng.normal(5, 1, (2, 200)), dims=("d", "seed"))
     data = xr.Dataset({"first": first, "second": first - 3, "other": first})

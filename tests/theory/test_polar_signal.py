@@ -58,7 +58,7 @@ def test_square_matrices_have_the_closed_form():
     assert float(polar_signal.square_kept_share(1.0)) == pytest.approx(2 / np.pi, rel=1e-14)
 
 
-def test_momentum_before_gains_what_an_average_of_gradients_keeps():
+def test_momentum_before_gains_what_an_average_keeps():
     rng, n, beta = np.random.default_rng(2), 20, 0.8
     theta, past = 1.0, 40
     weights = (1 - beta) * beta ** np.arange(past) / (1 - beta**past)
