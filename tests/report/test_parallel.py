@@ -81,12 +81,12 @@ def test_an_exception_passes_through():
 def test_no_process_outlives_an_interrupt_or_its_parent(how, tmp_path):
     """Each would otherwise go on for ten minutes, and hold the lock of what it computes."""
     code = (
-        "import signal\nfrom specjax.report import parallel\nfrom tests.report.test_parallel"
+        "import signal\nfrom specjax.report import _parallel\nfrom tests.report.test_parallel"
         " import endless\n"
         # A shell that starts the tests in the background has them ignore interrupts, and what they
         # start.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "if __name__ == '__main__':\n    list(parallel.each(endless, ['a', 'b', 'c'], 2, print))\n"
+        "if __name__ == '__main__':\n    list(_parallel.each(endless, ['a', 'b', 'c'], 2, print))\n"
     )
     script = tmp_path / "script.py"
     script.write_text(code)
