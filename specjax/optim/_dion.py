@@ -11,7 +11,6 @@ out stays in M for later steps: this is the error feedback.
 """
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -29,7 +28,7 @@ from specjax.optim.matrices import IN_OUT, DimensionNumbers, Matrices, matrices_
 from specjax.spectral.float_range import frobenius, ratio, scaled
 from specjax.spectral.products import product
 
-NOTHING = 64
+NOISE = 64
 """Roundings of the longest column of R below which a column is noise."""
 
 
@@ -121,7 +120,7 @@ def scale_by_dion(
         ]
         steps, kept, basis = ([each[i] for each in found] for i in range(3))
         factors = shape_factors(formula, matrices, None, updates)
-        return matrices.join(steps, factors), DionState(momenta.join(kept, _ones(momenta)), basis)
+        return matrices.join(steps, factors), DionState(momenta.join(kept), basis)
 
     return in_float32(optax.GradientTransformation(init, update))
 
@@ -131,10 +130,6 @@ def _basis_shape(rank: int | float, shape: tuple[int, ...]) -> tuple[int, int, i
     batch, *fans = shape
     short = min(fans)
     return batch, short, math.ceil(rank * short) if isinstance(rank, float) else min(rank, short)
-
-
-def _ones(matrices: Matrices) -> Sequence[Sequence[float]]:
-    return [[1.0] * len(view.widths) for view in matrices.views]
 
 
 def _step(
@@ -150,7 +145,7 @@ def _step(
     r = product(unit.mT, p)
     lengths = frobenius(r, axis=1)[:, None, :]
     longest = jnp.max(lengths, axis=2, keepdims=True)
-    is_noise = lengths <= NOTHING * jnp.finfo(r.dtype).eps * longest
+    is_noise = lengths <= NOISE * jnp.finfo(r.dtype).eps * longest
     columns = jnp.where(is_noise, 0, ratio(r, lengths))
     step, approximation = product(p, columns.mT), power * product(p, r.mT)
     if turned:

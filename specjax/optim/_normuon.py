@@ -109,7 +109,7 @@ def scale_by_neuron_moment(
             moments.append(new.reshape(old.shape))
             steps.append(_same_norm(ratio(stack, jnp.expand_dims(new, axis)), stack))
         kept = jax.tree.unflatten(jax.tree.structure(state.rms), moments)
-        return matrices.join(steps, _ones(matrices)), NeuronMomentState(kept)
+        return matrices.join(steps), NeuronMomentState(kept)
 
     return in_float32(optax.GradientTransformation(init, update))
 
@@ -121,10 +121,6 @@ def _reduced(fans: Fans, per: Per) -> int:
 
 def _neurons(fans: Fans, per: Per) -> int:
     return int(fans[2 - _reduced(fans, per)])  # type: ignore[arg-type]
-
-
-def _ones(matrices: Matrices) -> list[list[float]]:
-    return [[1.0] * len(view.widths) for view in matrices.views]
 
 
 def _same_norm(

@@ -186,9 +186,8 @@ def _precondition(
             )
 
         found, matrices = jax.lax.cond(state.step == 0, start, advance)
-        ones = [[1.0] * len(view.widths) for view in directions.views]
         new = SoapMuonState(optax.safe_increment(state.step), accumulated, matrices)
-        return directions.join(found, ones), new
+        return directions.join(found), new
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -217,8 +216,7 @@ def _of_pairs(
         matrices = matrices_of(updates, dimension_numbers, "soap_muon", splits)
         weights = matrices_of(params, dimension_numbers, "soap_muon", splits)
         results = map(function, matrices.parts(), weights.parts())
-        ones = [[1.0] * len(view.widths) for view in matrices.views]
-        return matrices.join(results, ones), state
+        return matrices.join(results), state
 
     return optax.GradientTransformation(lambda _: optax.EmptyState(), update)
 

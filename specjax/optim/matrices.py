@@ -158,12 +158,17 @@ class Matrices(NamedTuple):
             found += [place] * len(view.widths)
         return found
 
-    def join(self, parts: Iterable[Array], factors: Sequence[Sequence[ArrayLike]]) -> PyTree:
-        """The inverse of `parts`, with each part multiplied by its factor."""
+    def join(
+        self, parts: Iterable[Array], factors: Sequence[Sequence[ArrayLike]] | None = None
+    ) -> PyTree:
+        """The inverse of `parts`, with each part multiplied by its factor, if there are factors."""
         rest, stacks = iter(parts), []
-        for view, own in zip(self.views, factors, strict=True):
-            scaled = [(x := next(rest)) * jnp.asarray(factor, x.dtype) for factor in own]
-            stacks.append(view.split.together(scaled) if view.split else scaled[0])
+        for i, view in enumerate(self.views):
+            own = [next(rest) for _ in view.widths]
+            if factors is not None:
+                pairs = zip(own, factors[i], strict=True)
+                own = [x * jnp.asarray(factor, x.dtype) for x, factor in pairs]
+            stacks.append(view.split.together(own) if view.split else own[0])
         return self.tree(stacks)
 
 
