@@ -109,6 +109,11 @@ def at_thetas(form: Callable[[xr.DataArray], xr.DataArray]) -> Callable[[Any, An
     return lambda config, data: form(data["one"]["theta"].astype(float))
 
 
+def predicted_gain(theta: xr.DataArray) -> xr.DataArray:
+    """f of the average of gradients over f of one, of square matrices."""
+    return lab.closed_form(lambda theta: polar_signal.momentum_gain(theta, 1.0, 1.0, BETA), theta)
+
+
 def squares_after(theta: xr.DataArray, n: int) -> xr.DataArray:
     """‖Σ w_i O_i‖_F² of independent factors with the mean f(θ) u vᵀ and the squared norm n."""
     weight = (1 - BETA) / (1 + BETA)
@@ -182,8 +187,7 @@ def gain_of_before(config: Config, data: Data) -> lab.Relation:
     kept = ratio_of_means(
         data, lambda mean: mean["before"].sel(part="kept") / mean["after"].sel(part="kept")
     )
-    theta = kept.theta
-    gain = lab.closed_form(lambda theta: polar_signal.momentum_gain(theta, 1.0, 1.0, BETA), theta)
+    gain = predicted_gain(kept.theta)
     return lab.near(kept.rename("gain"), gain, 0.06 * gain, "6 % of the prediction")
 
 
@@ -201,10 +205,8 @@ def cosine_of_after(config: Config, data: Data) -> lab.Relation:
         return after / before
 
     found, n = ratio_of_means(data, cosines), config.momentum_size
-    gain = lab.closed_form(
-        lambda theta: polar_signal.momentum_gain(theta, 1.0, 1.0, BETA), found.theta
-    )
-    predicted = n**0.5 / (gain * squares_after(found.theta, n) ** 0.5)
+    norm = squares_after(found.theta, n) ** 0.5
+    predicted = n**0.5 / (predicted_gain(found.theta) * norm)
     within = 0.06 * predicted
     return lab.near(found.rename("after / before"), predicted, within, "6 % of the prediction")
 
@@ -241,8 +243,9 @@ def figure(config: Config, data: Data) -> Figure:
 
 def draw_points(axes: Axes, found: xr.DataArray, color: str, label: str) -> None:
     """Plot means over seeds with intervals of four standard errors."""
-    mean, error = found.mean("seed"), 4 * found.std("seed", ddof=1) / found.sizes["seed"] ** 0.5
-    axes.errorbar(found.theta, mean, yerr=error, fmt="o", color=color, markersize=4, label=label)
+    mean, error = sweep.mean_and_stderr(found)
+    bars = 4 * error
+    axes.errorbar(found.theta, mean, yerr=bars, fmt="o", color=color, markersize=4, label=label)
 
 
 EXPERIMENT = lab.Experiment(

@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specjax.experiments.beyond.what_decides.outcomes import concordance, select, speed, value
+from specjax.experiments.beyond.what_decides.outcomes import ahead, concordance, speed, value
 from specjax.experiments.beyond.what_decides.quantities import QUANTITIES
 from specjax.lab.drawing import COLORS
 from specjax.lab.estimates import estimate
@@ -34,11 +34,8 @@ def _draw_shares(axes: Axes, data: xr.Dataset, one_block: bool, lengths: Sequenc
     starts = data["start"].values.tolist()
     for place, (color, steps) in enumerate(zip(COLORS, lengths, strict=False)):
         for below, line, side in ((True, "o-", "nr < st"), (False, "s--", "nr ≥ st")):
-            shares = []
-            for start in starts:
-                lead = select(speed(data), one_block, start).isel(length=place) > 0
-                here = (select(value(data, "nr/st"), one_block, start) < 0).values == below
-                shares.append(lead.values[here].mean() if here.any() else np.nan)
+            found = [ahead(data, below, one_block, start).isel(length=place) for start in starts]
+            shares = [each.values.mean() if each.size else np.nan for each in found]
             axes.plot(
                 range(len(starts)),
                 shares,

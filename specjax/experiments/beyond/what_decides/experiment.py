@@ -27,6 +27,7 @@ from specjax.experiments.beyond.what_decides.networks import (
     trained,
 )
 from specjax.experiments.beyond.what_decides.outcomes import (
+    ahead,
     brier,
     concordance,
     falls,
@@ -173,13 +174,6 @@ def right_for_small_steps(config: Config, data: xr.Dataset) -> lab.Relation:
     lead = fallen.sel(optimizer="spectral", drop=True) - fallen.sel(optimizer="gradient", drop=True)
     right = (lead > 0) == (value(data, "nr/st") > 0)
     return lab.fraction(right.isel(seed=usable.values).rename("right"), more_than=0.7)
-
-
-def ahead(data: xr.Dataset, below: bool, one_block: bool, *starts: str) -> xr.DataArray:
-    """Whether spectral steps are ahead, in networks on one side of nr = st."""
-    criterion = select(value(data, "nr/st"), one_block, *starts)
-    lead = select(speed(data), one_block, *starts)
-    return (lead > 0).isel(seed=((criterion < 0) == below).values).rename("spectral steps ahead")
 
 
 WITH_SMALL_STEPS = {

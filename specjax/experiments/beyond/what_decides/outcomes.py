@@ -52,6 +52,13 @@ def select(found: xr.DataArray, one_block: bool, *starts: str) -> xr.DataArray:
     return found.isel(seed=np.flatnonzero(here))
 
 
+def ahead(data: xr.Dataset, below: bool, one_block: bool, *starts: str) -> xr.DataArray:
+    """Whether spectral steps are ahead, in networks on one side of nr = st."""
+    criterion = select(value(data, "nr/st"), one_block, *starts)
+    lead = select(speed(data), one_block, *starts)
+    return (lead > 0).isel(seed=((criterion < 0) == below).values).rename("spectral steps ahead")
+
+
 def concordance(x: xr.DataArray, y: xr.DataArray) -> xr.DataArray:
     """Values whose mean and spread are those of Kendall's τ within classes and starts (Hoeffding
     1948).
