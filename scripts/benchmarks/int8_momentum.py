@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
-from small_network import inputs, loss, network
+from small_network import inputs, loss, network, network_parser
 from timing import machine, table
 
 from specjax import optim
@@ -44,13 +44,7 @@ ENTRIES = (0.5, 0.1, 0.05, 0.01, 0.001)
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
-    parser.add_argument("--width", type=int, default=64, help="inputs and hidden units")
-    parser.add_argument("--batch", type=int, default=128, help="examples of a batch")
-    parser.add_argument("--steps", type=int, default=1000, help="steps of the training")
+    parser = network_parser(__doc__.splitlines()[0], 1000)
     parser.add_argument("--betas", type=float, nargs="*", default=(0.95, 0.99))
     options = parser.parse_args()
     if options.smoke:

@@ -46,14 +46,20 @@ class Sizes(NamedTuple):
     steps: int
 
 
-def arguments() -> argparse.Namespace:
+def network_parser(description: str, steps: int) -> argparse.ArgumentParser:
+    """The options of every script that trains this network."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
     parser.add_argument("--width", type=int, default=64, help="inputs and hidden units")
     parser.add_argument("--batch", type=int, default=128, help="examples of a batch")
-    parser.add_argument("--steps", type=int, default=300, help="steps of each training")
+    parser.add_argument("--steps", type=int, default=steps, help="steps of a training")
+    return parser
+
+
+def arguments() -> argparse.Namespace:
+    parser = network_parser(__doc__.splitlines()[0], 300)
     parser.add_argument("--seeds", type=int, default=16, help="trainings of each row and rate")
     parser.add_argument(
         "--rates", type=float, nargs="*", default=(0.017, 0.024, 0.034, 0.048, 0.068, 0.096)

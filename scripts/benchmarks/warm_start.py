@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from int8_momentum import gradients
 from jax import Array
+from small_network import network_parser
 from timing import machine, table
 
 from specjax import optim
@@ -41,13 +42,7 @@ Way = Callable[[Path], Array]
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
-    parser.add_argument("--width", type=int, default=64, help="inputs and hidden units")
-    parser.add_argument("--batch", type=int, default=128, help="examples of a batch")
-    parser.add_argument("--steps", type=int, default=200, help="steps of the training")
+    parser = network_parser(__doc__.splitlines()[0], 200)
     options = parser.parse_args()
     if options.smoke:
         options.width, options.batch, options.steps = 8, 16, 20
