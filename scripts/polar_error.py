@@ -21,7 +21,9 @@ def measure(key, width, kappa):  # ‖O - U Vᵀ‖ / √width, for singular val
     u, v = (jnp.linalg.qr(sizes.normal(key, (width, width)))[0] for key in keys)
     x = (u * values[None, :]) @ v.T
     factors = {name: spectral.polar(x, method) for name, method in METHODS.items()}
-    return {name: spectral.factor_error(o, u @ v.T).distance for name, o in factors.items()}
+    return {
+        name: spectral.polar_error.factor_error(o, u @ v.T).distance for name, o in factors.items()
+    }
 
 
 def draw(widths, seeds):

@@ -64,7 +64,7 @@ def zero(config, data):
 
 EXPERIMENT = lab.Experiment(
     "toy-blocks",
-    lab.Ledger.from_conjectures("toy", zero="The sum has mean zero."),
+    lab.ledger.Ledger.from_conjectures("toy", zero="The sum has mean zero."),
     title="A toy of blocks",
     summary="Sums of normal numbers.",
     config=Config,

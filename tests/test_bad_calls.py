@@ -65,17 +65,17 @@ spectral.QDWH(rtol=2.0)
     QDWH needs 0 < rtol < 1, got rtol=2.0.
 spectral.Newton(steps=0)
     Newton needs steps >= 1, got steps=0.
-spectral.best_quintic(1.0, 0.5)
+spectral.polynomials.best_quintic(1.0, 0.5)
     best_quintic needs 0 < lower <= upper, got lower=1.0 and upper=0.5.
-spectral.best_quintic(1e100, 1e101)
+spectral.polynomials.best_quintic(1e100, 1e101)
     best_quintic needs an interval that ends between 1e-60 and 1e60, got upper=1e+101; scale it, as
     p(s / upper) is for upper=1.
-spectral.best_quintic(1e-200, 1e-199)
+spectral.polynomials.best_quintic(1e-200, 1e-199)
     best_quintic needs an interval that ends between 1e-60 and 1e60, got upper=1e-199; scale it, as
     p(s / upper) is for upper=1.
 spectral.NewtonSchulz(0)
     NewtonSchulz needs steps >= 1, got steps=0.
-spectral.NewtonSchulz(3, (spectral.MUON, spectral.CUBIC))
+spectral.NewtonSchulz(3, (spectral.polynomials.MUON, spectral.polynomials.CUBIC))
     NewtonSchulz needs one polynomial or one for each of its 3 steps, got 2; set steps=2.
 spectral.NewtonSchulz(restart=0)
     restart needs at least one step between Gram matrices, got 0; None lets the method choose.
@@ -101,7 +101,7 @@ spectral.schatten_norm(WIDE, 0)
     schatten_norm needs a number in (0, inf] as p, got 0.
 spectral.estimate_ranks(VECTOR, KEY)
     estimate_ranks needs one matrix, got shape (3,); take jax.vmap for several.
-spectral.band((spectral.MUON,), -1.0)
+spectral.polynomials.band((spectral.polynomials.MUON,), -1.0)
     band needs 0 <= lower <= upper, got lower=-1.0 and upper=1.0.
 optim.muon(0.02, beta=1.0)
     momentum needs a number in [0, 1) as beta, got 1.0.
@@ -205,7 +205,7 @@ override(experiments.load("dominance").at("smoke"), {"seeds": "many"})
     --seeds takes an integer, not 'many'.
 spectral.schatten_norm(VECTOR, 2)
     Norms and ranks need matrices in the last two axes, got shape (3,); add an axis with x[None, :].
-spectral.off_diagonal_coefficient(SQUARE, WIDE)
+spectral.dominance.off_diagonal_coefficient(SQUARE, WIDE)
     Diagonal dominance is one of square matrices, got shape (2, 3); pass g @ g.T, for instance.
 """
 
@@ -246,8 +246,9 @@ def test_a_wrong_call_is_answered_by_one_sentence(call, sentence):
 )
 def test_functions_of_one_domain_share_their_error(names, x, sentence):
     for name in names.split():
+        function = getattr(spectral, name, None) or getattr(spectral.dominance, name)
         with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
-            getattr(spectral, name)(x)
+            function(x)
 
 
 @pytest.mark.usefixtures("unchecked")

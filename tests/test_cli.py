@@ -85,7 +85,7 @@ def plot(config, data):
 
 TOY = lab.Experiment(
     name="toy-slope",
-    ledger=lab.Ledger.from_conjectures(
+    ledger=lab.ledger.Ledger.from_conjectures(
         "toy", theorem_1="The mean is one.", theorem_2="Every point is above 3/2."
     ),
     title="A toy slope",

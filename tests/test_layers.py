@@ -7,6 +7,8 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -55,3 +57,16 @@ def test_no_room_takes_private_names_of_another():
     taken = {str(path): private_names_of_other_rooms(path) for path in modules}
     assert len(taken) > 400
     assert not {path: names for path, names in taken.items() if names}
+
+
+@pytest.mark.parametrize("room", ["spectral", "lab"])
+def test_a_room_lists_at_most_thirty_names(room):
+    tree = ast.parse((ROOT / "specjax" / room / "__init__.py").read_text())
+    names = {
+        alias.asname
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert len(names) == len(names - {None})
+    assert 20 < len(names) <= 30

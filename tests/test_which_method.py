@@ -8,7 +8,8 @@ from pathlib import Path
 import jax
 import pytest
 
-from specjax.spectral import MUON, SVD, NewtonSchulz, PolarExpress, band
+from specjax.spectral import SVD, NewtonSchulz, PolarExpress
+from specjax.spectral.polynomials import MUON, band
 from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[1]

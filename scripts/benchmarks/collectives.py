@@ -40,7 +40,8 @@ from optax.contrib._muon import orthogonalize_via_newton_schulz
 from timing import table
 
 from specjax import optim
-from specjax.spectral import MUON, NewtonSchulz
+from specjax.spectral import NewtonSchulz
+from specjax.spectral.polynomials import MUON
 
 Update = Callable[[Any], Any]
 

@@ -38,7 +38,8 @@ from small_network import inputs, loss, network
 from timing import machine, seconds, table
 
 from specjax import optim
-from specjax.spectral import MUON, PolarExpress
+from specjax.spectral import PolarExpress
+from specjax.spectral.polynomials import MUON
 
 Tree = dict[str, jax.Array]
 RATE = 0.02

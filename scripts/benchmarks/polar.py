@@ -52,7 +52,8 @@ from optax.contrib._muon import orthogonalize_via_newton_schulz
 from timing import machine, minima, table
 
 from specjax import optim
-from specjax.spectral import MUON, QDWH, NewtonSchulz, PolarExpress, polar
+from specjax.spectral import QDWH, NewtonSchulz, PolarExpress, polar
+from specjax.spectral.polynomials import MUON
 
 Shape = tuple[int, ...]
 Sides = Mapping[str, Callable[[], Any]]

@@ -5,7 +5,8 @@ Matrices are U S Vᵀ with Haar-distributed factors and rank r, of a named spect
 one from 1 to 1/κ. For the output O of each method are printed
 
 * largest: the largest |s - 1| over the r singular values s of O;
-* distance: ‖O - U Vᵀ‖_F / √r, and alignment: ⟨O, U Vᵀ⟩ / r, as `spectral.factor_error` has them.
+* distance: ‖O - U Vᵀ‖_F / √r, and alignment: ⟨O, U Vᵀ⟩ / r, as in
+  `spectral.polar_error.factor_error`.
 
 "float32" is the method on a float32 matrix, "bfloat16" the same with operands of products rounded
 to bfloat16 (`operands=jnp.bfloat16`). Errors are means over `--seeds` matrices. Times are minima
@@ -24,7 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from timing import machine, minima, table
 
-from specjax.spectral import CUBIC5, NewtonSchulz, PolarExpress, polar
+from specjax.spectral import NewtonSchulz, PolarExpress, polar
+from specjax.spectral.polynomials import CUBIC5
 
 QUINTIC = "NewtonSchulz(5)"
 METHODS = {

@@ -23,7 +23,8 @@ from timing import machine, table
 
 from specjax import optim
 from specjax.blas import one_blas_thread
-from specjax.spectral import CUBIC5, NewtonSchulz, PolarExpress
+from specjax.spectral import NewtonSchulz, PolarExpress
+from specjax.spectral.polynomials import CUBIC5
 
 Rate = Callable[[Array], Array]
 Optimizer = Callable[[Rate], optax.GradientTransformation]

@@ -33,7 +33,8 @@ from timing import machine, table
 
 from specjax import optim
 from specjax.blas import one_blas_thread
-from specjax.spectral import CUBIC5, SVD, NewtonSchulz, PolarExpress, inverse_root, polar
+from specjax.spectral import SVD, NewtonSchulz, PolarExpress, inverse_root, polar
+from specjax.spectral.polynomials import CUBIC5
 from specjax.spectral.products import product
 
 Path = tuple[Array, Array, Array, Array]

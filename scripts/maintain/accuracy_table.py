@@ -23,7 +23,9 @@ import numpy as np
 from jaxtyping import Array
 
 from specjax import spectral
-from specjax.spectral import CUBIC, QDWH, SVD, Newton, NewtonSchulz, PolarError, PolarExpress
+from specjax.spectral import QDWH, SVD, Newton, NewtonSchulz, PolarExpress
+from specjax.spectral.polar_error import PolarError
+from specjax.spectral.polynomials import CUBIC
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 DEFECTS = PAGE.parent / "benchmarks" / "accuracy-defects.txt"
@@ -108,7 +110,7 @@ def errors(dtype: str, name: str) -> dict[str, PolarError]:
             if name == FLOOR
             else _polar(x, methods(dtype)[name])
         )
-        batch = spectral.factor_error(factor, exact)
+        batch = spectral.polar_error.factor_error(factor, exact)
         found |= {label: PolarError(*(part[i] for part in batch)) for i, label in enumerate(labels)}
     return {label: found[label] for label in CASES}
 

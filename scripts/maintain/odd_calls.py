@@ -165,11 +165,15 @@ _SQUARES = [
     spectral.normalize_columns,
     spectral.row_metric,
     spectral.row_dominance,
-    spectral.off_diagonal_energy,
-    spectral.off_block_energy,
-    spectral.off_diagonal,
+    spectral.dominance.off_diagonal_energy,
+    spectral.dominance.off_block_energy,
+    spectral.dominance.off_diagonal,
 ]
-_OF_SIZES = [spectral.diagonal_mean, spectral.off_diagonal_mean, spectral.dominance_ratio]
+_OF_SIZES = [
+    spectral.dominance.diagonal_mean,
+    spectral.dominance.off_diagonal_mean,
+    spectral.dominance_ratio,
+]
 _FITS = [fits.fit_power_law, fits.fit_offset, fits.fit_logarithm]
 _ENDS = [lab.vanishes, lab.settles, lab.saturates, lab.grows]
 _MATRIX_OPTIMIZERS = [optim.normalize_rows, optim.normalize_columns, optim.scale_by_factor_gram]
@@ -178,13 +182,13 @@ CALLS: dict[str, list[Call]] = {
     "spectral": [
         *(call(f, SQUARE) for f in _SQUARES),
         *(call(f, SQUARE, 3) for f in _OF_SIZES),
-        call(spectral.off_diagonal_coefficient, SQUARE, SQUARE),
-        call(spectral.traceless_cosine, SQUARE, SQUARE),
+        call(spectral.dominance.off_diagonal_coefficient, SQUARE, SQUARE),
+        call(spectral.dominance.traceless_cosine, SQUARE, SQUARE),
         call(spectral.direction_error, SQUARE, SQUARE + 1),
         call(spectral.schatten_norm, SQUARE, 3.0),
         call(spectral.polar, SQUARE, spectral.NewtonSchulz()),
-        call(spectral.factor_error, SQUARE, SQUARE),
-        call(spectral.method_error, SQUARE, spectral.NewtonSchulz(), spectral.SVD()),
+        call(spectral.polar_error.factor_error, SQUARE, SQUARE),
+        call(spectral.polar_error.method_error, SQUARE, spectral.NewtonSchulz(), spectral.SVD()),
         call(spectral.spectral_map, SQUARE, jnp.tanh, 1e-3),
         call(spectral.spectral_power, SQUARE, 0.5, 1e-3),
         call(spectral.stabilized_sign, SQUARE, 0.5),
@@ -195,7 +199,7 @@ CALLS: dict[str, list[Call]] = {
         call(spectral.SVD, 1e-3),
         call(spectral.QDWH, 1e-3),
         call(spectral.Newton, 5),
-        call(spectral.NewtonSchulz, 2, spectral.MUON, True, 1, jnp.bfloat16, "aol"),
+        call(spectral.NewtonSchulz, 2, spectral.polynomials.MUON, True, 1, jnp.bfloat16, "aol"),
         call(
             spectral.PolarExpress,
             3,
@@ -207,9 +211,9 @@ CALLS: dict[str, list[Call]] = {
             operands=jnp.bfloat16,
         ),
         call(spectral.Tikhonov, 0.5),
-        call(spectral.band, (spectral.MUON,), 0.1, 1.0),
-        call(spectral.best_quintic, 0.1, 1.0),
-        call(spectral.best_composition, 3, 0.1, 1.01, 0.02),
+        call(spectral.polynomials.band, (spectral.polynomials.MUON,), 0.1, 1.0),
+        call(spectral.polynomials.best_quintic, 0.1, 1.0),
+        call(spectral.polynomials.best_composition, 3, 0.1, 1.01, 0.02),
     ],
     "moments": [
         call(moments.gaussian, "G", "m", 3, variance=2),
@@ -310,7 +314,7 @@ CALLS: dict[str, list[Call]] = {
         call(lab.closed_form, jnp.sqrt, DRAWS),
         call(lab.ledger.read_ledger, Path("missing.toml"), "paper"),
         call(stated, "row", "It is.", name="a-b", rivals={"x": 1.0}),
-        call(lab.table_by_size, "title", {"a": DRAWS}, "d", False),
+        call(lab.table.table_by_size, "title", {"a": DRAWS}, "d", False),
         call(lambda **fields: lab.Config(**fields), seed=1),
     ],
     "fits": [

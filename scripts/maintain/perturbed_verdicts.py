@@ -90,7 +90,7 @@ def run(names: list[str], scale: str, bits: int, path: Path) -> None:
                 experiment = experiments.load(name)
                 config = experiment.at(scale)
                 checks = map(
-                    lab.Check.from_judgement, experiment.judge(config, experiment.run(config))
+                    lab.check.Check.from_judgement, experiment.judge(config, experiment.run(config))
                 )
                 found["checks"] = {c.name: [c.verdict, c.estimate, c.interval] for c in checks}
             except Exception:

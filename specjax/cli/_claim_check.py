@@ -10,7 +10,8 @@ from specjax.cli._errors import UserError, one_line, value_errors_in_one_sentenc
 from specjax.cli._parser import make_parser
 
 if TYPE_CHECKING:
-    from specjax.lab import Check, Experiment
+    from specjax.lab import Experiment
+    from specjax.lab.check import Check
 
 MOST_LINES, MOST_SECONDS = 130, 90.0
 TEMPLATE = "spectral_power_step"
@@ -102,7 +103,7 @@ def _runs(experiment: "Experiment[Any]") -> Iterator[tuple[bool, str]]:
         seconds = time.perf_counter() - start
         from specjax import lab
 
-        checks = [lab.Check.from_judgement(judgement) for judgement in judgements]
+        checks = [lab.check.Check.from_judgement(judgement) for judgement in judgements]
         yield seconds <= MOST_SECONDS, f"{scale} takes {seconds:.1f} s; at most {MOST_SECONDS:g}"
         for check in checks:
             yield _verdict(scale, check)

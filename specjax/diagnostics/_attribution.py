@@ -41,7 +41,7 @@ EXACT = "exact"
 """The name of the reference in this dimension: the polar factor by `SVD()`."""
 ERROR = "polar_error"
 """The name under which errors are reported: "polar_error.alignment", ..., see
-`specjax.spectral.PolarError`.
+`specjax.spectral.polar_error.PolarError`.
 """
 
 Method = Callable[[Array], Array]
@@ -79,8 +79,8 @@ def with_polar_error(measure: Callable[..., Any], method: Method) -> Callable[..
 
     Returns:
         `measure(key, **point)`, which returns the outputs of the given function and, under
-        "polar_error", the fields of `spectral.PolarError` with the leading axes of the matrices
-        (under the names of the matrices if they were a dict).
+        "polar_error", the fields of `spectral.polar_error.PolarError` with the leading axes of the
+        matrices (under the names of the matrices if they were a dict).
 
     Raises:
         ValueError: when it is traced, if `measure` does not return such a pair, or has an output
@@ -102,7 +102,9 @@ def with_polar_error(measure: Callable[..., Any], method: Method) -> Callable[..
                 f"The output name {ERROR!r} is taken by the report of the method's error; rename"
                 " the output."
             )
-        errors = jax.tree.map(lambda x: spectral.method_error(x, method)._asdict(), matrices)
+        errors = jax.tree.map(
+            lambda x: spectral.polar_error.method_error(x, method)._asdict(), matrices
+        )
         return {**outputs, ERROR: errors}
 
     return reported

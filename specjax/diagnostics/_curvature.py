@@ -13,8 +13,9 @@ from specjax import spectral
 from specjax.diagnostics.linear_maps import Inputs
 from specjax.diagnostics.probe import Probe, listed, shape_by_shape
 from specjax.jaxlib import cpu_options
-from specjax.spectral import CUBIC, NewtonSchulz
+from specjax.spectral import NewtonSchulz
 from specjax.spectral.float_range import scaled
+from specjax.spectral.polynomials import CUBIC
 
 
 class Curvature(NamedTuple):

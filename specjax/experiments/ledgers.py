@@ -18,7 +18,7 @@ PAPERS = {
 
 
 @cache
-def ledger(paper: str) -> lab.Ledger:
+def ledger(paper: str) -> lab.ledger.Ledger:
     """The ledger of a paper; ValueError with the known ones for an unknown paper."""
     if paper not in PAPERS:
         raise ValueError(f"There is no paper {paper!r}; there are {', '.join(PAPERS)}.")

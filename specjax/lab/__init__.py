@@ -17,7 +17,6 @@ statement of a paper without a row; no experiment longer than its content.
 from specjax.lab import config as config
 from specjax.lab import controls as controls
 from specjax.lab import ledger as ledger
-from specjax.lab import mutants as mutants
 from specjax.lab._closed_form import closed_form as closed_form
 from specjax.lab._seeded_sweep import seeded_sweep as seeded_sweep
 from specjax.lab._statement import Control as Control
@@ -25,12 +24,9 @@ from specjax.lab._statement import Judgement as Judgement
 from specjax.lab._statement import Statement as Statement
 from specjax.lab._statement import Statements as Statements
 from specjax.lab._statement import statement as statement
-from specjax.lab.check import Check as Check
-from specjax.lab.claim import Claim as Claim
 from specjax.lab.claim import read_claim as read_claim
 from specjax.lab.config import Config as Config
 from specjax.lab.experiment import Experiment as Experiment
-from specjax.lab.ledger import Ledger as Ledger
 from specjax.lab.relations import Relation as Relation
 from specjax.lab.relations import above as above
 from specjax.lab.relations import ahead as ahead
@@ -48,4 +44,3 @@ from specjax.lab.relations import vanishes as vanishes
 from specjax.lab.relations import within_grid as within_grid
 from specjax.lab.relations import zero_error as zero_error
 from specjax.lab.table import Table as Table
-from specjax.lab.table import table_by_size as table_by_size

@@ -64,12 +64,13 @@ def mutant_rows(
     Examples:
         >>> import numpy as np
         >>> from specjax import lab
+        >>> from specjax.lab import mutants
         >>> @lab.statement("eq-1", "Muon is ahead.", controls={"none": lambda _, data: 0 * data})
         ... def ahead(config, data):
         ...     return lab.ahead(data["loss"][:, 0], data["loss"][:, 1], least=0)
         >>> loss = np.random.default_rng(0).normal([2.0, 1.0], 0.1, (50, 2))
         >>> data = xr.Dataset({"loss": (("seed", "optimizer"), loss)})
-        >>> rows = lab.mutants.mutant_rows("mine", [ahead], None, data)
+        >>> rows = mutants.mutant_rows("mine", [ahead], None, data)
         >>> [row.mutant for row in rows if row.survived]
         ['half the effect', 'twice the effect']
     """

@@ -57,7 +57,7 @@ def table_by_size(
         >>> from specjax import lab
         >>> d = np.array([8, 16, 32])
         >>> norm = xr.DataArray([d**2.0, d**2.0], dims=("seed", "d"), coords={"d": d})
-        >>> lab.table_by_size("Norms", {"norm": norm}, "d").rows
+        >>> lab.table.table_by_size("Norms", {"norm": norm}, "d").rows
         (('norm', '64 ± 0', '256 ± 0', '1024 ± 0', '2.00 ± 0.00'),)
     """
     if not values or not all(

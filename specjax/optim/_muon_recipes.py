@@ -23,9 +23,9 @@ from specjax.optim._routing import Routed
 from specjax.optim._scales import Extent, scale_named, sqrt_max_1_out_over_in
 from specjax.optim.fused_projections import Splits
 from specjax.optim.matrices import DimensionNumbers
-from specjax.spectral import Quintic
 from specjax.spectral.float_range import frobenius, ratio
 from specjax.spectral.methods import NewtonSchulz
+from specjax.spectral.polynomials import Quintic
 
 _DIVISOR = 1.01
 """nanochat divides a matrix by 1.01 times its Frobenius norm before the first step."""

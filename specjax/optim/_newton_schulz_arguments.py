@@ -9,9 +9,9 @@ import numpy as np
 
 from specjax.arguments import check_count, shown
 from specjax.optim._orthogonal import Method
-from specjax.spectral import MUON, Quintic
 from specjax.spectral.methods import NewtonSchulz
-from specjax.spectral.methods.polynomials import Scaling, newton_schulz_steps
+from specjax.spectral.methods.newton_schulz import Scaling, newton_schulz_steps
+from specjax.spectral.polynomials import MUON, Quintic
 
 Coefficients = tuple[float, float, float]
 Preconditioning = Literal["frobenius", "spectral", "aol", "schatten"]

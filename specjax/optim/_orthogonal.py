@@ -26,7 +26,7 @@ from specjax.spectral.float_range import at_least_float32, inner
 from specjax.spectral.methods import SVD, NewtonSchulz
 from specjax.spectral.polar import method_of, polar_of_matrix
 
-Method = spectral.AbstractPolar | Callable[[Array], Array] | str
+Method = spectral.methods.AbstractPolar | Callable[[Array], Array] | str
 """A method of `specjax.spectral.polar`, or its name."""
 
 

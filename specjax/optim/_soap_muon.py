@@ -41,9 +41,9 @@ from specjax.optim._soap import (
 )
 from specjax.optim.fused_projections import Splits
 from specjax.optim.matrices import DimensionNumbers, Matrices, matrices_of
-from specjax.spectral import Quintic
 from specjax.spectral.float_range import averaged_rms, frobenius, inner, ratio
 from specjax.spectral.methods import NewtonSchulz
+from specjax.spectral.polynomials import Quintic
 
 METHOD = NewtonSchulz(12, Quintic(2.0, -1.5, 0.5), scaling="schatten-4")
 """The twelve steps of the record, which converge to the polar factor."""

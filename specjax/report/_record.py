@@ -13,7 +13,8 @@ from typing import Any
 
 import jax
 
-from specjax.lab import Check, Config, Experiment, Table
+from specjax.lab import Config, Experiment, Table
+from specjax.lab.check import Check
 
 _PACKAGES = ("specjax", "jax", "jaxlib", "numpy", "optax", "equinox")
 

@@ -7,7 +7,7 @@ from itertools import groupby, zip_longest
 from textwrap import wrap
 
 from specjax import experiments
-from specjax.lab import Check
+from specjax.lab.check import Check
 from specjax.report import formatting
 from specjax.report._record import Result
 

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from specjax.lab import Check
+from specjax.lab.check import Check
 from specjax.lab.outcome import Verdict
 from specjax.report._record import Record, Result
 from specjax.sweep.memory import described

@@ -34,8 +34,8 @@ class Cited(NamedTuple):
     experiment: str
     statement: lab.Statement
     result: Result | None
-    check: lab.Check | None
-    recorded: lab.Check | None = None
+    check: lab.check.Check | None
+    recorded: lab.check.Check | None = None
 
     @property
     def where(self) -> str:
@@ -116,7 +116,7 @@ class Paper(NamedTuple):
             if any(c.experiment == result.record.name for c in row.cited)
         )
 
-    def elsewhere(self, result: Result) -> tuple[lab.Check, ...]:
+    def elsewhere(self, result: Result) -> tuple[lab.check.Check, ...]:
         """The checks of a result that decide no row: those of a smoke run, of an experiment that
         this version lacks, or left open while the record decides.
         """
@@ -129,12 +129,12 @@ class Paper(NamedTuple):
         return tuple(check for check in result.checks if check.name not in cited_checks)
 
     @property
-    def others(self) -> list[lab.Check]:
+    def others(self) -> list[lab.check.Check]:
         """All checks that decide no row."""
         return [check for result in self.results for check in self.elsewhere(result)]
 
 
-def known() -> dict[str, lab.Ledger]:
+def known() -> dict[str, lab.ledger.Ledger]:
     """The ledgers of the papers, and of experiments that belong to no paper, by name."""
     others = {
         experiment.ledger.paper: experiment.ledger for experiment in experiments.load_all().values()
@@ -235,12 +235,12 @@ def _by_run_and_record(
     return here, there
 
 
-def _check(statement: lab.Statement, result: Result | None) -> lab.Check | None:
+def _check(statement: lab.Statement, result: Result | None) -> lab.check.Check | None:
     checks = () if result is None else result.checks
     return next((check for check in checks if check.name == statement.name), None)
 
 
-def _says_more(record: Record, kept: lab.Check, run: Record, check: lab.Check) -> bool:
+def _says_more(record: Record, kept: lab.check.Check, run: Record, check: lab.check.Check) -> bool:
     """Whether a record judges the same statement as a run, by the same rule, in another
     configuration of the same or a larger scale.
     """
@@ -279,7 +279,7 @@ def _citation(cited: Cited) -> lab.ledger.Citation:
     )
 
 
-def _nearest(check: lab.Check) -> float:
+def _nearest(check: lab.check.Check) -> float:
     """Standard errors to the nearest rival, infinite without rivals. For a refuted check: minus
     those to the prediction.
     """
@@ -289,7 +289,7 @@ def _nearest(check: lab.Check) -> float:
     return min((each for each in distances if each is not None), default=math.inf)
 
 
-def _makes(status: lab.ledger.Status, cited: Cited, check: lab.Check) -> bool:
+def _makes(status: lab.ledger.Status, cited: Cited, check: lab.check.Check) -> bool:
     verdict, corrected, elsewhere = (
         check.verdict,
         cited.statement.corrected,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from specjax.lab import Check
+from specjax.lab.check import Check
 from specjax.report._record import Record, Result
 from specjax.report.formatting import interval, number
 

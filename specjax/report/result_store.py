@@ -23,7 +23,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from specjax import experiments, resume
-from specjax.lab import Check, Table
+from specjax.lab import Table
+from specjax.lab.check import Check
 from specjax.lab.experiment import SCALES, Data
 from specjax.report import formatting
 from specjax.report._record import Record, Result

@@ -19,7 +19,8 @@ import jax
 from matplotlib.figure import Figure
 
 from specjax import experiments
-from specjax.lab import Check, Config, Experiment, Judgement
+from specjax.lab import Config, Experiment, Judgement
+from specjax.lab.check import Check
 from specjax.lab.experiment import SCALES, Data
 from specjax.report import _html, _markdown, _parallel, _peak_memory, _thumbnails, result_store
 from specjax.report._record import Record, Result, describe, described_again

@@ -14,7 +14,6 @@ from jaxtyping import Array, Inexact
 from specjax.arguments import as_array, shown
 from specjax.programs.one_at_a_time import one_at_a_time
 from specjax.spectral._derivatives import differentiable_factor
-from specjax.spectral._polynomial_design import CUBIC5
 from specjax.spectral.float_range import exactly_scaled
 from specjax.spectral.methods import (
     QDWH,
@@ -25,6 +24,7 @@ from specjax.spectral.methods import (
     NewtonSchulz,
     PolarExpress,
 )
+from specjax.spectral.polynomials import CUBIC5
 from specjax.spectral.products import adjoint
 
 Method = Callable[[Array], Array] | str

@@ -15,8 +15,9 @@ from specjax.diagnostics.probe import Probe, listed
 from specjax.optim.fused_projections import Splits
 from specjax.optim.matrices import map_stacked
 from specjax.optim.rank_switch import nuclear_rank
-from specjax.spectral import CUBIC, NewtonSchulz
+from specjax.spectral import NewtonSchulz
 from specjax.spectral.float_range import at_least_float32
+from specjax.spectral.polynomials import CUBIC
 
 ITERATIONS = 30
 """Steps of Newton and Schulz' cubic: singular values above 1e-4 of the largest come within 1e-6 of

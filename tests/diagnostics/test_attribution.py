@@ -55,7 +55,7 @@ def test_the_dataset_has_every_method_and_the_error_of_each(data):
     np.testing.assert_allclose(alignment.sel(orthogonalizer="exact"), 1, rtol=1e-5)
     np.testing.assert_allclose(data["polar_error.first.rank"], 2, rtol=1e-5)
     assert {name.split(".")[-1] for name in data if name.startswith("polar_error.first")} == {
-        *spectral.PolarError._fields
+        *spectral.polar_error.PolarError._fields
     }
 
 

@@ -294,7 +294,7 @@ def test_the_stable_ranks_feed_the_switch(network):
     transform = optim.rank_switch(
         optim.orthogonalize(spectral.NewtonSchulz(20)),
         optax.identity(),
-        spectral.NewtonSchulz(30, spectral.CUBIC),
+        spectral.NewtonSchulz(30, spectral.polynomials.CUBIC),
     )
     ranks, state = step(params, transform.init(params))
     assert {bool(took) for took in state.took_spectral} == {True, False}

@@ -19,7 +19,7 @@ WIDTH, RATE, STEPS = 4, 0.05, 3
 
 @pytest.mark.slow
 def test_every_method_trains_as_muon_with_it_does():
-    methods = (spectral.NewtonSchulz(), spectral.NewtonSchulz(2, spectral.CUBIC))
+    methods = (spectral.NewtonSchulz(), spectral.NewtonSchulz(2, spectral.polynomials.CUBIC))
     data, key = jnp.asarray(text.load().train), jax.random.key(0)
 
     def batch(t):

@@ -73,8 +73,8 @@ def test_the_odd_part_of_the_linear_output_has_mean_zero(depth):
         product = params[0] if depth == 2 else params[1] @ params[0]
         p, signal = gram(g), gram(target @ product.T)
         return {
-            "odd": spectral.off_diagonal_coefficient(p - signal, gram(target)),
-            "signal": spectral.off_diagonal_coefficient(signal, gram(target)),
+            "odd": spectral.dominance.off_diagonal_coefficient(p - signal, gram(target)),
+            "signal": spectral.dominance.off_diagonal_coefficient(signal, gram(target)),
         }
 
     found = moments(measure, 8)
@@ -94,9 +94,9 @@ def test_the_factorization_control_carries_all_the_variance():
         u = matrix_factorization.init(key, 6, d1)
         p, control = gram(matrix_factorization.gradient(u, m)), gram(gram(u) @ u)
         return {
-            "plain": spectral.off_diagonal_coefficient(p, m),
-            "control": spectral.off_diagonal_coefficient(control, m),
-            "controlled": spectral.off_diagonal_coefficient(p - control, m),
+            "plain": spectral.dominance.off_diagonal_coefficient(p, m),
+            "control": spectral.dominance.off_diagonal_coefficient(control, m),
+            "controlled": spectral.dominance.off_diagonal_coefficient(p - control, m),
         }
 
     found = moments(measure, 64)

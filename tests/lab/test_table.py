@@ -16,7 +16,7 @@ def test_a_table_by_size_has_means_errors_and_slopes():
         {"rule": ["a", "b"], "d": D, "seed": np.arange(400)},
         ("rule", "d", "seed"),
     )
-    table = lab.table_by_size(
+    table = lab.table.table_by_size(
         "title", {"count": draws, "formula": xr.DataArray([4.0, 1.0], {"d": D}, "d")}, "d"
     )
     assert table.title == "title"
@@ -32,4 +32,4 @@ def test_a_table_by_size_has_means_errors_and_slopes():
 
 def test_values_that_are_logarithms_have_their_own_slope():
     logs = xr.DataArray(np.log([4.0, 1.0]), {"d": D}, "d")
-    assert lab.table_by_size("", {"x": logs}, "d", of_logs=True).rows[0][-1] == "-1.00"
+    assert lab.table.table_by_size("", {"x": logs}, "d", of_logs=True).rows[0][-1] == "-1.00"

@@ -17,7 +17,8 @@ from optax.contrib import MuonDimensionNumbers
 
 from specjax import optim
 from specjax.optim.matrices import matrices_of
-from specjax.spectral import NewtonSchulz, Quintic
+from specjax.spectral import NewtonSchulz
+from specjax.spectral.polynomials import Quintic
 
 pytestmark = [
     pytest.mark.integration,

@@ -8,7 +8,8 @@ import pytest
 
 from specjax import optim, spectral
 from specjax.optim.rank_switch import nuclear_rank
-from specjax.spectral import CUBIC, NewtonSchulz
+from specjax.spectral import NewtonSchulz
+from specjax.spectral.polynomials import CUBIC
 from tests.reference.spectra import matrix_with
 
 SPECTRAL, EUCLIDEAN = optim.orthogonalize(), optax.scale(2.0)

@@ -60,7 +60,7 @@ DECOMPOSING = {
     "polar-own": lambda x: spectral.polar(x, by_eigh),
     "derivative-exact": jax.grad(lambda x: jnp.sum(spectral.polar(x, SVD())[..., 0])),
     "derivative-own": jax.grad(lambda x: jnp.sum(spectral.polar(x, by_eigh)[..., 0])),
-    "method_error": lambda x: spectral.method_error(x, by_eigh),
+    "method_error": lambda x: spectral.polar_error.method_error(x, by_eigh),
     "nuclear_norm": spectral.nuclear_norm,
     "stabilized_sign": lambda x: spectral.stabilized_sign(x, 0.1),
     "row_metric": twice(spectral.row_metric),

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from specjax import experiments, lab
 from specjax.report import Record, Result, records
 
-HOLDS = lab.Check(
+HOLDS = lab.check.Check(
     name="holds",
     cites=("theorem-1",),
     says="The slope is one.",

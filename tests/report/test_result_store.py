@@ -39,7 +39,7 @@ def test_data_load_as_the_experiment_returned_them(tmp_path, result, data, figur
 
 def test_checks_json_has_exactly_the_promised_keys(tmp_path, result, data, figure):
     checks = json.loads((save(tmp_path, result, data, figure) / "checks.json").read_text())
-    promised = {field.name for field in dataclasses.fields(lab.Check)}
+    promised = {field.name for field in dataclasses.fields(lab.check.Check)}
     assert [set(check) for check in checks] == [promised, promised]
     assert checks[0]["interval"] == [0.9, 1.1]
     assert checks[1]["compared"] is None

@@ -101,35 +101,38 @@ CASES = {
     ),
     "direction_error": (lambda: spectral.direction_error(WIDE[0], WIDE[1]), fitted(*WIDE)[1]),
     "factor_error": (
-        lambda: spectral.factor_error(1.25 * (U @ VH), U @ VH),
+        lambda: spectral.polar_error.factor_error(1.25 * (U @ VH), U @ VH),
         np.array([[1.25] * 2, [0.25] * 2, [0.5625] * 2, [4.0] * 2]),
     ),
     "method_error": (
-        lambda: spectral.method_error(WIDE, lambda x: 1.25 * spectral.SVD()(x)),
+        lambda: spectral.polar_error.method_error(WIDE, lambda x: 1.25 * spectral.SVD()(x)),
         np.array([[1.25] * 2, [0.25] * 2, [0.5625] * 2, [4.0] * 2]),
     ),
     "diagonal_mean": (
-        lambda: spectral.diagonal_mean(WIDE[:, :, :4]),
+        lambda: spectral.dominance.diagonal_mean(WIDE[:, :, :4]),
         np.trace(WIDE[:, :, :4], axis1=1, axis2=2) / 4,
     ),
-    "off_diagonal": (lambda: spectral.off_diagonal(P), OFF),
-    "off_diagonal_mean": (lambda: spectral.off_diagonal_mean(P), OFF.sum((-2, -1)) / 12),
+    "off_diagonal": (lambda: spectral.dominance.off_diagonal(P), OFF),
+    "off_diagonal_mean": (lambda: spectral.dominance.off_diagonal_mean(P), OFF.sum((-2, -1)) / 12),
     "dominance_ratio": (
         lambda: spectral.dominance_ratio(P),
         np.abs(OFF).sum((-2, -1)) / 12 / DIAGONAL.real.mean(-1),
     ),
     "row_dominance": (lambda: spectral.row_dominance(P), np.abs(OFF).sum(-1) / DIAGONAL.real),
     "off_diagonal_energy": (
-        lambda: spectral.off_diagonal_energy(P),
+        lambda: spectral.dominance.off_diagonal_energy(P),
         np.linalg.norm(OFF, axis=(-2, -1)) ** 2 / np.linalg.norm(P, axis=(-2, -1)) ** 2,
     ),
     "off_diagonal_coefficient": (
-        lambda: spectral.off_diagonal_coefficient(P[0], Q[0]),
+        lambda: spectral.dominance.off_diagonal_coefficient(P[0], Q[0]),
         fitted(Q[0] * (1 - np.eye(4)), OFF[0])[0],
     ),
-    "off_block_energy": (lambda: spectral.off_block_energy(P), [least_block_energy(p) for p in P]),
+    "off_block_energy": (
+        lambda: spectral.dominance.off_block_energy(P),
+        [least_block_energy(p) for p in P],
+    ),
     "traceless_cosine": (
-        lambda: spectral.traceless_cosine(P, Q),
+        lambda: spectral.dominance.traceless_cosine(P, Q),
         real_inner(without_mean(P), without_mean(Q))
         / np.linalg.norm(without_mean(P), axis=(-2, -1))
         / np.linalg.norm(without_mean(Q), axis=(-2, -1)),

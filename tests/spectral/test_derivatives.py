@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from specjax import spectral
-from specjax.spectral import CUBIC, QDWH, Newton, NewtonSchulz, polar
+from specjax.spectral import QDWH, Newton, NewtonSchulz, polar
+from specjax.spectral.polynomials import CUBIC
 from tests.reference.spectra import matrix_with, named, orthogonal
 from tests.spectral.differences import directional
 

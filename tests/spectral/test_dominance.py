@@ -15,7 +15,7 @@ EVERY = (*NAMES, "row_dominance", "off_diagonal")
 @jax.jit
 def measured(p):
     """All of `EVERY` by name, in one program for a shape."""
-    return {name: getattr(spectral, name)(p) for name in EVERY}
+    return {name: getattr(spectral.dominance, name)(p) for name in EVERY}
 
 
 def gram(m, seed=0):
@@ -36,7 +36,7 @@ def test_measures_are_their_definitions(name, m):
 def test_padding_is_not_part_of_the_matrix(name):
     p = gram(4)
     padded = np.pad(p, ((0, 3), (0, 3)))
-    f = getattr(spectral, name)
+    f = getattr(spectral.dominance, name)
     values = [measured(padded)[name]]
     if name in SIZED:
         traced = Size(7, jnp.asarray(4))
@@ -50,7 +50,11 @@ def test_padding_is_not_part_of_the_matrix(name):
 
 
 def test_a_single_active_row_has_no_off_diagonal():
-    functions = spectral.dominance_ratio, spectral.diagonal_mean, spectral.off_diagonal_mean
+    functions = (
+        spectral.dominance_ratio,
+        spectral.dominance.diagonal_mean,
+        spectral.dominance.off_diagonal_mean,
+    )
     found = jax.jit(lambda p: [f(p, Size(3, 1)) for f in functions])(np.diag(np.float32([2, 0, 0])))
     np.testing.assert_array_equal(found, [0, 2, 0])
 
@@ -77,7 +81,7 @@ def test_the_off_diagonal_coefficient_is_the_least_squares_one():
     p, r = gram(4, 3), gram(4, 4)
     off = ~np.eye(4, dtype=bool)
     (expected,), *_ = np.linalg.lstsq(r[off][:, None], p[off], rcond=None)
-    coefficient = jax.jit(spectral.off_diagonal_coefficient)
+    coefficient = jax.jit(spectral.dominance.off_diagonal_coefficient)
     # The diagonals are ignored: moving them changes nothing.
     for shift in (0.0, 10.0):
         assert coefficient(p + shift * np.eye(4), r - shift * np.eye(4)) == pytest.approx(
@@ -105,7 +109,7 @@ def test_off_block_energy_is_the_least_over_all_divisions():
             for first in ({0}, {1}, {2}, {3}, {0, 1}, {0, 2}, {0, 3})
         ]
         found.append(min(shares))
-    energy = jax.jit(spectral.off_block_energy)
+    energy = jax.jit(spectral.dominance.off_block_energy)
     np.testing.assert_allclose(energy(np.stack([gram(4), gram(4, seed=1)])), found, rtol=1e-12)
     # Blocks of columns that are not neighbours are blocks too.
     blocks = np.zeros((4, 4))
@@ -113,7 +117,7 @@ def test_off_block_energy_is_the_least_over_all_divisions():
     assert energy(blocks) == 0 < min(found)
     assert energy(np.zeros((3, 3))) == 0
     with pytest.raises(ValueError, match="Two blocks need two columns or more, got shape"):
-        spectral.off_block_energy(jnp.ones((1, 1)))
+        spectral.dominance.off_block_energy(jnp.ones((1, 1)))
 
 
 @pytest.mark.usefixtures("x64")
@@ -124,5 +128,5 @@ def test_the_traceless_cosine_sees_patterns_alone():
     expected = (
         np.sum(without[0] * without[1]) / np.linalg.norm(without[0]) / np.linalg.norm(without[1])
     )
-    found = jax.jit(spectral.traceless_cosine)(np.stack([p] * 3), moved)
+    found = jax.jit(spectral.dominance.traceless_cosine)(np.stack([p] * 3), moved)
     np.testing.assert_allclose(found, [1, -1, expected], rtol=1e-12)

@@ -9,7 +9,8 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from specjax import optim, spectral
-from specjax.spectral import MUON, NewtonSchulz, _hermitian_product
+from specjax.spectral import NewtonSchulz, _hermitian_product
+from specjax.spectral.polynomials import MUON
 from specjax.spectral.products import commuting_product, rounded_gram
 from tests.spectral.differences import directional
 

@@ -12,24 +12,15 @@ import numpy as np
 import pytest
 
 from specjax import spectral
-from specjax.spectral import (
-    CUBIC,
-    MUON,
-    QDWH,
-    SVD,
-    Newton,
-    NewtonSchulz,
-    PolarExpress,
-    Quintic,
-    band,
-)
+from specjax.spectral import QDWH, SVD, Newton, NewtonSchulz, PolarExpress
 from specjax.spectral.methods._qdwh import halley_weights
-from specjax.spectral.methods.polynomials import (
+from specjax.spectral.methods.newton_schulz import (
     GRAM_GROWTH,
     GRAM_GROWTH_ROUNDED,
     gram_blocks,
     gram_is_cheaper,
 )
+from specjax.spectral.polynomials import CUBIC, MUON, Quintic, band
 from tests.reference.spectra import matrix_with, named
 from tests.spectral.differences import directional
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specjax import optim, spectral
-from specjax.spectral import CUBIC, MUON, SVD, NewtonSchulz, Quintic
+from specjax.spectral import SVD, NewtonSchulz
 from specjax.spectral.polar import METHODS as NAMED
+from specjax.spectral.polynomials import CUBIC, MUON, Quintic
 from tests.reference.spectra import SHAPES, SPECTRA, matrix_with, named, orthogonal
 
 polar = jax.jit(spectral.polar)

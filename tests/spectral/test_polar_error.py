@@ -11,8 +11,8 @@ from specjax import spectral
 from specjax.spectral import QDWH, SVD, NewtonSchulz
 from tests.reference.spectra import SHAPES, matrix_with, orthogonal
 
-factor_error = jax.jit(spectral.factor_error)
-method_error = jax.jit(spectral.method_error, static_argnums=(1, 2))
+factor_error = jax.jit(spectral.polar_error.factor_error)
+method_error = jax.jit(spectral.polar_error.method_error, static_argnums=(1, 2))
 VALUES = np.array([1.1, 0.7, -0.2, 0.9])
 
 
@@ -97,7 +97,7 @@ def test_a_method_has_the_error_of_its_polynomials():
     np.testing.assert_allclose(
         np.stack(error, axis=1), [expected(p) for p in ends], rtol=1e-9, atol=1e-9
     )
-    mapped = jax.jit(jax.vmap(lambda x: spectral.method_error(x, method)))(x)
+    mapped = jax.jit(jax.vmap(lambda x: spectral.polar_error.method_error(x, method)))(x)
     np.testing.assert_allclose(mapped, error, rtol=1e-12, atol=1e-12)
     exact = method_error(x, QDWH(), SVD())
     np.testing.assert_allclose(np.stack(exact, axis=1), [[1, 0, 0, 4]] * 2, atol=1e-12)

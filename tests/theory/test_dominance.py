@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specjax.spectral import off_diagonal_energy
+from specjax.spectral.dominance import off_diagonal_energy
 from specjax.theory.dominance import off_diagonal_energy_bound
 from tests.reference.spectra import matrix_with, orthogonal
 

@@ -305,8 +305,8 @@ def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
         for name in OPTIMIZERS
     }
     return [
-        lab.table_by_size(f"Items recovered, α = {config.alpha:g}", counts, "d"),
-        lab.table_by_size(
+        lab.table.table_by_size(f"Items recovered, α = {config.alpha:g}", counts, "d"),
+        lab.table.table_by_size(
             "Logarithms of the batch of half the population's count", logs, "d", of_logs=True
         ),
     ]

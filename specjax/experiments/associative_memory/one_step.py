@@ -252,10 +252,10 @@ def tables(config: Config, data: item_counts.Data) -> list[lab.Table]:
     shown = {"count": data["capacity"]["count"], "formula": item_counts.formula(counts, config.n)}
     of_descent = {"count": descent, "formula": item_counts.formula(descent, config.descent_n)}
     return [
-        lab.table_by_size(
+        lab.table.table_by_size(
             f"Items recovered, N = {config.n}", shown | {"prefix / count": prefixes / counts}, "d"
         ),
-        lab.table_by_size(
+        lab.table.table_by_size(
             f"Items that gradient descent recovers, N = {config.descent_n}", of_descent, "d"
         ),
     ]

@@ -17,8 +17,8 @@ from specjax.theory import capacity
 HALF = 0.25  # Half of 1/2, since wrong exponents are off by 1/2.
 SHARP = 0.01  # λ over d^(-α-1), the order of the smallest singular value, far below that value.
 ITERATES = {
-    "cubic": spectral.CUBIC,
-    "quintic": spectral.MUON,
+    "cubic": spectral.polynomials.CUBIC,
+    "quintic": spectral.polynomials.MUON,
 }  # The iterations of Lemma C.4, and Muon's, which do not converge.
 ITERATIONS = (1, 2, 4, 8, 64)
 

@@ -28,7 +28,7 @@ NODES = np.geomspace(1e-6, 1e6, 4000)
 """Singular values over their median at which the best filter is tabulated."""
 
 
-LEDGER = lab.Ledger.from_conjectures(
+LEDGER = lab.ledger.Ledger.from_conjectures(
     "best-filter",
     gain=(
         "The spectral map that stores most items is the Hilbert transform of the spectrum, with a"

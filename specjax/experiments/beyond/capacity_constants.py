@@ -296,7 +296,7 @@ def crossing_far_out(config: Config, data: Data) -> lab.Relation:
 
 EXPERIMENT = lab.Experiment(
     "capacity-constants",
-    lab.Ledger.from_conjectures(
+    lab.ledger.Ledger.from_conjectures(
         "capacity",
         muon_constant=(
             "One step of Muon recovers (2α sin(π/2α)/π) d (4 √d/(π(α + 1)))^(1/α) E (M - z)^(-1/α)"

@@ -62,7 +62,7 @@ def tables(config: Any, data: Data) -> list[lab.Table]:
         "Muon / Newton": ratio(data),
     }
     return [
-        lab.table_by_size(
+        lab.table.table_by_size(
             f"Items recovered, N = {config.n}",
             shown | {"Muon / Newton, formula": formula_ratio(data, config.n)},
             "d",

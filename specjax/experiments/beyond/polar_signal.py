@@ -250,7 +250,7 @@ def draw_points(axes: Axes, found: xr.DataArray, color: str, label: str) -> None
 
 EXPERIMENT = lab.Experiment(
     "polar-signal",
-    lab.Ledger.from_conjectures(
+    lab.ledger.Ledger.from_conjectures(
         "polar-signal",
         square="E[polar(μ u vᵀ + σ Z)] is f(θ) u vᵀ with f = (2/π)(1/θ + (1 - 1/θ²) arctan θ).",
         wide=(

@@ -338,7 +338,7 @@ def figure(config: Config, data: Data) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "target-erasure",
-    lab.Ledger.from_conjectures(
+    lab.ledger.Ledger.from_conjectures(
         "target-erasure",
         transition=(
             "A target is seen by Muon's first step where it makes U Uᵀ - M indefinite; of a spike"

@@ -14,7 +14,7 @@ from specjax.lab.drawing import draw_curves, log_axes
 METHODS = {
     "exact": spectral.SVD(),
     "Muon's 5 steps": spectral.NewtonSchulz(gram=False),
-    "5 cubic steps": spectral.NewtonSchulz(coefficients=spectral.CUBIC, gram=False),
+    "5 cubic steps": spectral.NewtonSchulz(coefficients=spectral.polynomials.CUBIC, gram=False),
 }
 STEPS, LAST, CURVED, CURVATURES = 64, 16, 8, (1.0, 4.0)
 """Step counts: all, averaged at the end, and on ½ tr(Wᵀ H W), with the eigenvalues of H."""
@@ -57,7 +57,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         start = (u * s[None, :]) @ vt
 
         def descend(
-            method: spectral.AbstractPolar, h: Float[Array, " n"], length: int
+            method: spectral.methods.AbstractPolar, h: Float[Array, " n"], length: int
         ) -> tuple[Array, Array, Array]:
             def step(w: Array, _: None) -> tuple[Array, Array]:
                 w = w - rate * spectral.polar(h[:, None] * w, method)

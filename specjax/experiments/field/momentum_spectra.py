@@ -14,7 +14,8 @@ from specjax.experiments.field import language
 from specjax.experiments.field.language import BLOCKS, KINDS
 from specjax.models import transformer
 from specjax.models.transformer import Sequences, Transformer
-from specjax.spectral import NewtonSchulz, PolarExpress, Quintic
+from specjax.spectral import NewtonSchulz, PolarExpress
+from specjax.spectral.polynomials import Quintic
 from specjax.training import text
 from specjax.training.text import Text
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from specjax import spectral
 from specjax.linalg import svd
-from specjax.spectral import Quintic
+from specjax.spectral.polynomials import Quintic
 
 FACTOR = 4.1
 KAON = spectral.NewtonSchulz(coefficients=Quintic(FACTOR, -2 * FACTOR, FACTOR))

@@ -18,7 +18,8 @@ from jaxtyping import Array, Float, Key
 
 from specjax import fits, lab, sizes, spectral, sweep
 from specjax.sizes import AnySize
-from specjax.spectral import CUBIC, NewtonSchulz, PolarExpress
+from specjax.spectral import NewtonSchulz, PolarExpress
+from specjax.spectral.polynomials import CUBIC
 
 METHODS: dict[str, NewtonSchulz | PolarExpress] = {
     "muon-5": NewtonSchulz(5),
@@ -219,7 +220,7 @@ def told_how_small(config: Config, data: xr.Dataset) -> lab.Relation:
 
 EXPERIMENT = lab.Experiment(
     "orthogonalizer-error",
-    lab.Ledger.from_conjectures(
+    lab.ledger.Ledger.from_conjectures(
         "muon",
         scalar_map=(
             "The error of polynomial steps depends on the singular values alone, not on the"

@@ -62,7 +62,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             p = gram(g)
             results[layer] = {
                 "ratio": spectral.dominance_ratio(p, rows(layer, width)),
-                "energy": spectral.off_diagonal_energy(p),
+                "energy": spectral.dominance.off_diagonal_energy(p),
                 "bound": dominance_theory.off_diagonal_energy_bound(p, rank(layer)),
             }
         return results

@@ -60,11 +60,15 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             gram(g) for g in deep_linear.gradient(tuple(jnp.abs(w) for w in params), target)
         ]
         return {
-            "diagonal": _each(spectral.diagonal_mean, p, dims),
-            "off_diagonal": _each(spectral.off_diagonal_mean, p[:-1], dims),
-            "positive": {"off_diagonal": _each(spectral.off_diagonal_mean, positive[:-1], dims)},
+            "diagonal": _each(spectral.dominance.diagonal_mean, p, dims),
+            "off_diagonal": _each(spectral.dominance.off_diagonal_mean, p[:-1], dims),
+            "positive": {
+                "off_diagonal": _each(spectral.dominance.off_diagonal_mean, positive[:-1], dims)
+            },
             "coefficient": {
-                f"{depth} of {depth}": spectral.off_diagonal_coefficient(p[-1], gram(target))
+                f"{depth} of {depth}": spectral.dominance.off_diagonal_coefficient(
+                    p[-1], gram(target)
+                )
             },
         }
 

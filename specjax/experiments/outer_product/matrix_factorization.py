@@ -71,8 +71,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         # variate of mean zero.
         control = gram(gram(u) @ u)
         return {
-            "diagonal": spectral.diagonal_mean(p),
-            "off_diagonal": -spectral.off_diagonal_coefficient(p - control, m),
+            "diagonal": spectral.dominance.diagonal_mean(p),
+            "off_diagonal": -spectral.dominance.off_diagonal_coefficient(p - control, m),
             "ratio": spectral.dominance_ratio(p),
         }
 
@@ -160,7 +160,10 @@ def averages(orders: xr.Dataset, entries: xr.DataArray) -> xr.DataArray:
     with jax.enable_x64(True):
         p = jnp.asarray(entries.transpose("k", "row", "column").values)
         reference = jnp.broadcast_to(jnp.asarray(orders.target.values), p.shape)
-        values = [spectral.diagonal_mean(p), -spectral.off_diagonal_coefficient(p, reference)]
+        values = [
+            spectral.dominance.diagonal_mean(p),
+            -spectral.dominance.off_diagonal_coefficient(p, reference),
+        ]
     return xr.DataArray(np.stack(values), dims=("part", "k"), coords={"part": PARTS, "k": orders.k})
 
 

@@ -72,7 +72,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
                 return jnp.mean((activation(x @ w1.T) @ params.w2.T) ** 2) / 2
 
             first, second = (jax.grad(loss)(params.w1, x) for x in halves)
-            return spectral.off_diagonal_mean(first @ second.T)
+            return spectral.dominance.off_diagonal_mean(first @ second.T)
 
         # The second is the first without its symmetry.
         return {
@@ -83,7 +83,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def measure(key: Key[Array, ""], d0: sizes.AnySize) -> dict[str, Array]:
         params = relu_network.init(key, d0, config.d1, 1)
         gradient = relu_network.gradient(params, jnp.zeros((1, sizes.padded(d0))))
-        return {"off_diagonal": spectral.off_diagonal_mean(gram(gradient.w1))}
+        return {"off_diagonal": spectral.dominance.off_diagonal_mean(gram(gradient.w1))}
 
     d0s, angle_d0s = ({"d0": sweep.widths(*d0s)} for d0s in (config.d0s, config.angle_d0s))
     weights, pairs, others = (

@@ -62,10 +62,10 @@ def rows_of(
 ) -> dict[str, Float[Array, ""]]:
     """The same four numbers from G Gᵀ of both layers, or a mean of it; they are linear in it."""
     return {
-        "g2_diagonal": spectral.diagonal_mean(products.p2, d2),
-        "g2_coefficient": spectral.off_diagonal_coefficient(products.p2, gram(target)),
-        "g1_diagonal": spectral.diagonal_mean(products.p1, d1),
-        "g1_off_diagonal": spectral.off_diagonal_mean(products.p1, d1),
+        "g2_diagonal": spectral.dominance.diagonal_mean(products.p2, d2),
+        "g2_coefficient": spectral.dominance.off_diagonal_coefficient(products.p2, gram(target)),
+        "g1_diagonal": spectral.dominance.diagonal_mean(products.p1, d1),
+        "g1_off_diagonal": spectral.dominance.off_diagonal_mean(products.p1, d1),
     }
 
 
@@ -193,8 +193,8 @@ def _expectations(d0: int, d1: int, d2: int, norm_squared: float) -> tuple[float
         target = jnp.full((2, d0), np.sqrt(norm_squared / (d0 * d2)))
         output = theory.expected_outer_product_2(target, d1)
         of_g2 = (
-            spectral.diagonal_mean(output),
-            spectral.off_diagonal_coefficient(output, gram(target)),
+            spectral.dominance.diagonal_mean(output),
+            spectral.dominance.off_diagonal_coefficient(output, gram(target)),
         )
         of_g1 = theory.diagonal_1(d0, d1, d2, norm_squared), theory.off_diagonal_1(d0, d2)
         return tuple(map(float, (*of_g2, *of_g1)))

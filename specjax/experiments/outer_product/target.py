@@ -64,8 +64,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         opposite = relu_network.Params(params.w1, -params.w2)
         first, second = (relu_network.gradient(signed, phi).w2 for signed in (params, opposite))
         return {
-            "rest": spectral.diagonal_mean(gram(first - second)) / 4,
-            "added": spectral.diagonal_mean(gram(first + second)) / 4,
+            "rest": spectral.dominance.diagonal_mean(gram(first - second)) / 4,
+            "added": spectral.dominance.diagonal_mean(gram(first + second)) / 4,
             "trace": jnp.sum(relu_network.hidden_gram(params.w1) ** 2),
         }
 

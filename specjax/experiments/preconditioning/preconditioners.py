@@ -72,18 +72,18 @@ def _path(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     # Controls without the entries that join the first column to the others, and without
     # off-diagonal entries.
     blocks, diagonal = p.at[..., 0, 1:].set(0).at[..., 1:, 0].set(0), p * jnp.eye(r)[None, None]
-    outside = spectral.off_block_energy
+    outside = spectral.dominance.off_block_energy
     found = {"p": p, "outside": outside(p), "outside_of_blocks": outside(blocks)}
     found |= {
-        "off": spectral.off_diagonal_energy(p),
-        "off_diagonals": spectral.off_diagonal_energy(diagonal),
+        "off": spectral.dominance.off_diagonal_energy(p),
+        "off_diagonals": spectral.dominance.off_diagonal_energy(diagonal),
     }
     # Stacked row by row the step is I ⊗ (GᵀG)^(-1/2) applied to the gradient, so each row by itself
     # is multiplied.
     steps, shifted = spectral.polar(g), jnp.roll(muon, 1, axis=(1, 2))
     size = jnp.linalg.norm(steps, axis=(1, 2))
     for end, p in (("", muon), ("_shifted", shifted)):
-        found[f"likeness{end}"] = spectral.traceless_cosine(p, scaled)
+        found[f"likeness{end}"] = spectral.dominance.traceless_cosine(p, scaled)
         found[f"step_gap{end}"] = jnp.linalg.norm(steps - g @ p, axis=(1, 2)) / size
     return found
 

@@ -13,7 +13,7 @@ from specjax.experiments.scaling import builtin_models
 from specjax.optim import SCALES
 from specjax.scaling.transfer_loss import cost_of_narrowest, costs_less, optima_of
 
-LEDGER = lab.Ledger.from_conjectures(
+LEDGER = lab.ledger.Ledger.from_conjectures(
     "scaling-of-a-model",
     transfer="The rate that is best at the narrowest width is right at wider ones.",
     updates="What a layer's update does to its inputs does not depend on the width.",

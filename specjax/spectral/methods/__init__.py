@@ -5,5 +5,5 @@ from specjax.spectral.methods._qdwh import QDWH as QDWH
 from specjax.spectral.methods._svd import SVD as SVD
 from specjax.spectral.methods.base import AbstractPolar as AbstractPolar
 from specjax.spectral.methods.base import ExactPolar as ExactPolar
-from specjax.spectral.methods.polynomials import NewtonSchulz as NewtonSchulz
-from specjax.spectral.methods.polynomials import PolarExpress as PolarExpress
+from specjax.spectral.methods.newton_schulz import NewtonSchulz as NewtonSchulz
+from specjax.spectral.methods.newton_schulz import PolarExpress as PolarExpress

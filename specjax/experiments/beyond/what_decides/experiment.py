@@ -320,7 +320,7 @@ def final_speed(data: xr.Dataset) -> xr.DataArray:
 
 EXPERIMENT = lab.Experiment(
     "what-decides",
-    lab.Ledger.from_conjectures(
+    lab.ledger.Ledger.from_conjectures(
         "what-decides",
         small_steps=(
             "nr(G)/st(A) is the ratio of the two speeds for short steps, and says there which"

@@ -27,8 +27,8 @@ from jaxtyping import Array, Inexact, Int
 
 from specjax.arguments import check_fields, shown
 from specjax.linalg import eigvalsh
-from specjax.spectral._polynomial_design import MUON, Quintic, best_composition
 from specjax.spectral.methods.base import AbstractPolar
+from specjax.spectral.polynomials import MUON, Quintic, best_composition
 from specjax.spectral.products import centred_product, commuting_product, diagonal_of, rounded_gram
 
 GRAM_GROWTH = 2.0**18
@@ -125,7 +125,8 @@ class NewtonSchulz(_Composition):
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
         >>> x = jnp.diag(jnp.array([3.0, 4.0]))
-        >>> muon, cubic = spectral.NewtonSchulz(), spectral.NewtonSchulz(20, spectral.CUBIC)
+        >>> muon = spectral.NewtonSchulz()
+        >>> cubic = spectral.NewtonSchulz(20, spectral.polynomials.CUBIC)
         >>> bool(jnp.allclose(spectral.polar(x, muon), jnp.eye(2), atol=0.35))
         True
         >>> bool(jnp.allclose(spectral.polar(x, cubic), jnp.eye(2), atol=1e-5))

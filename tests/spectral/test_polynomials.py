@@ -4,17 +4,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.spectral import (
+from specjax.spectral import NewtonSchulz, polar
+from specjax.spectral.polynomials import (
     CUBIC,
     CUBIC5,
     MUON,
     PADE,
-    NewtonSchulz,
     Quintic,
     band,
     best_composition,
     best_quintic,
-    polar,
 )
 
 # Output of the authors' code, optimal_composition(l=1e-3, num_iters=10, safety_factor_eps=1e-2,

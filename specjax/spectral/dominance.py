@@ -83,7 +83,7 @@ def off_diagonal_energy(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch
     Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import spectral
-        >>> float(spectral.off_diagonal_energy(jnp.ones((4, 4))))
+        >>> float(spectral.dominance.off_diagonal_energy(jnp.ones((4, 4))))
         0.75
     """
     unit, _ = scaled(_square(p))

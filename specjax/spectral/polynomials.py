@@ -155,7 +155,7 @@ def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> t
 
     Examples:
         >>> from specjax import spectral
-        >>> lowest, highest = spectral.band(spectral.NewtonSchulz().polynomials(), 0.01)
+        >>> lowest, highest = spectral.polynomials.band(spectral.NewtonSchulz().polynomials(), 0.01)
         >>> round(lowest, 3), round(highest, 3)
         (0.682, 1.134)
 
