@@ -81,7 +81,8 @@ def run(names: list[str], scale: str, bits: int, path: Path) -> None:
         # `specjax` takes both from the module at each call. Draws from [0, 1) have to stay below 1.
         jax.random.normal = moved(jax.random.normal, bits)
         jax.random.uniform = moved(jax.random.uniform, -abs(bits))
-    from specjax import experiments, lab
+    from specjax import experiments
+    from specjax.lab.check import Check
 
     with path.open("w") as lines:
         for name in names:
@@ -89,9 +90,7 @@ def run(names: list[str], scale: str, bits: int, path: Path) -> None:
             try:
                 experiment = experiments.load(name)
                 config = experiment.at(scale)
-                checks = map(
-                    lab.check.Check.from_judgement, experiment.judge(config, experiment.run(config))
-                )
+                checks = map(Check.from_judgement, experiment.judge(config, experiment.run(config)))
                 found["checks"] = {c.name: [c.verdict, c.estimate, c.interval] for c in checks}
             except Exception:
                 traceback.print_exc()

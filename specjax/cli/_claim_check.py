@@ -101,9 +101,9 @@ def _runs(experiment: "Experiment[Any]") -> Iterator[tuple[bool, str]]:
             yield False, f"{scale}: {one_line(error)}"
             return
         seconds = time.perf_counter() - start
-        from specjax import lab
+        from specjax.lab.check import Check
 
-        checks = [lab.check.Check.from_judgement(judgement) for judgement in judgements]
+        checks = [Check.from_judgement(judgement) for judgement in judgements]
         yield seconds <= MOST_SECONDS, f"{scale} takes {seconds:.1f} s; at most {MOST_SECONDS:g}"
         for check in checks:
             yield _verdict(scale, check)

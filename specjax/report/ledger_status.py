@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from specjax import experiments, lab
 from specjax.experiments.ledgers import PAPERS, ledger
+from specjax.lab.check import Check
 from specjax.lab.experiment import SCALES
 from specjax.report import records, result_store
 from specjax.report._record import Record, Result
@@ -34,8 +35,8 @@ class Cited(NamedTuple):
     experiment: str
     statement: lab.Statement
     result: Result | None
-    check: lab.check.Check | None
-    recorded: lab.check.Check | None = None
+    check: Check | None
+    recorded: Check | None = None
 
     @property
     def where(self) -> str:
@@ -116,7 +117,7 @@ class Paper(NamedTuple):
             if any(c.experiment == result.record.name for c in row.cited)
         )
 
-    def elsewhere(self, result: Result) -> tuple[lab.check.Check, ...]:
+    def elsewhere(self, result: Result) -> tuple[Check, ...]:
         """The checks of a result that decide no row: those of a smoke run, of an experiment that
         this version lacks, or left open while the record decides.
         """
@@ -129,7 +130,7 @@ class Paper(NamedTuple):
         return tuple(check for check in result.checks if check.name not in cited_checks)
 
     @property
-    def others(self) -> list[lab.check.Check]:
+    def others(self) -> list[Check]:
         """All checks that decide no row."""
         return [check for result in self.results for check in self.elsewhere(result)]
 
@@ -235,12 +236,12 @@ def _by_run_and_record(
     return here, there
 
 
-def _check(statement: lab.Statement, result: Result | None) -> lab.check.Check | None:
+def _check(statement: lab.Statement, result: Result | None) -> Check | None:
     checks = () if result is None else result.checks
     return next((check for check in checks if check.name == statement.name), None)
 
 
-def _says_more(record: Record, kept: lab.check.Check, run: Record, check: lab.check.Check) -> bool:
+def _says_more(record: Record, kept: Check, run: Record, check: Check) -> bool:
     """Whether a record judges the same statement as a run, by the same rule, in another
     configuration of the same or a larger scale.
     """
@@ -279,7 +280,7 @@ def _citation(cited: Cited) -> lab.ledger.Citation:
     )
 
 
-def _nearest(check: lab.check.Check) -> float:
+def _nearest(check: Check) -> float:
     """Standard errors to the nearest rival, infinite without rivals. For a refuted check: minus
     those to the prediction.
     """
@@ -289,7 +290,7 @@ def _nearest(check: lab.check.Check) -> float:
     return min((each for each in distances if each is not None), default=math.inf)
 
 
-def _makes(status: lab.ledger.Status, cited: Cited, check: lab.check.Check) -> bool:
+def _makes(status: lab.ledger.Status, cited: Cited, check: Check) -> bool:
     verdict, corrected, elsewhere = (
         check.verdict,
         cited.statement.corrected,

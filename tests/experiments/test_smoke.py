@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 
 from specjax import experiments, lab
+from specjax.lab.check import Check
 from specjax.report import Result, result_store
 from specjax.report import _record as record_module
 
@@ -60,7 +61,7 @@ def test_an_experiment_runs_is_judged_attacked_and_drawn(name, smoke_data, smoke
     data_are_finite_and_labelled(data)
     judgements = experiment.judge(config, data)
     nothing_survives_what_should_have_broken_it(name, judgements, data)
-    checks = tuple(map(lab.check.Check.from_judgement, judgements))
+    checks = tuple(map(Check.from_judgement, judgements))
     checks_can_be_read(checks)
     assert [c.name for c in checks if c.verdict == OPPOSITE.get(c.expected)] == []
     tables_are_rectangles_of_text(experiment.tabulate(config, data, judgements))

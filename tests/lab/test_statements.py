@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab
 from specjax.lab import Judgement
+from specjax.lab.check import Check
 from specjax.lab.drawing import COLORS
 
 SIZES = np.array([8, 16, 32, 64, 128])
@@ -140,9 +141,9 @@ def test_a_verdict_that_turns_in_training_is_inconclusive():
         turning.reason
         == "It depends on the length: confirmed from step = 10, refuted from step = 1000."
     )
-    assert lab.check.Check.from_judgement(turning).depends is True
+    assert Check.from_judgement(turning).depends is True
     assert lasting.verdict == "confirmed"
-    assert lab.check.Check.from_judgement(lasting).depends is False
+    assert Check.from_judgement(lasting).depends is False
 
 
 def test_noise_at_one_length_is_no_dependence_on_it():
@@ -163,7 +164,7 @@ def test_noise_at_one_length_is_no_dependence_on_it():
         judgement.reason
         == "It is not decided at every length: inconclusive from step = 1, confirmed from step = 2."
     )
-    assert lab.check.Check.from_judgement(judgement).depends is False
+    assert Check.from_judgement(judgement).depends is False
 
 
 def test_a_control_that_is_confirmed_at_one_length_survives():
@@ -211,7 +212,7 @@ def test_a_check_is_json_and_holds_what_the_verdict_follows_from():
     def median(config, data):
         return lab.equals(data["y"].isel(seed=slice(10)), doubled(config, data), by="median")
 
-    check = lab.check.Check.from_judgement(judged(median))
+    check = Check.from_judgement(judged(median))
     assert check.verdict == "inconclusive"
     assert check.interval == (None, None)  # of ten draws
     assert check.samples == 10
@@ -224,10 +225,7 @@ def test_a_check_is_json_and_holds_what_the_verdict_follows_from():
     assert check.expected == "confirmed"
     assert check.surprising
     assert check.rule.startswith("confirmed if")
-    assert (
-        lab.check.Check.parsed(json.loads(json.dumps(dataclasses.asdict(check), allow_nan=False)))
-        == check
-    )
+    assert Check.parsed(json.loads(json.dumps(dataclasses.asdict(check), allow_nan=False))) == check
 
 
 def test_attack_rows_mark_the_survivors():

@@ -6,9 +6,10 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from specjax import experiments, lab
+from specjax.lab.check import Check
 from specjax.report import Record, Result, records
 
-HOLDS = lab.check.Check(
+HOLDS = Check(
     name="holds",
     cites=("theorem-1",),
     says="The slope is one.",

@@ -5,7 +5,7 @@ import struct
 import pytest
 import xarray as xr
 
-from specjax import lab
+from specjax.lab.check import Check
 from specjax.report import LeftOutWarning, load, load_all, load_data, require_room
 from specjax.report.result_store import save
 
@@ -39,7 +39,7 @@ def test_data_load_as_the_experiment_returned_them(tmp_path, result, data, figur
 
 def test_checks_json_has_exactly_the_promised_keys(tmp_path, result, data, figure):
     checks = json.loads((save(tmp_path, result, data, figure) / "checks.json").read_text())
-    promised = {field.name for field in dataclasses.fields(lab.check.Check)}
+    promised = {field.name for field in dataclasses.fields(Check)}
     assert [set(check) for check in checks] == [promised, promised]
     assert checks[0]["interval"] == [0.9, 1.1]
     assert checks[1]["compared"] is None
