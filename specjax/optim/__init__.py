@@ -16,6 +16,7 @@ from specjax.optim._mars import mars_correction as mars_correction
 from specjax.optim._momentum import momentum as momentum
 from specjax.optim._muon import muon as muon
 from specjax.optim._muon_recipes import mars_m as mars_m
+from specjax.optim._muon_recipes import modded_nanogpt as modded_nanogpt
 from specjax.optim._muon_recipes import muon_clip as muon_clip
 from specjax.optim._muon_recipes import nanochat as nanochat
 from specjax.optim._muon_variants import adamuon as adamuon

@@ -1,5 +1,5 @@
-"""AdamW for the leaves that are not matrices, with one learning rate for all of them or one for
-each group.
+"""AdamW for the leaves that are not matrices, with the same numbers for all of them or with numbers
+for each group.
 """
 
 from collections.abc import Collection, Mapping
@@ -9,52 +9,98 @@ import optax
 
 from specjax.arguments import REAL, check_number
 from specjax.optim._float32_wrapper import in_float32
-from specjax.optim._hyperparameters import Number, Rates
+from specjax.optim._hyperparameters import ByGroup, Number, takes_schedules
 
 MATRIX, EMBEDDING, READOUT, OTHER = LABELS = ("matrix", "embedding", "readout", "other")
-"""The labels of leaves; all but the first are groups with a learning rate of AdamW."""
+"""The labels of leaves; all but the first are groups with numbers of AdamW."""
 GROUPS = LABELS[1:]
 
 _REMEDIES = {
     EMBEDDING: "layout=specjax.diagnostics.matrix_layout(loss, params, batch) or labels= finds it",
     READOUT: 'take layout=layout.labelled(readout="other") or labels=',
 }
+_OF_ADAMW = {
+    "adam_learning_rate": "learning_rate",
+    "adam_b1": "b1",
+    "adam_b2": "b2",
+    "adam_weight_decay": "weight_decay",
+}
+"""Arguments of `muon` that may differ between groups, and their names in `optax.adamw`."""
 
 
-def adamw(learning_rate: Number, **options: Any) -> optax.GradientTransformationExtraArgs:
+class OfRecipe(dict[str, Any]):
+    """The numbers of a recipe for the groups, with the user's in their place.
+
+    A model may lack a group of the recipe, but not one that the user named.
+    """
+
+    def __init__(self, recipe: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+        super().__init__({**recipe, **given})
+        self.given = given
+
+
+def numbers_of_recipe(recipe: ByGroup, given: ByGroup | None) -> ByGroup:
+    """What the user gave, or the recipe's; of two numbers for groups, both."""
+    if given is not None and not isinstance(given, Mapping):
+        return given
+    if not isinstance(recipe, Mapping):
+        if given is None:
+            return recipe
+        recipe = dict.fromkeys(GROUPS, recipe)
+    return OfRecipe(recipe, given or {})
+
+
+@takes_schedules
+def adamw(
+    learning_rate: Any, b1: Number, b2: Number, weight_decay: Number, **options: Any
+) -> optax.GradientTransformationExtraArgs:
     """AdamW in float32 at least: in float16 eps and squares of gradients below 2e-4 are zero."""
-    return in_float32(optax.adamw(learning_rate, **options))
+    chosen = {"b1": b1, "b2": b2, "weight_decay": weight_decay} | options
+    return in_float32(optax.adamw(learning_rate, **chosen))
 
 
 def adamw_by_group(
-    rates: Rates | None, default: Number, **options: Any
+    numbers: Mapping[str, ByGroup], defaults: Mapping[str, Number], **options: Any
 ) -> dict[str, optax.GradientTransformation]:
-    """One "adam", or for a mapping of rates the AdamW of each group, whose rate is `default` where
-    the mapping has none.
+    """One "adam", or the AdamW of each group where one of the numbers is a mapping.
 
-    Raises ValueError for an unknown group, and for a rate that is not one finite number or a
-    function.
+    A group that a mapping leaves out has the number of `defaults`. Raises ValueError for an unknown
+    group, and for a number that is not finite or a function.
     """
-    if rates is None or not isinstance(rates, Mapping):
-        return {"adam": adamw(default if rates is None else rates, **options)}
-    for group, rate in rates.items():
-        if group not in GROUPS:
-            raise ValueError(
-                f"Unknown group {group!r} in adam_learning_rate; choose among {', '.join(GROUPS)}."
-            )
-        if not callable(rate):
-            check_number(rate, f"adam_learning_rate[{group!r}]", REAL, "muon")
-    return {group: adamw(rates.get(group, default), **options) for group in GROUPS}
+    if not any(isinstance(value, Mapping) for value in numbers.values()):
+        return {"adam": adamw(**_of_adamw(numbers), **options)}
+    for name, value in numbers.items():
+        for group, number in value.items() if isinstance(value, Mapping) else ():
+            if group not in GROUPS:
+                raise ValueError(
+                    f"Unknown group {group!r} in {name}; choose among {', '.join(GROUPS)}."
+                )
+            if not callable(number):
+                check_number(number, f"{name}[{group!r}]", REAL, "muon")
+
+    def of(group: str) -> dict[str, Any]:
+        return {
+            name: value.get(group, defaults[name]) if isinstance(value, Mapping) else value
+            for name, value in numbers.items()
+        }
+
+    return {group: adamw(**_of_adamw(of(group)), **options) for group in GROUPS}
 
 
-def check_used(rates: Rates | None, labels: Collection[str]) -> None:
-    """Raises ValueError for the rate of an embedding or a readout where no leaf has that label.
+def _of_adamw(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    return {_OF_ADAMW[name]: value for name, value in numbers.items()}
 
-    A rate for "other" may stay without leaves: many models have no biases and gains.
+
+def check_used(numbers: Mapping[str, ByGroup], labels: Collection[str]) -> None:
+    """Raises ValueError for a number of an embedding or a readout where no leaf has that label.
+
+    A number for "other" may stay without leaves: many models have no biases and gains.
     """
-    for group in rates if isinstance(rates, Mapping) else ():
-        if group in _REMEDIES and group not in labels:
-            raise ValueError(
-                f'adam_learning_rate names "{group}", but no leaf has this label;'
-                f" {_REMEDIES[group]}, or leave the rate out."
-            )
+    for name, value in numbers.items():
+        asked = value.given if isinstance(value, OfRecipe) else value
+        for group in asked if isinstance(asked, Mapping) else ():
+            if group in _REMEDIES and group not in labels:
+                raise ValueError(
+                    f'{name} names "{group}", but no leaf has this label;'
+                    f" {_REMEDIES[group]}, or leave it out."
+                )

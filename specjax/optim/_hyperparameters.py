@@ -23,10 +23,18 @@ else:
     Number = ArrayLike | optax.Schedule
     """A number, a scalar array or a schedule; a function behind `takes_schedules` sees numbers."""
 
-Rates = Number | Mapping[str, Number]
-"""A learning rate, or one for each label of leaves; a schedule in a mapping is optax's to call."""
+ByGroup = Number | Mapping[str, Number]
+"""A number, or one for each label of leaves; a schedule in a mapping is that group's alone."""
 
-NUMBERS = (Number, Number | None, Rates | None, ArrayLike, optax.ScalarOrSchedule, float)
+NUMBERS = (
+    Number,
+    Number | None,
+    ByGroup,
+    ByGroup | None,
+    ArrayLike,
+    optax.ScalarOrSchedule,
+    float,
+)
 """The annotations of arguments that are numbers, arrays or schedules of them."""
 
 P = ParamSpec("P")

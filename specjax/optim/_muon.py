@@ -17,7 +17,7 @@ from optax.contrib import MuonDimensionNumbers
 from specjax.arguments import REAL, check_number, checked_but
 from specjax.optim._adamw_groups import GROUPS, MATRIX, adamw_by_group, check_used
 from specjax.optim._float32_wrapper import check_alike, check_arrays, in_float32, with_params
-from specjax.optim._hyperparameters import Number, Rates, takes_schedules
+from specjax.optim._hyperparameters import ByGroup, Number, takes_schedules
 from specjax.optim._leaf_labels import labels_of, warn_of_stacks
 from specjax.optim._log_updates import log_updates
 from specjax.optim._momentum import Convention, in_int8, momentum
@@ -53,11 +53,11 @@ def muon(
     nesterov: bool = True,
     adaptive: bool = False,
     preconditioning: Preconditioning = "frobenius",
-    adam_b1: Number = 0.9,
-    adam_b2: Number = 0.999,
+    adam_b1: ByGroup = 0.9,
+    adam_b2: ByGroup = 0.999,
     adam_eps_root: Number = 0.0,
-    adam_weight_decay: Number = 0.0,
-    adam_learning_rate: Rates | None = None,
+    adam_weight_decay: ByGroup = 0.0,
+    adam_learning_rate: ByGroup | None = None,
     muon_weight_dimension_numbers: DimensionNumbers | None = IN_OUT,
     consistent_rms: Number | None = None,
     convention: Convention = "ema",
@@ -119,13 +119,13 @@ def muon(
         adaptive: As for `orthogonalize`.
         preconditioning: How a matrix is scaled before the first step: by its Frobenius, spectral or
             Schatten-4 norm, or row by row ("aol"). See `specjax.spectral.NewtonSchulz`.
-        adam_b1: AdamW's decay of the momentum.
-        adam_b2: AdamW's decay of the second moment.
+        adam_b1: AdamW's decay of the momentum, or a mapping as for `adam_learning_rate`.
+        adam_b2: AdamW's decay of the second moment, or a mapping.
         adam_eps_root: AdamW's `eps_root`.
-        adam_weight_decay: AdamW's weight decay.
+        adam_weight_decay: AdamW's weight decay, or a mapping.
         adam_learning_rate: AdamW's learning rate, by default `learning_rate`; or a mapping from
-            "embedding", "readout" and "other" (vectors and the rest) to rates, which optax calls if
-            they are schedules. A group that it leaves out has `learning_rate`.
+            "embedding", "readout" and "other" (vectors and the rest) to numbers or schedules. A
+            group that it leaves out has the default.
         muon_weight_dimension_numbers: As `dimension_numbers` for `orthogonalize`; `OUT_IN` for
             weights stored as (out, in).
         consistent_rms: c for the scale c √max(out, in), in place of `scale`.
@@ -165,8 +165,8 @@ def muon(
     Raises:
         ValueError: at once for a number that is not finite, a wrong beta, convention or scale,
             coefficients that are not triples, an unknown group, or two arguments that exclude each
-            other; at init and update for an unknown label, a multiplier that no leaf has, a rate of
-            an embedding or readout that the model lacks (at once with a layout), an integer leaf
+            other; at init and update for an unknown label, a multiplier that no leaf has, a number
+            of an embedding or readout that the model lacks (at once with a layout), an integer leaf
             (filter it out: `eqx.filter(params, eqx.is_inexact_array)`), or a leaf labelled "matrix"
             that is not one.
 
@@ -191,15 +191,18 @@ def muon(
         _check_default("consistent_rms", scale=scale)
         check_number(consistent_rms, "consistent_rms", REAL, "muon")
         scale = partial(rms_sqrt_max, jnp.asarray(consistent_rms))
+    by_group = {
+        "adam_learning_rate": learning_rate if adam_learning_rate is None else adam_learning_rate,
+        "adam_b1": adam_b1,
+        "adam_b2": adam_b2,
+        "adam_weight_decay": adam_weight_decay,
+    }
     if fallback is None:
         others = adamw_by_group(
-            adam_learning_rate,
-            learning_rate,
-            b1=adam_b1,
-            b2=adam_b2,
+            by_group,
+            defaults=_defaults(*by_group) | {"adam_learning_rate": learning_rate},
             eps=eps,
             eps_root=adam_eps_root,
-            weight_decay=adam_weight_decay,
             mu_dtype=None if in_int8(mu_dtype) else mu_dtype,
             nesterov=nesterov if adam_nesterov is None else adam_nesterov,
         )
@@ -221,7 +224,7 @@ def muon(
             "layout", labels=labels, splits=splits, muon_weight_dimension_numbers=numbers
         )
         splits = layout.splits
-        check_used(adam_learning_rate, {row.group for row in layout.rows})
+        check_used(by_group, {row.group for row in layout.rows})
         labels, numbers = by_name(layout, "group"), by_name(layout, "dimension_numbers")
     dimension_numbers = IN_OUT if numbers is None else numbers
     axes = {"dimension_numbers": dimension_numbers, "splits": splits}
@@ -254,7 +257,7 @@ def muon(
     def label(params: PyTree) -> PyTree:
         found = labels_of(params, labels, dimension_numbers)
         if layout is None:
-            check_used(adam_learning_rate, jax.tree.leaves(found))
+            check_used(by_group, jax.tree.leaves(found))
         return found
 
     # In float16 a small gradient would be zero before its polar factor is taken.
@@ -308,10 +311,15 @@ def _check_default(given: str, **others: object) -> None:
 
     Arrays pass, since optax.inject_hyperparams turns every default into one.
     """
-    parameters = inspect.signature(muon).parameters
-    for name, value in others.items():
-        default = parameters[name].default
+    for name, default in _defaults(*others).items():
+        value = others[name]
         if value is default or isinstance(value, jax.Array):
             continue
         if type(value) is not type(default) or value != default:
             raise ValueError(f"muon takes {given}= or {name}=, not both; leave one out.")
+
+
+def _defaults(*names: str) -> dict[str, Any]:
+    """The defaults of these arguments of `muon`."""
+    parameters = inspect.signature(muon).parameters
+    return {name: parameters[name].default for name in names}

@@ -1,5 +1,5 @@
 """The optimizers of published trainings, each complete and with the routing and options of `muon`:
-MuonClip of Kimi K2, nanochat's Muon, MARS-M.
+MuonClip of Kimi K2, nanochat, modded-nanogpt, MARS-M.
 """
 
 from functools import partial
@@ -27,23 +27,21 @@ from specjax.spectral.float_range import frobenius, ratio
 from specjax.spectral.methods import NewtonSchulz
 from specjax.spectral.polynomials import Quintic
 
-_DIVISOR = 1.01
-"""nanochat divides a matrix by 1.01 times its Frobenius norm before the first step."""
-
-NANOCHAT = (
-    Quintic(
-        8.156554524902461 / _DIVISOR,
-        -22.48329292557795 / _DIVISOR**3,
-        15.878769915207462 / _DIVISOR**5,
-    ),
-    Quintic(4.042929935166739, -2.808917465908714, 0.5000178451051316),
-    Quintic(3.8916678022926607, -2.772484153217685, 0.5060648178503393),
-    Quintic(3.285753657755655, -2.3681294933425376, 0.46449024233003106),
-    Quintic(2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
+_EXPRESS = (
+    (8.156554524902461, -22.48329292557795, 15.878769915207462),
+    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
+    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
+    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
+    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
 )
-"""Polar Express (Amsel et al. 2025) for five steps, as nanochat and modded-nanogpt have it, with
-the divisor in the first polynomial.
-"""
+"""Polar Express (Amsel et al. 2025) for five steps, as nanochat and modded-nanogpt have it."""
+
+
+def _polar_express(divisor: float) -> NewtonSchulz:
+    """Five steps on a matrix over `divisor` times its norm; the first polynomial divides."""
+    (a, b, c), *others = _EXPRESS
+    first = Quintic(a / divisor, b / divisor**3, c / divisor**5)
+    return NewtonSchulz(len(_EXPRESS), (first, *(Quintic(*each) for each in others)))
 
 
 @takes_schedules
@@ -120,13 +118,11 @@ def nanochat(
     adds 1e-6 to a norm and bounds others from below, and iterates in bfloat16.
 
     The code has λ = 0.28 at its reference size and takes it to zero by a cosine; β goes from 0.85
-    to 0.97 in 400 steps and down to 0.9 while the rate falls: pass schedules. AdamW has the decays
-    0.8 and 0.95 and eps = 1e-10 of its scalars; embeddings and readouts have 0.995 and 0.96 there,
-    and small weight decays. Its rates are `adam_learning_rate={"embedding": 0.2, "readout":
-    0.004, "other": 0.5}`, the first two times (width / 768)^(-1/2).
-
-    modded-nanogpt's Muon lacks the first balancing and the Frobenius norm, and decays by the square
-    of the rate; `muon(before=..., after=...)` with the same pieces makes it.
+    to 0.97 in 400 steps and down to 0.9 while the rate falls: pass schedules. AdamW has eps = 1e-10
+    and the decays of the code, 0.8 and for embeddings 0.995, readouts 0.96, the rest 0.95. Its
+    weight decays are left out: 0.001, 0.01 and at most 0.05. Its rates are
+    `adam_learning_rate={"embedding": 0.2, "readout": 0.004, "other": 0.5}`, the first two times
+    (width / 768)^(-1/2).
 
     Args:
         learning_rate: As for `muon`; the code's is 0.02. For weights stored as (out, in) also pass
@@ -175,8 +171,93 @@ def nanochat(
 
     chosen: dict[str, Any] = {"before": before, "after": after}
     if "ns_coeffs" not in options and "ns_steps" not in options:
-        chosen["method"] = NewtonSchulz(len(NANOCHAT), NANOCHAT)
-    return muon(learning_rate, **chosen | with_adamw(options, b1=0.8, b2=0.95, eps=1e-10))
+        chosen["method"] = _polar_express(1.01)
+    b2 = {"embedding": 0.995, "readout": 0.96, "other": 0.95}
+    return muon(learning_rate, **chosen | with_adamw(options, b1=0.8, b2=b2, eps=1e-10))
+
+
+@takes_schedules
+@checked
+def modded_nanogpt(
+    learning_rate: Number,
+    weight_decay: Number = 0.0,
+    beta2: Number = 0.9,
+    *,
+    weight_decay_mask: Any = None,
+    **options: Any,
+) -> optax.GradientTransformationExtraArgs:
+    """The optimizer of the speed run of GPT-2 small (KellerJordan/modded-nanogpt, `train_gpt.py` of
+    1 August 2026): `muon` with Polar Express, a second moment for each neuron and cautious decay.
+
+    After five steps of Polar Express each index of the longer side is divided by the root of its
+    second moment, at the norm of the factor (NorMuon), and an entry decays by λ η where that agrees
+    with its step; all of it, decay included, times η √max(1, out/in). So the decay goes with the
+    square of the rate. The momentum is Nesterov's without bias correction. These steps are those of
+    the code, with three differences: the code adds 1e-6 to a norm, iterates in bfloat16, and keeps
+    weights in bfloat16 with their lost digits beside them.
+
+    The code has η = 0.023 and λ = 1.2. β goes from 0.85 to 0.95 in 300 steps and back in the last
+    50: pass a schedule. Its down projections are stored as (in, out), which with a factor 2 of
+    their own makes `multipliers={"down": 4.0}`. It cuts queries and keys into pairs of heads:
+    `splits={"query": (2 * head,) * (heads // 2)}`.
+
+    AdamW has eps = 1e-10 and the decays of the code, 0.5 and 0.95 for embeddings and readouts, 0.9
+    and 0.99 for the rest; embeddings of values and bigrams have 0.75 there. Its rate is 0.008.
+    Three things of the code are left out: AdamW steps every second time, on the sum of two
+    gradients; it decays like the matrices, by 0.75 times the square of the rate for embeddings and
+    readouts; and these are one leaf until two thirds of the training.
+
+    Args:
+        learning_rate: η, as for `muon`. For weights stored as (out, in) also pass
+            `muon_weight_dimension_numbers=OUT_IN` or a layout.
+        weight_decay: λ, multiplied by the square of the learning rate and the scale; matrices only.
+        beta2: The decay of the second moment, in [0, 1), a number, a scalar array or a schedule.
+        weight_decay_mask: Which leaves decay, as for `add_cautious_decay`.
+        **options: All other arguments of `muon`, except `after`, `adaptive` and `consistent_rms`.
+            Leaves may have any shape; updates have the dtypes of the parameters.
+
+    Raises:
+        ValueError: as `muon`, `scale_by_neuron_moment` and `add_cautious_decay`, and for an option
+            that is taken.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from specjax import optim
+        >>> params = {"weight": jnp.eye(4, 16), "bias": jnp.ones(16)}
+        >>> optimizer = optim.modded_nanogpt(0.023, 1.2, adam_learning_rate=0.008)
+        >>> updates, state = optimizer.update(params, optimizer.init(params), params)
+
+    """
+    check_free("modded_nanogpt", options, "after", "adaptive", "consistent_rms")
+    check_number(weight_decay, "weight_decay", REAL, "modded_nanogpt")
+    scale = scale_named(options.get("scale", sqrt_max_1_out_over_in))
+    dtype = jnp.result_type(float)
+
+    def after(**axes: Any) -> optax.GradientTransformation:
+        # The scale that muon gave the factor is taken off, so that it multiplies the decay too.
+        scaled: Any = partial(
+            matrix_transform,
+            lambda x: x,
+            "modded_nanogpt",
+            sizes=options.get("sizes"),
+            **axes,
+        )
+        decay = jnp.asarray(weight_decay, dtype) * jnp.asarray(learning_rate, dtype)
+        return in_float32(
+            optax.chain(
+                scaled(scale=lambda fan_in, fan_out: 1 / scale(fan_in, fan_out)),
+                scale_by_neuron_moment(beta2, "longer", **axes),
+                add_cautious_decay(decay, weight_decay_mask),
+                scaled(scale=scale),
+            )
+        )
+
+    chosen: dict[str, Any] = {"after": after}
+    if "ns_coeffs" not in options and "ns_steps" not in options:
+        chosen["method"] = _polar_express(1.02)
+    b1 = {"embedding": 0.5, "readout": 0.5, "other": 0.9}
+    b2 = {"embedding": 0.95, "readout": 0.95, "other": 0.99}
+    return muon(learning_rate, **chosen | with_adamw(options, b1=b1, b2=b2, eps=1e-10))
 
 
 @takes_schedules

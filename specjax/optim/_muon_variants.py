@@ -10,8 +10,9 @@ import optax
 from jaxtyping import Array, Float
 
 from specjax.arguments import REAL, check_number, checked
+from specjax.optim._adamw_groups import numbers_of_recipe
 from specjax.optim._float32_wrapper import in_float32
-from specjax.optim._hyperparameters import Number, takes_schedules
+from specjax.optim._hyperparameters import ByGroup, Number, takes_schedules
 from specjax.optim._muon import muon
 from specjax.optim._normuon import Per, scale_by_neuron_moment
 from specjax.optim._orthogonal import matrix_transform
@@ -164,16 +165,21 @@ def _unit(x: Float[Array, "batch m n"]) -> Float[Array, "batch m n"]:
 
 
 def with_adamw(
-    options: dict[str, Any], *, b1: float = 0.9, b2: float, eps: float
+    options: dict[str, Any], *, b1: ByGroup = 0.9, b2: ByGroup, eps: float
 ) -> dict[str, Any]:
     """The options of `muon` after the defaults of a code whose momentum has no bias correction and
     whose AdamW takes no Nesterov step, with these numbers.
 
-    Those of AdamW are left out where a `fallback` stands in for it.
+    Those of AdamW are left out where a `fallback` stands in for it. A mapping among the options
+    replaces the numbers of the groups that it names.
     """
     of_adamw = {"adam_b1": b1, "adam_b2": b2, "eps": eps, "adam_nesterov": False}
     is_adamw = options.get("fallback") is None
-    return {"bias_correction": False} | (of_adamw if is_adamw else {}) | options
+    chosen = {"bias_correction": False} | (of_adamw if is_adamw else {}) | options
+    if is_adamw:
+        for name in ("adam_b1", "adam_b2"):
+            chosen[name] = numbers_of_recipe(of_adamw[name], options.get(name))
+    return chosen
 
 
 def check_free(name: str, options: dict[str, Any], *taken: str) -> None:

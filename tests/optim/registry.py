@@ -40,6 +40,7 @@ TRANSFORMS = {
     "muon-adamuon": lambda: optim.adamuon(0.1, method=ITERATION, weight_decay=0.01),
     "muon-clip": lambda: optim.muon_clip(0.1, HEADS, 1.0, method=ITERATION, weight_decay=0.01),
     "muon-nanochat": lambda: optim.nanochat(0.1, 0.01, method=ITERATION),
+    "muon-modded": lambda: optim.modded_nanogpt(0.1, 0.01, method=ITERATION),
     "muon-mars": lambda: optim.mars_m(0.1, method=ITERATION, weight_decay=0.01),
     "muon-logged": lambda: optim.muon(0.1, method=ITERATION, log_every=2),
     "soap_muon": lambda: optim.soap_muon(0.1, method=ITERATION),

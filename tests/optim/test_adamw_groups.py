@@ -56,6 +56,25 @@ def test_each_group_has_its_rate(routed, rates):
     np.testing.assert_allclose(found["hidden"], alone, rtol=1e-5, atol=1e-6)
 
 
+NUMBERS = {
+    "b1": {"embedding": 0.5, "readout": optax.linear_schedule(0.9, 0.5, 4)},
+    "b2": {"embedding": 0.95, "other": 0.99},
+    "weight_decay": {"readout": 0.3},
+}
+
+
+@pytest.mark.parametrize("names", [["b1"], ["b2"], ["weight_decay"], list(NUMBERS)], ids=str)
+def test_each_group_has_its_decays(names):
+    """A number or a schedule for a group, and optax's default for the groups left out."""
+    given = {f"adam_{name}": NUMBERS[name] for name in names}
+    found = trained(optim.muon(0.02, layout=TO_ADAMW, adam_nesterov=False, **given))
+    for leaf in ("table", "gain", "head"):
+        chosen = {name: NUMBERS[name].get(LABELS[leaf]) for name in names}
+        chosen = {k: v for k, v in chosen.items() if v is not None}
+        own = optax.inject_hyperparams(optax.adamw)(0.02, **{"weight_decay": 0.0} | chosen)
+        np.testing.assert_allclose(found[leaf], trained(own, [leaf])[leaf], rtol=1e-5, atol=1e-6)
+
+
 def test_a_group_that_is_left_out_has_the_rate_of_muon():
     found = trained(optim.muon(0.02, adam_learning_rate={"embedding": 0.3}, layout=TO_ADAMW))
     for name, rate in {"table": 0.3, "gain": 0.02, "head": 0.02}.items():
@@ -145,15 +164,19 @@ def test_a_fallback_stands_in_for_jordans_adamw():
             "muon needs a finite number as adam_learning_rate['other'], got '0.1'.",
         ),
         (
+            {"adam_b1": {"vectors": 0.9}},
+            "Unknown group 'vectors' in adam_b1; choose among embedding, readout, other.",
+        ),
+        (
             {"adam_learning_rate": RATES, "layout": LAYOUT},
             'adam_learning_rate names "readout", but no leaf has this label; take'
-            ' layout=layout.labelled(readout="other") or labels=, or leave the rate out.',
+            ' layout=layout.labelled(readout="other") or labels=, or leave it out.',
         ),
         (
             {"adam_learning_rate": RATES},
             'adam_learning_rate names "embedding", but no leaf has this label;'
             " layout=specjax.diagnostics.matrix_layout(loss, params, batch) or labels= finds it, or"
-            " leave the rate out.",
+            " leave it out.",
         ),
         (
             {"adam_learning_rate": RATES, "fallback": optax.sgd(0.1)},

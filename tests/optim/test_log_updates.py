@@ -194,7 +194,9 @@ def test_a_log_is_found_in_the_states_of_wrappers(wrap, request):
     assert not any(np.isnan(value) for value in found.values())
 
 
-@pytest.mark.parametrize("recipe", ["normuon", "adamuon", "nanochat", "mars_m", "jordan_muon"])
+@pytest.mark.parametrize(
+    "recipe", ["normuon", "adamuon", "nanochat", "modded_nanogpt", "mars_m", "jordan_muon"]
+)
 def test_every_recipe_takes_a_log(recipe):
     optimizer = getattr(optim, recipe)(0.02, log_every=2, labels=LABELS)
     params = jax.tree.map(jnp.asarray, PARAMS)

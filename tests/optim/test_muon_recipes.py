@@ -1,5 +1,5 @@
-"""MuonClip, nanochat's Muon, MARS-M and SOAP-Muon against NumPy over ten steps, written from the
-authors' code: weights (out, in), one matrix at a time, in float64.
+"""MuonClip, the Muons of nanochat and modded-nanogpt, and MARS-M against NumPy over ten steps,
+written from the authors' code: weights (out, in), one matrix at a time, in float64.
 """
 
 import jax
@@ -114,6 +114,42 @@ def nanochat(
     return w
 
 
+def modded_nanogpt(
+    w,
+    gradients,
+    beta=0.95,
+    beta2=0.9,
+    decay=DECAY,
+    factor=lambda x: five_steps_of_polar_express(x, 1.02),
+    longer=True,
+    cautious=True,
+    squared=True,
+    scaled_decay=True,
+    rates=None,
+):
+    """`_normuon_update` of modded-nanogpt's train_gpt.py: `polar_express` with the momentum,
+    `_apply_normuon_variance_reduction` and `_cautious_wd_and_update_inplace`.
+    """
+    rows, columns = w.shape
+    axis = -1 if rows >= columns or not longer else -2
+    shape_mult, second, buffer = max(1.0, rows / columns) ** 0.5, 0.0, np.zeros_like(w)
+    for t, g in enumerate(gradients):
+        rate = RATE if rates is None else rates[t]
+        buffer = buffer + (1 - beta) * (g - buffer)
+        v = factor(g + beta * (buffer - g))
+        mean = np.square(v).mean(axis, keepdims=True)
+        norm = np.sqrt(mean.sum() * v.shape[axis])
+        second = second + (1 - beta2) * (mean - second)
+        step_size = 1 / np.sqrt(np.maximum(second, 1e-10))
+        new_norm = np.sqrt((mean * v.shape[axis] * step_size**2).sum())
+        v = v * step_size * (norm / np.maximum(new_norm, 1e-10))
+        mask = v * w >= 0 if cautious else 1.0
+        step = shape_mult * rate
+        decayed = w * mask * (decay * rate if squared else decay) * (step if scaled_decay else rate)
+        w = w - decayed - v * step
+    return w
+
+
 def mars_m(w, gradients, beta=0.95, gamma=0.025, from_zero=False, clip=True, factor=newton_schulz):
     """`MARS_M.step`, which starts from a zero gradient, and the paper, which does not."""
     m, before = 0.0, 0.0 if from_zero else gradients[0]
@@ -125,19 +161,25 @@ def mars_m(w, gradients, beta=0.95, gamma=0.025, from_zero=False, clip=True, fac
     return w
 
 
-RECIPES = {"muon_clip": muon_clip, "nanochat": nanochat, "mars_m": mars_m}
+RECIPES = {
+    "muon_clip": muon_clip,
+    "nanochat": nanochat,
+    "modded_nanogpt": modded_nanogpt,
+    "mars_m": mars_m,
+}
 HEADS = {"tall": None, "wide": None, "square": None, "b": None}
-ARGUMENTS = {"muon_clip": (HEADS,), "nanochat": (), "mars_m": ()}
+ARGUMENTS = {"muon_clip": (HEADS,)}
 ADAMW = {
     "muon_clip": (0.9, 0.95, 1e-8),
     "nanochat": (0.8, 0.95, 1e-10),
+    "modded_nanogpt": (0.9, 0.99, 1e-10),
     "mars_m": (0.9, 0.95, 1e-8),
 }
 
 
 def made(name, **options):
     options = {"weight_decay": DECAY} | OUT_IN | options
-    return getattr(optim, name)(RATE, *ARGUMENTS[name], **options)
+    return getattr(optim, name)(RATE, *ARGUMENTS.get(name, ()), **options)
 
 
 def of(name, leaf="tall", **how):
@@ -160,6 +202,11 @@ def no_logits(_):
         ("nanochat", {"beta2": 0.5}, {"beta2": 0.5}),
         ("nanochat", {"weight_decay": 0.5}, {"decay": 0.5}),
         ("nanochat", {"ns_steps": 5}, {"factor": newton_schulz}),
+        ("modded_nanogpt", {}, {}),
+        ("modded_nanogpt", {"method": SVD()}, {"factor": polar}),
+        ("modded_nanogpt", {"beta": 0.8}, {"beta": 0.8}),
+        ("modded_nanogpt", {"beta2": 0.5}, {"beta2": 0.5}),
+        ("modded_nanogpt", {"weight_decay": 5.0}, {"decay": 5.0}),
         ("mars_m", {}, {}),
         ("mars_m", {"method": SVD()}, {"factor": polar}),
         ("mars_m", {"beta": 0.8}, {"beta": 0.8}),
@@ -185,6 +232,11 @@ def test_ten_steps_are_those_of_the_authors_code(name, options, how):
         ("nanochat", {"scaled_decay": False}),
         ("nanochat", {"beta2": 0.95}),
         ("nanochat", {"factor": newton_schulz}),
+        ("modded_nanogpt", {"cautious": False}),
+        ("modded_nanogpt", {"squared": False}),
+        ("modded_nanogpt", {"scaled_decay": False}),
+        ("modded_nanogpt", {"beta2": 0.95}),
+        ("modded_nanogpt", {"factor": five_steps_of_polar_express}),
         ("mars_m", {"gamma": 0.0}),
         ("mars_m", {"clip": False}),
     ],
@@ -193,8 +245,41 @@ def test_the_nearest_wrong_formulas_are_far_away(name, wrong):
     assert np.abs(of(name) - of(name, **wrong)).max() > 1e-4
 
 
-def test_nanochat_takes_the_longer_side():
-    assert np.abs(of("nanochat", "wide") - of("nanochat", "wide", longer=False)).max() > 1e-3
+@pytest.mark.parametrize("name", ["nanochat", "modded_nanogpt"])
+def test_moments_go_along_the_longer_side(name):
+    assert np.abs(of(name, "wide") - of(name, "wide", longer=False)).max() > 1e-3
+
+
+def test_the_decay_of_modded_nanogpt_follows_the_squared_rate():
+    rates = np.linspace(0.1, 0.02, STEPS)
+    schedule = optax.linear_schedule(0.1, 0.02, STEPS - 1)
+    found = trained(optim.modded_nanogpt(schedule, DECAY, **OUT_IN))
+    for leaf in MATRICES:
+        expected = of("modded_nanogpt", leaf, rates=rates)
+        # optax's schedule is in float32.
+        np.testing.assert_allclose(found[leaf], expected, rtol=1e-5, atol=1e-6)
+
+
+BETAS = {  # `setup_optimizer` of nanochat/gpt.py, `param_table` of modded-nanogpt's train_gpt.py
+    "nanochat": {"embedding": (0.8, 0.995), "readout": (0.8, 0.96), "other": (0.8, 0.95)},
+    "modded_nanogpt": {"embedding": (0.5, 0.95), "readout": (0.5, 0.95), "other": (0.9, 0.99)},
+}
+
+
+@pytest.mark.parametrize("name", BETAS)
+def test_each_group_has_the_decays_of_the_code(name):
+    groups = {"tall": "embedding", "wide": "matrix", "square": "readout", "b": "other"}
+    found = trained(made(name, labels=groups))
+    changed = trained(made(name, labels=groups, adam_b2={"readout": 0.5}))
+    for leaf, group in groups.items():
+        if group == "matrix":
+            continue
+        b1, b2 = BETAS[name][group]
+        gradients = [g[leaf] for g in GRADIENTS]
+        expected = adamw(PARAMS[leaf], gradients, b1, b2, 1e-10)
+        np.testing.assert_allclose(found[leaf], expected, rtol=1e-9, atol=1e-9)
+        expected = adamw(PARAMS[leaf], gradients, b1, 0.5 if group == "readout" else b2, 1e-10)
+        np.testing.assert_allclose(changed[leaf], expected, rtol=1e-9, atol=1e-9)
 
 
 def test_the_divisor_of_nanochat_matters():
@@ -273,7 +358,7 @@ def test_parts_of_a_fused_leaf_step_as_leaves_of_their_own(name):
 def test_routing_shows_leaves_and_scales(name):
     rows = optim.routing(made(name), jax.tree.map(jnp.asarray, PARAMS)).rows
     scale = {row.name: row.scales for row in rows}
-    expected = (6 / 4) ** 0.5 if name == "nanochat" else 0.2 * 6**0.5
+    expected = (6 / 4) ** 0.5 if name in BETAS else 0.2 * 6**0.5
     assert scale["b"] == ()
     np.testing.assert_allclose(scale["tall"], expected)
 
@@ -292,6 +377,11 @@ def test_nanochat_measures_the_active_part_of_padded_matrices():
         (lambda: optim.nanochat(0.1, before=None), "nanochat sets before itself; leave it out"),
         (lambda: optim.nanochat(0.1, adaptive=True), "nanochat sets adaptive itself"),
         (lambda: optim.nanochat(0.1, beta2=1.0), r"needs a number in \[0, 1\) as beta, got 1.0"),
+        (lambda: optim.modded_nanogpt(0.1, after=None), "modded_nanogpt sets after itself"),
+        (
+            lambda: optim.nanochat(0.1, adam_b2={"readout": 0.5}).init({"w": jnp.eye(2)}),
+            'adam_b2 names "readout", but no leaf has this label',
+        ),
         (lambda: optim.mars_m(0.1, before=None), "mars_m sets before itself; leave it out"),
         (lambda: optim.mars_m(0.1, beta=1.0), r"muon needs|momentum needs a number in \[0, 1\)"),
         (lambda: optim.muon_clip(0.1, None, -1.0), r"needs a number in \(0, inf\] as threshold"),

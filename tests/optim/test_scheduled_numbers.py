@@ -20,6 +20,7 @@ REQUIRED = {
     "adamuon": {"learning_rate": 0.1, "ns_steps": 2},
     "muon_clip": {"learning_rate": 0.1, "heads": HEADS, "threshold": 1.0, "ns_steps": 2},
     "nanochat": {"learning_rate": 0.1, "ns_steps": 2},
+    "modded_nanogpt": {"learning_rate": 0.1, "ns_steps": 2},
     "mars_m": {"learning_rate": 0.1, "ns_steps": 2},
     "soap_muon": {"learning_rate": 0.1, "ns_steps": 2},
     "momentum": {"beta": 0.9},
