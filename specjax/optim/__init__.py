@@ -2,6 +2,8 @@
 in the spectral norm.
 """
 
+from specjax.optim._alternate import alternate as alternate
+from specjax.optim._alternate import orthogonalize_blocks as orthogonalize_blocks
 from specjax.optim._cautious import add_cautious_decay as add_cautious_decay
 from specjax.optim._clipping import clip_singular_values as clip_singular_values
 from specjax.optim._clipping import clip_weights as clip_weights

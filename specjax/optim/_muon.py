@@ -72,6 +72,7 @@ def muon(
     fallback: optax.GradientTransformation | None = None,
     sharding: PyTree | None = None,
     before: Step | None = None,
+    around: Step | None = None,
     after: Step | None = None,
     adam_nesterov: bool | None = None,
     multipliers: Mapping[str, ArrayLike] | None = None,
@@ -149,6 +150,8 @@ def muon(
         before: A function of the transformation `momentum` and the keywords `dimension_numbers` and
             `splits` that gives the transformation of gradients whose updates are orthogonalized,
             such as `lambda momentum, **_: optax.chain(momentum, optax.scale_by_sign())`.
+        around: A function of the transformation `orthogonalize` and these keywords that gives the
+            one in its place, such as an `alternate`; not with `log_every`.
         after: A function of these keywords that gives a transformation of the scaled polar factors,
             such as `scale_by_neuron_moment`; its result decays and meets the learning rate.
         adam_nesterov: Whether AdamW's momentum looks ahead, by default as `nesterov`.
@@ -241,10 +244,11 @@ def muon(
     )
     if log_every is not None:
         _check_default("log_every", adaptive=adaptive)
+        _check_default("log_every", around=around)
         orthogonal = log_updates(orthogonal, log_every, scale, sizes=sizes, **axes)
     matrix_steps = optax.chain(
         before(accumulate, **axes) if before else accumulate,
-        orthogonal,
+        around(orthogonal, **axes) if around else orthogonal,
         *([after(**axes)] if after else []),
         in_float32(
             optax.chain(

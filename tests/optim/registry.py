@@ -45,6 +45,12 @@ TRANSFORMS = {
     "muon-logged": lambda: optim.muon(0.1, method=ITERATION, log_every=2),
     "soap_muon": lambda: optim.soap_muon(0.1, method=ITERATION),
     "log_updates": lambda: optim.log_updates(optim.orthogonalize(ITERATION), 2),
+    "orthogonalize_blocks": lambda: optim.orthogonalize_blocks(
+        optim.Fans(1, 3), ITERATION, "sqrt_out_over_in"
+    ),
+    "alternate": lambda: optim.alternate(
+        2, optim.orthogonalize(ITERATION), optim.orthogonalize_blocks(optim.Fans(1, 3), ITERATION)
+    ),
     "rank_switch": lambda: optim.rank_switch(
         optim.orthogonalize(ITERATION), optax.identity(), ITERATION
     ),
