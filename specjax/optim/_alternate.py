@@ -7,14 +7,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PyTree
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jaxtyping import Array, Float, Int, PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from specjax.arguments import check_count, checked, checked_but
 from specjax.optim._float32_wrapper import with_params
 from specjax.optim._orthogonal import Method, orthogonalize
 from specjax.optim._scales import Scale
-from specjax.optim._sharded import explicit_mesh, with_automatic_axes
+from specjax.optim._sharded import check_sharding, explicit_mesh, placed, with_automatic_axes
 from specjax.optim.fused_projections import Splits
 from specjax.optim.matrices import (
     IN_OUT,
@@ -107,6 +108,7 @@ def orthogonalize_blocks(
     *,
     dimension_numbers: DimensionNumbers = IN_OUT,
     splits: Splits | None = None,
+    sharding: PyTree | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Replaces each block of a matrix by its polar factor times a factor that depends on the
     block's shape, as `orthogonalize` does for whole matrices.
@@ -119,6 +121,8 @@ def orthogonalize_blocks(
         scale: As for `orthogonalize`, of the block's inputs and outputs.
         dimension_numbers: As for `orthogonalize`.
         splits: As for `orthogonalize`: each fused matrix has blocks of its own.
+        sharding: The shardings of the leaves. Where the blocks of a leaf are its shards, each
+            device computes its own and nothing moves; fused leaves are left to the compiler.
 
     Returns:
         A transformation without state, as `orthogonalize`.
@@ -135,8 +139,8 @@ def orthogonalize_blocks(
         pairs = zip(matrices.views, grids, strict=True)
         return matrices, [_checked(grid, fans) for view, grid in pairs for fans in view.parts]
 
-    # A part (batch, in, out) becomes (batch, blocks, in, blocks, out).
-    whole = orthogonalize(method, scale, dimension_numbers=MuonDimensionNumbers(2, 4))
+    check_sharding(sharding)
+    chosen: dict[str, Any] = {"dimension_numbers": MuonDimensionNumbers(2, 3)}
 
     def init(params: PyTree) -> optax.EmptyState:
         matrices_in(params)
@@ -152,18 +156,45 @@ def orthogonalize_blocks(
         matrices, grids = matrices_in(updates)
         parts = matrices.parts()
         cut = [_cut(part, grid) for part, grid in zip(parts, grids, strict=True)]
+        places = _places(matrices, prefix_leaves(sharding, updates, Sharding, "sharding"))
+        whole = orthogonalize(method, scale, sharding=places, **chosen)
         found, _ = whole.update(cut, state)
-        joined = [new.reshape(part.shape) for new, part in zip(found, parts, strict=True)]
+        joined = [_join(*each) for each in zip(found, grids, strict=True)]
         return optax.tree.cast_like(matrices.join(joined), like), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _cut(part: Array, grid: Fans) -> Array:
-    batch, fan_in, fan_out = part.shape
-    return part.reshape(
-        batch, grid.fan_in, fan_in // grid.fan_in, grid.fan_out, fan_out // grid.fan_out
-    )
+def _cut(part: Float[Array, "batch m n"], grid: Fans) -> Float[Array, "blocks batch k l"]:
+    """The blocks of every matrix, on an axis in front, so that it lies as their shards do."""
+    batch, m, n = part.shape
+    rows, columns = grid
+    cut = part.reshape(batch, rows, m // rows, columns, n // columns)
+    return cut.transpose(1, 3, 0, 2, 4).reshape(rows * columns, batch, m // rows, n // columns)
+
+
+def _join(blocks: Float[Array, "blocks batch k l"], grid: Fans) -> Float[Array, "batch m n"]:
+    """The inverse of `_cut`."""
+    _, batch, m, n = blocks.shape
+    cut = blocks.reshape(*grid, batch, m, n).transpose(2, 0, 3, 1, 4)
+    return cut.reshape(batch, grid.fan_in * m, grid.fan_out * n)
+
+
+def _places(matrices: Matrices, shardings: list[Any]) -> list[NamedSharding | None]:
+    """The shardings of the blocks of every part: their axis as the sides of the leaf, the axis of
+    matrices as its batch; None where the compiler decides.
+    """
+    found: list[NamedSharding | None] = []
+    for view, own in zip(matrices.views, shardings, strict=True):
+        kinds = [len(view.batch), len(view.inputs), len(view.outputs)]
+        known = None if view.split else placed(own, view.order, kinds)
+        if known is None or known.cut is None:
+            found += [None] * len(view.widths)
+            continue
+        batch, inputs, outputs = known.cut
+        spec = PartitionSpec(inputs + outputs or None, batch or None)
+        found.append(NamedSharding(known.mesh, spec))
+    return found
 
 
 def _checked(grid: Any, fans: Fans) -> Fans:

@@ -54,9 +54,10 @@ def muon_clip(
 
     M ← μ M + G, W ← W - η (0.2 √max(in, out) polar(M) + λ W), and then for every head with a
     largest logit S above τ its queries and keys times √(τ / S). The steps are those of the
-    algorithm, up to the method: the paper names no coefficients, and this takes those of `muon`.
-    The report has η = 2e-4 and λ = 0.1. AdamW, of which it says nothing, has the decays 0.9 and
-    0.95 of the same authors' Moonlight (arXiv 2502.16982).
+    algorithm, as its authors' notes and two large trainers have it (see `qk_clip`), up to the
+    method: no coefficients are named, and this takes those of `muon`. The report has η = 2e-4 and λ
+    = 0.1. AdamW, of which it says nothing, has the decays 0.9 and 0.95 of the same authors'
+    Moonlight (arXiv 2502.16982).
 
     The model returns the largest logits of its forward pass, and `update(updates, state, params,
     max_logits=tree)` takes them; `specjax.optim.qk_clip` says in which form.

@@ -6,7 +6,10 @@ With S_h the largest logit of head h in the last forward pass, before the softma
 
     W_q ← γ_h^(1/2) W_q,   W_k ← γ_h^(1/2) W_k
 
-and, for multi-head latent attention, W_qr ← γ_h W_qr, and the shared W_kr does not change.
+and, for multi-head latent attention, W_qr ← γ_h W_qr, and the shared W_kr does not change. MaxText
+(`qk_clip_utils.py`, August 2026) has the same formulas, up to 1e-6 that it adds to S_h. Megatron-LM
+(`SelfAttention.clip_qk`, August 2026) has those of the first line, with one factor for all queries
+that share a key.
 """
 
 from typing import NamedTuple
@@ -26,10 +29,13 @@ from specjax.optim.matrices import prefix_leaves
 class Heads(NamedTuple):
     """How QK-Clip scales a leaf: `axes` are the axes of the leaf that its largest logits share,
     such as (layer, head), and the weights are multiplied by γ to this `power`.
+
+    The power may be an array that broadcasts to the leaf, for parts that share one: 0.5 and 1 for
+    the two parts of a query of latent attention, 0.5 and 0 for keys beside values.
     """
 
     axes: tuple[int, ...]
-    power: float = 0.5
+    power: ArrayLike = 0.5
 
 
 @takes_schedules
@@ -56,7 +62,7 @@ def qk_clip(threshold: Number, heads: PyTree) -> optax.GradientTransformationExt
 
     Raises:
         ValueError: at once for a threshold that is not positive; at update without parameters or
-            logits, for logits of another shape, and for axes that a leaf does not have.
+            logits, for logits of another shape, and for axes or a power that do not fit a leaf.
 
     """
     check_number(threshold, "threshold", "(0, inf]", "qk_clip")
@@ -107,7 +113,19 @@ def _factor(
     gamma = _gamma(jnp.asarray(largest, leaf.dtype), jnp.asarray(threshold, leaf.dtype))
     in_order = jnp.transpose(gamma, sorted(range(len(axes)), key=axes.__getitem__))
     others = [axis for axis in range(leaf.ndim) if axis not in axes]
-    return jnp.expand_dims(in_order, others) ** jnp.asarray(spec.power, leaf.dtype)
+    return jnp.expand_dims(in_order, others) ** _power(name, leaf, spec)
+
+
+def _power(name: str, leaf: Array, spec: Heads) -> Array:
+    """The power with as many axes as the leaf, or none."""
+    power = jnp.asarray(spec.power, leaf.dtype)
+    sides = zip(power.shape[::-1], leaf.shape[::-1], strict=False)
+    if power.ndim > leaf.ndim or any(own not in (1, side) for own, side in sides):
+        raise ValueError(
+            f"The power of the Heads of the leaf {name} must broadcast to its shape {leaf.shape},"
+            f" got shape {power.shape}."
+        )
+    return power.reshape((1,) * (leaf.ndim - power.ndim) + power.shape) if power.ndim else power
 
 
 def _gamma(largest: Array, threshold: Array) -> Array:

@@ -247,9 +247,10 @@ def by_name(layout: Layout, field: str) -> Callable[[PyTree], PyTree]:
         rows: Sequence[LeafLayout] = layout.rows
         if names != [row.name for row in rows]:
             if unknown := [name for name in names if name not in found]:
+                near = [name for name in found if name.endswith("." + unknown[0])]
                 raise ValueError(
-                    f"The layout has no leaf {unknown[0]}, only {', '.join(found)}; make it from"
-                    " the parameters that the optimizer gets."
+                    f"The layout has no leaf {unknown[0]}, only {', '.join(near or found)}; make it"
+                    " from the parameters that the optimizer gets."
                 )
             rows = [found[name] for name in names]
         return jax.tree.unflatten(jax.tree.structure(tree), [getattr(row, field) for row in rows])

@@ -290,6 +290,26 @@ def test_qk_clip_scales_the_heads_that_exceed_the_threshold():
         close(found[name], update)
 
 
+def test_parts_of_a_leaf_have_powers_of_their_own():
+    """`_clip_mla_weight` of MaxText's qk_clip_utils.py: queries (rank, head, 3 + 2) with two rotary
+    entries, and keys (rank, head, 3 + 4) beside values.
+    """
+    tau, largest = 10.0, np.array([5.0, 40.0])
+    params = {"wq_b": RNG.standard_normal((6, 2, 5)), "wkv_b": RNG.standard_normal((6, 2, 7))}
+    powers = {"wq_b": [0.5] * 3 + [1.0] * 2, "wkv_b": [0.5] * 3 + [0.0] * 4}
+    heads = {name: optim.Heads((1,), jnp.array(power)) for name, power in powers.items()}
+    zero = jax.tree.map(jnp.zeros_like, params)
+    logits = dict.fromkeys(params, jnp.asarray(largest))
+    (found,) = run(
+        optim.qk_clip(tau, heads), [zero], jax.tree.map(jnp.asarray, params), max_logits=logits
+    )
+    scale = np.minimum(1.0, tau / largest)[:, None]
+    for name, w in params.items():
+        tail = w[..., 3:] * scale if name == "wq_b" else w[..., 3:]
+        expected = np.concatenate([w[..., :3] * np.sqrt(scale), tail], axis=-1)
+        close(w + found[name], expected)
+
+
 def test_the_logits_of_the_clipped_weights_are_at_the_threshold():
     """What it is for: the same tokens, a step of zero, and the largest logit is τ afterwards."""
     x, params = (
@@ -482,6 +502,8 @@ run(optim.qk_clip(1.0, 1), [WEIGHT], WEIGHT, max_logits=1.0)
     Heads\(\(axis, ...\)\) or None, got 1 for
 run(optim.qk_clip(1.0, {"q": optim.Heads((2,))}), [{"q": WEIGHT}], {"q": WEIGHT}, max_logits=1.0)
     leaf q need different axes below 2 \(its shape is \(5, 3\)\), got \(2,\)
+run(optim.qk_clip(1.0, optim.Heads((1,), np.ones(4))), [WEIGHT], WEIGHT, max_logits=np.ones(3))
+    The power of the Heads of the leaf .* must broadcast to its shape \(5, 3\), got shape \(4,\).
 run(optim.qk_clip(1.0, {"q": optim.Heads((1,))}), [{"q": WEIGHT}], {"q": WEIGHT}, max_logits=1.0)
     leaf q need the shape \(3,\) of its axes \(1,\), got shape \(\)
 """

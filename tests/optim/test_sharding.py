@@ -159,6 +159,35 @@ for name, spec in specs.items():
 print(json.dumps(moves))
 """
 
+BLOCKS = """
+import json, re
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from specjax import optim
+
+mesh = jax.make_mesh((8,), ("model",), axis_types=(getattr(AxisType, KIND),))
+specs = {"up": P(None, "model"), "down": P("model"), "layers": P(None, None, "model")}
+shapes = {"up": (16, 40), "down": (40, 16), "layers": (3, 16, 40)}
+grids = {"up": optim.Fans(1, 8), "down": optim.Fans(8, 1), "layers": optim.Fans(1, 8)}
+cut = {name: NamedSharding(mesh, spec) for name, spec in specs.items()}
+whole = {k: jax.random.normal(jax.random.key(i), x) for i, (k, x) in enumerate(shapes.items())}
+sharded = jax.device_put(whole, cut)
+moves = {}
+for name, where in {"own": cut, "compiler": None}.items():
+    transform = optim.orthogonalize_blocks(grids, sharding=where)
+    state = transform.init(whole)
+    update = jax.jit(lambda tree: transform.update(tree, state)[0], out_shardings=cut)
+    compiled = update.lower(sharded).compile()
+    pattern = "(all-gather|all-to-all|all-reduce|collective-permute|reduce-scatter)(?:-start)?[(]"
+    moves[name] = len(re.findall(pattern, compiled.as_text()))
+    plain = optim.orthogonalize_blocks(grids)
+    expected, _ = plain.update(whole, plain.init(whole))
+    found = compiled(sharded)
+    for leaf in specs:
+        np.testing.assert_allclose(found[leaf], expected[leaf], rtol=1e-4, atol=1e-5)
+print(json.dumps(moves))
+"""
+
 
 def run_on_eight_devices(program):
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
@@ -205,6 +234,13 @@ def test_a_stack_that_two_axes_cut_moves_one_at_a_time(kind):
     program = f"KIND = {kind!r}\n{TWO_CUTS}"
     moves = json.loads(run_on_eight_devices(program).splitlines()[-1])
     assert moves == {"layers": [], "rows": 2 * ["all-to-all"], "both": 4 * ["all-to-all"]}
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_blocks_that_are_shards_do_not_move(kind):
+    program = f"KIND = {kind!r}\n{BLOCKS}"
+    moves = json.loads(run_on_eight_devices(program).splitlines()[-1])
+    assert moves["own"] == 0 < moves["compiler"]
 
 
 @pytest.mark.slow
