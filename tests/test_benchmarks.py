@@ -61,6 +61,7 @@ def test_every_benchmark_is_tested():
         "verdicts.py",
         "scaling.py",
         "update_log.py",
+        "small_gpt.py",
         "small_network.py",
         "warm_start.py",
     }
@@ -81,15 +82,11 @@ def test_whole_optimizers_agree_before_their_updates_are_timed():
     assert printed.count("agreement before timing") == 3
     assert len(re.findall(r"e-\d\d from float64$", printed, re.MULTILINE)) >= 3 * 4
     timed = re.findall(r"^-{20,}\n(optax\.contrib\.muon .*(?:\n.+)*)", printed, re.MULTILINE)
-    *trees, training = [
-        rows_of(each, columns) for each, columns in zip(timed, (5, 5, 5, 4), strict=True)
-    ]
+    trees = [rows_of(each, 5) for each in timed]
     assert [len(rows) for rows in trees] == [4, 4, 4]
     for rows in trees:
         assert rows["optax.contrib.muon"][1] == 1
         assert all(row[0] > 0 for row in rows.values())
-    # The steps are the same, so are the losses.
-    assert training["optim.muon"][0] == pytest.approx(training["optax.contrib.muon"][0], abs=2e-4)
     assert ("torch.optim.Muon" in timed[0]) != ("torch is not installed" in printed)
 
 
@@ -230,6 +227,15 @@ def test_polynomials_are_compared_on_every_spectrum():
         assert len(rows) == 12
         assert all(row[4] < row[3] for row in rows.values())
     assert len(rows_of(times, 4)) == 2
+
+
+@pytest.mark.slow
+def test_a_small_gpt_has_the_losses_of_optax():
+    rows = rows_of(smoke("small_gpt.py"), 5)
+    assert rows["optax.contrib.muon"][0] == 1
+    assert abs(rows["optim.muon"][2]) < 1e-3 < abs(rows["alternate(5), signs between"][2])
+    assert all(row[1] < 5.4 for row in rows.values())  # log 256 is 5.55
+    assert max(row[4] for row in rows.values()) == 40
 
 
 @pytest.mark.slow

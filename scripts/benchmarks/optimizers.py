@@ -14,9 +14,7 @@ leaves, the only ones that it takes.
   the state takes.
 
 Before timing, the first update of each side is compared with its iteration in float64 in NumPy on
-the first leaf, and ours with optax's on every leaf. The last table trains a small network in
-blocks of steps of all sides in turn: the loss at equal steps, and the last loss that each side had
-reached when the fastest was done.
+the first leaf, and ours with optax's on every leaf. `small_gpt.py` has the losses.
 
     python scripts/benchmarks/optimizers.py [--smoke]
 """
@@ -34,7 +32,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import optax.contrib
-from small_network import inputs, loss, network
 from timing import machine, seconds, table
 
 from specjax import optim
@@ -67,12 +64,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--experts", type=int, default=8, help="experts of the layer of experts")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of all sides")
     parser.add_argument("--compilations", type=int, default=1, help="rounds of compilation")
-    parser.add_argument("--steps", type=int, default=200, help="steps of the training")
-    parser.add_argument("--hidden", type=int, default=128, help="width of the trained network")
     options = parser.parse_args()
     if options.smoke:
-        options.layers, options.width, options.experts, options.hidden = 2, 16, 3, 8
-        options.rounds, options.compilations, options.steps = 2, 1, 20
+        options.layers, options.width, options.experts = 2, 16, 3
+        options.rounds, options.compilations = 2, 1
     return options
 
 
@@ -228,56 +223,6 @@ def of_tree(title: str, params: Tree, rounds: int, compilations: int) -> str:
     return "\n".join([*lines, "", table((header, *rows))])
 
 
-def training(width: int, steps: int) -> str:
-    """Test losses of a student of `small_network.py`, one seed, at the rate 0.048."""
-    start, teacher_key, data, test = jax.random.split(jax.random.key(0), 4)
-    teacher = jax.tree.map(lambda x: 2 * x, network(teacher_key, width))
-    weights = network(start, width)
-    block = max(1, steps // 20)
-
-    def maker(transform: optax.GradientTransformation) -> tuple[Any, Any]:
-        def step(carry: Any, i: jax.Array) -> tuple[Any, None]:
-            weights, state = carry
-            x = inputs(jax.random.fold_in(data, i), 128, width)
-            gradient = jax.grad(loss)(weights, teacher, x)
-            updates, state = transform.update(gradient, state, weights)
-            return (optax.apply_updates(weights, updates), state), None
-
-        def run(carry: Any, first: jax.Array) -> Any:
-            return jax.lax.scan(step, carry, first + jnp.arange(block))[0]
-
-        carry = weights, transform.init(weights)
-        return jax.jit(run).lower(carry, jnp.array(0)).compile(), carry
-
-    rate = optax.linear_schedule(0.048, 0.0, steps)
-    transforms = {
-        OPTAX: optax.contrib.muon(rate),
-        OURS: optim.muon(rate),
-        EXPRESS: optim.muon(rate, method=PolarExpress(5)),
-    }
-    of_test = jax.jit(lambda w: loss(w, teacher, inputs(test, 2048, width)))
-    runs = {name: maker(transform) for name, transform in transforms.items()}
-    carries = {name: carry for name, (_, carry) in runs.items()}
-    curves: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
-    clocks = dict.fromkeys(runs, 0.0)
-    for first in range(0, steps, block):
-        for name, (run, _) in runs.items():
-            begin = time.perf_counter()
-            carries[name] = jax.block_until_ready(run(carries[name], jnp.array(first)))
-            clocks[name] += time.perf_counter() - begin
-            curves[name].append((clocks[name], float(of_test(carries[name][0]))))
-    least = min(clocks.values())
-    rows = []
-    for name, curve in curves.items():
-        at_least = [(k + 1, value) for k, (clock, value) in enumerate(curve) if clock <= least]
-        done, value = at_least[-1] if at_least else (0, float(of_test(weights)))
-        rows.append(
-            (name, f"{curve[-1][1]:.4f}", f"{clocks[name]:.1f}", f"{value:.4f}", f"{done * block}")
-        )
-    header = ("", f"loss after {steps}", "seconds", f"loss at {least:.1f} s", "steps")
-    return f"a network of width {width}\n\n" + table((header, *rows))
-
-
 def main() -> None:
     options = arguments()
     has_torch = importlib.util.find_spec("torch") is not None
@@ -286,7 +231,6 @@ def main() -> None:
         print("torch is not installed: torch.optim.Muon is left out.")
     for title, params in trees(options.layers, options.width, options.experts).items():
         print(f"\n{of_tree(title, params, options.rounds, options.compilations)}", flush=True)
-    print(f"\n{training(options.hidden, options.steps)}")
 
 
 if __name__ == "__main__":
