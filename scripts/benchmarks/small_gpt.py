@@ -94,7 +94,7 @@ def ours(rate: optax.Schedule, **options: Any) -> optax.GradientTransformation:
 
 def blocks(**axes: Any) -> optax.GradientTransformation:
     def of(tree: Any) -> Any:
-        return jax.tree.map_with_path(lambda path, _: optim.Fans(*BLOCKS[path[-1].name]), tree)
+        return jax.tree.map_with_path(lambda path, _: optim.Blocks(*BLOCKS[path[-1].name]), tree)
 
     return optim.orthogonalize_blocks(of, scale="sqrt_max_1_out_over_in", **axes)
 

@@ -2,6 +2,7 @@
 in the spectral norm.
 """
 
+from specjax.optim._alternate import Blocks as Blocks
 from specjax.optim._alternate import alternate as alternate
 from specjax.optim._alternate import orthogonalize_blocks as orthogonalize_blocks
 from specjax.optim._cautious import add_cautious_decay as add_cautious_decay

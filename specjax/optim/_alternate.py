@@ -36,6 +36,13 @@ class AlternateState(NamedTuple):
     between: Any
 
 
+class Blocks(NamedTuple):
+    """How many equal blocks lie along the inputs and the outputs of a matrix."""
+
+    inputs: int
+    outputs: int
+
+
 @checked
 def alternate(
     every: int, first: optax.GradientTransformation, between: optax.GradientTransformation
@@ -64,7 +71,7 @@ def alternate(
     Examples:
         >>> import jax.numpy as jnp
         >>> from specjax import optim
-        >>> blocks = optim.Fans(1, 2)
+        >>> blocks = optim.Blocks(1, 2)
         >>> optimizer = optim.muon(
         ...     0.02,
         ...     around=lambda full, **axes: optim.alternate(
@@ -114,7 +121,7 @@ def orthogonalize_blocks(
     block's shape, as `orthogonalize` does for whole matrices.
 
     Args:
-        blocks: How many blocks lie along inputs and outputs, `Fans(1, 8)` for eight blocks of
+        blocks: How many blocks lie along inputs and outputs, `Blocks(1, 8)` for eight blocks of
             columns of a matrix seen as (in, out); or a prefix tree of them, as of the shards of
             each leaf.
         method: As for `orthogonalize`.
@@ -128,14 +135,14 @@ def orthogonalize_blocks(
         A transformation without state, as `orthogonalize`.
 
     Raises:
-        ValueError: as `orthogonalize`, and at init and update for blocks that are not `Fans` or do
-            not divide a side of a matrix.
+        ValueError: as `orthogonalize`, and at init and update for blocks that are not `Blocks` or
+            do not divide a side of a matrix.
 
     """
 
-    def matrices_in(tree: PyTree) -> tuple[Matrices, list[Fans]]:
+    def matrices_in(tree: PyTree) -> tuple[Matrices, list[Blocks]]:
         matrices = matrices_of(tree, dimension_numbers, "orthogonalize_blocks", splits)
-        grids = prefix_leaves(blocks, tree, Fans, "blocks")
+        grids = prefix_leaves(blocks, tree, Blocks, "blocks")
         pairs = zip(matrices.views, grids, strict=True)
         return matrices, [_checked(grid, fans) for view, grid in pairs for fans in view.parts]
 
@@ -165,7 +172,7 @@ def orthogonalize_blocks(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _cut(part: Float[Array, "batch m n"], grid: Fans) -> Float[Array, "blocks batch k l"]:
+def _cut(part: Float[Array, "batch m n"], grid: Blocks) -> Float[Array, "blocks batch k l"]:
     """The blocks of every matrix, on an axis in front, so that it lies as their shards do."""
     batch, m, n = part.shape
     rows, columns = grid
@@ -173,11 +180,11 @@ def _cut(part: Float[Array, "batch m n"], grid: Fans) -> Float[Array, "blocks ba
     return cut.transpose(1, 3, 0, 2, 4).reshape(rows * columns, batch, m // rows, n // columns)
 
 
-def _join(blocks: Float[Array, "blocks batch k l"], grid: Fans) -> Float[Array, "batch m n"]:
+def _join(blocks: Float[Array, "blocks batch k l"], grid: Blocks) -> Float[Array, "batch m n"]:
     """The inverse of `_cut`."""
     _, batch, m, n = blocks.shape
     cut = blocks.reshape(*grid, batch, m, n).transpose(2, 0, 3, 1, 4)
-    return cut.reshape(batch, grid.fan_in * m, grid.fan_out * n)
+    return cut.reshape(batch, grid.inputs * m, grid.outputs * n)
 
 
 def _places(matrices: Matrices, shardings: list[Any]) -> list[NamedSharding | None]:
@@ -197,12 +204,14 @@ def _places(matrices: Matrices, shardings: list[Any]) -> list[NamedSharding | No
     return found
 
 
-def _checked(grid: Any, fans: Fans) -> Fans:
-    if not isinstance(grid, Fans):
-        raise ValueError(f"blocks of orthogonalize_blocks are Fans(inputs, outputs), got {grid!r}.")
+def _checked(grid: Any, fans: Fans) -> Blocks:
+    if not isinstance(grid, Blocks):
+        raise ValueError(
+            f"blocks of orthogonalize_blocks are Blocks(inputs, outputs), got {grid!r}."
+        )
     for count, name, side in zip(grid, grid._fields, fans, strict=True):
         check_count(count, f"blocks.{name}", 1, "orthogonalize_blocks")
-        if side % count:
+        if int(side) % count:  # type: ignore[arg-type]
             raise ValueError(
                 f"orthogonalize_blocks cannot cut a matrix of {fans.fan_in} inputs and"
                 f" {fans.fan_out} outputs into {tuple(grid)} equal blocks."

@@ -16,7 +16,7 @@ ITERATION = NewtonSchulz(2)
 def blocks(tree):
     """As many blocks of columns as divide them, three if possible."""
     return jax.tree.map(
-        lambda x: optim.Fans(1, next(k for k in (3, 2, 5, 1) if (1, *x.shape)[-1] % k == 0)), tree
+        lambda x: optim.Blocks(1, next(k for k in (3, 2, 5, 1) if (1, *x.shape)[-1] % k == 0)), tree
     )
 
 

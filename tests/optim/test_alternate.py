@@ -20,7 +20,7 @@ STEPS, RATE, BETA = 10, 0.05, 0.9
 SHAPES = {"tall": (8, 4), "wide": (3, 6), "stack": (2, 4, 4)}
 GRADIENTS = [{k: RNG.standard_normal(shape) for k, shape in SHAPES.items()} for _ in range(STEPS)]
 PARAMS = {name: RNG.standard_normal(shape) for name, shape in SHAPES.items()}
-HALVES = optim.Fans(1, 2)
+HALVES = optim.Blocks(1, 2)
 
 
 def trained(optimizer, params=PARAMS, gradients=GRADIENTS):
@@ -125,7 +125,7 @@ def test_the_nearest_wrong_algorithms_are_far_away(reference, wrong):
 )
 def test_each_block_is_a_matrix_of_its_own(dims, grid, name):
     transform = optim.orthogonalize_blocks(
-        optim.Fans(*grid), SVD(), "sqrt_out_over_in", dimension_numbers=dims
+        optim.Blocks(*grid), SVD(), "sqrt_out_over_in", dimension_numbers=dims
     )
     g = PARAMS[name] if dims is optim.IN_OUT else PARAMS[name].T
     found, _ = transform.update(jnp.asarray(PARAMS[name]), transform.init(PARAMS[name]))
@@ -142,7 +142,7 @@ def test_each_block_is_a_matrix_of_its_own(dims, grid, name):
 
 def test_blocks_may_differ_between_leaves_and_split_matrices():
     params = jax.tree.map(jnp.asarray, PARAMS)
-    grids = {"tall": optim.Fans(4, 1), "wide": optim.Fans(1, 3), "stack": optim.Fans(1, 1)}
+    grids = {"tall": optim.Blocks(4, 1), "wide": optim.Blocks(1, 3), "stack": optim.Blocks(1, 1)}
     whole = optim.orthogonalize_blocks(grids, SVD())
     found, _ = whole.update(params, whole.init(params))
     for name, grid in grids.items():
@@ -198,13 +198,13 @@ def test_muon_routes_around_the_polar_factor():
             "alternate needs a whole number of at least 2 as every, got 1",
         ),
         (
-            lambda: optim.orthogonalize_blocks(optim.Fans(1, 3)).init(jnp.ones((4, 8))),
+            lambda: optim.orthogonalize_blocks(optim.Blocks(1, 3)).init(jnp.ones((4, 8))),
             "orthogonalize_blocks cannot cut a matrix of 4 inputs and 8 outputs into (1, 3) equal"
             " blocks.",
         ),
         (
             lambda: optim.orthogonalize_blocks(None).init(jnp.ones((4, 8))),
-            "blocks of orthogonalize_blocks are Fans(inputs, outputs), got None.",
+            "blocks of orthogonalize_blocks are Blocks(inputs, outputs), got None.",
         ),
         (
             lambda: optim.muon(0.1, log_every=2, around=lambda full, **_: full),

@@ -168,7 +168,7 @@ from specjax import optim
 mesh = jax.make_mesh((8,), ("model",), axis_types=(getattr(AxisType, KIND),))
 specs = {"up": P(None, "model"), "down": P("model"), "layers": P(None, None, "model")}
 shapes = {"up": (16, 40), "down": (40, 16), "layers": (3, 16, 40)}
-grids = {"up": optim.Fans(1, 8), "down": optim.Fans(8, 1), "layers": optim.Fans(1, 8)}
+grids = {"up": optim.Blocks(1, 8), "down": optim.Blocks(8, 1), "layers": optim.Blocks(1, 8)}
 cut = {name: NamedSharding(mesh, spec) for name, spec in specs.items()}
 whole = {k: jax.random.normal(jax.random.key(i), x) for i, (k, x) in enumerate(shapes.items())}
 sharded = jax.device_put(whole, cut)
