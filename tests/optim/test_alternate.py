@@ -128,7 +128,8 @@ def test_each_block_is_a_matrix_of_its_own(dims, grid, name):
         optim.Blocks(*grid), SVD(), "sqrt_out_over_in", dimension_numbers=dims
     )
     g = PARAMS[name] if dims is optim.IN_OUT else PARAMS[name].T
-    found, _ = transform.update(jnp.asarray(PARAMS[name]), transform.init(PARAMS[name]))
+    w = jnp.asarray(PARAMS[name])
+    found, _ = transform.update(w, transform.init(w))
     rows = [
         np.concatenate(
             [(b.shape[1] / b.shape[0]) ** 0.5 * polar(b) for b in np.split(row, grid[1], axis=1)],
