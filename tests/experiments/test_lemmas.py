@@ -1,13 +1,22 @@
-"""The printed formulas of the outer-product paper's lemmas against exact averages: a grid of three
-points for each normal number, whose moments it has, and an integral over the angle.
+"""The formulas and the worst cases of three papers' lemmas against independent computations.
+
+Averages over normal numbers are exact: a grid of three points for each, whose moments it has, or an
+integral over the angle.
 """
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import stats
 
+from specjax import spectral
+from specjax.experiments.associative_memory import lemma_samples as memory
+from specjax.experiments.associative_memory.lemmas import second_moment
 from specjax.experiments.outer_product import lemma_forms as forms
 from specjax.experiments.outer_product.lemma_samples import PATTERNS, SYMMETRIC, factors
+from specjax.experiments.preconditioning import lemma_samples as preconditioning
 from tests.reference.moments import gaussian_average
 
 D2 = 2
@@ -68,3 +77,63 @@ def test_lemma_12_is_an_average_over_a_grid_of_one_layer():
     found = {name: form(a, b) for name, form in forms.CONDITIONAL.items()}
     np.testing.assert_allclose(found.pop("(31)"), exact, rtol=1e-10)
     assert min(np.abs(wrong / exact - 1).max() for wrong in found.values()) > 0.01
+
+
+def test_the_bent_direction_needs_more_than_the_first_term():
+    bent, n = preconditioning.BENT, 3
+    moved = np.concatenate([(bent[:n] - bent[:n].T) / 2, bent[n:]])
+    assert np.linalg.norm(bent, 2) == pytest.approx(1)
+    # The derivative of the polar factor at [I; 0].
+    assert np.linalg.norm(moved, 2) == pytest.approx(2 / np.sqrt(3))
+    start = np.eye(4, 3)
+    u, _, vt = np.linalg.svd(start + 1e-6 * bent, full_matrices=False)
+    np.testing.assert_allclose((u @ vt - start) / 1e-6, moved, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", preconditioning.COLUMNS)
+def test_the_least_singular_value_is_that_of_a_decomposition(columns):
+    for key in jax.random.split(jax.random.key(columns), 5):
+        found = preconditioning.sample_least(key, columns, 2)["least"]
+        x = np.asarray(jax.random.normal(key, (columns + 2, 2)), float)[:, :columns]
+        scale = np.sqrt(columns + 2) - np.sqrt(columns - 1)
+        least = np.linalg.svd(x, compute_uv=False)[-1]
+        assert float(found) == pytest.approx(least / scale, rel=1e-4)
+
+
+def test_the_mean_slope_is_the_trace_of_the_derivative():
+    d, lam = 4, 0.3
+    with jax.enable_x64(True):
+        g = jax.random.normal(jax.random.key(1), (d, d), jnp.float64)
+        s = jnp.linalg.svd(g, compute_uv=False)
+        maps = memory.maps(s, lam)
+        assert [*maps] == [*memory.MAPS]
+        for h in maps.values():
+            derivative = jax.jacfwd(lambda x, h=h: spectral.spectral_map(x, h))(g)
+            # The mean of aᵀ D[a bᵀ] b over independent a and b of variance 1/d.
+            exact = np.einsum("klkl", derivative) / d**2
+            assert float(memory.mean_slope(s, h)) == pytest.approx(float(exact), rel=1e-8)
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_the_second_moment_of_a_covariance_is_an_average_over_a_grid(d):
+    def square(u):
+        return np.array(np.sum((u.T @ np.diag(memory.ITEMS) @ u / d) ** 2))
+
+    exact = gaussian_average(square, [(3, d)], degree=4)
+    data = {"squares": xr.Dataset(coords={"d": [d]})}
+    assert float(second_moment(memory.Config(), data)[0]) == pytest.approx(float(exact))
+    # As printed.
+    assert float(second_moment(memory.Config(), data, 2)[0]) > 1.05 * exact
+
+
+def test_the_largest_normal_has_the_exponent_of_its_tail():
+    found = memory.draw_maxima(jax.random.key(0), 3)
+    uniform = np.asarray(jax.random.uniform(jax.random.key(0), (2, 3)), float)
+    log_n = 10 ** (6 + 2 * uniform[1])
+
+    def log_count(log_n):
+        at = np.sqrt(2 * log_n) - found.c.values * np.log(log_n) / np.sqrt(log_n)
+        return log_n + stats.norm.logsf(at)
+
+    expected = (log_count(4 * log_n) - log_count(log_n)) / np.log(4)
+    np.testing.assert_allclose(found.slope, expected, rtol=1e-6)

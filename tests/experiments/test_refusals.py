@@ -68,6 +68,8 @@ row-normalization: widths=(5, 2), noise_widths=(5, 2), seeds=2, noise_seeds=2, s
 after-initialization: widths=(3, 4), seeds=2, choosing=1, stretches=2, steps=1, batch=1
 figure-1: widths=(5, 4), seeds=2, metric_seeds=2, drawn_width=2
 outer-product-lemmas: sizes=(1, 2), seeds=64, drawn=2
+preconditioning-lemmas: dims=(1, 2), pairs=2, seeds=64, least_seeds=64, drawn=2
+memory-lemmas: dims=(3, 16), wide_dims=(3, 16), seeds=10, small=(1, 2), averaged=64, drawn=2
 orthogonalizer-error: widths=(4, 2), seeds=2
 field-grid: n=2, seeds=2
 field-momentum: widths=(2, 4)

@@ -124,11 +124,11 @@ def test_polar_factors_of_tall_matrices_obey_lemma_18(generator):
             )
         assert max(ratios) <= 1 + 1e-12
     # The first term alone, Lemma 17's in the Frobenius norm, is not enough.
-    a, direction = np.eye(3, 2), np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    a, direction = np.eye(3, 2), np.array([[0.0, -1 / 3], [1.0, 0.0], [0.0, math.sqrt(8) / 3]])
     for size, tolerance in ((1e-6, 1e-5), (1e-2, 1e-2)):
         moved = operator_norm(polar(a + size * direction) - polar(a))
         first = 2 * size / (smallest(a + size * direction) + 1)
-        assert moved / first == pytest.approx(math.sqrt(5) / 2, rel=tolerance)
+        assert moved / first == pytest.approx(2 / math.sqrt(3), rel=tolerance)
         found = float(bound(jnp.asarray(a + size * direction), jnp.asarray(a)))
         assert found / first == pytest.approx(2, rel=2 * size)
 

@@ -189,6 +189,14 @@ def change_theorem(change: Change) -> Control:
     return change_values(change, "far", "theorem")
 
 
+def scale_values(of: str, name: str, *factors: float) -> dict[str, Control]:
+    """Controls in which a quantity is larger, or smaller, by a factor."""
+    return {
+        f"{factor:g} times it": change_values(partial(operator.mul, factor), of, name)
+        for factor in factors
+    }
+
+
 FAR_CONTROLS = {
     f"the theorems' exponents {by:+}": change_theorem(partial(operator.add, by))
     for by in (0.05, -0.05)

@@ -25,8 +25,8 @@ def polar_operator_bound(a: Float[Array, "m n"], b: Float[Array, "m n"]) -> Floa
     """(2/(σ_n(A) + σ_n(B)) + 1/max(σ_n(A), σ_n(B))) ‖A - B‖ >= ‖polar A - polar B‖ (Lemma 18).
 
     In the operator norm (Li 1995), for m >= n and full column rank. Square matrices need no second
-    term, but tall ones do: from A = [I₂; 0] in the direction [[0, 0], [1, 0], [0, 1]] the factor
-    moves √5/2 times as far as the first term alone allows (ours).
+    term, but tall ones do: from A = [I₂; 0] in the direction [[0, -1/3], [1, 0], [0, √8/3]] the
+    factor moves 2/√3 times as far as the first term alone allows (ours).
     """
     smallest = [_singular_value(x, a.shape[1]) for x in (a, b)]
     factor = 2 / (smallest[0] + smallest[1]) + 1 / jnp.maximum(*smallest)
