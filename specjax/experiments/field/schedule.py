@@ -78,12 +78,24 @@ def replace_start(other: str) -> Any:
     return exchange("start", STARTS[0], other)
 
 
+def mixed(start: str, other: str, each: int, called: str) -> dict[str, lab.Control]:
+    """A control with one draw in `each` of a start from another one."""
+
+    def change(data: xr.Dataset) -> xr.Dataset:
+        own = (data["start"] != start) | (data["seed"] % each != 0)
+        return data.where(own, data.sel(start=other, drop=True))
+
+    return {called: lab.controls.changing(change)}
+
+
 @states(
     "two-steps",
     "From orthogonal starts of equal determinants a step as long as the start and one of length 1"
     " leave less than a thousandth of ‖P Qᵀ‖² off the modes of the target, in more than 80 % of"
     " draws.",
-    controls=replace_start("Gaussian") | replace_start("first step × 3"),
+    controls=replace_start("Gaussian")
+    | replace_start("first step × 3")
+    | mixed(STARTS[0], "Gaussian", 3, "a third of the draws from Gaussian starts"),
 )
 def aligned_in_two(config: Config, data: xr.Dataset) -> lab.Relation:
     return after_two(data, "equal determinants")
@@ -93,7 +105,8 @@ def aligned_in_two(config: Config, data: xr.Dataset) -> lab.Relation:
     "two-steps",
     "The halvings that follow bring the median loss below 1e-9 of that of zero, at every condition"
     " number.",
-    controls=replace_start("Gaussian"),
+    controls=replace_start("Gaussian")
+    | {"half of the digits": lab.controls.replacing("loss", lambda data: data["loss"] / 2)},
 )
 def halvings_converge(config: Config, data: xr.Dataset) -> lab.Relation:
     loss = data["loss"].sel(start="equal determinants", drop=True).isel(step=-1, drop=True)

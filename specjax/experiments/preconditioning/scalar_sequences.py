@@ -128,6 +128,18 @@ CONSTANT = {
 }
 # A control with the values of the fastest decay, below 1/2, at every decay.
 FASTEST = lab.controls.changing(lambda found: lab.controls.at_places(found, "rho", 0), of="bounds")
+
+
+def other_constants(name: str, slack: float) -> dict[str, lab.Control]:
+    """Controls with a bound that is violated, and with one that no sequence comes near."""
+    tight, loose = (0.95, 1.05) if slack < 0.05 else (0.9 * (1 - slack), 1.1 / (1 - slack))
+
+    def times(factor: float) -> lab.Control:
+        return lab.controls.replacing(name, lambda found: found[name] / factor, of="bounds")
+
+    return {f"{factor:.3g} times the bound": times(factor) for factor in (tight, loose)}
+
+
 HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9
 
 
@@ -145,7 +157,11 @@ def _bounded(
     called = name.replace("_", "-") + ("-sharper" if factor != 1 else "")
 
     @states(
-        cites, says, name=called, controls={f"the decay {DECAYS[0]}": FASTEST}, corrected=corrected
+        cites,
+        says,
+        name=called,
+        controls={f"the decay {DECAYS[0]}": FASTEST} | other_constants(name, slack),
+        corrected=corrected,
     )
     def bounded(config: Config, data: Any) -> lab.Relation:
         found = data["bounds"][name]
