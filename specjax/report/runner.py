@@ -26,6 +26,7 @@ from specjax.report import _html, _markdown, _parallel, _peak_memory, _thumbnail
 from specjax.report._record import Record, Result, describe, described_again
 from specjax.report._resume_dir import resumable
 from specjax.report.text_progress import log_progress
+from specjax.sweep.compilation_cache import persistent
 
 MARKDOWN, HTML = "report.md", "report.html"
 
@@ -64,7 +65,8 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
     # A configuration that JSON cannot hold is better refused now than after the run.
     json.dumps(record.config, allow_nan=False)
     start = time.perf_counter()
-    with log_progress():
+    # Experiments also compile outside of sweeps.
+    with log_progress(), persistent(jax.default_backend()):
         try:
             with resumable(record, out):
                 data = experiment.run(config)
@@ -191,14 +193,15 @@ def judge_again(name: str, out: Path) -> Result:
     """
     folder, experiment = out / name, experiments.load(name)
     stored, config, data = stored_run(name, out)
-    try:
-        judgements = experiment.judge(config, data)
-    except (ValueError, KeyError) as error:
-        raise Refused(
-            f"{name} cannot judge the data in {folder} ({error}); run it again."
-        ) from error
     record = described_again(stored.record, experiment)
-    result, figure, grid = _concluded(record, experiment, config, data, judgements)
+    with persistent(jax.default_backend()):
+        try:
+            judgements = experiment.judge(config, data)
+        except (ValueError, KeyError) as error:
+            raise Refused(
+                f"{name} cannot judge the data in {folder} ({error}); run it again."
+            ) from error
+        result, figure, grid = _concluded(record, experiment, config, data, judgements)
     result_store.save(out, result, data, figure, grid)
     return result
 

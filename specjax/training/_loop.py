@@ -23,6 +23,7 @@ from specjax.blas import one_blas_thread
 from specjax.diagnostics import first_not_finite
 from specjax.jaxlib import cpu_options
 from specjax.spectral.float_range import at_least_float32
+from specjax.sweep.compilation_cache import persistent
 from specjax.training._checkpoints import Checkpoints, default_checkpoints, digests
 
 logger = logging.getLogger("specjax.training")
@@ -122,7 +123,7 @@ def train(
         raise ValueError(
             f"The steps must be a positive multiple of every, got steps={steps} and every={every}."
         )
-    _check_batch(jax.eval_shape(batch, jnp.zeros((), jnp.int32)), microbatches, mesh)
+    _check_batch(jax.eval_shape(batch, jax.ShapeDtypeStruct((), jnp.int32)), microbatches, mesh)
 
     def split_batch(step: Array) -> PyTree:
         parts = jax.tree.map(lambda x: x.reshape(microbatches, -1, *x.shape[1:]), batch(step))
@@ -184,15 +185,16 @@ def train(
         layer = first_not_finite(loss, run.params, jax.tree.map(lambda x: x[first], parts))
         return "the mean over microbatches" if layer is None else layer
 
-    run = _start(params, optimizer, record, steps, every)
-    # A default folder of `resume` is named by the programs already.
-    shapes_given = None if checkpoints is None else jax.eval_shape(lambda: run.params)
-    if checkpoints is None and resume.folder() is not None:
-        shapes = jax.eval_shape(lambda: run)  # the arrays themselves are not on the mesh yet
-        checkpoints = default_checkpoints(
-            (stretch.trace(shapes), measured.trace(shapes.params, shapes.step)), run
-        )
     with ExitStack() as held:
+        held.enter_context(persistent(jax.default_backend()))
+        run = _start(params, optimizer, record, steps, every)
+        # A default folder of `resume` is named by the programs already.
+        shapes_given = None if checkpoints is None else jax.eval_shape(lambda: run.params)
+        if checkpoints is None and resume.folder() is not None:
+            shapes = jax.eval_shape(lambda: run)  # the arrays themselves are not on the mesh yet
+            checkpoints = default_checkpoints(
+                (stretch.trace(shapes), measured.trace(shapes.params, shapes.step)), run
+            )
         if checkpoints is not None:
             held.enter_context(checkpoints.writing())
             run = checkpoints.latest(run)

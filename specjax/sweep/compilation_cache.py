@@ -1,8 +1,11 @@
-"""JAX's persistent compilation cache during a sweep: a script compiles only in its first run.
+"""JAX's persistent compilation cache during sweeps, trainings and experiments: a script compiles
+only in its first run.
 
 The cache is in the user's cache folder (`$XDG_CACHE_HOME/specjax`, else `~/.cache/specjax`). The
 environment variable `SPECJAX_COMPILATION_CACHE` switches it "on" or "off", or names another folder.
-A cache that the user has set in JAX is left alone.
+A cache that the user has set in JAX is left alone. Even programs of one operation are kept, since
+reading one takes a tenth of the time to compile it. Each process that finds more than `MOST_BYTES`
+there deletes the programs that were used least recently.
 
 By default it is on, except on CPUs with jaxlib 0.10. There XLA prints a false alarm for every
 program it reads from the cache (openxla/xla issue 44565). Only a setting made before JAX starts
@@ -14,6 +17,7 @@ import os
 import platform as host
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -23,8 +27,7 @@ from specjax.jaxlib import JAXLIB
 from specjax.sweep._progress import logger
 
 SWITCH = "SPECJAX_COMPILATION_CACHE"
-# Programs that compile faster than this cost as much to read and write.
-_LEAST_COMPILE_SECONDS = 0.2
+MOST_BYTES = 2**30
 
 
 def folder(platform: str) -> Path | None:
@@ -51,17 +54,36 @@ def persistent(platform: str) -> Iterator[None]:
     if where is None or before is not None or not _writable(where):
         yield
         return
+    _trim(where)
     least = jax.config.jax_persistent_cache_min_compile_time_secs
     # JAX looks for a cache once, at the first compilation; a reset makes it look again.
     compilation_cache.reset_cache()
     jax.config.update("jax_compilation_cache_dir", str(where))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_COMPILE_SECONDS)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     try:
         yield
     finally:
         jax.config.update("jax_compilation_cache_dir", None)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
         compilation_cache.reset_cache()
+
+
+@cache  # once in each process, since a sweep adds little
+def _trim(where: Path) -> None:
+    """Delete the programs used least recently until the folder has at most `MOST_BYTES`."""
+    # JAX ends the names of its programs so.
+    try:
+        found = {path: path.stat() for path in where.glob("*-cache")}
+        left = sum(each.st_size for each in found.values())
+        # Where the file system keeps no time of reading, the time of writing has to do.
+        for path, each in sorted(found.items(), key=lambda item: item[1].st_atime):
+            if left <= MOST_BYTES:
+                break
+            path.unlink(missing_ok=True)
+            left -= each.st_size
+    except OSError as error:
+        # Another process may delete the same files.
+        logger.info("the programs in %s were not counted: %s", where, error.strerror)
 
 
 def _writable(where: Path) -> bool:
