@@ -50,6 +50,7 @@ def test_every_benchmark_is_tested():
         "coordinates.py",
         "dion_stream.py",
         "grids.py",
+        "growth.py",
         "int8_momentum.py",
         "moments.py",
         "optimizers.py",
@@ -74,6 +75,12 @@ def test_the_log_of_updates_keeps_their_bits_before_it_is_timed():
     assert header.split()[-1] == "ratio"
     assert without.split()[-1] == "1.000"
     assert len(others) == 2
+
+
+@pytest.mark.slow
+def test_the_growth_benchmark_has_a_row_for_each_kind_of_axis():
+    rows = smoke("growth.py").split("\n\n")[-1].splitlines()[2:]
+    assert [row.split()[0] for row in rows] == ["values", "seeds", "widths", "depths"]
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """The axes of a sweep: `widths`, which change shapes, `values`, `choices`, and several `zipped`."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -202,9 +203,9 @@ def _check_points(maker: str, points: tuple[object, ...], example: str) -> None:
             )
 
 
-def check_different(maker: str, points: Sequence[object]) -> None:
+def check_different(maker: str, points: Sequence[Hashable]) -> None:
     """Raise ValueError if `points` has a point twice."""
-    repeated = sorted({str(point) for i, point in enumerate(points) if point in points[:i]})
+    repeated = sorted(str(point) for point, count in Counter(points).items() if count > 1)
     if repeated:
         raise ValueError(
             f"{maker} takes each point once, got {', '.join(repeated)} more than once; remove the"

@@ -9,6 +9,7 @@ from measures import bits
 
 from specjax import optim, sizes, sweep
 from specjax.sweep import run, values, widths, zipped
+from specjax.sweep.axes import check_different
 from tests.wrong_calls import wrong_calls
 
 KEY = jax.random.key(7)
@@ -205,3 +206,20 @@ def test_ints_and_floats_of_numpy_are_numbers():
     each = run(measure, over, num_seeds={"d": [np.int64(5), np.uint8(2)]}, key=KEY)
     np.testing.assert_allclose(each["y"].isel(d=0), expected["y"].isel(d=0), rtol=1e-6)
     assert np.isnan(each["y"].isel(d=1, seed=slice(2, None))).all()
+
+
+def test_looking_for_repeats_compares_no_point_with_all_others():
+    compared = 0
+
+    class Point(int):
+        def __eq__(self, other):
+            nonlocal compared
+            compared += 1
+            return int(self) == int(other)
+
+        __hash__ = int.__hash__
+
+    check_different("values", [Point(n) for n in range(1000)])
+    assert compared < 1000
+    with pytest.raises(ValueError, match="got 3, 5 more than once"):
+        check_different("values", [*map(Point, (5, 3, 1, 3, 5, 5))])
