@@ -195,6 +195,42 @@ def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."
     )
 
 
+def normals(
+    keys: Key[Array, " matrices"], rows: Sequence[AnySize], columns: AnySize
+) -> list[Shaped[Array, "_ _"]]:
+    """`normal(key, (n, columns))` for each key and number of rows n, bit for bit, in one draw.
+
+    A draw takes longer to compile than most layers of a model.
+
+    Raises:
+        ValueError: as `normal`.
+
+    Examples:
+        >>> from specjax import sizes
+        >>> keys = jax.random.split(jax.random.key(0), 2)
+        >>> first, second = sizes.normals(keys, (3, 2), 5)
+        >>> bool((second == sizes.normal(keys[1], (2, 5))).all())
+        True
+    """
+    for n in rows:
+        _check(keys, (n, columns))
+    counts = [padded(n) for n in rows]
+    row_keys = jax.vmap(jax.random.fold_in)(
+        keys[np.repeat(np.arange(len(counts)), counts)],
+        jnp.asarray(np.concatenate([np.arange(n) for n in counts])),
+    )
+    draws = jax.vmap(
+        lambda key: jax.random.normal(key, (padded(columns),), jnp.result_type(float))
+    )(row_keys)
+    matrices = jnp.split(draws, np.cumsum(counts)[:-1])
+    return [
+        jnp.where(block_mask((n, columns)), matrix, 0)
+        if isinstance(n, Size) or isinstance(columns, Size)
+        else matrix
+        for n, matrix in zip(rows, matrices, strict=True)
+    ]
+
+
 def uniform(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
     """Independent samples from [0, 1), zero outside the active block; otherwise as `normal`.
 

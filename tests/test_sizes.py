@@ -138,6 +138,17 @@ def test_rows_columns_and_keys_are_uncorrelated():
         assert abs(np.mean(a * b)) * np.sqrt(a.size) < 4, name
 
 
+def test_several_matrices_in_one_draw_have_the_bits_of_each_alone():
+    keys = jax.random.split(jax.random.key(3), 3)
+    for columns in (4, Size(6, 4)):
+        rows = (Size(5, 3), 2, 4)
+        together = sizes.normals(keys, rows, columns)
+        for key, n, found in zip(keys, rows, together, strict=True):
+            np.testing.assert_array_equal(found, sizes.normal(key, (n, columns)))
+    with pytest.raises(ValueError, match="threefry"):
+        sizes.normals(jax.random.split(jax.random.key(0, impl="rbg"), 1), (2,), 3)
+
+
 def test_signs_are_signs_and_padding_is_zero():
     x = np.asarray(sizes.rademacher(jax.random.key(2), (Size(6, 4), Size(5, 3))))
     assert set(np.unique(x[:4, :3])) == {-1, 1}

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
@@ -28,7 +29,7 @@ from specjax.models._architecture import Architecture as Architecture
 from specjax.models._architecture import figure_19 as figure_19
 from specjax.models.mlp import GATED
 from specjax.models.sequence_parts import capped, rms_norm, rotated
-from specjax.sizes import AnySize, active, normal
+from specjax.sizes import AnySize, active, normal, normals
 from specjax.theory.activations import ACTIVATIONS
 
 
@@ -166,44 +167,17 @@ class Sequences(NamedTuple):
 
 def init(key: Key[Array, ""], architecture: Architecture) -> Transformer:
     """Independent N(0, 1) entries in tables and positions, N(0, 1/fan_in) or 0 in matrices."""
-    d, hidden = architecture.width, architecture.hidden
-    shapes = dict.fromkeys(("query", "key", "value"), (d, d))
-    if architecture.project:
-        shapes["output"] = (d, d)
-    if architecture.activation is not None:
-        shapes |= {"up": (hidden, d), "down": (d, hidden)}
-        if architecture.activation in GATED:
-            shapes["gate"] = (hidden, d)
-    block_key, table_key = jax.random.split(key)
-    keys = {
-        name: jax.random.fold_in(block_key, i) for i, name in enumerate(Blocks.__dataclass_fields__)
-    }
-
-    def stack(name: str) -> Array:
-        rows, columns = shapes[name]
-        draws = jax.vmap(lambda one: normal(one, (rows, columns)))(
-            jax.random.split(keys[name], architecture.blocks)
-        )
-        return draws / jnp.sqrt(jnp.asarray(active(columns), draws.dtype))
-
-    tables = [
-        normal(jax.random.fold_in(table_key, i), (rows, d))
-        for i, rows in enumerate(
-            (architecture.vocabulary, architecture.context, architecture.vocabulary)
-        )
-    ]
-    head = (
-        None if architecture.tied else tables[2] / jnp.sqrt(jnp.asarray(active(d), tables[2].dtype))
-    )
-    weights: dict[str, Any] = {name: stack(name) if name in shapes else None for name in keys}
+    d = architecture.width
+    tables, weights, values_key = _draws(key, architecture)
+    head = tables.get(2)
     model = Transformer(
         embedding=tables[0],
-        positions=None if architecture.rotary else tables[1],
-        blocks=Blocks(**weights),
-        head=head,
+        positions=tables.get(1),
+        blocks=Blocks(**weights),  # type: ignore[arg-type]
+        head=None if head is None else head / jnp.sqrt(jnp.asarray(active(d), head.dtype)),
         heads=architecture.heads,
         activation=architecture.activation,
-        values=_value_embeddings(jax.random.fold_in(table_key, len(tables)), architecture),
+        values=_value_embeddings(values_key, architecture),
         skips=jnp.ones(architecture.blocks // 2) if architecture.skips else None,
         qk_norm=architecture.qk_norm,
         cap=architecture.cap,
@@ -215,6 +189,56 @@ def init(key: Key[Array, ""], architecture: Architecture) -> Transformer:
         model,
         replace_fn=jnp.zeros_like,
     )
+
+
+def _draws(
+    key: Key[Array, ""], architecture: Architecture
+) -> tuple[dict[int, Array], dict[str, Array | None], Key[Array, ""]]:
+    """The tables by their place among embedding, positions and head; the weights of the blocks; and
+    the key of the value embeddings.
+    """
+    d, blocks = architecture.width, architecture.blocks
+    shapes = _block_shapes(architecture)
+    block_key, table_key = jax.random.split(key)
+    names = [*Blocks.__dataclass_fields__]
+    block_keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(block_key, i), blocks))(
+        jnp.arange(len(names))
+    )
+    keys = dict(zip(names, block_keys, strict=True))
+    rows = (architecture.vocabulary, architecture.context, architecture.vocabulary)
+    table_keys = jax.vmap(lambda i: jax.random.fold_in(table_key, i))(jnp.arange(len(rows) + 1))
+    kept = [0] + [1] * (not architecture.rotary) + [2] * (not architecture.tied)
+    # All matrices with d columns in one draw: a draw takes longer to compile than a layer.
+    wide = [name for name in shapes if name != "down"]
+    matrices = iter(
+        normals(
+            jnp.concatenate([table_keys[np.array(kept)], *(keys[name] for name in wide)]),
+            [*(rows[i] for i in kept), *(shapes[name][0] for name in wide for _ in range(blocks))],
+            d,
+        )
+    )
+    tables = {i: next(matrices) for i in kept}
+    drawn = {name: jnp.stack([next(matrices) for _ in range(blocks)]) for name in wide}
+    if "down" in shapes:
+        drawn["down"] = jnp.stack(normals(keys["down"], [d] * blocks, architecture.hidden))
+    weights = dict.fromkeys(names) | {
+        name: x / jnp.sqrt(jnp.asarray(active(shapes[name][1]), x.dtype))
+        for name, x in drawn.items()
+    }
+    return tables, weights, table_keys[len(rows)]
+
+
+def _block_shapes(architecture: Architecture) -> dict[str, tuple[AnySize, AnySize]]:
+    """The shapes of the matrices that each block has."""
+    d, hidden = architecture.width, architecture.hidden
+    shapes = dict.fromkeys(("query", "key", "value"), (d, d))
+    if architecture.project:
+        shapes["output"] = (d, d)
+    if architecture.activation is not None:
+        shapes |= {"up": (hidden, d), "down": (d, hidden)}
+        if architecture.activation in GATED:
+            shapes["gate"] = (hidden, d)
+    return shapes
 
 
 def _value_embeddings(key: Key[Array, ""], architecture: Architecture) -> ValueEmbeddings | None:

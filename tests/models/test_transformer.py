@@ -10,8 +10,9 @@ from scipy.special import log_softmax
 
 from specjax import optim
 from specjax.models import transformer
-from specjax.models.transformer import Architecture, Sequences
-from specjax.sizes import Size
+from specjax.models.transformer import Architecture, Blocks, Sequences
+from specjax.programs import trace
+from specjax.sizes import Size, normal
 from tests.reference import transformer as reference
 from tests.wrong_calls import wrong_calls
 
@@ -81,6 +82,33 @@ def test_entries_are_standard_normal_over_the_root_of_the_fan_in():
 
 
 @pytest.mark.integration
+def test_every_matrix_has_a_key_of_its_own_and_few_draws_make_all():
+    shape = Architecture(vocabulary=5, width=4, context=3, heads=1, blocks=2, activation="relu")
+    model = transformer.init(KEY, shape)
+    block_key, table_key = jax.random.split(KEY)
+    tables = [
+        normal(jax.random.fold_in(table_key, i), (rows, 4)) for i, rows in enumerate((5, 3, 5))
+    ]
+    np.testing.assert_array_equal(model.embedding, tables[0])
+    np.testing.assert_array_equal(model.positions, tables[1])
+    np.testing.assert_array_equal(model.head, tables[2] / 2)
+    for i, name in enumerate(Blocks.__dataclass_fields__):
+        found = getattr(model.blocks, name)
+        if found is not None:
+            _, rows, columns = found.shape
+            keys = jax.random.split(jax.random.fold_in(block_key, i), 2)
+            expected = jnp.stack([normal(key, (rows, columns)) for key in keys])
+            np.testing.assert_allclose(found, expected / np.sqrt(columns), rtol=1e-6)
+
+    def draws(program):
+        inner = sum(draws(body) for each in program.equations for body in each.bodies)
+        return inner + sum(each.name == "random_bits" for each in program.equations)
+
+    program, _ = trace(lambda key: jax.tree.leaves(transformer.init(key, shape)), KEY)
+    # One for each number of columns.
+    assert draws(program) == 2
+
+
 def test_figure_19_starts_from_zero_outputs_and_equal_shares():
     architecture = transformer.figure_19(11, 24, 7)
     model = transformer.init(KEY, architecture)
