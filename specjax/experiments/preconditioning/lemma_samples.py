@@ -128,7 +128,7 @@ def sample_pairs(key: Key[Array, ""], apart: Array) -> dict[str, Array]:
         "rank": equal_rank,
         "low": approximations,
     }
-    found = {}
+    found: dict[str, Array] = {}
     for name, pairs in worst.items():
         key_of = sizes.stream(key, name)
         bases = jax.random.split(sizes.stream(key_of, "bases"), len(pairs))
