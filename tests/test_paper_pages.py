@@ -25,7 +25,15 @@ def test_a_page_is_in_step_with_ledger_and_records(path):
     )
 
 
-@BY_PAGE
+@pytest.mark.parametrize("paper", [paper for paper in PAPERS if paper != "field"])
+def test_a_page_links_every_row_of_its_ledger(paper):
+    page = (ROOT / "docs" / "papers" / f"{paper}.md").read_text()
+    assert page.count(f"](ledgers/{paper}.tsv)") == page.count(f"<!-- rows of {paper} -->") == 1
+    counts = re.search(r"<!-- standing -->\n(.*)\. \[The ledger's file\]", page)[1]
+    assert sum(map(int, re.findall(r"\d+", counts))) == len(ledger(paper).rows)
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if PAGES[p][0] == "field"], ids=str)
 def test_a_page_has_every_row_of_its_ledger_once(path):
     place = (
         path.read_text().partition("<!-- standing -->")[2].partition("<!-- end of standing -->")[0]
@@ -93,7 +101,7 @@ def test_a_page_without_a_place_gets_one_and_keeps_its_prose(monkeypatch, tmp_pa
     made = load_script("paper_pages").with_tables(prose, "outer-product")
     assert made.startswith(prose + "\n## Every statement\n\n")
     assert made.endswith("<!-- end of standing -->\n")
-    assert "|not run|" in made
+    assert re.search(r"\n\d+ not run, \d+ not judged\. \[The ledger's file\]", made)
     assert load_script("paper_pages").with_tables(made, "outer-product") == made
 
 

@@ -84,7 +84,8 @@ def with_tables(page: str, paper: str, ids: Sequence[str] | None = None) -> str:
     found = [s for s in every if ids is None or s.row.id in ids]
     # On a phone docs/assets/specjax.css shows each row as a list.
     ran_on = _ran_on([result for result in recorded.values() if result.record.paper == paper])
-    page = _placed(page, "standing", f"{_folded(found)}{ran_on}\n")
+    listed = _linked(paper, found) if ids is None or paper != "field" else _folded(found)
+    page = _placed(page, "standing", f"{listed}{ran_on}\n")
     page = with_findings(page, {s.row.id: s.status for s in every})
     for place, (name, beginning) in TABLES.get(paper, {}).items():
         # What has no record yet stays as it was written.
@@ -118,6 +119,17 @@ def numbers(paper: str) -> str:
     """The estimates of all statements on a paper, as the text of a file."""
     recorded = [r for r in records.load_all().values() if r.record.paper == paper]
     return "".join("\t".join(row) + "\n" for row in (NUMBERS, *_numbers(recorded)))
+
+
+def _linked(paper: str, found: Sequence[ledger_status.Standing]) -> str:
+    """How many rows have each status, and where all are. The site unfolds the ledger's file in the
+    place of the comment (scripts/maintain/site_hooks.py).
+    """
+    return (
+        f"{ledger_status.counts(found)}. [The ledger's file](ledgers/{paper}.tsv) has every row:"
+        " what it says, what is true, and the number that decides, or why it is not judged.\n\n"
+        f"<!-- rows of {paper} -->\n\n"
+    )
 
 
 def _folded(found: Sequence[ledger_status.Standing]) -> str:

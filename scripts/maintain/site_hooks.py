@@ -4,7 +4,8 @@ The API page of a package shows what its `__init__` exports, and nothing else: a
 specjax.sweep` in docs/api stands for the docstring of the package and an entry for each module from
 which specjax/sweep/__init__.py imports names `as` themselves, with these names alone. The
 docstrings of modules are shown since they have the formulas of which those of functions speak.
-Lines that name a module are left as they are. A line `::: CHANGELOG.md` stands for that file.
+Lines that name a module are left as they are. A line `::: CHANGELOG.md` stands for that file, and a
+comment `<!-- rows of field -->` for the rows of docs/papers/ledgers/field.tsv.
 
 Formulas in plain text are set: what stands below or above in u_i, ‖G‖_* and d^(1/α). Other
 underscores keep their sign, and make no emphasis.
@@ -117,8 +118,29 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     markdown = re.sub(
         r"^::: (specjax[\w.]*)$", lambda line: entries(line[1]), markdown, flags=re.MULTILINE
     )
+    markdown = re.sub(
+        r"^<!-- rows of ([a-z-]+) -->$", lambda line: rows(line[1]), markdown, flags=re.MULTILINE
+    )
     return re.sub(
         r"^::: ([A-Z]+\.md)$", lambda line: at_root(line[1]), markdown, flags=re.MULTILINE
+    )
+
+
+def rows(paper: str) -> str:
+    """The rows of a ledger's file as a table to be unfolded; on a phone docs/assets/specjax.css
+    shows each as a list.
+    """
+    file = ROOT / "docs/papers/ledgers" / f"{paper}.tsv"
+    header, *lines = (line.split("\t") for line in file.read_text("utf-8").splitlines())
+    place = header.index("where")
+    cells = [header, ["---"] * len(header), *lines]
+    shown = (row[:place] + row[place + 1 :] for row in cells)
+    table = "\n".join(
+        "|" + "|".join(re.sub(r"([*_|])", r"\\\1", cell) for cell in row) + "|" for row in shown
+    )
+    return (
+        f'<details class="standing" markdown>\n<summary>{len(lines)} rows</summary>\n\n{table}\n'
+        "</details>"
     )
 
 
