@@ -82,6 +82,28 @@ def test_the_overview_of_recent_papers_matches_the_ledger():
     )
 
 
+def test_the_standing_of_the_field_is_that_of_the_records():
+    stored = ROOT / "docs" / "papers" / "standing.md"
+    assert stored.read_text() == load_script("standing_page").page(), (
+        "run `python scripts/maintain/standing_page.py`"
+    )
+
+
+def test_a_row_says_what_would_change_it():
+    change = load_script("standing_page").change
+    decided = 0
+    for check in (c for result in records.load_all().values() for c in result.checks):
+        text = change(check)
+        far = [rival["standard_errors"] for rival in check.rivals if rival["standard_errors"]]
+        if check.verdict == "confirmed" and far:
+            decided += 1
+            assert text.endswith(f", {min(far):.3g} SE away")
+        elif check.verdict != "confirmed":
+            starts = {"inconclusive": "a narrower", "refuted": "an interval that allows the st"}
+            assert text.startswith(starts[check.verdict])
+    assert decided > 100
+
+
 def test_the_numbers_are_those_of_the_records():
     stored = ROOT / "docs" / "papers" / "preconditioning-numbers.tsv"
     assert stored.read_text() == load_script("paper_pages").numbers("preconditioning")

@@ -4,6 +4,7 @@ specjax run relu-off-diagonal --scale paper
 python scripts/maintain/records.py results relu-off-diagonal
 python scripts/maintain/records.py results    # of every result in the folder that allows one
 python scripts/maintain/paper_pages.py        # then the tables of the papers' pages
+python scripts/maintain/standing_page.py      # and that of the field
 """
 
 import argparse
