@@ -1,0 +1,156 @@
+"""A small network that learns from a teacher, under rules for the step of a matrix."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, Key
+
+from specjax import lab, sizes, sweep
+
+Rule = Callable[[Key[Array, ""], Float[Array, "m n"], Float[Array, ""]], Float[Array, "m n"]]
+"""The step of a momentum matrix, from a key and the share of the training that is done. Steps are
+scaled to the Frobenius norm of a polar factor, so that one grid of rates serves all rules.
+"""
+_BETA = 0.9
+_FLOOR = 1e-6
+"""Added to singular values over the largest, so that negative powers stay finite."""
+
+
+def with_singular_values(
+    spectrum: Callable[[Key[Array, ""], Float[Array, " r"], Float[Array, ""]], Array],
+) -> Rule:
+    """U f(s) Vᵀ for a momentum U S Vᵀ; `spectrum` takes a key, s over the largest of s, and the
+    share of the training that is done.
+    """
+
+    def rule(key: Key[Array, ""], m: Float[Array, "m n"], done: Float[Array, ""]) -> Array:
+        u, s, vt = jnp.linalg.svd(m, full_matrices=False)
+        return (u * spectrum(key, s / s[0] + _FLOOR, done)[None, :]) @ vt
+
+    return rule
+
+
+def power(p: float, last: float | None = None) -> Rule:
+    """U Sᵖ Vᵀ; with `last` the power goes linearly from `p` to it."""
+    slope = 0.0 if last is None else last - p
+    return with_singular_values(lambda _, s, done: s ** (p + slope * done))
+
+
+def _outputs(weights: Sequence[Array], x: Array) -> Array:
+    for w in weights[:-1]:
+        x = jnp.tanh(x @ w)
+    return x @ weights[-1]
+
+
+def _network(key: Key[Array, ""], width: int, gain: float) -> list[Array]:
+    shapes = ((width, width), (width, width), (width, 8))
+    return [
+        gain * sizes.normal(jax.random.fold_in(key, i), shape) / shape[0] ** 0.5
+        for i, shape in enumerate(shapes)
+    ]
+
+
+def _loss(weights: Sequence[Array], teacher: Sequence[Array], x: Array) -> Float[Array, ""]:
+    """The mean squared error over the variance of the targets."""
+    targets = _outputs(teacher, x)
+    return jnp.mean((_outputs(weights, x) - targets) ** 2) / jnp.var(targets)
+
+
+def log_loss(
+    key: Key[Array, ""],
+    rate: Float[Array, ""],
+    rule: Rule,
+    *,
+    width: int,
+    batch: int,
+    length: int,
+) -> Float[Array, ""]:
+    """The logarithm of the test loss after `length` steps, whose rate falls linearly to zero. All
+    rules see the same start, teacher and batches for a key.
+    """
+
+    def inputs(name: str, i: Array | int, count: int) -> Array:
+        x = sizes.normal(jax.random.fold_in(sizes.stream(key, name), i), (count, width))
+        return 2 * x * jnp.arange(1, width + 1) ** -0.5
+
+    teacher = _network(sizes.stream(key, "teacher"), width, 2.0)
+    weights = _network(sizes.stream(key, "start"), width, 1.0)
+
+    def step(carry: tuple, i: Array) -> tuple[tuple, None]:
+        weights, momenta = carry
+        gradients = jax.grad(_loss)(weights, teacher, inputs("batch", i, batch))
+        momenta = [_BETA * m + g for m, g in zip(momenta, gradients, strict=True)]
+        keys = jax.random.split(jax.random.fold_in(sizes.stream(key, "rule"), i), len(weights))
+        steps = [rule(*pair, i / length) for pair in zip(keys, momenta, strict=True)]
+        weights = [
+            w - rate * (1 - i / length) * min(d.shape) ** 0.5 * d / jnp.linalg.norm(d)
+            for w, d in zip(weights, steps, strict=True)
+        ]
+        return (weights, momenta), None
+
+    start = weights, jax.tree.map(jnp.zeros_like, weights)
+    (weights, _), _ = jax.lax.scan(step, start, jnp.arange(length))
+    return jnp.log(_loss(weights, teacher, inputs("test", 0, 2048)))
+
+
+class StudentConfig(lab.Config):
+    """Sizes of the student, lengths of training and rates."""
+
+    seed: int = lab.config.root_seed(1, help="root of all randomness; rules were set on 0")
+    width: int = lab.config.integer(32, least=8, help="inputs and hidden units")
+    batch: int = lab.config.integer(64, least=8, help="examples of a step")
+    lengths: tuple[int, ...] = lab.config.sizes(50, 150, help="steps of a training")
+    rates: tuple[float, ...] = lab.config.numbers(
+        0.02, 0.04, 0.08, 0.16, 0.32, above=0, help="first rates, a geometric grid"
+    )
+    seeds: int = lab.config.seeds(16)
+
+
+def log_losses_at_best_rates(
+    rules: Mapping[str, Rule], config: StudentConfig, key: Key[Array, ""]
+) -> xr.DataArray:
+    """Logarithms of test losses (seed, rule, length), each rule and length at its best rate.
+
+    Raises:
+        ValueError: a best rate at the end of the grid.
+    """
+    lengths, sizes_of = config.lengths, {"width": config.width, "batch": config.batch}
+
+    def measure(key: Key[Array, ""], rate: Float[Array, ""]) -> dict[str, Float[Array, " length"]]:
+        return {
+            name: jnp.stack([log_loss(key, rate, rule, length=n, **sizes_of) for n in lengths])
+            for name, rule in rules.items()
+        }
+
+    found = sweep.run(
+        measure, {"rate": sweep.values(*config.rates)}, num_seeds=config.seeds, key=key
+    )
+    labelled = sweep.labelled(found[list(rules)], "length", length=list(lengths))
+    return at_best_rate(labelled.to_dataarray("rule"))
+
+
+def at_best_rate(losses: xr.DataArray) -> xr.DataArray:
+    """Losses at the best rate: the vertex of a parabola in log rate through the three best means,
+    so that the grid of rates favors no rule.
+    """
+    mean, last = losses.mean("seed"), losses.sizes["rate"] - 1
+    best = mean.argmin("rate")
+    if np.isin(best, (0, last)).any():
+        raise ValueError(
+            f"The best of the rates {tuple(losses.rate.values.tolist())} is at an end for a rule:"
+            f" numbers {best.values.tolist()}; add rates."
+        )
+
+    def differences(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
+        below, here, above = (
+            values.isel(rate=best + shift).drop_vars("rate") for shift in (-1, 0, 1)
+        )
+        return here, (above - below) / 2, above - 2 * here + below
+
+    _, slope, curvature = differences(mean)
+    vertex = -slope / curvature
+    here, slope, curvature = differences(losses)
+    return here + vertex * slope + vertex**2 * curvature / 2
