@@ -28,6 +28,9 @@ Data = dict[str, xr.Dataset]
 class Config(sampled_items.Config):
     """Items, dimensions and α; frequencies alone have other dimensions."""
 
+    seed: int = lab.config.root_seed(
+        43, help="root of all randomness; rules were set on other draws"
+    )
     n: int = lab.config.integer(4000, least=2, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(32, 64, 96, least=16, points=3, help="dimensions d")
     wide_n: int = lab.config.integer(

@@ -1,7 +1,8 @@
 """Lemmas E.4 to E.7, F.3 and H.5 to H.7, and the slope of Appendix C.
 
 The bounds have no constants, so their orders in d are judged: the exponent of the bounded quantity
-where it has that of the bound without its logarithms, or of its ratio to the bound.
+where it has that of the bound without its logarithms, or of its ratio to the bound. Sizes were set
+after quick runs on other root seeds.
 """
 
 from collections.abc import Callable
@@ -147,8 +148,11 @@ def constant_of_gradient(config: Config, data: Data) -> lab.Relation:
     return lab.inequality(data["norms"]["leave_one_out"], xr.DataArray(2.0), slack=0.5)
 
 
+WIDER = "The margin was 1/8 before runs on other draws; judged on fresh ones."
+
+
 def norm_ratio(cites: str, name: str, quantity: str, says: str) -> None:
-    @states(cites, says, name=name, controls=named(0.5, "norms", quantity))
+    @states(cites, says, name=name, controls=named(0.5, "norms", quantity), post_hoc=WIDER)
     def _(config: Config, data: Data) -> lab.Relation:
         return has_exponent(data["norms"][quantity], 0.0, NEAREST)
 
@@ -233,7 +237,14 @@ def beyond_the_stored(config: Config, data: Data) -> lab.Relation:
     return has_exponent(data["covariances"]["beyond_population"], expected, NEAREST)
 
 
-@states("lemma-h-7", controls=named(0.5, "covariances", "beyond_enough"))
+@states(
+    "lemma-h-7",
+    controls=named(0.5, "covariances", "beyond_enough"),
+    post_hoc=(
+        "Before runs on other draws the exponent of the norm itself was asked; its ratio is judged"
+        " on fresh ones."
+    ),
+)
 def beyond_the_stored_in_batches(config: Config, data: Data) -> lab.Relation:
     """With a batch of 8 d_1^α log d, which (64) allows, it is d^0 times that of the population, to
     1/4.

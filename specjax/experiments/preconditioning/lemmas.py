@@ -2,6 +2,8 @@
 
 The bounds judged are those of `specjax.theory.preconditioning.perturbation`. Pairs of matrices
 include the worst ones that searches found, so that a record says how near a bound can be reached.
+A seed draws only the bases of those, and a fresh one tests little of what was set by them. Sizes
+were set after quick runs on other root seeds.
 """
 
 from collections.abc import Callable
@@ -19,6 +21,7 @@ BEYOND = (0.25, 0.5, 1.0, 1.5)
 SMALL = (0.15, 0.3)
 """t in Lemma 21, at which powers of t are judged."""
 LARGER = (*SMALL, 0.6, 0.9)
+SLACK = "The slack was set after pairs of other draws, which came no nearer; judged on fresh ones."
 states = lab.Statements()
 
 
@@ -58,6 +61,7 @@ def lemma_17(config: Config, data: Data) -> lab.Relation:
         "tall_bound", "pairs", the_first_term="tall_first", a_tenth_of_the_second="tall_tenth"
     )
     | scaled("tall_bound", "pairs", six_tenths_of_it=0.6),
+    post_hoc=SLACK,
 )
 def lemma_18(config: Config, data: Data) -> lab.Relation:
     """For tall A and B the bound (2/(σ(A) + σ(B)) + 1/max(σ(A), σ(B))) ‖A - B‖ holds in the
@@ -75,6 +79,10 @@ def lemma_18(config: Config, data: Data) -> lab.Relation:
         )
     },
     corrected=True,
+    post_hoc=(
+        "Pairs of other draws were to refute the first term as a bound; the number that they came"
+        " to is judged on fresh ones."
+    ),
 )
 def first_term(config: Config, data: Data) -> lab.Relation:
     """Its first term alone, which is enough in the Frobenius norm, is not: a near pair of tall
@@ -90,6 +98,7 @@ def first_term(config: Config, data: Data) -> lab.Relation:
         "low_bound", "pairs", without_the_terms_with_δ="low_without", a_third_of_them="low_third"
     )
     | scaled("low_bound", "pairs", four_tenths_of_it=0.4),
+    post_hoc=SLACK,
 )
 def lemma_19(config: Config, data: Data) -> lab.Relation:
     """Best approximations of rank 2 are nearer than ‖A - B‖ (3 + (σ_3(A) + σ_3(B))/δ)."""
