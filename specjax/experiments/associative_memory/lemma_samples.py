@@ -31,10 +31,10 @@ class Config(sampled_items.Config):
     seed: int = lab.config.root_seed(
         43, help="root of all randomness; rules were set on other draws"
     )
-    n: int = lab.config.integer(4000, least=2, help="items N")
+    n: int = lab.config.integer(2000, least=2, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(32, 64, 96, least=16, points=3, help="dimensions d")
     wide_n: int = lab.config.integer(
-        100_000, least=2, help="items N where only frequencies are sampled"
+        20_000, least=2, help="items N where only frequencies are sampled"
     )
     wide_dims: tuple[int, ...] = lab.config.sizes(
         32, 64, 128, least=16, points=3, help="dimensions d where only frequencies are sampled"
