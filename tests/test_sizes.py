@@ -138,7 +138,7 @@ def test_rows_columns_and_keys_are_uncorrelated():
         assert abs(np.mean(a * b)) * np.sqrt(a.size) < 4, name
 
 
-def test_several_matrices_in_one_draw_have_the_bits_of_each_alone():
+def test_matrices_drawn_together_have_the_bits_of_each_alone():
     keys = jax.random.split(jax.random.key(3), 3)
     for columns in (4, Size(6, 4)):
         rows = (Size(5, 3), 2, 4)

@@ -115,7 +115,7 @@ def test_the_mean_slope_is_the_trace_of_the_derivative():
 
 
 @pytest.mark.parametrize("d", [2, 3])
-def test_the_second_moment_of_a_covariance_is_an_average_over_a_grid(d):
+def test_second_moments_of_a_covariance_are_averages_over_a_grid(d):
     def square(u):
         return np.array(np.sum((u.T @ np.diag(memory.ITEMS) @ u / d) ** 2))
 

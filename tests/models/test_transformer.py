@@ -82,7 +82,7 @@ def test_entries_are_standard_normal_over_the_root_of_the_fan_in():
 
 
 @pytest.mark.integration
-def test_every_matrix_has_a_key_of_its_own_and_few_draws_make_all():
+def test_every_matrix_has_its_own_key_in_few_draws():
     shape = Architecture(vocabulary=5, width=4, context=3, heads=1, blocks=2, activation="relu")
     model = transformer.init(KEY, shape)
     block_key, table_key = jax.random.split(KEY)
