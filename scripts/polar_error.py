@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 
 from specjax import fits, lab, sizes, spectral, sweep
+from specjax.spectral.polar_error import factor_error
 
 METHODS = {
     "Muon, 5 steps": spectral.NewtonSchulz(5),
@@ -20,10 +21,7 @@ def measure(key, width, kappa):  # ‖O - U Vᵀ‖ / √width, for singular val
     keys, values = jax.random.split(key), kappa ** -jnp.linspace(0, 1, width)
     u, v = (jnp.linalg.qr(sizes.normal(key, (width, width)))[0] for key in keys)
     x = (u * values[None, :]) @ v.T
-    factors = {name: spectral.polar(x, method) for name, method in METHODS.items()}
-    return {
-        name: spectral.polar_error.factor_error(o, u @ v.T).distance for name, o in factors.items()
-    }
+    return {n: factor_error(spectral.polar(x, m), u @ v.T).distance for n, m in METHODS.items()}
 
 
 def draw(widths, seeds):
