@@ -1,11 +1,12 @@
-"""One update of whole optimizers: `optax.contrib.muon`, `optim.muon`, `optim.normuon` and
-`torch.optim.Muon` on the same trees of matrices, with time, compilation and memory.
+"""One update of whole optimizers: `optax.contrib.muon`, `optim.muon`, `optim.normuon`,
+`torch.optim.Muon` and `dion.Muon` on the same trees of matrices, with time, compilation and memory.
 
 The trees are the matrices of `--layers` layers of GPT-2 small (12 layers in full) as leaves of
 their own and as stacks by layer, and the experts of one layer with a batch axis. Embeddings and
 vectors, which AdamW takes on every side, are left out. An update is one jitted call that gives new
-parameters and a new state, without donation; torch's is `step()`, in bfloat16 and on separate
-leaves, the only ones that it takes.
+parameters and a new state, without donation; those of torch and dion are `step()`, in
+bfloat16 and on separate leaves. The folder of a checkout of github.com/microsoft/dion in PYTHONPATH
+adds its side, on one device and without Triton.
 
 * ms: median over `--rounds` rounds of all sides in turn; ratio: median of the ratios to optax's
   time in the same round, so a slow minute of the machine meets every side;
@@ -36,13 +37,21 @@ from timing import machine, seconds, table
 
 from specjax import optim
 from specjax.spectral import PolarExpress
-from specjax.spectral.polynomials import MUON
+from specjax.spectral.polynomials import MUON, Quintic
 
 Tree = dict[str, jax.Array]
 RATE = 0.02
 OPTAX, OURS, EXPRESS = "optax.contrib.muon", "optim.muon", "optim.muon, PolarExpress(5)"
-NORMUON, TORCH = "optim.normuon", "torch.optim.Muon"
+NORMUON, TORCH, DION = "optim.normuon", "torch.optim.Muon", "dion.Muon"
 MIB = 2**20
+DION_ROWS = (
+    (4.0848, -6.8946, 2.9270),
+    (3.9505, -6.3029, 2.6377),
+    (3.7418, -5.5913, 2.3037),
+    (2.8769, -3.1427, 1.2046),
+    (2.8366, -3.0525, 1.2012),
+)
+"""The coefficients of zeropower_via_newtonschulz5 in dion's newton_schulz_triton.py."""
 
 
 class Compiled(NamedTuple):
@@ -129,8 +138,10 @@ def prepared(transform: optax.GradientTransformation, params: Tree, gradients: T
     )
 
 
-def torch_side(params: Tree, gradients: Tree) -> tuple[Callable[[], Any], dict[str, Any]]:
-    """`step` of torch.optim.Muon on the transposed matrices, and these."""
+def torch_side(
+    side: str, params: Tree, gradients: Tree
+) -> tuple[Callable[[], Any], dict[str, Any]]:
+    """`step` of torch's or dion's Muon on the transposed matrices, and these."""
     import torch
 
     def tensor(x: jax.Array) -> Any:
@@ -139,7 +150,12 @@ def torch_side(params: Tree, gradients: Tree) -> tuple[Callable[[], Any], dict[s
     weights = {name: torch.nn.Parameter(tensor(x)) for name, x in params.items()}
     for name, weight in weights.items():
         weight.grad = tensor(gradients[name])
-    return torch.optim.Muon(weights.values(), lr=RATE, weight_decay=0.0).step, weights
+    if side == TORCH:
+        return torch.optim.Muon(weights.values(), lr=RATE, weight_decay=0.0).step, weights
+    from dion import Muon
+
+    options = {"weight_decay": 0.0, "nesterov": True, "use_polar_express": False}
+    return Muon(list(weights.values()), lr=RATE, **options).step, weights
 
 
 def factor(x: np.ndarray, polynomials: Any) -> np.ndarray:
@@ -155,10 +171,12 @@ def factor(x: np.ndarray, polynomials: Any) -> np.ndarray:
 
 def expected(side: str, gradient: np.ndarray) -> np.ndarray:
     """The first step of a side on one matrix (in, out) in float64."""
-    express = side == EXPRESS
-    x = factor(
-        gradient.astype(np.float64), PolarExpress(5).polynomials() if express else 5 * [MUON]
-    )
+    polynomials: Any = 5 * [MUON]
+    if side == EXPRESS:
+        polynomials = PolarExpress(5).polynomials()
+    if side == DION:
+        polynomials = [Quintic(*row) for row in DION_ROWS]
+    x = factor(gradient.astype(np.float64), polynomials)
     if side == NORMUON:
         # After one step the second moments are those of this factor, up to a number.
         even = x / np.linalg.norm(x, axis=0)
@@ -197,11 +215,11 @@ def of_tree(title: str, params: Tree, rounds: int, compilations: int) -> str:
     assert worst < 1e-3, f"{OURS} and {OPTAX} differ by {worst:.1e}."
     lines.append(f"  {OURS} and {OPTAX}: largest difference of a leaf {worst:.1e}")
     calls = {name: runs[0].call for name, runs in ready.items()}
-    if importlib.util.find_spec("torch") and all(x.ndim == 2 for x in params.values()):
-        calls[TORCH], weights = torch_side(params, gradients)
-        calls[TORCH]()
+    for name in torch_sides() if all(x.ndim == 2 for x in params.values()) else ():
+        calls[name], weights = torch_side(name, params, gradients)
+        calls[name]()
         moved = {k: w.detach().numpy().T - np.asarray(params[k]) for k, w in weights.items()}
-        lines.append(check(TORCH, moved, gradients, 0.1))
+        lines.append(check(name, moved, gradients, 0.1))
     taken = [{name: seconds(call) for name, call in calls.items()} for _ in range(rounds)]
     rows = []
     for name in calls:
@@ -221,6 +239,12 @@ def of_tree(title: str, params: Tree, rounds: int, compilations: int) -> str:
         rows.append((name, *cells))
     header = ("", "ms", "ratio", "compiling, s", "temporary, MiB", "state, MiB")
     return "\n".join([*lines, "", table((header, *rows))])
+
+
+def torch_sides() -> list[str]:
+    """The sides of torch that are installed."""
+    sides = {"torch": TORCH, "dion": DION}
+    return [side for module, side in sides.items() if importlib.util.find_spec(module)]
 
 
 def main() -> None:
