@@ -10,33 +10,25 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, sweep
 
-Rule = Callable[[Key[Array, ""], Float[Array, "m n"], Float[Array, ""]], Float[Array, "m n"]]
-"""The step of a momentum matrix, from a key and the share of the training that is done. Steps are
-scaled to the Frobenius norm of a polar factor, so that one grid of rates serves all rules.
+Rule = Callable[[Float[Array, "m n"], Float[Array, ""]], Float[Array, "m n"]]
+"""The step of a momentum matrix, from the share of the training that is done. Steps are scaled to
+the Frobenius norm of a polar factor, so that one grid of rates serves all rules.
 """
 _BETA = 0.9
 _FLOOR = 1e-6
 """Added to singular values over the largest, so that negative powers stay finite."""
 
 
-def with_singular_values(
-    spectrum: Callable[[Key[Array, ""], Float[Array, " r"], Float[Array, ""]], Array],
-) -> Rule:
-    """U f(s) Vᵀ for a momentum U S Vᵀ; `spectrum` takes a key, s over the largest of s, and the
-    share of the training that is done.
-    """
-
-    def rule(key: Key[Array, ""], m: Float[Array, "m n"], done: Float[Array, ""]) -> Array:
-        u, s, vt = jnp.linalg.svd(m, full_matrices=False)
-        return (u * spectrum(key, s / s[0] + _FLOOR, done)[None, :]) @ vt
-
-    return rule
-
-
 def power(p: float, last: float | None = None) -> Rule:
     """U Sᵖ Vᵀ; with `last` the power goes linearly from `p` to it."""
     slope = 0.0 if last is None else last - p
-    return with_singular_values(lambda _, s, done: s ** (p + slope * done))
+
+    def rule(momentum: Float[Array, "m n"], done: Float[Array, ""]) -> Float[Array, "m n"]:
+        u, s, vt = jnp.linalg.svd(momentum, full_matrices=False)
+        powers = (s / s[0] + _FLOOR) ** (p + slope * done)
+        return (u * powers[None, :]) @ vt
+
+    return rule
 
 
 def _outputs(weights: Sequence[Array], x: Array) -> Array:
@@ -83,8 +75,7 @@ def log_loss(
         weights, momenta = carry
         gradients = jax.grad(_loss)(weights, teacher, inputs("batch", i, batch))
         momenta = [_BETA * m + g for m, g in zip(momenta, gradients, strict=True)]
-        keys = jax.random.split(jax.random.fold_in(sizes.stream(key, "rule"), i), len(weights))
-        steps = [rule(*pair, i / length) for pair in zip(keys, momenta, strict=True)]
+        steps = [rule(momentum, i / length) for momentum in momenta]
         weights = [
             w - rate * (1 - i / length) * min(d.shape) ** 0.5 * d / jnp.linalg.norm(d)
             for w, d in zip(weights, steps, strict=True)
@@ -104,7 +95,7 @@ class StudentConfig(lab.Config):
     batch: int = lab.config.integer(64, least=8, help="examples of a step")
     lengths: tuple[int, ...] = lab.config.sizes(50, 150, help="steps of a training")
     rates: tuple[float, ...] = lab.config.numbers(
-        0.02, 0.04, 0.08, 0.16, 0.32, above=0, help="first rates, a geometric grid"
+        0.02, 0.04, 0.08, 0.16, 0.32, above=0, help="first rates, from too low to too high"
     )
     seeds: int = lab.config.seeds(16)
 
@@ -133,8 +124,12 @@ def log_losses_at_best_rates(
 
 
 def at_best_rate(losses: xr.DataArray) -> xr.DataArray:
-    """Losses at the best rate: the vertex of a parabola in log rate through the three best means,
-    so that the grid of rates favors no rule.
+    """Each seed's loss at the best rate: the vertex of the parabola in log rate through the least
+    mean and its neighbours, so that the grid of rates favors no rule. `fits.optimum` gives the rate
+    alone.
+
+    Raises:
+        ValueError: the least mean is at an end of the grid.
     """
     mean, last = losses.mean("seed"), losses.sizes["rate"] - 1
     best = mean.argmin("rate")
@@ -144,13 +139,17 @@ def at_best_rate(losses: xr.DataArray) -> xr.DataArray:
             f" numbers {best.values.tolist()}; add rates."
         )
 
-    def differences(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
-        below, here, above = (
-            values.isel(rate=best + shift).drop_vars("rate") for shift in (-1, 0, 1)
-        )
-        return here, (above - below) / 2, above - 2 * here + below
+    def around_best(values: xr.DataArray) -> list[xr.DataArray]:
+        return [values.isel(rate=best + side).drop_vars("rate") for side in (-1, 0, 1)]
 
-    _, slope, curvature = differences(mean)
-    vertex = -slope / curvature
-    here, slope, curvature = differences(losses)
-    return here + vertex * slope + vertex**2 * curvature / 2
+    x0, x1, x2 = around_best(xr.ufuncs.log(losses.rate))
+    y0, y1, y2 = around_best(mean)
+    rise, next_rise = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
+    vertex = (x0 + x1) / 2 - rise * (x2 - x0) / (2 * (next_rise - rise))
+    weights = (
+        (vertex - x1) * (vertex - x2) / ((x0 - x1) * (x0 - x2)),
+        (vertex - x0) * (vertex - x2) / ((x1 - x0) * (x1 - x2)),
+        (vertex - x0) * (vertex - x1) / ((x2 - x0) * (x2 - x1)),
+    )
+    below, here, above = (w * y for w, y in zip(weights, around_best(losses), strict=True))
+    return below + here + above

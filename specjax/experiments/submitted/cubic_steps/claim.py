@@ -33,7 +33,7 @@ class Config(StudentConfig):
 
 def rule_of(method: spectral.methods.AbstractPolar) -> Rule:
     """The polar factor by a method."""
-    return lambda _, momentum, __: spectral.polar(momentum, method)
+    return lambda momentum, _: spectral.polar(momentum, method)
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
