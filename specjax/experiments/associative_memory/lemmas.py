@@ -326,9 +326,16 @@ EXPERIMENT = lab.Experiment(
             "dims": (16, 24, 32),
             "wide_dims": (16, 24, 32),
             "seeds": 12,
-        }
-        | {"averaged": 20_000, "drawn": 20},
-        "paper": {"n": 20_000, "wide_n": 100_000, "dims": (32, 64, 96, 128)}
-        | {"wide_dims": (32, 64, 128, 256), "seeds": 60, "averaged": 500_000},
+            "averaged": 20_000,
+            "drawn": 20,
+        },
+        "paper": {
+            "n": 20_000,
+            "wide_n": 100_000,
+            "dims": (32, 64, 96, 128),
+            "wide_dims": (32, 64, 128, 256),
+            "seeds": 60,
+            "averaged": 500_000,
+        },
     },
 )
