@@ -78,13 +78,13 @@ def adamw_by_group(
             if not callable(number):
                 check_number(number, f"{name}[{group!r}]", REAL, "muon")
 
-    def of(group: str) -> dict[str, Any]:
+    def numbers_of(group: str) -> dict[str, Any]:
         return {
             name: value.get(group, defaults[name]) if isinstance(value, Mapping) else value
             for name, value in numbers.items()
         }
 
-    return {group: adamw(**_of_adamw(of(group)), **options) for group in GROUPS}
+    return {group: adamw(**_of_adamw(numbers_of(group)), **options) for group in GROUPS}
 
 
 def _of_adamw(numbers: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 MuonClip of Kimi K2, nanochat, modded-nanogpt, MARS-M.
 """
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from specjax.optim._normuon import scale_by_neuron_moment
 from specjax.optim._orthogonal import matrix_transform, normalize_columns
 from specjax.optim._qk_clip import qk_clip
 from specjax.optim._routing import Routed
-from specjax.optim._scales import Extent, scale_named, sqrt_max_1_out_over_in
+from specjax.optim._scales import Extent, Scale, scale_named, sqrt_max_1_out_over_in
 from specjax.optim.fused_projections import Splits
 from specjax.optim.matrices import DimensionNumbers
 from specjax.spectral.float_range import frobenius, ratio
@@ -42,6 +43,40 @@ def _polar_express(divisor: float) -> NewtonSchulz:
     (a, b, c), *others = _EXPRESS
     first = Quintic(a / divisor, b / divisor**3, c / divisor**5)
     return NewtonSchulz(len(_EXPRESS), (first, *(Quintic(*each) for each in others)))
+
+
+def _method_unless_given(options: Mapping[str, Any], divisor: float) -> dict[str, Any]:
+    """Polar Express as `method`, unless the user gave coefficients or steps."""
+    given = "ns_coeffs" in options or "ns_steps" in options
+    return {} if given else {"method": _polar_express(divisor)}
+
+
+def _neurons_and_decay(
+    name: str,
+    options: Mapping[str, Any],
+    scale: Scale,
+    first: tuple[Callable[[Array], Array], Scale],
+    beta2: Number,
+    decay: optax.GradientTransformation,
+) -> Callable[..., optax.GradientTransformation]:
+    """What follows the polar factor in both speed runs: `first`, a function of matrices and its
+    scale, in place of the scale that `muon` gave the factor; a second moment for each neuron;
+    decay; and then the scale, which so multiplies the decay too.
+    """
+
+    def after(**axes: Any) -> optax.GradientTransformation:
+        whole: Any = partial(matrix_transform, name=name, sizes=options.get("sizes"), **axes)
+        function, own_scale = first
+        return in_float32(
+            optax.chain(
+                whole(function, scale=own_scale),
+                scale_by_neuron_moment(beta2, "longer", **axes),
+                decay,
+                whole(_unchanged, scale=scale),
+            )
+        )
+
+    return after
 
 
 @takes_schedules
@@ -158,21 +193,9 @@ def nanochat(
     ) -> optax.GradientTransformation:
         return optax.chain(momentum, normalize_columns(dimension_numbers=dimension_numbers))
 
-    def after(**axes: Any) -> optax.GradientTransformation:
-        # The norm replaces the scale that muon gave the factor, and the last factor restores it.
-        whole: Any = partial(matrix_transform, name="nanochat", sizes=options.get("sizes"), **axes)
-        return in_float32(
-            optax.chain(
-                whole(_unit, scale=_norm_of_factor),
-                scale_by_neuron_moment(beta2, "longer", **axes),
-                add_cautious_decay(weight_decay, weight_decay_mask),
-                whole(lambda x: x, scale=scale),
-            )
-        )
-
-    chosen: dict[str, Any] = {"before": before, "after": after}
-    if "ns_coeffs" not in options and "ns_steps" not in options:
-        chosen["method"] = _polar_express(1.01)
+    decay = add_cautious_decay(weight_decay, weight_decay_mask)
+    after = _neurons_and_decay("nanochat", options, scale, (_unit, _norm_of_factor), beta2, decay)
+    chosen = {"before": before, "after": after} | _method_unless_given(options, 1.01)
     b2 = {"embedding": 0.995, "readout": 0.96, "other": 0.95}
     return muon(learning_rate, **chosen | with_adamw(options, b1=0.8, b2=b2, eps=1e-10))
 
@@ -233,29 +256,16 @@ def modded_nanogpt(
     check_number(weight_decay, "weight_decay", REAL, "modded_nanogpt")
     scale = scale_named(options.get("scale", sqrt_max_1_out_over_in))
     dtype = jnp.result_type(float)
+    decay = add_cautious_decay(
+        jnp.asarray(weight_decay, dtype) * jnp.asarray(learning_rate, dtype), weight_decay_mask
+    )
 
-    def after(**axes: Any) -> optax.GradientTransformation:
-        # The scale that muon gave the factor is taken off, so that it multiplies the decay too.
-        scaled: Any = partial(
-            matrix_transform,
-            lambda x: x,
-            "modded_nanogpt",
-            sizes=options.get("sizes"),
-            **axes,
-        )
-        decay = jnp.asarray(weight_decay, dtype) * jnp.asarray(learning_rate, dtype)
-        return in_float32(
-            optax.chain(
-                scaled(scale=lambda fan_in, fan_out: 1 / scale(fan_in, fan_out)),
-                scale_by_neuron_moment(beta2, "longer", **axes),
-                add_cautious_decay(decay, weight_decay_mask),
-                scaled(scale=scale),
-            )
-        )
+    def unscaled(fan_in: Extent, fan_out: Extent) -> Any:
+        return 1 / scale(fan_in, fan_out)
 
-    chosen: dict[str, Any] = {"after": after}
-    if "ns_coeffs" not in options and "ns_steps" not in options:
-        chosen["method"] = _polar_express(1.02)
+    first = (_unchanged, unscaled)
+    after = _neurons_and_decay("modded_nanogpt", options, scale, first, beta2, decay)
+    chosen = {"after": after} | _method_unless_given(options, 1.02)
     b1 = {"embedding": 0.5, "readout": 0.5, "other": 0.9}
     b2 = {"embedding": 0.95, "readout": 0.95, "other": 0.99}
     return muon(learning_rate, **chosen | with_adamw(options, b1=b1, b2=b2, eps=1e-10))
@@ -322,6 +332,10 @@ def mars_m(
     if "consistent_rms" not in options:
         chosen["scale"] = "point_two_sqrt_max"
     return muon(learning_rate, **chosen | with_adamw(options, b2=0.95, eps=1e-8))
+
+
+def _unchanged(x: Float[Array, "batch m n"]) -> Float[Array, "batch m n"]:
+    return x
 
 
 def _unit(x: Float[Array, "batch m n"]) -> Float[Array, "batch m n"]:
