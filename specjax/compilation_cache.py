@@ -13,6 +13,7 @@ silences it: the `specjax` command makes it, a library cannot.
 """
 
 import hashlib
+import logging
 import os
 import platform as host
 from collections.abc import Iterator
@@ -24,7 +25,8 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from specjax.jaxlib import JAXLIB
-from specjax.sweep._progress import logger
+
+logger = logging.getLogger("specjax.compilation_cache")
 
 SWITCH = "SPECJAX_COMPILATION_CACHE"
 MOST_BYTES = 2**30
@@ -47,9 +49,11 @@ def folder(platform: str) -> Path | None:
 
 
 @contextmanager
-def persistent(platform: str) -> Iterator[None]:
-    """Use JAX's compilation cache in `folder` within the block."""
-    where = folder(platform)
+def persistent(platform: str | None = None) -> Iterator[None]:
+    """Use JAX's compilation cache in `folder` within the block, by default that of JAX's default
+    platform.
+    """
+    where = folder(platform or jax.default_backend())
     before = jax.config.jax_compilation_cache_dir
     if where is None or before is not None or not _writable(where):
         yield

@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from specjax import experiments, sweep, training
+from specjax import compilation_cache, experiments, sweep, training
 from specjax.jaxlib import JAXLIB
 from specjax.report import runner
-from specjax.sweep import compilation_cache
 
 _SWEEP = """
 import jax, jax.numpy as jnp

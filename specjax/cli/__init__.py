@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     closed it. `--help` and `--version` leave by SystemExit(0), as argparse does.
     """
     # Before JAX starts: keep compiled programs between runs, without XLA's false alarms about them
-    # (see sweep/compilation_cache.py).
+    # (see compilation_cache.py).
     os.environ.setdefault("SPECJAX_COMPILATION_CACHE", "on")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # XLA spreads the decompositions of a sweep over its own threads; they and threads of OpenBLAS

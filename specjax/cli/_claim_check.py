@@ -93,16 +93,18 @@ def _words(experiment: "Experiment[Any]") -> Iterator[tuple[bool, str]]:
 
 def _runs(experiment: "Experiment[Any]") -> Iterator[tuple[bool, str]]:
     """The presets smoke and quick, their seconds and verdicts."""
+    from specjax.compilation_cache import persistent
+    from specjax.lab.check import Check
+
     for scale in ("smoke", "quick"):
         config, start = experiment.at(scale), time.perf_counter()
         try:
-            judgements = experiment.judge(config, experiment.run(config))
+            with persistent():
+                judgements = experiment.judge(config, experiment.run(config))
         except ValueError as error:
             yield False, f"{scale}: {one_line(error)}"
             return
         seconds = time.perf_counter() - start
-        from specjax.lab.check import Check
-
         checks = [Check.from_judgement(judgement) for judgement in judgements]
         yield seconds <= MOST_SECONDS, f"{scale} takes {seconds:.1f} s; at most {MOST_SECONDS:g}"
         for check in checks:

@@ -109,13 +109,11 @@ def attack_statements(arguments: list[str]) -> int:
     add_scale(parser)
     given = parser.parse(arguments)
     scale = parse_scale(given.scale)
-    import jax
-
     from specjax import experiments, report
+    from specjax.compilation_cache import persistent
     from specjax.lab.check import attack_rows
     from specjax.lab.mutants import mutant_rows
     from specjax.report import formatting
-    from specjax.sweep.compilation_cache import persistent
 
     known = experiments.load_all()
     papers = {experiment.paper for experiment in known.values()}
@@ -127,7 +125,7 @@ def attack_statements(arguments: list[str]) -> int:
     for name, experiment in known.items():
         if name not in given.names and experiment.paper not in given.names:
             continue
-        with value_errors_in_one_sentence(), persistent(jax.default_backend()):
+        with value_errors_in_one_sentence(), persistent():
             if given.stored is None:
                 config = experiment.at(scale)
                 data = experiment.run(config)

@@ -19,6 +19,7 @@ import jax
 from matplotlib.figure import Figure
 
 from specjax import experiments
+from specjax.compilation_cache import persistent
 from specjax.lab import Config, Experiment, Judgement
 from specjax.lab.check import Check
 from specjax.lab.experiment import SCALES, Data
@@ -26,7 +27,6 @@ from specjax.report import _html, _markdown, _parallel, _peak_memory, _thumbnail
 from specjax.report._record import Record, Result, describe, described_again
 from specjax.report._resume_dir import resumable
 from specjax.report.text_progress import log_progress
-from specjax.sweep.compilation_cache import persistent
 
 MARKDOWN, HTML = "report.md", "report.html"
 
@@ -66,7 +66,7 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
     json.dumps(record.config, allow_nan=False)
     start = time.perf_counter()
     # Experiments also compile outside of sweeps.
-    with log_progress(), persistent(jax.default_backend()):
+    with log_progress(), persistent():
         try:
             with resumable(record, out):
                 data = experiment.run(config)
@@ -194,7 +194,7 @@ def judge_again(name: str, out: Path) -> Result:
     folder, experiment = out / name, experiments.load(name)
     stored, config, data = stored_run(name, out)
     record = described_again(stored.record, experiment)
-    with persistent(jax.default_backend()):
+    with persistent():
         try:
             judgements = experiment.judge(config, data)
         except (ValueError, KeyError) as error:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from specjax.compilation_cache import persistent
 from specjax.sweep import _padding_check, memory
 from specjax.sweep._bucketing import Bucket, Plan
 from specjax.sweep._devices import is_first, shared
@@ -20,7 +21,6 @@ from specjax.sweep._measurement import bytes_of, compile_program
 from specjax.sweep._progress import Progress
 from specjax.sweep._spec import Spec
 from specjax.sweep._store import Block, Store
-from specjax.sweep.compilation_cache import persistent
 
 Ranges = Sequence[tuple[int, int]]
 """Ranges (start, stop) of samples."""

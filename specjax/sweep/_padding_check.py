@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.compilation_cache import persistent
 from specjax.programs import Program, UnreadableProgramError, UnreadableProgramWarning, are_alike
 from specjax.sweep._devices import agreed
 from specjax.sweep._dispatch import Calls
 from specjax.sweep._grid import Grid
 from specjax.sweep._measurement import Measurement, compile_program, seed_ids, trace
 from specjax.sweep._rounding import moved
-from specjax.sweep.compilation_cache import persistent
 
 Outputs = Mapping[str, np.ndarray]
 """Arrays of shape (*dimensions, seeds, ...), with one entry along dimensions with widths."""

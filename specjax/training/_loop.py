@@ -20,10 +20,10 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from specjax import resume
 from specjax.blas import one_blas_thread
+from specjax.compilation_cache import persistent
 from specjax.diagnostics import first_not_finite
 from specjax.jaxlib import cpu_options
 from specjax.spectral.float_range import at_least_float32
-from specjax.sweep.compilation_cache import persistent
 from specjax.training._checkpoints import Checkpoints, default_checkpoints, digests
 
 logger = logging.getLogger("specjax.training")
@@ -186,7 +186,7 @@ def train(
         return "the mean over microbatches" if layer is None else layer
 
     with ExitStack() as held:
-        held.enter_context(persistent(jax.default_backend()))
+        held.enter_context(persistent())
         run = _start(params, optimizer, record, steps, every)
         # A default folder of `resume` is named by the programs already.
         shapes_given = None if checkpoints is None else jax.eval_shape(lambda: run.params)
