@@ -5,7 +5,6 @@ whose numerator is such a run is at least the measured one, which can show that 
 never used to show that it is small. If both are such runs, the ratio is 1 and shows nothing.
 """
 
-from itertools import product
 from typing import Any
 
 import xarray as xr
@@ -236,46 +235,48 @@ def regression_extends(config: Config, data: Any) -> lab.Relation:
 _grows("regression-grows", EXTENDS, "regression", "muon-plateau", least=FLAT, corrected=True)
 
 
+SHOWN = ("muon", "muon-plateau", "muon-momentum", "muon-newton-schulz", "scaled")
+SHOWN += ("gradient-descent", "adam")
+"""SignGD, and descent with more columns, have the curves of gradient descent."""
+TITLES = {
+    "factorization": "factorization",
+    "context": "in-context regression",
+    "regression": "matrix regression",
+}
+
+
 def figure(config: Config, data: Any) -> Figure:
     """Plot median steps by κ with ranges over seeds, by problem; unfinished runs are hollow."""
-    drawn = Figure(figsize=(13, 5.4), layout="constrained")
+    drawn = Figure(figsize=(13, 5.0), layout="constrained")
     curves = [
         (kind, _who(name), data[group][name])
         for group, (kind, _, of) in GROUPS.items()
         for name in of
+        if name in SHOWN
     ]
     # The limit does not apply to runs to the end.
     curves.append(("context", _who("gradient-descent"), data["cubic"]["steps"]))
-    # There are more optimizers than colours.
-    styles = product((("-", "o"), ("--", "s")), COLORS)
-    looks = dict(zip(dict.fromkeys(who for _, who, _ in curves), styles, strict=False))
-    for axes, problem in zip(drawn.subplots(1, 3), WHERE, strict=True):
-        named = set[str]()
+    colors = dict(zip(dict.fromkeys(who for _, who, _ in curves), COLORS, strict=False))
+    named = set[str]()
+    for axes, (problem, title) in zip(drawn.subplots(1, 3), TITLES.items(), strict=True):
         for who, steps in (curve for kind, *curve in curves if kind == problem):
-            (line, marker), color = looks[who]
-            draw_band(
-                axes, steps, "kappa", label="" if who in named else who, color=color, style=line
-            )
+            label, color = ("" if who in named else who), colors[who]
+            draw_band(axes, steps, "kappa", label=label, color=color, style="-")
             named.add(who)
             middle = steps.median("seed")
             for fill, shown in (("full", middle != config.limit), ("none", middle == config.limit)):
                 axes.plot(
                     steps["kappa"],
                     middle.where(shown),
-                    marker,
+                    "o",
                     color=color,
                     fillstyle=fill,
                     markersize=5,
                 )
         axes.axhline(config.limit, color="gray", linewidth=0.8, linestyle=":")
-        axes.set(
-            xscale="log",
-            yscale="log",
-            title=problem,
-            xlabel="κ",
-            ylabel=f"steps to {config.accuracy:g}",
-        )
-        axes.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.16))
+        axes.set(xscale="log", yscale="log", title=title, xlabel="condition number κ")
+        axes.set_ylabel(f"steps to an error of {config.accuracy:g}")
+    drawn.legend(loc="outside lower center", ncols=6, fontsize="small")
     return drawn
 
 

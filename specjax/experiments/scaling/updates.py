@@ -162,19 +162,21 @@ def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
     ]
 
 
+SHOWN = ("Adam", "Adam, μP", "Muon, none", "Muon, √max(1, out/in)", "Muon, √(out/in)")
+SHOWN += ("Muon, 0.2 √max",)
+
+
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Plot mean RMS over that at the narrowest width, for each layer and setting."""
+    """Plot mean RMS over that at the narrowest width, for each layer and the settings in use."""
     drawn = Figure(figsize=(12.0, 4.8), layout="constrained")
     panels = drawn.subplots(1, len(LAYERS), sharey=True)
     relative = data["update"] / data["update"].isel(width=0).mean("seed")
     for axes, layer in zip(panels, LAYERS, strict=True):
-        for place, name in enumerate(SETTINGS):
-            # In the second round of colours, each has another marker.
-            round_, color = divmod(place, len(COLORS))
-            style = {"color": COLORS[color], "marker": MARKERS[(color + round_) % len(MARKERS)]}
+        for place, name in enumerate(SHOWN):
+            style = {"color": COLORS[place], "marker": MARKERS[place]}
             # Many exponents are equal, so the curves are shifted slightly.
             curve = relative.sel(setting=name, layer=layer, drop=True) * 1.03 ** (
-                place - len(SETTINGS) // 2
+                place - len(SHOWN) // 2
             )
             draw_sweep(axes, curve, "width", label=name, line=True, **style)
         axes.set(title=f"{layer} layer", xlabel="width")
@@ -182,7 +184,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     drawn.legend(
         *panels[0].get_legend_handles_labels(),
         loc="outside lower center",
-        ncols=5,
+        ncols=len(SHOWN),
         fontsize="small",
     )
     return drawn

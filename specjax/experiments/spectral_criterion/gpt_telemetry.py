@@ -245,38 +245,35 @@ def embedded_near_indicators(config: Config, data: xr.Dataset) -> lab.Relation:
     )
 
 
+SHOWN = {"value": COLORS[2], "up": COLORS[1], "embedding": COLORS[0], "head": COLORS[3]}
+"""Of the matrices of a block the two with the smallest and the largest margins."""
+OF_FIGURE_2 = {"peak of the paper's Figure 2": (PEAK, "--"), "its end": (END, ":")}
+NUCLEAR = {"up": 220.0, "head": 20.0}  # Figures 5 and 7
+MARGINS = {"up": 110.0, "head": 20.0, "embedding": 14.0}  # Figures 5, 7 and 10
+
+
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Plot both ranks and their ratio along the training, with the paper's values dashed."""
-    margins = {
-        "(1.8)": 1.0,
-        "up, paper": 110.0,
-        "head, paper": 20.0,
-        "embedding, paper": 14.0,
-    }  # Figures 5 to 7 and 10
-    panels = {
-        "st(A)": (data["stable_rank"], {"peak of Figure 2": PEAK, "end of Figure 2": END}),
-        "nr(G)": (data["nuclear_rank"], {"up, Figure 5": 220.0, "head, Figure 7": 20.0}),
-        "nr(G)/st(A)": (data["nuclear_rank"] / data["stable_rank"], margins),
-    }
+    """Plot both ranks and their ratio along the training, with the paper's values."""
     drawn = Figure(figsize=(14, 5), layout="constrained")
-    for axes, (title, (values, lines)) in zip(drawn.subplots(1, 3), panels.items(), strict=True):
-        for place, name in enumerate(MATRICES):
+    stable, nuclear, ratio = drawn.subplots(1, 3)
+    for axes, title, values, levels in (
+        (stable, "stable rank of the activations, st(A)", data["stable_rank"], {}),
+        (nuclear, "nuclear rank of the gradient, nr(G)", data["nuclear_rank"], NUCLEAR),
+        (ratio, "nr(G)/st(A)", data["nuclear_rank"] / data["stable_rank"], MARGINS),
+    ):
+        for name, color in SHOWN.items():
             middle = geometric(values.where(values > 0).sel(matrix=name)).median("seed")
-            style = {
-                "color": COLORS[place % len(COLORS)],
-                "marker": "o" if place < len(COLORS) else "s",
-            }
-            axes.plot(middle["step"], middle, label=name, **style)
-        for place, (name, level) in enumerate(lines.items()):
-            axes.axhline(
-                level,
-                color="black",
-                linewidth=1,
-                linestyle=("--", ":", "-.", (0, (1, 3)))[place],
-                label=name,
-            )
-        axes.set(yscale="log", xlabel="step", ylabel=title, ylim=(None, 3 * axes.get_ylim()[1]))
-        axes.legend(fontsize="x-small", ncols=3, loc="upper center")
+            axes.plot(middle["step"], middle, label=name, color=color, marker="o")
+        for place, (name, level) in enumerate(levels.items()):
+            label = "the paper's, in the color of its matrix" if place == 0 else ""
+            axes.axhline(level, color=SHOWN[name], linewidth=1, linestyle="--", label=label)
+        axes.set(yscale="log", xlabel="step", ylabel=title)
+    for label, (level, line) in OF_FIGURE_2.items():
+        stable.axhline(level, color="black", linewidth=1, linestyle=line, label=label)
+    ratio.axhline(1.0, color="black", linewidth=1, linestyle=":", label="1, where (1.8) begins")
+    for axes in (stable, nuclear, ratio):
+        axes.set_ylim(None, 4 * axes.get_ylim()[1])
+        axes.legend(fontsize="small", ncols=2, loc="upper center")
     return drawn
 
 
