@@ -92,6 +92,7 @@ MODULES = {
     "best-filter-training": "specjax.experiments.beyond.filter_training",
     "what-decides": "specjax.experiments.beyond.what_decides.experiment",
     "polar-signal": "specjax.experiments.beyond.polar_signal",
+    "polar-rank": "specjax.experiments.beyond.polar_rank",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
 """The module of each built-in experiment, which has it as `EXPERIMENT` or the name after `:`."""

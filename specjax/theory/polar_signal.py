@@ -16,9 +16,20 @@ where the largest singular vectors begin to see the signal (Baik, Ben Arous, Pé
 Benaych-Georges, Nadakuditi 2012). For small μ it is μ E‖Z‖_*/(σ m n), which by Stein's lemma is
 exact in m and n to first order.
 
-Beyond the papers; derived in docs/beyond/polar-signal.md.
+A signal of a rank that grows with n fills a part of the noise. Let θ_k = μ_k/(σ √n) for n ≥ m, and
+
+    α(q) = (1/n) (n - r + Σ_k q/(q + θ_k²)),    β(q) = α(q) - (n - m)/n,
+    f_k = (2/π) ∫_(q₀)^∞ θ_k t(q)/(q + θ_k²)² dq,    t² = (q - α)(q - β)/q,
+
+q₀ being the largest root of q = α(q). For fixed rank α = 1 and β = m/n, and q is 1/p above, in
+units of σ² n. If all r = n = m singular values are θ ≥ 1, f is 1 - 1/(4 θ²).
+
+Beyond the papers; derived in docs/beyond/polar-signal.md and docs/beyond/polar-rank.md.
 """
 
+from functools import partial
+
+import jax
 import numpy as np
 from jax import numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
@@ -26,6 +37,8 @@ from jaxtyping import Array, ArrayLike, Float
 from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in, floats, in_float64
 
+_NEWTON = 60
+"""Steps to the root q₀; even where it is double each step halves the distance."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 
@@ -75,6 +88,76 @@ def _kept(theta: Float[Array, ""], ratio: Float[Array, ""]) -> Float[Array, ""]:
     # The smaller root of c p² - (1 + c + t²) p + 1 = 0, without cancellation.
     p = 2 / (1 + ratio + t**2 + jnp.sqrt((1 - ratio) ** 2 + 2 * (1 + ratio) * t**2 + t**4))
     return jnp.sum(theta * p / (1 + theta**2 * p) * scale / np.cos(phi) ** 2 * _WEIGHTS) / 2
+
+
+@in_float64
+@checked
+def kept_shares(mus: ArrayLike, m: int, n: int, sigma: ArrayLike = 1.0) -> Float[Array, "*batch r"]:
+    """f_k, the means of u_kᵀ polar(M + σ Z) v_k for all singular values μ_k of M at once, whose
+    number may grow with n; asymptotic.
+
+    Strong terms leave less room to the noise, so that each share is larger than `kept_share` of
+    that term alone.
+
+    Args:
+        mus: Singular values of the signal, zeros included or not, at most min(m, n).
+        m: Rows.
+        n: Columns.
+        sigma: Standard deviation of an entry of the noise, a number or one for each batch.
+
+    Returns:
+        A float64 array.
+
+    Raises:
+        ValueError: μ < 0, no or more than min(m, n) singular values, m < 1, n < 1 or σ <= 0.
+
+    Examples:
+        >>> import numpy as np
+        >>> from specjax.theory import polar_signal
+        >>> found = polar_signal.kept_shares(np.full(64, 8.0), 64, 64)  # θ = 1: 1 - 1/4
+        >>> round(float(found[0]), 4)
+        0.75
+    """
+    check_in("[0, inf)", mu=mus)
+    check_in("[1, inf)", m=m, n=n)
+    check_in("(0, inf)", sigma=sigma)
+    mus, sigma = floats(mus, sigma)
+    if mus.ndim == 0 or not 0 < mus.shape[-1] <= min(m, n):
+        raise ValueError(
+            f"mus needs 1 to {min(m, n)} singular values of {m} x {n} matrices on its last axis,"
+            f" got the shape {mus.shape}."
+        )
+    long = float(max(m, n))
+    return _kept_together(
+        mus / (sigma[..., None] * jnp.sqrt(long)), jnp.asarray(min(m, n) / long), long
+    )
+
+
+@partial(jnp.vectorize, excluded=(2,), signature="(r),()->(r)")
+def _kept_together(
+    thetas: Float[Array, " r"], ratio: Float[Array, ""], long: float
+) -> Float[Array, " r"]:
+    """f_k of signals in units of the noise's norm; the short side is `ratio` times `long`."""
+    squares = thetas**2
+
+    def alpha(q: Array) -> Array:
+        return 1 - jnp.sum(squares / (q[..., None] + squares), axis=-1) / long
+
+    def newton(_: int, q: Array) -> Array:
+        # q - α(q) is convex and not negative at 1, so that the steps fall to the largest root.
+        slope = 1 - jnp.sum(squares / (q + squares) ** 2) / long
+        return jnp.where(slope > 0, jnp.maximum(q - (q - alpha(q)) / slope, 0), q)
+
+    start = jnp.sqrt(jax.lax.fori_loop(0, _NEWTON, newton, jnp.ones(())))
+    # √q = √q₀ + s tan² φ, which takes the root of t at q₀ away; s is the place of the integrand.
+    tangent, scale = np.tan(np.pi / 4 * (_NODES + 1)), jnp.maximum(thetas, start)[:, None]
+    root = start + scale * tangent**2
+    q = root**2
+    beside = alpha(q)
+    t = jnp.sqrt(jnp.maximum((q - beside) * (q - beside + 1 - ratio), 0)) / root
+    measure = 2 * root * 2 * scale * tangent * (1 + tangent**2)
+    share = thetas[:, None] * t / (q + squares[:, None]) ** 2 * measure
+    return jnp.sum(share * _WEIGHTS, axis=-1) / 2
 
 
 @in_float64

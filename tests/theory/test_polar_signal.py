@@ -73,6 +73,64 @@ def test_momentum_before_gains_what_an_average_keeps():
     assert float(polar_signal.momentum_gain(1e-3, n, n, beta)) == pytest.approx(3, rel=1e-5)
 
 
+def equal_share(theta, rank):
+    """f of equal signals in a share `rank` of all directions of square matrices, integrated by
+    hand.
+    """
+    half = (1 - theta**2) / 2
+    w = (half + (half**2 + (1 - rank) * theta**2) ** 0.5) ** 0.5
+    angle, square = np.arctan(theta / w), w**2 + theta**2
+    return (
+        angle
+        + (1 - rank) * (1 / (theta * w) - angle / theta**2)
+        - rank * (angle - theta * w / square) / (4 * theta**2)
+        + rank * theta * w / (2 * square**2)
+    ) * (2 / np.pi)
+
+
+@pytest.mark.parametrize("rank", [4, 20, 39])
+@pytest.mark.parametrize("theta", [0.3, 1.0, 5.0])
+def test_equal_signals_have_a_closed_form(rank, theta):
+    found = polar_signal.kept_shares(np.full(rank, theta * 40**0.5), 40, 40)
+    np.testing.assert_allclose(found, equal_share(theta, rank / 40), rtol=1e-9)
+
+
+def test_equal_signals_in_all_directions_keep_all_but_a_square():
+    for theta in (1.0, 2.0, 30.0):
+        found = polar_signal.kept_shares(np.full(9, 3 * theta), 9, 9)
+        np.testing.assert_allclose(found, 1 - 1 / (4 * theta**2), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("m", "n"), [(24, 24), (16, 48), (48, 16)])
+def test_sampled_factors_keep_as_much_of_many_signals(m, n):
+    """Against NumPy's decompositions, for a spectrum that falls from 3 to 3/16 of the noise."""
+    mus = 3 * max(m, n) ** 0.5 / np.arange(1.0, 17.0)
+    noise = np.random.default_rng(m).standard_normal((3000, m, n))
+    noise[:, np.arange(16), np.arange(16)] += mus
+    left, _, right = np.linalg.svd(noise, full_matrices=False)
+    kept = np.einsum("sik,ski->si", left[:, :16], right[:, :, :16])
+    mean, error = kept.mean(0), kept.std(0, ddof=1) / 3000**0.5
+    found = np.asarray(polar_signal.kept_shares(mus, m, n))
+    assert np.all(np.abs(mean - found) < 4 * error + 0.004)
+    # The nearest wrong numbers: each by itself, and a twentieth more of noise.
+    for wrong in (
+        polar_signal.kept_share(mus, m, n),
+        polar_signal.kept_shares(mus, m, n, 1.05),
+    ):
+        assert np.any(np.abs(mean - np.asarray(wrong)) > 4 * error + 0.004)
+
+
+def test_few_signals_of_large_matrices_are_kept_each_by_itself():
+    mus = np.array([1e-2, 1.0, 30.0]) * 1e3
+    np.testing.assert_allclose(
+        polar_signal.kept_shares(mus, 10**6, 10**6),
+        polar_signal.kept_share(mus, 10**6, 10**6),
+        rtol=1e-5,
+    )
+    batch = polar_signal.kept_shares(np.stack([mus, 2 * mus]), 10**6, 10**6, np.array([1.0, 2.0]))
+    np.testing.assert_allclose(batch[0], batch[1], rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -80,6 +138,9 @@ def test_momentum_before_gains_what_an_average_keeps():
         (lambda: polar_signal.kept_share(1.0, 0, 4), "m"),
         (lambda: polar_signal.kept_share(1.0, 4, 4, 0.0), "sigma"),
         (lambda: polar_signal.square_kept_share(-1.0), "theta"),
+        (lambda: polar_signal.kept_shares(np.ones(5), 4, 6), r"1 to 4 singular values"),
+        (lambda: polar_signal.kept_shares(1.0, 4, 6), r"got the shape \(\)"),
+        (lambda: polar_signal.kept_shares(-np.ones(2), 4, 6), "mu"),
         (lambda: polar_signal.momentum_gain(1.0, 4, 4, 1.0), "beta"),
     ],
 )
