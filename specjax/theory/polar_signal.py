@@ -141,7 +141,8 @@ def _kept_together(
     squares = thetas**2
 
     def alpha(q: Array) -> Array:
-        return 1 - jnp.sum(squares / (q[..., None] + squares), axis=-1) / long
+        one = jnp.expand_dims(squares, tuple(range(q.ndim)))
+        return 1 - jnp.sum(one / (q[..., None] + one), axis=-1) / long
 
     def newton(_: int, q: Array) -> Array:
         # q - α(q) is convex and not negative at 1, so that the steps fall to the largest root.
@@ -150,14 +151,14 @@ def _kept_together(
 
     start = jnp.sqrt(jax.lax.fori_loop(0, _NEWTON, newton, jnp.ones(())))
     # √q = √q₀ + s tan² φ, which takes the root of t at q₀ away; s is the place of the integrand.
-    tangent, scale = np.tan(np.pi / 4 * (_NODES + 1)), jnp.maximum(thetas, start)[:, None]
+    tangent, scale = np.tan(np.pi / 4 * (_NODES + 1))[None], jnp.maximum(thetas, start)[:, None]
     root = start + scale * tangent**2
     q = root**2
     beside = alpha(q)
     t = jnp.sqrt(jnp.maximum((q - beside) * (q - beside + 1 - ratio), 0)) / root
     measure = 2 * root * 2 * scale * tangent * (1 + tangent**2)
     share = thetas[:, None] * t / (q + squares[:, None]) ** 2 * measure
-    return jnp.sum(share * _WEIGHTS, axis=-1) / 2
+    return jnp.sum(share * _WEIGHTS[None], axis=-1) / 2
 
 
 @in_float64

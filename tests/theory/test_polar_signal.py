@@ -105,11 +105,11 @@ def test_equal_signals_in_all_directions_keep_all_but_a_square():
 def test_sampled_factors_keep_as_much_of_many_signals(m, n):
     """Against NumPy's decompositions, for a spectrum that falls from 3 to 3/16 of the noise."""
     mus = 3 * max(m, n) ** 0.5 / np.arange(1.0, 17.0)
-    noise = np.random.default_rng(m).standard_normal((3000, m, n))
+    noise = np.random.default_rng(m).standard_normal((2000, m, n))
     noise[:, np.arange(16), np.arange(16)] += mus
     left, _, right = np.linalg.svd(noise, full_matrices=False)
     kept = np.einsum("sik,ski->si", left[:, :16], right[:, :, :16])
-    mean, error = kept.mean(0), kept.std(0, ddof=1) / 3000**0.5
+    mean, error = kept.mean(0), kept.std(0, ddof=1) / 2000**0.5
     found = np.asarray(polar_signal.kept_shares(mus, m, n))
     assert np.all(np.abs(mean - found) < 4 * error + 0.004)
     # The nearest wrong numbers: each by itself, and a twentieth more of noise.
