@@ -29,7 +29,7 @@ GROUP = 25
 class Config(sampled_items.Config):
     """Items, dimensions and exponents; judged are the dimensions from `fit_from` on."""
 
-    n: int = lab.config.integer(5000, least=2, help="items N")
+    n: int = lab.config.integer(2500, least=2, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(
         64, 96, 128, 192, least=4, points=2, help="dimensions d"
     )
