@@ -128,6 +128,8 @@ def figure(config: Config, data: Data) -> Figure:
         axes.plot(single.theta, single, "k--", linewidth=1, label="each as if alone")
         axes.set(xlabel="strength of the signal, θ", ylabel="share that is kept")
         axes.legend(fontsize="small")
+    left.set_title("equal signals; lines through what is predicted")
+    right.set_title("a power law in all directions")
     return drawn
 
 
