@@ -1,0 +1,99 @@
+"""Wang et al. 2026, arXiv 2606.04662: the curvature along steps of Adam and of Muon."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+import xarray as xr
+from jaxtyping import Array, Float, Key
+
+from specjax import lab, sizes, spectral, sweep
+
+claim = lab.read_claim(__file__)
+_LEVELS = (0.5, 0.25)
+"""Shares of the first loss at which Adam and Muon are compared."""
+
+
+class Config(lab.Config):
+    """A memory of items with Zipf frequencies."""
+
+    seed: int = lab.config.root_seed(1, help="root of all randomness; rules were set on 0")
+    items: int = lab.config.integer(32, least=8, help="items of the memory, twice its dimension")
+    exponents: tuple[float, ...] = lab.config.numbers(
+        0.0, 1.5, above=-1, help="a of frequencies j^-a, from even to uneven"
+    )
+    steps: int = lab.config.integer(128, least=16, help="steps of a training")
+    seeds: int = lab.config.seeds(64)
+
+
+def sharpness(loss: Callable, w: Array, step: Array) -> Float[Array, ""]:
+    """⟨D, ∇²L D⟩ / ‖D‖² of a step D."""
+    change = jax.jvp(jax.grad(loss), (w,), (step,))[1]
+    return jnp.vdot(step, change) / jnp.vdot(step, step)
+
+
+def memory(key: Key[Array, ""], a: Float[Array, ""], config: Config) -> Float[Array, " level"]:
+    """The logarithm of Adam's sharpness over Muon's where the loss first falls below a level."""
+    p, d = jnp.arange(1.0, config.items + 1) ** -a, config.items // 2
+    embeddings = sizes.normal(key, (config.items, d)) / d**0.5
+
+    def loss(w: Float[Array, "k d"]) -> Float[Array, ""]:
+        return -jnp.vdot(p / jnp.sum(p), jnp.diag(jax.nn.log_softmax(embeddings @ w.T, 1)))
+
+    def at_levels(optimizer: optax.GradientTransformation) -> Float[Array, " level"]:
+        def step(carry: tuple, _: None) -> tuple[tuple, tuple[Array, Array]]:
+            w, state = carry
+            update, state = optimizer.update(jax.grad(loss)(w), state)
+            return (w + update, state), (loss(w), sharpness(loss, w, update))
+
+        start = jnp.zeros_like(embeddings), optimizer.init(jnp.zeros_like(embeddings))
+        losses, along = jax.lax.scan(step, start, None, length=config.steps)[1]
+        reached = losses[None] < jnp.array(_LEVELS)[:, None] * losses[0]
+        return jnp.where(reached.any(1), jnp.log(along[jnp.argmax(reached, 1)]), jnp.nan)
+
+    polar = optax.stateless(lambda updates, _: spectral.polar(updates))
+    muon = optax.chain(optax.trace(0.9), polar, optax.scale(-0.1))
+    return at_levels(optax.adam(0.05, 0.9, 0.95)) - at_levels(muon)
+
+
+def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Logarithms of Adam's sharpness over Muon's, and how far they change with the exponent."""
+    found = sweep.run(
+        lambda key, a: {"adam": memory(key, a, config)},
+        {"a": sweep.values(*config.exponents)},
+        num_seeds=config.seeds,
+        key=key,
+    )
+    data = sweep.labelled(found, "level", level=list(_LEVELS))
+    data["growth"] = data["adam"].isel(a=-1, drop=True) - data["adam"].isel(a=0, drop=True)
+    return data[["adam", "growth"]]
+
+
+def controls(name: str) -> dict[str, lab.Control]:
+    """Adam and Muon exchanged, and a quarter of the difference."""
+    return {
+        "exchanged": lab.controls.replacing(name, lambda data: -data[name]),
+        "a quarter": lab.controls.replacing(name, lambda data: data[name] / 4),
+    }
+
+
+@claim.judges("amplified-early", controls=controls("growth"))
+def amplified_early(_: Config, data: xr.Dataset) -> lab.Relation:
+    """In natural logarithms, where half of the loss is left."""
+    return lab.above(data["growth"].isel(level=0), 0.05, "5 %")
+
+
+@claim.judges("amplified-later", controls=controls("growth"))
+def amplified_later(_: Config, data: xr.Dataset) -> lab.Relation:
+    """In natural logarithms, where a quarter of the loss is left."""
+    return lab.above(data["growth"].isel(level=1), 0.05, "5 %")
+
+
+@claim.judges("muon-is-smaller", controls=controls("adam"))
+def muon_is_smaller(_: Config, data: xr.Dataset) -> lab.Relation:
+    """In natural logarithms, at both levels."""
+    return lab.above(data["adam"], 0.05, "5 %")
+
+
+EXPERIMENT = claim.experiment(Config, run)
