@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
@@ -48,8 +47,8 @@ def quadratic(key: Key[Array, ""], ratio: Float[Array, ""], config: Config) -> d
         return jnp.log(losses[ends - 1]), jnp.log(jnp.cumsum(along)[ends - 1] / ends), along[0]
 
     rates = {"descent": 2 / (ratio + 1) * jnp.array(_DESCENT), "muon": jnp.array(_MUON)}
-    found, starts = {"slow.mean": train(1 / ratio, jnp.positive)[1]}, {}
-    for name, direction in {"descent": jnp.positive, "muon": spectral.polar}.items():
+    found, starts = {"slow.mean": train(1 / ratio, lambda g: g)[1]}, {}
+    for name, direction in {"descent": lambda g: g, "muon": spectral.polar}.items():
         losses, means, first = jax.vmap(train, (0, None), (1, 1, 0))(rates[name], direction)
         found |= {f"{name}.loss": losses, f"{name}.mean": means}
         starts[name] = jnp.log(first[0])
@@ -85,7 +84,7 @@ def exchanged(name: str, other: str) -> dict[str, lab.Control]:
 def start(data: xr.Dataset, power: int) -> xr.DataArray:
     """Σ h^power / Σ h^(power - 1) over the mean of h, in logarithms."""
     sums = [_SHARE * data["ratio"] ** p + 1 - _SHARE for p in (power, power - 1, 1)]
-    return np.log(sums[0] / sums[1] / sums[2])
+    return xr.ufuncs.log(sums[0] / sums[1] / sums[2])
 
 
 @claim.judges("aligned-start", rivals={"Σh²/Σh": lambda _, data: start(data, 2), "equal": 0.0})
@@ -120,11 +119,11 @@ def loss_after_few_steps(_: Config, data: xr.Dataset) -> lab.Relation:
 
 def figure(_: Config, data: xr.Dataset) -> Figure:
     """Mean sharpnesses and losses against the ratio of curvatures."""
-    names = {"mean": "sharpness, best rates", "slow": "sharpness, rate 1/κ", "loss": "loss"}
-    shown = np.exp(data[list(names)].to_dataarray("shown"))
+    of = {"mean": "sharpness, best rates", "slow": "sharpness, rate 1/κ", "loss": "loss"}
+    shown = xr.ufuncs.exp(data[list(of)].to_dataarray("shown"))
     titles = {length: f"{length} steps" for length in data.length.values.tolist()}
-    label = "gradient descent's over Muon's"
-    return draw_panels(shown, "ratio", "shown", names.get, titles, over="length", ylabel=label)[0]
+    y = "gradient descent's over Muon's"
+    return draw_panels(shown, "ratio", "shown", of.__getitem__, titles, over="length", ylabel=y)[0]
 
 
 EXPERIMENT = claim.experiment(Config, run, figure=figure)

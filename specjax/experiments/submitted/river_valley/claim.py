@@ -114,7 +114,7 @@ def steps_inverse(_: Config, data: xr.Dataset) -> lab.Relation:
 def figure(_: Config, data: xr.Dataset) -> Figure:
     """Steps against the distance that is left."""
     names = {"descent": "gradient descent", "muon": "Muon, fixed rates", "falling": "Muon, falling"}
-    steps = np.exp(data[list(names)].isel(spike=0).to_dataarray("rule"))
+    steps = xr.ufuncs.exp(data[list(names)].isel(spike=0).to_dataarray("rule"))
     drawn = Figure(figsize=(6, 4), layout="constrained")
     axes = drawn.add_subplot(xscale="log", yscale="log", xlim=(0.7, 0.007))
     draw_curves(axes, steps, "level", "rule", names.__getitem__)
