@@ -26,7 +26,7 @@ class Config(lab.Config):
     n: int = lab.config.integer(16, least=4, help="rows and columns of the quadratic's matrix")
     ratios: tuple[float, ...] = lab.config.numbers(8.0, 64.0, 512.0, above=1, help="values of κ")
     lengths: tuple[int, ...] = lab.config.sizes(8, 32, help="steps on the quadratic")
-    seeds: int = lab.config.seeds(48)
+    seeds: int = lab.config.seeds(128)
 
 
 def quadratic(key: Key[Array, ""], ratio: Float[Array, ""], config: Config) -> dict[str, Array]:
