@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from specjax.diagnostics.linear_maps import linear_maps
+from specjax.theory import activations
 
 W, B = jnp.ones((3, 4)), jnp.ones(3)
 X = jnp.arange(8.0).reshape(4, 2)
@@ -41,6 +42,10 @@ def after(output):
         (lambda w, _: (w.T @ ((w @ X) * 3)) / 2, [3.0, 0.5]),
         (lambda w, _: (w @ X + (2 * w) @ X) * 5, [1.0, 1.0]),
         (lambda w, _: jax.nn.relu(w @ X) * 5, [1.0]),
+        # A number on one of several uses does not multiply the others.
+        (lambda w, _: activations.leaky_relu(0.0).function(w @ X), [1.0]),
+        (lambda w, _: jax.nn.leaky_relu(w @ X, 0.1) * 5, [1.0]),
+        (lambda w, b: (lambda t: t + jnp.tanh(3 * t))(2 * (w @ X + b[:, None])), [2.0]),
         (lambda w, b: b[:, None] * (w @ X) * 5, [1.0]),
         (lambda w, _: 4.0 / (w @ X + 1), [1.0]),
         (lambda w, b: TABLE[jnp.array([0, 1])] * jnp.sum(w @ X) + jnp.sum(b), [1.0]),

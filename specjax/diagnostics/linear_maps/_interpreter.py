@@ -7,6 +7,7 @@ inputs A are recorded (`uses`). No cooperation of the model is needed, and the n
 of the parameters in their tree.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ from specjax.diagnostics.linear_maps._uses import (
     of_product,
     of_ragged_product,
 )
-from specjax.programs import Equation, Program, Scan, interpret, scan, trace
+from specjax.programs import Equation, Program, Scan, interpret, is_variable, scan, trace
 
 
 class _Product(NamedTuple):
@@ -93,9 +94,21 @@ def _evaluate(
     program: Program, arguments: Sequence[Any], followed: Sequence[_Origin], found: list[LinearMap]
 ) -> tuple[list[Any], list[_Origin]]:
     """The outputs of a program and their origins; collects its linear maps on the way."""
+    uses = Counter(
+        atom
+        for inputs in (*(equation.inputs for equation in program.equations), program.outputs)
+        for atom in inputs
+        if is_variable(atom)
+    )
 
     def outputs(equation: Equation, given: list[tuple[Any, _Origin]]) -> list[tuple[Any, _Origin]]:
-        inputs, origins = [value for value, _ in given], [origin for _, origin in given]
+        inputs = [value for value, _ in given]
+        # A number that multiplies one of several uses, as in a leaky ReLU, does not multiply what
+        # the map gives.
+        origins = [
+            None if isinstance(origin, _Product) and uses[atom] > 1 else origin
+            for atom, (_, origin) in zip(equation.inputs, given, strict=True)
+        ]
         return list(zip(*_apply(equation, inputs, origins, found), strict=True))
 
     # An array that the loss closes over may be a batch.
