@@ -168,7 +168,11 @@ def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
             " more of them."
         )
     require_sizes(data, *dims)
-    data = data.sortby(list(dims)).transpose(*dims, replicate)
+    # Sorting copies the labels, which takes longer than the fit.
+    x = {name: data[name].values for name in dims}
+    if unsorted := [name for name in dims if (x[name][1:] < x[name][:-1]).any()]:
+        data = data.sortby(unsorted)
+    data = data.transpose(*dims, replicate)
     y, there = data.values.astype(np.float64), present(data, replicate)
     exists = np.ones(y.shape, bool)
     if there is not None:

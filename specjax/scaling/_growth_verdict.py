@@ -10,6 +10,7 @@ import xarray as xr
 
 from specjax import fits, lab
 from specjax.fits import RoughFitWarning
+from specjax.lab.outcome import Finding
 from specjax.lab.relations import Relation
 
 Verdict = Literal["stable", "grows", "vanishes", "zero", "not decided"]
@@ -61,12 +62,14 @@ def behaviour(samples: xr.DataArray) -> Behaviour:
 def _verdict(samples: xr.DataArray) -> tuple[Verdict, str]:
     settles = lab.settles(samples, "width")
     found = settles.judge({})
-    if _confirmed(settles):
+    if _confirmed(settles, found):
         return "stable", ""
-    if _confirmed(lab.vanishes(samples, "width")):
-        return "vanishes", ""
+    # The relations share the local exponent, so what grows by it does not vanish.
     if found.verdict == "refuted" and found.deciding.estimate > 0:
         return "grows", ""
+    vanishes = lab.vanishes(samples, "width")
+    if _confirmed(vanishes, vanishes.judge({})):
+        return "vanishes", ""
     at = found.deciding
     return (
         "not decided",
@@ -75,9 +78,8 @@ def _verdict(samples: xr.DataArray) -> tuple[Verdict, str]:
     )
 
 
-def _confirmed(relation: Relation) -> bool:
-    """Whether the relation is confirmed, and none of its own perturbations is."""
-    others = relation.perturbed().values()
-    return relation.judge({}).verdict == "confirmed" and all(
-        other.judge({}).verdict != "confirmed" for other in others
+def _confirmed(relation: Relation, found: Finding) -> bool:
+    """Whether `found` confirms the relation, and none of its own perturbations is confirmed."""
+    return found.verdict == "confirmed" and all(
+        other.judge({}).verdict != "confirmed" for other in relation.perturbed().values()
     )
