@@ -279,5 +279,7 @@ def test_streams_are_keys_of_their_own():
         tuple(jax.random.key_data(sizes.stream(jax.random.key(1), "weights")).tolist())
         != made["weights"]
     )
+    together = jax.random.key_data(sizes.streams(key, names[:-1])).tolist()
+    assert [tuple(words) for words in together] == [made[name] for name in names[:-1]]
     with pytest.raises(ValueError, match="needs a name"):
         sizes.stream(key, "")

@@ -313,11 +313,12 @@ def _same_names(found: dict[int, tuple[list[str], list[str]]]) -> tuple[list[str
 def _labelled(data: xr.Dataset, layers: list[str], others: list[str]) -> xr.Dataset:
     quantities = {}
     for names_, dim, labels in ((QUANTITIES, "layer", layers), (OTHERS, "other", others)):
-        for name in names_ if labels else ():
-            array = data[name].rename({f"{name}_dim_0": "step", f"{name}_dim_1": dim})
-            quantities[name] = array.assign_coords(
-                {"step": np.arange(array.sizes["step"]), dim: labels}
-            )
+        if not labels:
+            continue
+        table = data[f"{dim}s"].rename({f"{dim}s_dim_0": "step", f"{dim}s_dim_2": dim})
+        table = table.assign_coords({"step": np.arange(table.sizes["step"]), dim: labels})
+        for place, name in enumerate(names_):
+            quantities[name] = table.isel({f"{dim}s_dim_1": place}, drop=True)
     return xr.Dataset(quantities, attrs=data.attrs)
 
 

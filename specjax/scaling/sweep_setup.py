@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 
-from specjax.sizes import AnySize, stream
+from specjax.sizes import AnySize, streams
 
 Build = Callable[[Key[Array, ""], Any], PyTree]
 """`build(key, width)`, or `build(key, depth)`: a model as a tree, whose floating arrays are
@@ -47,9 +47,9 @@ class Problem:
     batch: PyTree | Callable[[Key[Array, ""]], PyTree]
     dim: Dim = "width"
 
-    def model(self, key: Key[Array, ""], size: AnySize) -> PyTree:
-        """The initial model of a seed."""
-        return self.build(stream(key, "weights"), size)
+    def streams(self, key: Key[Array, ""]) -> Key[Array, " 3"]:
+        """The keys of a seed's weights, of its batches, and of its held-out batch."""
+        return streams(key, ("weights", "batches", "held out"))
 
     def transformation(self, scalars: Scalars, size: AnySize) -> optax.GradientTransformation:
         """The optimizer at a rate, or at scalars by name, and a size."""
@@ -60,23 +60,20 @@ class Problem:
             else self.optimizer(scalars, **named)
         )
 
-    def at_step(self, key: Key[Array, ""], step: ArrayLike) -> PyTree:
-        """The training batch of a seed at a step."""
-        return (
-            self.batch(jax.random.fold_in(stream(key, "batches"), step))
-            if callable(self.batch)
-            else self.batch
-        )
-
-    def held_out(self, key: Key[Array, ""]) -> PyTree:
-        """A batch of a seed that is not used for training; a single batch is used for both."""
-        return self.batch(stream(key, "held out")) if callable(self.batch) else self.batch
+    def batch_of(self, key: Key[Array, ""]) -> PyTree:
+        """The batch of a key; a single batch is that of all keys."""
+        return self.batch(key) if callable(self.batch) else self.batch
 
     def final_loss(
         self, key: Key[Array, ""], size: AnySize, scalars: Scalars, steps: int
     ) -> Float[Array, ""]:
-        """The loss of a seed after `steps` steps, on the held-out batch."""
-        params, static = eqx.partition(self.model(key, size), eqx.is_inexact_array)
+        """The loss of a seed after `steps` steps, on the held-out batch.
+
+        It is the loss of one more step, since the program would take longer to compile with a
+        second copy of the loss and of the batch than the gradient of one step takes to run.
+        """
+        weights, batches, held_out = self.streams(key)
+        params, static = eqx.partition(self.build(weights, size), eqx.is_inexact_array)
         transformation = self.transformation(scalars, size)
 
         def loss(params: PyTree, batch: PyTree) -> Array:
@@ -84,16 +81,17 @@ class Problem:
 
         def advance(
             carry: tuple[PyTree, optax.OptState], step: Int[Array, ""]
-        ) -> tuple[tuple[PyTree, Any], None]:
+        ) -> tuple[tuple[PyTree, Any], Array]:
             params, state = carry
-            gradients = jax.grad(loss)(params, self.at_step(key, step))
+            one = jnp.where(step == steps, held_out, jax.random.fold_in(batches, step))
+            value, gradients = jax.value_and_grad(loss)(params, self.batch_of(one))
             updates, state = transformation.update(gradients, state, params)
-            return (optax.apply_updates(params, updates), state), None
+            return (optax.apply_updates(params, updates), state), value
 
-        (params, _), _ = jax.lax.scan(
-            advance, (params, transformation.init(params)), jnp.arange(steps)
+        _, losses = jax.lax.scan(
+            advance, (params, transformation.init(params)), jnp.arange(steps + 1)
         )
-        return loss(params, self.held_out(key))
+        return losses[-1]
 
 
 def check_sizes(dim: Dim, sizes: Any) -> None:
@@ -148,7 +146,8 @@ def _one_step(
     """The shapes of the trained arrays at a size, after a step was traced."""
 
     def step(key: Array) -> tuple[PyTree, Array]:
-        params, static = eqx.partition(problem.model(key, size), eqx.is_inexact_array)
+        weights, batches, _ = problem.streams(key)
+        params, static = eqx.partition(problem.build(weights, size), eqx.is_inexact_array)
         if not jax.tree.leaves(params):
             raise ValueError(
                 "build needs to return a tree with floating arrays, which are what is trained; at"
@@ -156,7 +155,7 @@ def _one_step(
             )
         value, gradients = jax.value_and_grad(
             lambda p, b: _number(problem.loss(eqx.combine(p, static), b))
-        )(params, problem.at_step(key, 0))
+        )(params, problem.batch_of(jax.random.fold_in(batches, 0)))
         transformation = problem.transformation(jax.tree.map(jnp.asarray, scalars), size)
         if not (hasattr(transformation, "init") and hasattr(transformation, "update")):
             raise ValueError(

@@ -208,6 +208,30 @@ def test_every_quantity_is_that_of_numpy(small):
             ), quantity
 
 
+@pytest.mark.filterwarnings("ignore::specjax.fits.RoughFitWarning")
+def test_layers_of_one_shape_keep_their_places():
+    entries = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 5.0}
+
+    def build(_, width):
+        shapes = {"a": (width, width), "b": (2 * width, width), "c": (width, 2 * width)}
+        shapes["d"] = shapes["a"]
+        return {name: jnp.full(shapes[name], entry) for name, entry in entries.items()}
+
+    def product(model, widths):
+        x = jnp.ones((model["a"].shape[0], SAMPLES)) / widths
+        return jnp.mean((model["d"] @ (model["c"] @ (model["b"] @ (model["a"] @ x)))) ** 2)
+
+    found = check(build, product, rate=1e-20, widths=(4, 6, 8), num_seeds=2, batch=jnp.array(8.0))
+    first = found.data.sel(width=8, step=0).isel(seed=0)
+    assert first.layer.values.tolist() == ["a", "b", "c", "d"]
+    assert first["weight_rms"].values.tolist() == pytest.approx([1, 2, 3, 5])
+    # Matrices of rank one, from x = 1/8: 1, 16, 16 · 16 · 3, and 8 · 5 times that.
+    assert first["weight_norm"].values.tolist() == pytest.approx(
+        [8, 2 * 8 * 2**0.5, 3 * 8 * 2**0.5, 40], rel=1e-4
+    )
+    assert first["output"].values.tolist() == pytest.approx([1, 16, 768, 30720])
+
+
 @pytest.mark.integration
 def test_before_training_nothing_has_changed(small):
     _, found = small
