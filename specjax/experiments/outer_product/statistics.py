@@ -6,7 +6,6 @@ from itertools import pairwise
 from types import MappingProxyType
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Key
@@ -187,14 +186,21 @@ PARTS: dict[str, Callable[[int, int, int, float], xr.DataArray]] = {
 
 @cache
 def _expectations(d0: int, d1: int, d2: int, norm_squared: float) -> tuple[float, ...]:
-    """The four numbers of the exact gradient."""
-    with jax.enable_x64(True):
-        # Any target of that norm; two outputs suffice, since the numbers depend on nothing else.
-        target = jnp.full((2, d0), np.sqrt(norm_squared / (d0 * d2)))
+    """The four numbers of the exact gradient, by one program; of operations one by one, more than
+    fifty would compile.
+    """
+
+    @jax.jit
+    def numbers(target: Float[Array, "d2 d0"]) -> tuple[Array, ...]:
         output = theory.expected_outer_product_2(target, d1)
-        of_g2 = (
+        return (
             spectral.dominance.diagonal_mean(output),
             spectral.dominance.off_diagonal_coefficient(output, gram(target)),
+            theory.diagonal_1(d0, d1, d2, norm_squared),
+            theory.off_diagonal_1(d0, d2),
         )
-        of_g1 = theory.diagonal_1(d0, d1, d2, norm_squared), theory.off_diagonal_1(d0, d2)
-        return tuple(map(float, (*of_g2, *of_g1)))
+
+    with jax.enable_x64(True):
+        # Any target of that norm; two outputs suffice, since the numbers depend on nothing else.
+        found = numbers(np.full((2, d0), np.sqrt(norm_squared / (d0 * d2))))
+    return tuple(map(float, found))

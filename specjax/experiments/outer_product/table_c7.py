@@ -7,10 +7,11 @@ half batches does not.
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from specjax import lab, moments, sizes, sweep
 from specjax.experiments.ledgers import ledger
@@ -47,8 +48,7 @@ class Config(statistics.InHalves):
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
     """The four rows by three exact estimators, and deviations of autodiff on the same weights."""
-    phi = linear_target(sizes.stream(key, "target"), D2, D0)
-    phi = phi * jnp.sqrt(NORM_SQUARED / jnp.sum(phi**2))
+    phi = _target(key)
 
     def exact(key: Key[Array, ""], d0: int) -> dict[str, dict[str, Array]]:
         params = relu_network.init(key, d0, D1, D2)
@@ -69,6 +69,12 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         "exact": lab.seeded_sweep(key, "weights", exact, config.inits, **over),
         "sampled": lab.seeded_sweep(key, "batches", sampled, config.sampled_inits, **over),
     }
+
+
+@jax.jit
+def _target(key: Key[Array, ""]) -> Float[Array, "d2 d0"]:
+    phi = linear_target(sizes.stream(key, "target"), D2, D0)
+    return phi * jnp.sqrt(NORM_SQUARED / jnp.sum(phi**2))
 
 
 def rows(data: xr.Dataset, kind: str) -> xr.DataArray:
