@@ -79,6 +79,8 @@ def kept_share(
     return _kept(mu / (sigma * jnp.sqrt(long)), jnp.minimum(m, n) / long)
 
 
+# One program, since each operation of a first run compiles alone otherwise.
+@jax.jit
 @jnp.vectorize
 def _kept(theta: Float[Array, ""], ratio: Float[Array, ""]) -> Float[Array, ""]:
     """f(θ) of matrices with the short side over the long one."""
@@ -133,6 +135,7 @@ def kept_shares(mus: ArrayLike, m: int, n: int, sigma: ArrayLike = 1.0) -> Float
     )
 
 
+@partial(jax.jit, static_argnums=2)
 @partial(jnp.vectorize, excluded=(2,), signature="(r),()->(r)")
 def _kept_together(
     thetas: Float[Array, " r"], ratio: Float[Array, ""], long: float
@@ -175,7 +178,11 @@ def square_kept_share(theta: ArrayLike) -> Float[Array, "..."]:
         0.0845
     """
     check_in("[0, inf)", theta=theta)
-    (theta,) = floats(theta)
+    return _square_kept(*floats(theta))
+
+
+@jax.jit
+def _square_kept(theta: Float[Array, "..."]) -> Float[Array, "..."]:
     small = theta < 0.02
     safe = jnp.where(small, 1.0, theta)
     exact = 1 / safe + (1 - safe**-2) * jnp.arctan(safe)
