@@ -5,6 +5,10 @@ Half precision is computed and returned in float32. Norms and ranks of an empty 
 and infinite entries give NaN.
 """
 
+from collections.abc import Callable
+from functools import wraps
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
@@ -12,7 +16,23 @@ from specjax.arguments import as_array, check_number, checked_but
 from specjax.linalg import singular_values
 from specjax.spectral.float_range import divided_by, ratio, scaled
 
+_Norm = Callable[[Inexact[Array, "*batch m n"]], Float[Array, "*batch"]]
 
+
+def _one_program(norm: _Norm) -> _Norm:
+    """Compile it as a whole after the check of its argument: one by one, its operations would take
+    as long as the decomposition of a small matrix.
+    """
+    compiled = jax.jit(norm)
+
+    @wraps(norm)
+    def checked(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+        return compiled(_matrices(x))
+
+    return checked
+
+
+@_one_program
 def spectral_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """The largest singular value ‖x‖_op.
 
@@ -26,6 +46,7 @@ def spectral_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     return power * s[..., 0]
 
 
+@_one_program
 def nuclear_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """The sum of the singular values ‖x‖_*.
 
@@ -62,6 +83,7 @@ def schatten_norm(
     return power * (largest[..., 0] * jnp.where(total > 0, total, 1) ** (1 / p))
 
 
+@_one_program
 def stable_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """st(x) = ‖x‖_F² / ‖x‖_op², between 1 and the rank; 0 for a zero matrix (spectral-criterion,
     Section 1).
@@ -76,6 +98,7 @@ def stable_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     return jnp.sum(s**2, axis=-1)
 
 
+@_one_program
 def nuclear_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """nr(x) = ‖x‖_*² / ‖x‖_F², between st(x) and the rank; 0 for a zero matrix (spectral-criterion,
     Section 1).
@@ -91,6 +114,7 @@ def nuclear_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     return ratio(jnp.sum(s, axis=-1) ** 2, squares)
 
 
+@_one_program
 def effective_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """er(x) = ‖x‖_* / ‖x‖_op, for a positive semidefinite matrix tr x / ‖x‖_op; 0 for a zero
     matrix.
@@ -107,6 +131,7 @@ def effective_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     return jnp.sum(_relative_singular_values(x), axis=-1)
 
 
+@_one_program
 def entropy_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """exp(-Σ p log p) of the normalized singular values p = s / Σ s (Roy and Vetterli 2007); 0 for
     a zero matrix.
@@ -136,6 +161,12 @@ def _singular_values(x: Array) -> tuple[Array, Array]:
     """The singular values of x over a power of two, and that power, since the norm of a matrix of
     floats may overflow.
     """
+    unit, power = scaled(_matrices(x))
+    return singular_values(unit), power[..., 0, 0]
+
+
+def _matrices(x: Array) -> Array:
+    """An argument of a norm, with a zero for an empty matrix."""
     x = as_array(x, "x", "A norm or rank")
     if x.ndim < 2:
         raise ValueError(
@@ -144,5 +175,4 @@ def _singular_values(x: Array) -> tuple[Array, Array]:
         )
     if 0 in x.shape[-2:]:
         x = jnp.zeros((*x.shape[:-2], 1, 1), x.dtype)
-    unit, power = scaled(x)
-    return singular_values(unit), power[..., 0, 0]
+    return x
