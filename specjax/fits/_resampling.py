@@ -169,8 +169,8 @@ def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
         )
     require_sizes(data, *dims)
     # Sorting copies the labels, which takes longer than the fit.
-    x = {name: data[name].values for name in dims}
-    if unsorted := [name for name in dims if (x[name][1:] < x[name][:-1]).any()]:
+    labels = {name: data[name].values for name in dims}
+    if unsorted := [name for name, found in labels.items() if (found[1:] < found[:-1]).any()]:
         data = data.sortby(unsorted)
     data = data.transpose(*dims, replicate)
     y, there = data.values.astype(np.float64), present(data, replicate)

@@ -51,6 +51,10 @@ class Problem:
         """The keys of a seed's weights, of its batches, and of its held-out batch."""
         return streams(key, ("weights", "batches", "held out"))
 
+    def model(self, key: Key[Array, ""], size: AnySize) -> PyTree:
+        """The initial model of a seed."""
+        return self.build(self.streams(key)[0], size)
+
     def transformation(self, scalars: Scalars, size: AnySize) -> optax.GradientTransformation:
         """The optimizer at a rate, or at scalars by name, and a size."""
         named = {self.dim: size} if self.dim in inspect.signature(self.optimizer).parameters else {}
@@ -63,6 +67,14 @@ class Problem:
     def batch_of(self, key: Key[Array, ""]) -> PyTree:
         """The batch of a key; a single batch is that of all keys."""
         return self.batch(key) if callable(self.batch) else self.batch
+
+    def at_step(self, key: Key[Array, ""], step: ArrayLike) -> PyTree:
+        """The training batch of a seed at a step."""
+        return self.batch_of(jax.random.fold_in(self.streams(key)[1], step))
+
+    def held_out(self, key: Key[Array, ""]) -> PyTree:
+        """A batch of a seed that is not used for training; a single batch is used for both."""
+        return self.batch_of(self.streams(key)[2])
 
     def final_loss(
         self, key: Key[Array, ""], size: AnySize, scalars: Scalars, steps: int
