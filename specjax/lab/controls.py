@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 
 from specjax.arguments import checked
+from specjax.lab.estimates import sample_dim
 
 DataT = TypeVar("DataT", xr.DataArray, xr.Dataset)
 Source = str | float | int | Callable[[xr.Dataset], xr.DataArray]
@@ -145,6 +146,62 @@ def toward(values: DataT, dim: str, other: Mapping[Any, Any], share: float | int
     if not 0 < share < 1:
         raise ValueError(f"The share of a way lies between 0 and 1, got {share}.")
     return (1 - share) * values + share * at_labels(values, dim, other)
+
+
+@checked
+def of_other_draws(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
+    """The values with each label of `dim` in `other` replaced by the one it maps to, in other
+    draws: a lead of zero that keeps its noise.
+
+    The dimension of draws is "seed" or "batch"; the other draw is half of them further.
+
+    Examples:
+        >>> from specjax import lab
+        >>> loss = xr.DataArray(
+        ...     [[2.0, 1.0], [2.2, 1.1]], {"optimizer": ["adam", "muon"]}, ("seed", "optimizer")
+        ... )
+        >>> lab.controls.of_other_draws(loss, "optimizer", {"muon": "adam"}).values.tolist()
+        [[2.0, 2.2], [2.2, 2.0]]
+    """
+    _check_dim(values, dim)
+
+    def change(found: xr.DataArray) -> xr.DataArray:
+        draws = sample_dim(found)
+        moved = at_labels(found, dim, other).roll({draws: found.sizes[draws] // 2})
+        return found.where(~found[dim].isin(list(other)), moved)
+
+    if isinstance(values, xr.DataArray):
+        return change(values)
+    return values.map(lambda found: change(found) if dim in found.dims else found)
+
+
+@checked
+def every_second(
+    control: Callable[[Any, Any], Any], *, of: str | None = None
+) -> Callable[[Any, Any], Any]:
+    """A control that changes every second draw only: half of what the given one does to a share, or
+    to a mean.
+
+    Examples:
+        >>> from specjax import lab
+        >>> data = xr.Dataset({"lost": ("seed", [0.0, 0.0, 0.0, 0.0])})
+        >>> half = lab.controls.every_second(lab.controls.replacing("lost", 1.0))
+        >>> half(None, data)["lost"].values.tolist()
+        [0.0, 1.0, 0.0, 1.0]
+    """
+
+    def mixed(config: Any, data: Any) -> Any:
+        found, changed = (_dataset(each, of) for each in (data, control(config, data)))
+
+        def mix(values: xr.DataArray) -> xr.DataArray:
+            draws = sample_dim(values)
+            second = xr.DataArray(np.arange(values.sizes[draws]) % 2 == 1, dims=draws)
+            return values.where(~second, changed[values.name])
+
+        new = found.map(mix)
+        return new if of is None else {**data, of: new}
+
+    return mixed
 
 
 @checked

@@ -118,3 +118,26 @@ def test_shuffled_quantities_keep_values_and_lose_places():
 def test_a_shuffle_without_its_quantities_is_refused(names, message):
     with pytest.raises(ValueError, match=message):
         lab.controls.shuffling(*names)(None, DATA)
+
+
+def test_a_label_takes_the_values_of_another_in_other_draws():
+    values = np.arange(8.0).reshape(4, 2)
+    loss = xr.DataArray(values, {"optimizer": ["adam", "muon"]}, ("seed", "optimizer"))
+    data = xr.Dataset({"loss": loss, "rate": ("seed", [1.0, 2.0, 3.0, 4.0]), "n": 3.0})
+    found = lab.controls.of_other_draws(data, "optimizer", {"muon": "adam"})
+    assert found["loss"].dims == loss.dims
+    np.testing.assert_array_equal(found["loss"].sel(optimizer="adam"), values[:, 0])
+    np.testing.assert_array_equal(found["loss"].sel(optimizer="muon"), [4.0, 6.0, 0.0, 2.0])
+    xr.testing.assert_identical(found[["rate", "n"]], data[["rate", "n"]])
+
+
+@pytest.mark.parametrize("of", [None, "runs"])
+def test_a_control_changes_every_second_draw_only(of):
+    runs = xr.Dataset({"right": (("d", "seed"), np.zeros((2, 5))), "left": ("seed", np.ones(5))})
+    data = runs if of is None else {of: runs, "other": DATA}
+    half = lab.controls.every_second(lab.controls.replacing("right", 1.0, of=of), of=of)
+    changed = half(None, data)
+    found = changed if of is None else changed[of]
+    np.testing.assert_array_equal(found["right"], [[0, 1, 0, 1, 0]] * 2)
+    xr.testing.assert_identical(found["left"], runs["left"])
+    assert of is None or changed["other"] is DATA
