@@ -12,7 +12,14 @@ import xarray as xr
 
 from specjax import report, sizes
 from specjax.cli import main
-from specjax.experiments.scaling import builtin_models, perceptron, rates, scaling_cli, updates
+from specjax.experiments.scaling import (
+    best_rates,
+    builtin_models,
+    perceptron,
+    rates,
+    scaling_cli,
+    updates,
+)
 from specjax.experiments.scaling.perceptron import LAYERS, SETTINGS
 
 BASE, WIDTH, RATE = 16, 64, 0.125
@@ -144,9 +151,9 @@ def curves(power):
 def test_the_best_rate_of_a_group_and_its_exponent():
     config, data = curves(-1)
     expected = 2.0 * config.widths[0] / np.array(config.widths)
-    found = rates.best(data).sel(setting="Adam").transpose("width", "seed")
+    found = best_rates.best(data).sel(setting="Adam").transpose("width", "seed")
     np.testing.assert_allclose(found, np.repeat(expected[:, None], 3, axis=1), rtol=0.02)
-    np.testing.assert_allclose(rates.exponents(data, "Adam"), -1, atol=0.01)
+    np.testing.assert_allclose(best_rates.exponents(data, "Adam"), -1, atol=0.01)
 
 
 def test_falling_best_rates_are_distinguished_from_constant_ones():
@@ -166,9 +173,9 @@ def test_falling_best_rates_are_distinguished_from_constant_ones():
     )
     # A rate of the narrowest that is six times too large at the widest.
     assert (
-        float(rates.cost(curves(-1)[1], "Adam").mean())
+        float(best_rates.cost(curves(-1)[1], "Adam").mean())
         > 0.25
-        > float(rates.cost(curves(0)[1], "Adam").mean())
+        > float(best_rates.cost(curves(0)[1], "Adam").mean())
     )
 
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.scaling import rates
+from specjax.experiments.scaling import best_rates
 from specjax.experiments.scaling.perceptron import SAMPLES
 from specjax.experiments.scaling.preconditioned_steps import (
     ADAMUON,
@@ -58,14 +58,16 @@ class Config(lab.Config):
     steps: int = lab.config.integer(8, most=lab.config.MOST_COUNT, help="steps of a training")
     seeds: int = lab.config.seeds(
         40,
-        least=4 * rates.GROUP,
-        help=f"trainings at every width and rate, in groups of {rates.GROUP}",
+        least=4 * best_rates.GROUP,
+        help=f"trainings at every width and rate, in groups of {best_rates.GROUP}",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.seeds % rates.GROUP:
-            raise ValueError(f"seeds needs to be a multiple of {rates.GROUP}, got {self.seeds}.")
+        if self.seeds % best_rates.GROUP:
+            raise ValueError(
+                f"seeds needs to be a multiple of {best_rates.GROUP}, got {self.seeds}."
+            )
         if wrong := [width for width in self.widths if width % BLOCK]:
             raise ValueError(
                 f"widths needs to be multiples of {BLOCK}, the size of a block, got {wrong[0]}."
@@ -93,7 +95,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             for name in TUNED
         ]
         return {
-            "loss": jnp.minimum(jnp.nan_to_num(jnp.stack(found), nan=rates.LARGEST), rates.LARGEST)
+            "loss": jnp.minimum(
+                jnp.nan_to_num(jnp.stack(found), nan=best_rates.LARGEST), best_rates.LARGEST
+            )
         }
 
     widths = sweep.widths(*config.widths)
@@ -110,7 +114,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 def exponents(data: Data, part: str, setting: str) -> xr.DataArray:
     """The exponent in the width of a setting's "stable_rank" or "size", or best "rate", by seed."""
     if part == "rate":
-        return rates.exponents(data["losses"], setting)
+        return best_rates.exponents(data["losses"], setting)
     return slopes(data["steps"][part].sel(setting=setting, drop=True)).rename(
         f"exponent of the {_TOLD[part]}"
     )
@@ -236,12 +240,12 @@ stays(
 @states(
     "finite-width-drift",
     "The best rate of AdaMuon in μP rises faster than width^1/8.",
-    controls={"best rates that fall by √width": rates.moved(-0.5, of="losses")},
+    controls={"best rates that fall by √width": best_rates.moved(-0.5, of="losses")},
     holds=None,
 )
 def rate_rises(config: Config, data: Data) -> lab.Relation:
     """Of all layers together."""
-    return rates.inside(
+    return best_rates.inside(
         lab.above(exponents(data, "rate", ADAMUON), DRIFT, f"{DRIFT:g}"), data["losses"], ADAMUON
     )
 
@@ -251,7 +255,7 @@ def rate_rises(config: Config, data: Data) -> lab.Relation:
     "The best rate of AdaMuon moves less with the width where its step has a spectral norm of 1.",
     controls={
         "the two exchanged": lab.controls.changing(
-            lambda losses: rates.exchange_settings(losses, *TUNED), of="losses"
+            lambda losses: best_rates.exchange_settings(losses, *TUNED), of="losses"
         )
     },
     holds=None,
@@ -261,7 +265,7 @@ def rate_moves_less(config: Config, data: Data) -> lab.Relation:
     more, less = (abs(exponents(data, "rate", setting)) for setting in TUNED)
     relation: lab.Relation = lab.ahead(more, less, least=0.0)
     for setting in TUNED:
-        relation = rates.inside(relation, data["losses"], setting)
+        relation = best_rates.inside(relation, data["losses"], setting)
     return relation
 
 

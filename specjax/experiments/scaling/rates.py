@@ -19,14 +19,23 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.scaling import perceptron
+from specjax.experiments.scaling.best_rates import (
+    GROUP,
+    HALVED,
+    LARGEST,
+    OTHER_POWERS,
+    best,
+    cost,
+    exchange_settings,
+    exponents,
+    inside,
+    moved,
+    replace_setting,
+    without_lead,
+)
 from specjax.experiments.scaling.perceptron import SETTINGS
-from specjax.experiments.scaling.scaling_cli import HALFWAY, slopes
+from specjax.experiments.scaling.scaling_cli import HALFWAY
 from specjax.lab import Control
-
-GROUP = 4
-"""Seeds of a group."""
-LARGEST = 1e6
-"""Cap on losses, also for those that are not finite: a diverging training is not a failed seed."""
 
 
 class Config(lab.Config):
@@ -67,51 +76,6 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     return sweep.labelled(data, "setting", setting=list(SETTINGS))
 
 
-def best(data: xr.Dataset) -> xr.DataArray:
-    """The best rate of every setting over its own rate, by width and group of seeds.
-
-    It is the vertex of the parabola in logarithms through the least mean of the group and its
-    neighbours.
-    """
-    groups = data["loss"].coarsen(seed=GROUP).mean()
-    logs = xr.ufuncs.log(groups).transpose("factor", ...)
-    last = data.sizes["factor"] - 1
-    place = logs.argmin("factor").clip(1, last - 1)
-    below, least, above = (
-        logs.isel(factor=place + side).drop_vars("factor") for side in (-1, 0, 1)
-    )
-    bend = below - 2 * least + above
-    # `within_grid` reports a least point at an end of the grid.
-    beside = xr.where(bend > 0, (below - above) / (2 * bend.where(bend > 0, 1.0)), 0.0).clip(-1, 1)
-    own = int(np.argmin(np.abs(np.log(data["factor"].values))))
-    return (2.0 ** (place + beside - own)).rename("best rate")
-
-
-def inside(relation: lab.Relation, data: xr.Dataset, setting: str) -> lab.Relation:
-    """Decide nothing where a best rate, of the mean over all seeds, is an end of the grid."""
-    means = data["loss"].sel(setting=setting, drop=True).mean("seed")
-    return lab.within_grid(relation, means.argmin("factor"), data.sizes["factor"])
-
-
-def moved(power: float, *, of: str | None = None) -> Control:
-    """A control with best rates that follow another power of the width."""
-
-    def change(data: xr.Dataset) -> xr.Dataset:
-        ratio = data["width"].values / data["width"].values[0]
-        places = np.round(power * np.log2(ratio)).astype(int)
-        moved = [
-            data["loss"].isel(width=[at]).roll(factor=shift) for at, shift in enumerate(places)
-        ]
-        return data.assign(loss=xr.concat(moved, "width"))
-
-    return lab.controls.changing(change, of=of)
-
-
-def exponents(data: xr.Dataset, setting: str) -> xr.DataArray:
-    """The exponent of the best rate of a setting, by group of seeds."""
-    return slopes(best(data).sel(setting=setting, drop=True)).rename("exponent of the best rate")
-
-
 states = lab.Statements()
 
 
@@ -125,27 +89,34 @@ def follows(name: str, cites: str, says: str, setting: str, power: float, **opti
         near = lab.below(sides, HALFWAY, "half of the distance to the next exponent")
         return inside(near, data, setting)
 
-    controls = {
-        "best rates that rise as √width": moved(0.5),
-        "best rates that fall as 1/√width": moved(-0.5),
-    }
-    states(cites, says, name=name, controls=controls, **options)(relation)
+    states(cites, says, name=name, controls=OTHER_POWERS, **options)(relation)
 
 
 def falls(
     name: str, cites: str, says: str, setting: str, at_most: float, instead: str, **options: Any
 ) -> None:
-    """State that the exponent of a setting's best rate is below a number, unlike another's."""
+    """State that the exponent of a setting's best rate is below a number, unlike another's and
+    unlike half of it.
+    """
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return inside(lab.below(exponents(data, setting), at_most, f"{at_most:g}"), data, setting)
 
-    controls = {instead: replace_setting(setting, instead)}
+    number = HALVED if options.get("holds", True) else {"another fall as 1/√width": moved(-0.5)}
+    controls = {instead: replace_setting(setting, instead)} | number
     states(cites, says, name=name, controls=controls, **options)(relation)
 
 
 def moves_less(
-    name: str, cites: str, says: str, setting: str, than: str, least: float, **options: Any
+    name: str,
+    cites: str,
+    says: str,
+    setting: str,
+    than: str,
+    least: float,
+    *,
+    number: dict[str, Control] = HALVED,
+    **options: Any,
 ) -> None:
     """State that the exponent of a setting's best rate is smaller in size than another's."""
 
@@ -154,7 +125,8 @@ def moves_less(
         return inside(inside(lab.ahead(more, less, least=least), data, setting), data, than)
 
     control = lab.controls.changing(lambda data: exchange_settings(data, setting, than))
-    states(cites, says, name=name, controls={"the two exchanged": control}, **options)(relation)
+    controls = {"the two exchanged": control} | number
+    states(cites, says, name=name, controls=controls, **options)(relation)
 
 
 def costs_little(
@@ -165,27 +137,8 @@ def costs_little(
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         return inside(lab.below(cost(data, setting), 0.25, "a quarter of the loss"), data, setting)
 
-    controls = {instead: replace_setting(setting, instead)}
+    controls = {instead: replace_setting(setting, instead)} | OTHER_POWERS
     states(cites, says, name=name, controls=controls, **options)(relation)
-
-
-def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
-    """Relative loss at the widest width at the narrowest's best rate, less that at its own best."""
-    loss = data["loss"].sel(setting=setting, drop=True)
-    chosen = loss.mean("seed").argmin("factor")
-    kept, own = (loss.isel(width=-1, factor=int(chosen[place]), drop=True) for place in (0, -1))
-    return ((kept - own) / own.mean("seed")).rename("cost of the narrowest's rate")
-
-
-def replace_setting(setting: str, other: str) -> Control:
-    return lab.controls.changing(
-        lambda data: lab.controls.at_labels(data, "setting", {setting: other})
-    )
-
-
-def exchange_settings(data: xr.Dataset, one: str, other: str) -> xr.Dataset:
-    """Exchange two settings of the data."""
-    return lab.controls.at_labels(data, "setting", {one: other, other: one})
 
 
 follows(
@@ -279,6 +232,8 @@ moves_less(
     "Adam, μP",
     "Adam",
     0.1,
+    # A sign, which half of the lead has too.
+    number=without_lead("Adam, μP", "Adam"),
     post_hoc="The least lead that counts was 1/4, which the first run left open.",
 )
 moves_less(
