@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.field.controls import exchange
+from specjax.experiments.field.controls import exchange, without_lead
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
 
@@ -20,6 +20,8 @@ STEPS, LAST, CURVED, CURVATURES = 64, 16, 8, (1.0, 4.0)
 """Step counts: all, averaged at the end, and on ½ tr(Wᵀ H W), with the eigenvalues of H."""
 ARRIVED = 0.08
 """Steps of at least this length reach the minimum before the averaged ones."""
+KNOWN, LEAST = 0.04 / 6, 0.1
+"""Tolerance of the level of the grid, and the least lead that counts, a share of the loss."""
 ROUNDING = 1e-9
 """Steps are exact to about 1e-13 of their length."""
 
@@ -28,7 +30,7 @@ class Config(lab.Config):
     """Sizes, step lengths and seeds."""
 
     seed: int = lab.config.root_seed(
-        1, help="root of all randomness; bounds were set on other draws"
+        2, help="root of all randomness; bounds were set on other draws"
     )
     n: int = lab.config.integer(16, least=2, help="rows and columns of W")
     rates: tuple[float, ...] = lab.config.numbers(
@@ -129,42 +131,62 @@ def floor(config: Config, data: xr.Dataset) -> lab.Relation:
     E[δ²] = 1/6 of η² is its mean loss.
     """
     level = select("exact", "level", data).sel(rate=slice(ARRIVED, None))
-    return lab.near(level, 1 / 6, 0.04 / 6, "4 %")
+    return lab.near(level, 1 / 6, KNOWN, "4 %")
 
 
-@states("reachability", controls=exchange("factor", "exact", "Muon's 5 steps"))
+def half_of_the_lead(data: xr.Dataset) -> xr.DataArray:
+    """Levels half of the way to that of the exact factor."""
+    inexact = dict.fromkeys(list(METHODS)[1:], "exact")
+    return lab.controls.toward(data["level"], "factor", inexact)
+
+
+@states(
+    "reachability",
+    controls=exchange("factor", "exact", "Muon's 5 steps")
+    | {"half of the lead": lab.controls.replacing("level", half_of_the_lead)},
+    post_hoc="Any lead was enough, and half of it would be too; 4 % are asked of fresh draws.",
+)
 def inexact_ends_lower(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Muon's 5 steps and 5 cubic steps in place of the exact factor end at a lower loss, at every
-    fixed step length.
+    """Muon's 5 steps and 5 cubic steps in place of the exact factor end at a loss lower by more
+    than 4 % of n η²/6, at every fixed step length.
     """
     level = data["level"].sel(rate=slice(ARRIVED, None))
     inexact = level.isel(factor=slice(1, None)).rename("level of an inexact one")
     return lab.ahead(
         (inexact * 0 + level.sel(factor="exact", drop=True)).rename("level of the exact one"),
         inexact,
-        least=0,
+        least=KNOWN,
     )
 
 
-def gain(config: Config, data: xr.Dataset, of_method: str, share: float) -> lab.Relation:
-    """Judge that a method gains more than a share of 5 cubic steps' gain, at mean-best lengths."""
+def ends_below(
+    config: Config, data: xr.Dataset, of_method: str, exact: float, cubic: float
+) -> lab.Relation:
+    """Judge that a method ends below the exact factor's loss and that of 5 cubic steps, with these
+    weights, all at mean-best lengths.
+    """
     place = data["last"].mean("seed").argmin("rate")
     best = data["last"].isel(rate=place).drop_vars("rate")
-    exact, other, cubic = (
+    of_exact, other, of_cubic = (
         best.sel(factor=name, drop=True) for name in ("exact", of_method, "5 cubic steps")
     )
-    target = (exact - share * (exact - cubic)).rename(f"loss of {share:g} of the gain")
+    target = (exact * of_exact + cubic * of_cubic).rename("loss to be beaten")
     return lab.within_grid(
         lab.ahead(target, other.rename(of_method), least=0), place, len(config.rates)
     )
 
 
-@states("finite-time", controls=exchange("factor", "exact", "5 cubic steps"))
+@states(
+    "finite-time",
+    controls=exchange("factor", "exact", "5 cubic steps")
+    | without_lead("factor", "5 cubic steps", "exact"),
+    post_hoc="Any lead was enough at first; a tenth of the loss is asked of fresh draws.",
+)
 def cubic_gains(config: Config, data: xr.Dataset) -> lab.Relation:
-    """After 64 steps, each at its best fixed length, 5 cubic steps have reached a lower loss than
-    the exact polar factor.
+    """After 64 steps, each at its best fixed length, 5 cubic steps have reached a loss lower by a
+    tenth than the exact polar factor.
     """
-    return gain(config, data, "5 cubic steps", 0.0)
+    return ends_below(config, data, "5 cubic steps", 1 - LEAST, 0.0)
 
 
 @states(
@@ -172,7 +194,7 @@ def cubic_gains(config: Config, data: xr.Dataset) -> lab.Relation:
 )
 def muon_gains(config: Config, data: xr.Dataset) -> lab.Relation:
     """Muon's own 5 steps gain at least half as much."""
-    return gain(config, data, "Muon's 5 steps", 0.5)
+    return ends_below(config, data, "Muon's 5 steps", 0.5, 0.5)
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
