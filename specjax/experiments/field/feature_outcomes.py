@@ -38,6 +38,27 @@ def replace_kinds(of: str, *kinds: str) -> Any:
     )
 
 
+def halfway(of: str, *kinds: str) -> dict[str, lab.Control]:
+    """A control with the spread of some kinds half of the way to that of one, in logarithms."""
+    other = dict.fromkeys(kinds, of)
+
+    def moved(data: xr.Dataset) -> xr.DataArray:
+        values = data["spread"]
+        return (values * lab.controls.at_labels(values, "kind", other)) ** 0.5
+
+    return {f"half of the way to {of}, in logarithms": lab.controls.replacing("spread", moved)}
+
+
+def share_of_fall(share: float, *kinds: str) -> dict[str, lab.Control]:
+    """A control in which the log losses of some kinds are this share of Muon's."""
+
+    def fallen(data: xr.Dataset) -> xr.DataArray:
+        muon = share * data["loss"].sel(kind="Muon", drop=True)
+        return data["loss"].where(~data["kind"].isin(kinds), muon)
+
+    return {f"{share:g} of Muon's fall": lab.controls.replacing("loss", fallen)}
+
+
 def shortened(data: xr.Dataset) -> xr.DataArray:
     """Log losses in which those of fixed lengths fall a tenth as far."""
     return data["loss"].where(data["rate"] == SEARCH, data["loss"] / 10)
