@@ -10,7 +10,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sweep
 from specjax.experiments.field import momentum_drawing, momentum_spectra
-from specjax.experiments.field.controls import exchange
+from specjax.experiments.field.controls import exchange, without_lead
 from specjax.experiments.field.language import BLOCKS, KINDS
 from specjax.experiments.field.momentum_spectra import exponent, last, logs, lost, others
 from specjax.experiments.ledgers import ledger
@@ -92,6 +92,29 @@ NOISE = {"noise in its place": lab.controls.replacing("quantile", "noise")}
 FIRST, ONE_STEP = exchange("block", 1, BLOCKS), exchange("trained", "5 steps", "1 step")
 
 
+def as_others(data: xr.Dataset) -> xr.DataArray:
+    """Quantiles whose last block is the mean of the others, in logarithms and of other draws."""
+    quantile = data["quantile"]
+    mean = xr.ufuncs.exp(others(xr.ufuncs.log(quantile))).roll(seed=data.sizes["seed"] // 2)
+    return quantile.where(quantile["block"] != BLOCKS, mean)
+
+
+def as_noise(data: xr.Dataset) -> xr.DataArray:
+    """The noise of other draws."""
+    return data["noise"].roll(seed=data.sizes["seed"] // 2)
+
+
+LIKE_OTHERS = {"other draws of the others": lab.controls.replacing("quantile", as_others)}
+WORSE = {
+    f"{2 * NATS:g} nats more": lab.controls.replacing(
+        "loss", lambda data: data["loss"] + 2 * NATS * (data["trained"] == "5 steps")
+    )
+}
+HALF_REACHED = {
+    "half of what they reach": lab.controls.replacing("reached", lambda data: data["reached"] / 2)
+}
+
+
 @states(
     "quantiles-normalization",
     rivals={"M^-1/2": -0.5, "M^0": 0.0},
@@ -105,7 +128,12 @@ def noise(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(exponent(logs(data, "noise")), -0.25, 0.05, "0.05")
 
 
-@states("quantiles-normalization", controls=NOISE, along="step", post_hoc=PILOT)
+@states(
+    "quantiles-normalization",
+    controls=NOISE | {"noise of other draws": lab.controls.replacing("quantile", as_noise)},
+    along="step",
+    post_hoc=PILOT,
+)
 def faster_than_noise(config: Config, data: xr.Dataset) -> lab.Relation:
     """On average over kinds, blocks and quantiles singular values of the momentum fall with a
     larger power of M than those of noise.
@@ -125,20 +153,24 @@ def mild(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(others(exponent(logs(data))), -0.25, 0.075, "0.075")
 
 
-@states("quantiles-late", holds=None, controls=FIRST, along="step")
+@states("quantiles-late", holds=None, controls=FIRST | LIKE_OTHERS, along="step")
 def last_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
     """It falls with a larger power of M in the last block than in the others on average."""
     found = exponent(logs(data))
     return lab.ahead(others(found), last(found), least=0)
 
 
-@states("quantiles-depth", holds=None, controls=FIRST, along="step", post_hoc=PILOT)
+@states("quantiles-depth", holds=None, controls=FIRST | LIKE_OTHERS, along="step", post_hoc=PILOT)
 def last_is_lower(config: Config, data: xr.Dataset) -> lab.Relation:
     """The median is lower in the last block than in the others on average, at every width."""
     return lab.ahead(others(logs(data)), last(logs(data)), least=0)
 
 
-@states("five-steps", controls=exchange("polar", "Muon, 5 steps", "1 step"), along="step")
+@states(
+    "five-steps",
+    controls=exchange("polar", "Muon, 5 steps", "1 step") | HALF_REACHED,
+    along="step",
+)
 def reaches_the_median(config: Config, data: xr.Dataset) -> lab.Relation:
     """Muon's five steps take the median of every kind in every block to more than a half, at every
     width.
@@ -149,7 +181,9 @@ def reaches_the_median(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "coefficients",
     holds=None,
-    controls=FIRST | exchange("polar", *list(momentum_spectra.METHODS)[:2]),
+    controls=FIRST
+    | exchange("polar", *list(momentum_spectra.METHODS)[:2])
+    | without_lead("block", BLOCKS, 1),
     along="step",
     post_hoc=TURNS,
 )
@@ -167,7 +201,7 @@ def others_miss_late_blocks(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(first, last(reached), least=0.1)
 
 
-@states("five-steps-loss", holds=None, controls=ONE_STEP, along="step", post_hoc=HELD_OPEN)
+@states("five-steps-loss", holds=None, controls=ONE_STEP | WORSE, along="step", post_hoc=HELD_OPEN)
 def five_lose_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
     """With Muon's five steps the validation loss is within 0.05 nats of that with exact polar
     factors, at every width.
@@ -175,7 +209,13 @@ def five_lose_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(lost(data, "5 steps"), 0.0, NATS, "0.05 nats")
 
 
-@states("five-steps-loss", holds=None, controls=ONE_STEP, along="step", post_hoc=TURNS)
+@states(
+    "five-steps-loss",
+    holds=None,
+    controls=ONE_STEP | without_lead("trained", "1 step", "exact"),
+    along="step",
+    post_hoc=TURNS,
+)
 def one_step_loses(config: Config, data: xr.Dataset) -> lab.Relation:
     """With one step, which only doubles the median, it is more than 0.02 nats above, at the largest
     width.
