@@ -27,7 +27,9 @@ TERMS = (
     "symmetric",
     "diagonal",
 )  # The three sums of the slope in Appendix B.2, in their order.
-PLACES = (0.125, 0.25, 0.5)  # Items, over d, whose frequency is above λ = d^-α.
+ABOVE, BELOW = (0.125, 0.25, 0.5), (2.0, 4.0)
+"""Last of a block of items, over d, whose frequency is above λ = d^-α, or below it."""
+PROFILE = (0.5, 2.0, 4.0)
 HEAD = 60  # Items of the problem on which the Hessian is taken, at the smallest d.
 
 
@@ -63,10 +65,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         stabilized = -spectral.stabilized_sign(gradient, lam)
 
         item = jnp.arange(1, config.n + 1, dtype=u.dtype)
-        blocks = [(item > place * size / 2) & (item <= place * size) for place in PLACES]
+        blocks = [(item > place * size / 2) & (item <= place * size) for place in ABOVE + BELOW]
 
-        def signals(w: Array) -> Array:
-            own = jnp.sum((u @ w) * v, axis=1)
+        def over_blocks(own: Array) -> Array:
             return jnp.stack(
                 [
                     jnp.sum(own, where=of) / jnp.maximum(jnp.sum(of, dtype=u.dtype), 1)
@@ -74,7 +75,11 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
                 ]
             )
 
-        found = {"signal": signals(stabilized), "signal_gd": signals(descent)}
+        found = {
+            "signal": over_blocks(jnp.sum((u @ stabilized) * v, axis=1)),
+            "signal_gd": over_blocks(jnp.sum((u @ descent) * v, axis=1)),
+            "profile": over_blocks(jnp.minimum(q / lam, 1)),
+        }
         for name, w in {
             "muon": memory.stabilized_steps(u, v, q, jnp.zeros(1))[0],
             "gd": descent,
@@ -87,7 +92,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         return {**added, **found, "interaction": memory.largest_interaction(u, v, stabilized)}
 
     data = sampled_items.run(measure, config.dims, config.seeds, sizes.stream(key, "items"))
-    data = sweep.labelled(data, "place", outputs=("signal", "signal_gd"), place=list(PLACES))
+    data = sweep.labelled(
+        data, "place", outputs=("signal", "signal_gd", "profile"), place=list(ABOVE + BELOW)
+    )
     data = sweep.labelled(data, "item", "spike", item=list(config.items), spike=list(config.spikes))
     errors = jax.jit(jax.vmap(partial(_hessian, config)))(
         jax.random.split(sizes.stream(key, "Hessian"), config.seeds)
@@ -152,6 +159,12 @@ def _hessian(config: Config, key: Array) -> dict[str, Array]:
 
 states = lab.Statements()
 GD_SIGNAL = {"gradient descent": lab.controls.replacing("signal", "signal_gd")}
+OTHER_PROFILES = {
+    "its root": lab.controls.replacing("signal", lambda data: abs(data["signal"]) ** 0.5),
+    "its square": lab.controls.replacing("signal", lambda data: data["signal"] ** 2),
+    "a constant": lab.controls.replacing("signal", 0.5),
+    "noise": lab.controls.shuffling("signal"),
+}
 WITHOUT = {f"without the {term} sum": lab.controls.replacing(term, 0.0) for term in TERMS}
 FALLING = {"a map that falls beyond λ": lab.controls.replacing("phi", "phi_falling")}
 OTHER_LOSSES = {
@@ -195,19 +208,33 @@ def signal_does_not_decrease(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "appendix-b-2-signal",
-    controls=GD_SIGNAL | off(0.5, name="signal"),
-    post_hoc=item_counts.SETTLES,
+    controls=GD_SIGNAL | OTHER_PROFILES,
+    post_hoc=(
+        "It asked for d^0 at d/2 alone, which noise and a constant have too. Slopes along the items"
+        " to α/4 were tried, which the round corner at λ left open; judged on a fresh seed."
+    ),
 )
 def signal_order(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The mean signal γ_ii under h_λ of the items at d/4 to d/2, of frequency above λ = d^-α, is
-    d^0, to 1/4.
+    """The mean signal γ_ii under h_λ is between a quarter of min(q_i/λ, 1) and all of it, for the
+    items from d/4 to d/2, from d to 2 d and from 2 d to 4 d, in the mean over d.
     """
-    # Where min(q_i/λ, 1) is 1; the next candidate is 1/√d, the order of the interactions.
-    return item_counts.has_exponent(data["signal"].sel(place=PLACES[-1], drop=True), 0.0, 0.25)
+    found = data[["signal", "profile"]].sel(place=list(PROFILE))
+    ratio = (found["signal"] / found["profile"]).mean("d")
+    both = xr.concat([ratio, -ratio], xr.Variable("side", ["at least", "at most"]))
+    return lab.above(
+        both.rename("± signal / min(q/λ, 1)"),
+        xr.DataArray([0.25, -1.0], {"side": both.side}, "side"),
+        "a quarter, and -1 the other way",
+    )
 
 
 @states(
-    "appendix-b-2-signal", controls=GD_SIGNAL | {"W = 0": lab.controls.replacing("signal", 0.0)}
+    "appendix-b-2-signal",
+    controls=GD_SIGNAL
+    | {
+        "W = 0": lab.controls.replacing("signal", 0.0),
+        "half of it": lab.controls.replacing("signal", lambda data: data["signal"] / 2),
+    },
 )
 def signal_bound(config: Config, data: xr.Dataset) -> lab.Relation:
     """The mean signal of all items of frequency above λ is at least 1/2 less √(log d/d), which is
@@ -216,8 +243,9 @@ def signal_bound(config: Config, data: xr.Dataset) -> lab.Relation:
     # The bound of the paper with the constants 1/2 and 1, where it says something: min(q_i/λ, 1) =
     # 1.
     d = data.d.astype(float)
-    bound = (0.5 - np.sqrt(np.log(d) / d)).broadcast_like(data["signal"].isel(seed=0, drop=True))
-    return lab.above(data["signal"], bound, "1/2 - √(log d/d)")
+    signal = data["signal"].sel(place=list(ABOVE))
+    bound = (0.5 - np.sqrt(np.log(d) / d)).broadcast_like(signal.isel(seed=0, drop=True))
+    return lab.above(signal, bound, "1/2 - √(log d/d)")
 
 
 @states("proposition-f-1", controls=off(0.25, name="interaction"))
@@ -298,7 +326,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 3},
+        "quick": {"seed": 6},
         "smoke": {"seed": 1, "n": 300, "dims": (12, 16, 32), "items": (0, 20), "seeds": 10},
         "paper": {"seed": 1, "n": 20_000, "dims": (32, 64, 96, 128, 256), "seeds": 16},
     },
