@@ -49,14 +49,15 @@ def halfway(of: str, *kinds: str) -> dict[str, lab.Control]:
     return {f"half of the way to {of}, in logarithms": lab.controls.replacing("spread", moved)}
 
 
-def share_of_fall(share: float, *kinds: str) -> dict[str, lab.Control]:
-    """A control in which the log losses of some kinds are this share of Muon's."""
+def times_muon(quantity: str, factor: float, *kinds: str) -> dict[str, lab.Control]:
+    """A control in which a quantity of some kinds is this factor times Muon's."""
 
-    def fallen(data: xr.Dataset) -> xr.DataArray:
-        muon = share * data["loss"].sel(kind="Muon", drop=True)
-        return data["loss"].where(~data["kind"].isin(kinds), muon)
+    def changed(data: xr.Dataset) -> xr.DataArray:
+        muon = factor * data[quantity].sel(kind="Muon", drop=True)
+        return data[quantity].where(~data["kind"].isin(kinds), muon)
 
-    return {f"{share:g} of Muon's fall": lab.controls.replacing("loss", fallen)}
+    called = {"loss": "fall of the log loss"}.get(quantity, quantity)
+    return {f"{factor:g} times Muon's {called}": lab.controls.replacing(quantity, changed)}
 
 
 def shortened(data: xr.Dataset) -> xr.DataArray:

@@ -17,9 +17,9 @@ from specjax.experiments.field.feature_outcomes import (
     halfway,
     replace_kinds,
     searched,
-    share_of_fall,
     shortened,
     spread,
+    times_muon,
 )
 from specjax.experiments.field.spectrum import SPECTRA
 from specjax.experiments.ledgers import ledger
@@ -106,7 +106,8 @@ def mean_curvature(config: Config, data: xr.Dataset) -> lab.Relation:
     "With random singular values, Kaon's or uniform ones, it varies at most 1.25 times as much as"
     " Muon's.",
     holds=False,
-    controls={"Muon's in their place": replace_kinds("Muon", *RANDOM)} | halfway("Muon", *RANDOM),
+    controls={"Muon's in their place": replace_kinds("Muon", *RANDOM)}
+    | times_muon("spread", 1.2, *RANDOM),
 )
 def random_is_as_constant(config: Config, data: xr.Dataset) -> lab.Relation:
     others = xr.concat(
@@ -144,7 +145,8 @@ falls_as_far(
     "On random features too, Kaon and uniform noise with their best fixed lengths have four fifths"
     " of Muon's fall of the log loss.",
     RANDOM,
-    {"the power -1/3 in their place": replace_kinds("-1/3", *RANDOM)} | share_of_fall(0.7, *RANDOM),
+    {"the power -1/3 in their place": replace_kinds("-1/3", *RANDOM)}
+    | times_muon("loss", 0.7, *RANDOM),
     post_hoc=NINE
     + " By means of 16 draws, and by medians of 32, it was open; judged by medians of 56 of a fresh"
     " seed.",
@@ -154,7 +156,7 @@ falls_as_far(
     "constancy",
     "The power -1/3, whose best length is as constant as Muon's, has four fifths of that fall.",
     ["-1/3"],
-    {"Muon in its place": replace_kinds("Muon", "-1/3")} | share_of_fall(0.9, "-1/3"),
+    {"Muon in its place": replace_kinds("Muon", "-1/3")} | times_muon("loss", 0.9, "-1/3"),
     holds=False,
     post_hoc=NINE,
 )
