@@ -235,8 +235,15 @@ def regression_extends(config: Config, data: Any) -> lab.Relation:
 _grows("regression-grows", EXTENDS, "regression", "muon-plateau", least=FLAT, corrected=True)
 
 
-SHOWN = ("muon", "muon-plateau", "muon-momentum", "muon-newton-schulz", "scaled")
-SHOWN += ("gradient-descent", "adam")
+SHOWN = (
+    "muon",
+    "muon-plateau",
+    "muon-momentum",
+    "muon-newton-schulz",
+    "scaled",
+    "gradient-descent",
+    "adam",
+)
 """SignGD, and descent with more columns, have the curves of gradient descent."""
 TITLES = {
     "factorization": "factorization",

@@ -162,8 +162,14 @@ def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
     ]
 
 
-SHOWN = ("Adam", "Adam, μP", "Muon, none", "Muon, √max(1, out/in)", "Muon, √(out/in)")
-SHOWN += ("Muon, 0.2 √max",)
+SHOWN = (
+    "Adam",
+    "Adam, μP",
+    "Muon, none",
+    "Muon, √max(1, out/in)",
+    "Muon, √(out/in)",
+    "Muon, 0.2 √max",
+)
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
