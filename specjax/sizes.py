@@ -219,9 +219,9 @@ def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."
 def normals(
     keys: Key[Array, " matrices"], rows: Sequence[AnySize], columns: AnySize
 ) -> list[Shaped[Array, "_ _"]]:
-    """`normal(key, (n, columns))` for each key and number of rows n, bit for bit, in one draw.
+    """`normal(key, (n, columns))` for each key and number of rows n, bit for bit, in one sample.
 
-    A draw takes longer to compile than most layers of a model.
+    A sample takes longer to compile than most layers of a model.
 
     Raises:
         ValueError: as `normal`.
@@ -310,28 +310,28 @@ def require_threefry(key: Key[Array, "..."]) -> None:
         >>> sizes.require_threefry(jax.random.key(0, impl="rbg"))
         Traceback (most recent call last):
             ...
-        ValueError: Draws that do not depend on what is beside them need a threefry key, ...
+        ValueError: Samples that do not depend on what is beside them need a threefry key, ...
     """
     if (generator := str(jax.random.key_impl(key))) != "threefry2x32":
         raise ValueError(
-            f"Draws that do not depend on what is beside them need a threefry key, got {generator};"
-            " make one with jax.random.key(seed, impl='threefry2x32')."
+            "Samples that do not depend on what is beside them need a threefry key, got"
+            f" {generator}; make one with jax.random.key(seed, impl='threefry2x32')."
         )
 
 
 def _check(key: Array, sizes: Sequence[AnySize]) -> None:
     if not jnp.issubdtype(jnp.asarray(key).dtype, jax.dtypes.prng_key):
         raise ValueError(
-            "A draw needs a typed key, got a raw array; make one with jax.random.key(seed)."
+            "A sample needs a typed key, got a raw array; make one with jax.random.key(seed)."
         )
     require_threefry(key)
     if not jax.config.jax_threefry_partitionable:
         raise ValueError(
-            "Row-keyed draws need jax_threefry_partitionable=True (JAX's default); it is switched"
+            "Row-keyed samples need jax_threefry_partitionable=True (JAX's default); it is switched"
             " off here."
         )
     if not sizes:
-        raise ValueError("A draw needs at least one size, got none; pass e.g. (rows, cols).")
+        raise ValueError("A sample needs at least one size, got none; pass e.g. (rows, cols).")
     for size in sizes:
         _check_extent(padded(size))
 

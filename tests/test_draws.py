@@ -1,4 +1,4 @@
-"""Draws are the same under every version of JAX, so that records that name an older one stay
+"""Samples are the same under every version of JAX, so that records that name an older one stay
 comparable.
 
 The numbers were printed under jax 0.10.1 on Python 3.11, on 27 November 2026. That machine gave

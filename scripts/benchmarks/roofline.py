@@ -1,9 +1,9 @@
 """What one seed of the sweep of `sweep.py` consists of, on one core or on an accelerator.
 
-The parts are the draws of the weights, the products of the gradient and of its statistics, one pass
-of each function of all pairs of hidden units, and one pass of c = a + s b over as many entries.
-Each runs alone, many times in a loop, on one thread; processor time of the process is what is
-taken, the least of `--repeats`. On an accelerator it is elapsed time, since the processor only
+The parts are the samples of the weights, the products of the gradient and of its statistics, one
+pass of each function of all pairs of hidden units, and one pass of c = a + s b over as many
+entries. Each runs alone, many times in a loop, on one thread; processor time of the process is what
+is taken, the least of `--repeats`. On an accelerator it is elapsed time, since the processor only
 waits there.
 
     python scripts/benchmarks/roofline.py [--smoke]
@@ -52,7 +52,7 @@ def parts(d1: int) -> dict[str, tuple[Part, float]]:
     product, entries = 2.0 * d1 * d1, float(d1 * d1)
     return {
         "one seed, alone on one thread": (statistics, 0.0),
-        "draws of W₁ and W₂": (
+        "samples of W₁ and W₂": (
             lambda seed: relu_network.init(jax.random.fold_in(key, seed), D0, d1, D2),
             float(d1 * (D0 + D2)),
         ),

@@ -91,7 +91,7 @@ STATEMENTS = (
 
 
 def sample(law: Law, seeds: int, rng: np.random.Generator) -> xr.DataArray:
-    """Draws of the law; the noise of a seed is partly that of all its widths."""
+    """Samples of the law; the noise of a seed is partly that of all its widths."""
     own, shared = rng.standard_normal((len(WIDTHS), seeds)), rng.standard_normal(seeds)
     noise = np.sqrt(1 - SHARED) * own + np.sqrt(SHARED) * shared
     # A ratio of two normals has no mean, and the median of this one is 0.

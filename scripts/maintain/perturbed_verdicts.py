@@ -29,7 +29,7 @@ SERIAL = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 
 class Perturbation(NamedTuple):
     """What differs from the baseline: the environment, flags of XLA, and by how many last bits
-    draws are moved.
+    samples are moved.
     """
 
     environment: Mapping[str, str] = MappingProxyType({})
@@ -57,7 +57,7 @@ PERTURBATIONS = {
 
 
 def moved(draw: Callable[..., Any], bits: int) -> Callable[..., Any]:
-    """A function of `jax.random` with its draws times 1 + bits · ε, ε of their dtype: 1.2e-7 in
+    """A function of `jax.random` with its samples times 1 + bits · ε, ε of their dtype: 1.2e-7 in
     float32.
     """
 
@@ -78,7 +78,8 @@ def run(names: list[str], scale: str, bits: int, path: Path) -> None:
     import jax
 
     if bits:
-        # `specjax` takes both from the module at each call. Draws from [0, 1) have to stay below 1.
+        # `specjax` takes both from the module at each call. Samples from [0, 1) have to stay below
+        # 1.
         jax.random.normal = moved(jax.random.normal, bits)
         jax.random.uniform = moved(jax.random.uniform, -abs(bits))
     from specjax import experiments

@@ -28,7 +28,7 @@ def centered(
     """
     if by == "log" and not (y[present] > 0).all():
         raise ValueError(
-            f"A mean logarithm needs positive draws, and {name!r} has others; take by='median'."
+            f"A mean logarithm needs positive samples, and {name!r} has others; take by='median'."
         )
     values, influence = np.zeros_like(y), _around_log_mean if by == "log" else _around_median
     for width, there in enumerate(present):

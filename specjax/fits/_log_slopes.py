@@ -65,7 +65,7 @@ def jackknife(samples: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray])
         )
     n, values = samples.sizes["seed"], samples.astype(float)
     if n < 2:
-        raise ValueError(f"A jackknife leaves out one draw of two or more, got {n}.")
+        raise ValueError(f"A jackknife leaves out one sample of two or more, got {n}.")
     whole, without = of(values.mean("seed")), of((values.sum("seed") - values) / (n - 1))
     if not isinstance(whole, xr.DataArray) or not isinstance(without, xr.DataArray):
         raise ValueError(

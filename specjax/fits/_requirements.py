@@ -44,11 +44,11 @@ def require_single_samples(by: By, data: xr.DataArray) -> None:
         >>> fits.require_single_samples("median", losses)
         Traceback (most recent call last):
             ...
-        ValueError: A median is of single draws, and 'loss' has means of batches; ...
+        ValueError: A median is of single samples, and 'loss' has means of batches; ...
     """
     if by != "mean" and BATCH in data.dims:
         raise ValueError(
-            f"A {by} is of single draws, and {data.name!r} has means of batches; keep the seeds"
+            f"A {by} is of single samples, and {data.name!r} has means of batches; keep the seeds"
             " (reduce=None)."
         )
 

@@ -48,8 +48,8 @@ def warn_of_heavy_tails(
     if found is None or found[0] - 2 * found[1] <= 0.5:
         return
     warnings.warn(
-        f"The largest draws of {name!r} grow like (number of seeds)^{found[0]:.2g}, and from 1/2 on"
-        " a mean has no standard error; fit by='median' or by='log' (the geometric mean).",
+        f"The largest samples of {name!r} grow like (number of seeds)^{found[0]:.2g}, and from 1/2"
+        " on a mean has no standard error; fit by='median' or by='log' (the geometric mean).",
         HeavyTailWarning,
         stacklevel=stacklevel,
     )

@@ -14,7 +14,7 @@ from specjax.lab.outcome import Verdict
 class Check:
     """A judgement in plain numbers, as `checks.json` and the records store it.
 
-    Numbers that are not finite, such as the ends of an interval of too few draws, are None.
+    Numbers that are not finite, such as the ends of an interval of too few samples, are None.
 
     Attributes:
         name: The name of the statement.

@@ -153,7 +153,7 @@ def grid(*default: float | int, count: int | None = None, help: str) -> Any:
 
 
 @checked_but("default")
-def seeds(default: int, *, least: int = 2, help: str = "independent draws") -> Any:
+def seeds(default: int, *, least: int = 2, help: str = "independent samples") -> Any:
     """A field for the number of seeds, at least 2, since one has no standard error."""
     return _field(default, _between(least, MOST_COUNT), help)
 

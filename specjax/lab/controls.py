@@ -149,18 +149,18 @@ def toward(values: DataT, dim: str, other: Mapping[Any, Any], share: float | int
 
 
 @checked
-def of_other_draws(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
+def of_other_samples(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
     """The values with each label of `dim` in `other` replaced by the one it maps to, in other
-    draws: a lead of zero that keeps its noise.
+    samples: a lead of zero that keeps its noise.
 
-    The dimension of draws is "seed" or "batch"; the other draw is half of them further.
+    The dimension of samples is "seed" or "batch"; the other sample is half of them further.
 
     Examples:
         >>> from specjax import lab
         >>> loss = xr.DataArray(
         ...     [[2.0, 1.0], [2.2, 1.1]], {"optimizer": ["adam", "muon"]}, ("seed", "optimizer")
         ... )
-        >>> lab.controls.of_other_draws(loss, "optimizer", {"muon": "adam"}).values.tolist()
+        >>> lab.controls.of_other_samples(loss, "optimizer", {"muon": "adam"}).values.tolist()
         [[2.0, 2.2], [2.2, 2.0]]
     """
     _check_dim(values, dim)

@@ -68,7 +68,7 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
             if name in value.coords
         )
         axes.set_xticks([0], [at or "one estimate"])
-        axes.set(xlim=(-1, 1), xlabel=f"{found.samples} draws")
+        axes.set(xlim=(-1, 1), xlabel=f"{found.samples} samples")
         return
     axes.set_xlabel(words(dim))
     x = value[dim].values

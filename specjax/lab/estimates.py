@@ -32,7 +32,7 @@ Estimator = Literal["mean", "median", "log"] | tuple[Literal["quantile"], float]
 """
 
 _NO_DIMENSIONS = (
-    "Give draws as a DataArray with the dimension 'seed' (or 'batch'), as sweep.run returns them"
+    "Give samples as a DataArray with the dimension 'seed' (or 'batch'), as sweep.run returns them"
 )
 
 
@@ -159,7 +159,7 @@ def share(happened: xr.DataArray) -> Estimate:
     _require_single_samples(happened, "A share")
     if happened.dtype != bool:
         raise ValueError(
-            f"A share is of draws that are true or false, got {happened.dtype}; compare"
+            f"A share is of samples that are true or false, got {happened.dtype}; compare"
             f" {happened.name!r} with something."
         )
     n = happened.sizes[dim]
@@ -207,7 +207,7 @@ def _geometric_mean(samples: xr.DataArray) -> Estimate:
     """The exponential of the mean logarithm, with the ends of its interval."""
     if not bool((samples > 0).all()):
         raise ValueError(
-            f"A mean logarithm needs positive draws, and {samples.name!r} has others; take"
+            f"A mean logarithm needs positive samples, and {samples.name!r} has others; take"
             " by='median'."
         )
     logs = _mean(xr.ufuncs.log(samples.astype(float)))
@@ -219,8 +219,8 @@ def _require_single_samples(samples: xr.DataArray, what: str) -> None:
     """Raise ValueError for means of batches, and for points with their own numbers of seeds."""
     if "seed" not in samples.dims:
         raise ValueError(
-            f"{what} is of single draws, and {samples.name!r} has means of batches; keep the seeds"
-            " (reduce=None)."
+            f"{what} is of single samples, and {samples.name!r} has means of batches; keep the"
+            " seeds (reduce=None)."
         )
     if "seeds" in samples.coords:
         raise ValueError(

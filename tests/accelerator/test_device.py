@@ -1,4 +1,4 @@
-"""What JAX's first device computes is what the CPU computes: draws, polar factors, products,
+"""What JAX's first device computes is what the CPU computes: samples, polar factors, products,
 sweeps. `scripts/accelerator.sh` runs these.
 
 On a machine without an accelerator both are the CPU, which shows that the tests run and nothing

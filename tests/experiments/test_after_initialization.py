@@ -177,7 +177,7 @@ BEST = {"gd": (1, 2), "adam": (2, 1), "muon": (1, 1), "rows": (3, 0)}
 
 @pytest.fixture
 def made():
-    """A sweep, made up: losses least at `BEST`, larger in the draws that choose; quantities that
+    """A sweep, made up: losses least at `BEST`, larger in the samples that choose; quantities that
     say which run they are of.
     """
     shape = (len(CONFIG.widths), len(CONFIG.factors), CONFIG.choosing + CONFIG.seeds, 2)

@@ -67,7 +67,7 @@ def test_a_rate_is_chosen_for_every_length_by_other_draws(monkeypatch):
     assert found["loss"].sizes == {"seed": 3, "filter": 6, "step": 2}
     assert (found["place"] == xr.DataArray([1, 2], dims="step")).all()
     expected = np.outer([f.rate for f in FILTERS.values()], [0.02, 0.06])
-    # Seeds differ, so that these are draws and not one of them three times.
+    # Seeds differ, so that these are samples and not one of them three times.
     np.testing.assert_allclose(
         found["accuracy"].transpose("seed", "filter", "step"), [expected] * 3, atol=1.1e-4
     )

@@ -20,7 +20,7 @@ GAINS = {
 
 
 def made_up(gains=GAINS, embedded=0.0, best=1):
-    """Losses 2 less the gain of each arm, with noise that all arms of a draw share and a tenth of
+    """Losses 2 less the gain of each arm, with noise that all arms of a sample share and a tenth of
     it that they do not.
     """
     rng = np.random.default_rng(0)
@@ -85,7 +85,7 @@ def test_a_rate_at_the_end_of_its_grid_decides_nothing(best, end):
 
 
 def test_a_fraction_is_a_ratio_of_means_with_its_standard_error():
-    """50 draws with correlated gains, 4000 times: the deviation of the estimates has a relative
+    """50 samples with correlated gains, 4000 times: the deviation of the estimates has a relative
     error of about 1/√8000.
     """
     rng = np.random.default_rng(1)
@@ -118,7 +118,7 @@ def test_both_kinds_have_as_many_weights():
 @pytest.mark.slow
 def test_the_judged_draws_are_those_of_the_middle_rate(smoke_data):
     """The grid's middle and the judged losses are the same runs, and its ends are others of the
-    same draws.
+    same samples.
     """
     config, data = EXPERIMENT.at("smoke"), smoke_data("gpt-ablation")
     for kind in ablation.KINDS:

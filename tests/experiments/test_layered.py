@@ -50,7 +50,7 @@ def test_a_mixed_step_is_the_minimizer_of_its_bound(name):
 
 @pytest.mark.slow
 def test_padding_does_not_change_the_jacobians_of_a_width():
-    """Rejects a power iteration that starts from a draw of the padded shape: the starts, and what
+    """Rejects a power iteration that starts from a sample of the padded shape: the starts, and what
     fifty steps come to, then differ.
     """
     over = {"d": sweep.widths(4, 8, 16)}

@@ -1,4 +1,4 @@
-"""scripts/maintain/perturbed_verdicts.py: it moves draws by their last bits, and says which
+"""scripts/maintain/perturbed_verdicts.py: it moves samples by their last bits, and says which
 verdicts differ; and room where some once did.
 """
 

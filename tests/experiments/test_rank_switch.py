@@ -109,7 +109,7 @@ def made(best="middle"):
 
 def test_no_sample_is_judged_at_a_step_size_it_helped_to_choose():
     data = made()
-    # The draws that judge would have chosen otherwise.
+    # The samples that judge would have chosen otherwise.
     data["network"]["left"][2, 4:] = -100.0
     tuned = experiment.tuned(CONFIG, data)
     assert tuned.sizes["seed"] == 16

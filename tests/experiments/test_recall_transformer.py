@@ -1,4 +1,4 @@
-"""The recall experiment: rates chosen by other draws, verdicts that follow the data."""
+"""The recall experiment: rates chosen by other samples, verdicts that follow the data."""
 
 import jax
 import jax.numpy as jnp
@@ -104,7 +104,7 @@ def test_rates_are_chosen_by_the_draws_that_do_not_judge():
         "iteration": [0, 64],
         "optimizer": list(OPTIMIZERS),
     }
-    # The best rate of the first draws, another for each optimizer, is the worst of the others.
+    # The best rate of the first samples, another for each optimizer, is the worst of the others.
     values = 0.01 * rng.standard_normal([len(points) for points in coords.values()])
     for optimizer in range(3):
         values[:, :, optimizer, : CONFIG.choosing, :, optimizer] += 0.5

@@ -24,7 +24,7 @@ DRAWS, DIVERGED = 16, 3
 
 
 def made(name, points=2):
-    """Two runs of which SpecGD has a tenth of GD's loss and diverges in the last draws after the
+    """Two runs of which SpecGD has a tenth of GD's loss and diverges in the last samples after the
     first record; ranks 8 and 2.
     """
     dims, shape = ("run", "seed"), (points, DRAWS, 2, 3)
@@ -39,7 +39,7 @@ def made(name, points=2):
         rank: ((*dims, *(f"{rank}_dim_{i}" for i in range(3))), values)
         for rank, values in ranks.items()
     }
-    # The second point has fewer draws.
+    # The second point has fewer samples.
     counts = [DRAWS, DRAWS - 2, DRAWS][:points]
     found = xr.Dataset(data, coords={"seeds": ("run", counts)})
     return {name: labelled(found, (10, 20))}

@@ -158,7 +158,7 @@ def test_concordance_is_kendalls_tau_of_each_start():
         assert float(draws.mean()) == pytest.approx(np.mean(taus), abs=1e-12)
         estimates.append(float(draws.mean()))
         errors.append(float(draws.std(ddof=1)) / np.sqrt(60))
-    # 300 draws give a spread to 4 %; without the factor of two it would be half.
+    # 300 samples give a spread to 4 %; without the factor of two it would be half.
     assert np.mean(errors) == pytest.approx(np.std(estimates, ddof=1), rel=0.16)
 
 

@@ -37,7 +37,7 @@ def _no_offset(x):
 class Case:
     """A kind of noise, a number of seeds, the truth and how it is fitted.
 
-    `bands`: whether bands are demanded as well. A mean of 60 lognormal draws is itself so skewed
+    `bands`: whether bands are demanded as well. A mean of 60 lognormal samples is itself so skewed
     that no percentile interval of it covers 95 %; an exponent is a difference of such means, of
     which the skewness cancels.
     """

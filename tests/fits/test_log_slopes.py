@@ -1,4 +1,4 @@
-"""Slopes in every draw are those of straight lines, and the jackknife has the mean and the spread
+"""Slopes in every sample are those of straight lines, and the jackknife has the mean and the spread
 of many repetitions.
 """
 
@@ -33,7 +33,7 @@ def test_pseudo_values_have_the_slope_and_spread_of_log_means():
 
     mean, stderr = sweep.mean_and_stderr(fits.jackknife(draws, slopes))
     assert abs(float(mean) - 1.3) < 4 * float(stderr)
-    # The spread of slopes of means of 40 draws.
+    # The spread of slopes of means of 40 samples.
     many = slopes(draws.coarsen(seed=40).mean())
     assert float(stderr) * 10 == pytest.approx(float(many.std()), rel=0.3)
     # Single logarithms of such counts are biased by more than noise.
@@ -42,5 +42,5 @@ def test_pseudo_values_have_the_slope_and_spread_of_log_means():
 
 
 def test_one_draw_has_no_jackknife():
-    with pytest.raises(ValueError, match="one draw of two or more, got 1"):
+    with pytest.raises(ValueError, match="one sample of two or more, got 1"):
         fits.jackknife(xr.DataArray([1.0], dims="seed"), lambda mean: mean)

@@ -124,7 +124,7 @@ def test_a_label_takes_the_values_of_another_in_other_draws():
     values = np.arange(8.0).reshape(4, 2)
     loss = xr.DataArray(values, {"optimizer": ["adam", "muon"]}, ("seed", "optimizer"))
     data = xr.Dataset({"loss": loss, "rate": ("seed", [1.0, 2.0, 3.0, 4.0]), "n": 3.0})
-    found = lab.controls.of_other_draws(data, "optimizer", {"muon": "adam"})
+    found = lab.controls.of_other_samples(data, "optimizer", {"muon": "adam"})
     assert found["loss"].dims == loss.dims
     np.testing.assert_array_equal(found["loss"].sel(optimizer="adam"), values[:, 0])
     np.testing.assert_array_equal(found["loss"].sel(optimizer="muon"), [4.0, 6.0, 0.0, 2.0])

@@ -44,10 +44,10 @@ def test_a_mean_has_students_interval_or_longer_if_skewed(n):
 
 @pytest.mark.parametrize(("sigma", "most"), [(1.0, 0), (2.0, 12)])
 def test_half_the_mean_of_skewed_draws_is_rarely_confirmed(sigma, most):
-    """Of 50 draws most means are too small, and so are their standard errors: by Student's t 7 and
-    57 of 200 samples confirmed it.
+    """Of 50 samples most means are too small, and so are their standard errors: by Student's t 7
+    and 57 of 200 samples confirmed it.
 
-    At sigma = 2 the skewness of a law is 414, of which 50 draws show 5.
+    At sigma = 2 the skewness of a law is 414, of which 50 samples show 5.
     """
     rng, confirmed, true = np.random.default_rng(0), 0, math.exp(sigma**2 / 2)
     for _ in range(200):

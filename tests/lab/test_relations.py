@@ -19,7 +19,7 @@ SIZES = np.array([8.0, 16.0, 32.0, 64.0, 128.0])
 
 
 def noisy(mean: np.ndarray, n: int = 400, noise: float = 0.05, seed: int = 0) -> xr.DataArray:
-    """Independent draws with these means at SIZES, and a relative noise."""
+    """Independent samples with these means at SIZES, and a relative noise."""
     factors = 1 + noise * np.random.default_rng(seed).normal(size=(len(SIZES), n))
     return xr.DataArray(mean[:, None] * factors, dims=("d", "seed"), coords={"d": SIZES}, name="y")
 
@@ -158,7 +158,7 @@ WIDTHS = np.array([32.0, 64.0, 128.0, 256.0, 512.0, 1024.0])
 
 
 def swept(mean: np.ndarray, noise: float, n: int = 400) -> xr.DataArray:
-    """Draws of a quantity at WIDTHS, as a nuclear rank has them, with independent noise, relative
+    """Samples of a quantity at WIDTHS, as a nuclear rank has them, with independent noise, relative
     to the mean.
     """
     factors = 1 + noise * np.random.default_rng(0).normal(size=(len(WIDTHS), n))
@@ -516,7 +516,7 @@ def test_identities_hold_up_to_rounding():
         (lambda y: lab.equals(y, 1.0, resolution=0), "positive relative error, got 0"),
         (
             lambda y: lab.scales_as(y, "width", 1),
-            r"A power of 'width' needs draws with that dimension, got \['d', 'seed'\]",
+            r"A power of 'width' needs samples with that dimension, got \['d', 'seed'\]",
         ),
         (lambda y: lab.scales_as(y.isel(d=slice(4)), "d", 1), "at least 5 sizes, got 4"),
         (
@@ -527,9 +527,9 @@ def test_identities_hold_up_to_rounding():
         (lambda y: lab.vanishes(y.isel(d=slice(2)), "d"), "at least 3 sizes, got 2"),
         (lambda y: lab.saturates(y.isel(d=slice(4)), "d"), "at least 5 sizes, got 4"),
         (lambda y: lab.bounded(y, "d", slower_than=0), "a positive exponent, got 0"),
-        (lambda y: lab.above(y.mean("seed"), 1.0, "one"), "Give draws"),
+        (lambda y: lab.above(y.mean("seed"), 1.0, "one"), "Give samples"),
         (lambda y: lab.near(y, 1.0, within=0, called="none"), "A margin is positive, got 0"),
-        (lambda y: lab.near(y.mean("seed"), 1.0, within=1, called="one"), "Give draws"),
+        (lambda y: lab.near(y.mean("seed"), 1.0, within=1, called="one"), "Give samples"),
         (lambda y: lab.fraction(y > 0), "one number between 0 and 1"),
         (lambda y: lab.fraction(y > 0, more_than=1.0), "one number between 0 and 1"),
         (lambda y: lab.fraction(y > 0, less_than=0.0), "one number between 0 and 1"),
@@ -542,10 +542,10 @@ def test_identities_hold_up_to_rounding():
         ),
         (
             lambda y: lab.equals(batches(y), 1.0, by="median").judge({"r": 2.0}),
-            "'median' is of single draws",
+            "'median' is of single samples",
         ),
-        (lambda y: lab.fraction(batches(y) > 0, more_than=0.5), "single draws"),
-        (lambda y: lab.zero_error(batches(y), tolerance=1.0), "single draws"),
+        (lambda y: lab.fraction(batches(y) > 0, more_than=0.5), "single samples"),
+        (lambda y: lab.zero_error(batches(y), tolerance=1.0), "single samples"),
         (lambda y: lab.inequality(y, 2 * y, slack=1.0), "between 0 and 1, got 1.0"),
         (lambda y: lab.inequality(y, y * np.inf, slack=0.5), "finite numbers"),
         (
@@ -602,7 +602,7 @@ def test_a_line_is_beyond_its_limit_if_the_relation_is_confirmed(threshold, uppe
     relation = (lab.above if upper else lab.below)(y, threshold, "it")
     line = relation.line()
     assert line.limit == 4
-    # Of 900 draws Student's interval is 4.06 standard errors.
+    # Of 900 samples Student's interval is 4.06 standard errors.
     errors = (y.mean("seed") - threshold) / (y.std("seed", ddof=1) / 30) * (1 if upper else -1)
     np.testing.assert_allclose(line.found.value, errors, rtol=0.03)
     assert (
@@ -657,7 +657,7 @@ def test_a_statement_grid_has_words_and_legends_below_panels():
         "of = b: exponent 1.",
     ]
     assert [tick.get_text() for tick in single.get_xticklabels()] == ["one estimate"]
-    assert single.get_xlabel() == "400 draws"
+    assert single.get_xlabel() == "400 samples"
     for axes in figure.axes:
         below, labels = axes.get_legend().get_window_extent(), axes.xaxis.get_tightbbox()
         assert 0 <= below.y0 < below.y1 <= labels.y0
@@ -748,7 +748,7 @@ def test_a_form_that_is_zero_is_drawn_in_half_widths():
     np.testing.assert_array_equal(zero, 0)
     # The mean of nothing but noise lies within its intervals, and what is many of them away beyond.
     assert (np.abs(found) < 1).all()
-    # 4 standard errors of 5 % noise over 400 draws are 1 % of the size.
+    # 4 standard errors of 5 % noise over 400 samples are 1 % of the size.
     np.testing.assert_allclose(rival, 100, rtol=0.2)
 
 
@@ -770,7 +770,7 @@ LADDER = 2.0 ** np.arange(4, 12)
 
 
 def of_law(mean, seeds: int, noise: float, seed: int = 0, x: np.ndarray = LADDER) -> xr.DataArray:
-    """Draws of a law at widths from 16 to 2048."""
+    """Samples of a law at widths from 16 to 2048."""
     factors = 1 + noise * np.random.default_rng(seed).standard_normal((len(x), seeds))
     return xr.DataArray(mean(x)[:, None] * factors, dims=("x", "seed"), coords={"x": x}, name="y")
 
@@ -846,7 +846,7 @@ def test_a_median_of_batches_is_refused_at_once():
         lambda: lab.scales_as(y, "x", 0.5, by="median"),
         lambda: lab.grows(y, "x", by="median"),
     ):
-        with pytest.raises(ValueError, match="A median is of single draws"):
+        with pytest.raises(ValueError, match="A median is of single samples"):
             relation()
 
 

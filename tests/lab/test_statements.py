@@ -214,7 +214,7 @@ def test_a_check_is_json_and_holds_what_the_verdict_follows_from():
 
     check = Check.from_judgement(judged(median))
     assert check.verdict == "inconclusive"
-    assert check.interval == (None, None)  # of ten draws
+    assert check.interval == (None, None)  # of ten samples
     assert check.samples == 10
     assert check.cites == ("theorem-1",)
     assert check.rivals[0]["name"] == "d"

@@ -240,7 +240,7 @@ def test_a_batch_starts_a_larger_one_and_has_rare_items():
     assert small.sum() == pytest.approx(1000)
     assert large.sum() == pytest.approx(20_000)
     assert np.all(small <= large + 1e-3)
-    # Float32 draws could not reach most of the last half of the items, whose p is below 1e-6.
+    # Float32 samples could not reach most of the last half of the items, whose p is below 1e-6.
     tail = np.asarray(p, float)[50_000:].sum()
     assert abs(large[50_000:].sum() - 20_000 * tail) < 4 * np.sqrt(20_000 * tail)
     assert large[50_000:].max() <= 3.01
@@ -260,7 +260,7 @@ memory.frequencies(np.array([0.5, 0.6]))
 memory.frequencies(np.array([1.0]))
     An associative memory needs N of at least 2 items, got N=1.
 memory.minibatch(jax.random.key(0), memory.power_law(9, 2.0), 0)
-    A batch needs at least one draw, got batch=0; leave it out for the population.
+    A batch needs at least one sample, got batch=0; leave it out for the population.
 memory.newton_step(jnp.eye(2), memory.HessianAtZero(jnp.eye(2), jnp.eye(2)), -1.0)
     The ridge of a Newton step must not be negative, got -1.0.
 memory.recovered(*jnp.ones((2, 1, 3)), jnp.eye(3))
@@ -402,7 +402,9 @@ def test_the_count_of_descent_is_that_of_its_gradient(most):
 
     found, expected = np.array([both(u, v) for u, v in zip(us, vs, strict=True)]).T
     np.testing.assert_array_equal(found, expected)
-    assert len(set(found)) > 2, "Draws that all recover as many tell no wrong W from the right one."
+    assert len(set(found)) > 2, (
+        "Samples that all recover as many tell no wrong W from the right one."
+    )
 
 
 @pytest.mark.usefixtures("x64")

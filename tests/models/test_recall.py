@@ -86,7 +86,7 @@ def test_pairs_of_triggers_are_draws_without_replacement(bigrams):
     assert agree(
         counts, SEQUENCES, [p[i] * p[j] / (1 - p[i]) + p[i] * p[j] / (1 - p[j]) for i, j in pairs]
     )
-    # Not independent draws that happen to differ, nor the law of another exponent.
+    # Not independent samples that happen to differ, nor the law of another exponent.
     assert not agree(counts, SEQUENCES, [2 * p[i] * p[j] / (1 - p @ p) for i, j in pairs])
 
 

@@ -1,5 +1,5 @@
 """Means of G Gᵀ over part of the weights of a ReLU network: against all of these weights, to
-rounding, and against draws.
+rounding, and against samples.
 """
 
 from itertools import product

@@ -78,7 +78,7 @@ def test_entries_are_standard_normal_over_the_root_of_the_fan_in():
         assert abs(float(np.mean(x**2)) - 1) < 4 * np.sqrt(2 / x.size), name
     drawn = np.concatenate([np.ravel(x)[:4096] for x in leaves.values()])
     correlations = np.corrcoef(drawn.reshape(len(leaves), -1)) - np.eye(len(leaves))
-    assert np.abs(correlations).max() < 5 / np.sqrt(4096)  # no two are the same draws
+    assert np.abs(correlations).max() < 5 / np.sqrt(4096)  # no two are the same samples
 
 
 @pytest.mark.integration

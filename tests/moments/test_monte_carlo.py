@@ -1,4 +1,4 @@
-"""Random words, and statistics of trainings, against draws."""
+"""Random words, and statistics of trainings, against samples."""
 
 import math
 from functools import cache
@@ -189,14 +189,14 @@ def mean_of(name):
 
 @cache
 def normals():
-    """In float64, for every function: as many for each draw as the largest arguments take."""
+    """In float64, for every function: as many for each sample as the largest arguments take."""
     with jax.enable_x64(True):
         return np.asarray(jax.random.normal(jax.random.key(1), (DRAWN, 90), jnp.float64))
 
 
 @cache
 def draws_of(name):
-    """The function at each draw, in float64."""
+    """The function at each sample, in float64."""
     function, gaussian, constants = MEANS[name]
     leaves, tree = jax.tree.flatten(gaussian, is_leaf=lambda leaf: isinstance(leaf, tuple))
     ends = np.cumsum([math.prod(shape) for shape in leaves])

@@ -172,7 +172,7 @@ ORDERS = [0.5, 1.0, 1.25, 1.5, 2.0, 10.0, math.inf]
 
 @cache
 def schatten_directions(shape, dtype="float64", size=1.0):
-    """Of the first draw for every order, which is traced, in one program; scaled by shape."""
+    """Of the first sample for every order, which is traced, in one program; scaled by shape."""
     g = jnp.asarray(DRAWS[0].reshape(shape) * size, dtype)
     sweep = jax.jit(
         jax.vmap(lambda p: run(optim.schatten_direction(p, "sqrt_out_over_in"), [g])[0])

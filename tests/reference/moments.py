@@ -66,7 +66,7 @@ def simulate(
 
 
 def wishart(rng, draws, d, k):
-    """Draws of U Uᵀ by Bartlett's decomposition: at widths that no simulation of U reaches."""
+    """Samples of U Uᵀ by Bartlett's decomposition: at widths that no simulation of U reaches."""
     root = np.zeros((draws, d, d))
     low = np.tril_indices(d, -1)
     root[:, *low] = rng.standard_normal((draws, len(low[0])))

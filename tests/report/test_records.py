@@ -160,7 +160,7 @@ HERE, RECORD = "κ₂", "9 SE from κ₂ (record of scale paper)"
 @pytest.mark.parametrize(
     ("here", "there", "config", "expected"),
     [
-        # What few draws leave open is decided by the record.
+        # What few samples leave open is decided by the record.
         ("inconclusive", "confirmed", OTHER, ("holds", RECORD)),
         ("inconclusive", "inconclusive", OTHER, ("open", HERE)),
         ("confirmed", "confirmed", OTHER, ("holds", HERE)),

@@ -1,4 +1,4 @@
-"""Verdicts of the lab's relations on draws whose growth is known."""
+"""Verdicts of the lab's relations on samples whose growth is known."""
 
 import numpy as np
 import pytest

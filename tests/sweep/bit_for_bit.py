@@ -1,4 +1,4 @@
-"""Compares the draws of sweeps with those of each seed and width alone, by NumPy and bit for bit;
+"""Compares the samples of sweeps with those of each seed and width alone, by NumPy and bit for bit;
 says how many were compared.
 """
 

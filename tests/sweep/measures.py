@@ -8,7 +8,7 @@ from specjax import sizes
 
 def overlap(key, d):
     """⟨x, y⟩ / d and the spectrum-free moments of a d x 3 Gaussian matrix."""
-    # In one draw: what a program of this compiles is its draws.
+    # In one sample: what a program of this compiles is its samples.
     drawn = sizes.normal(key, (d, 4))
     x, y = drawn[:, :3], drawn[:, 3]
     n = jnp.asarray(sizes.active(d), x.dtype)
@@ -20,8 +20,8 @@ def overlap(key, d):
 
 
 def bits(key, d):
-    """The sum modulo 2³² of the bit patterns of the active draws: equal only if each draw is equal
-    bit for bit.
+    """The sum modulo 2³² of the bit patterns of the active samples: equal only if each sample is
+    equal bit for bit.
     """
     x = sizes.normal(key, (d, 2))
     patterns = jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)

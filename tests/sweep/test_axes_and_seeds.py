@@ -128,8 +128,8 @@ def test_seeds_by_width(plan):
 
 @pytest.mark.integration
 def test_with_the_width_in_the_key_draws_are_independent():
-    """Coupled, the first entry is the same draw at every width; with the width in the key it is one
-    of its own, whatever the plan.
+    """Coupled, the first entry is the same sample at every width; with the width in the key it is
+    one of its own, whatever the plan.
     """
 
     def first(key, d):

@@ -313,8 +313,8 @@ DRAWN = jax.ShapeDtypeStruct((300, 200), jnp.float32)
     ],
 )
 def test_it_counts_as_xla_counts_in_the_program(function):
-    """Without its products, or with one operation for a draw, the seconds are a fifth or less, and
-    with both branches twice as many.
+    """Without its products, or with one operation for a sample, the seconds are a fifth or less,
+    and with both branches twice as many.
     """
     traced = _traced(function, DRAWN)
     by_xla, (flops, moved, _) = traced.lower().cost_analysis(), module._RATES["cpu"]

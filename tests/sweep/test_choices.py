@@ -105,7 +105,7 @@ def test_concretizing_a_traced_value_is_refused_with_the_line(measure, what):
 
 
 def test_an_impure_measure_is_refused_without_blaming_padding():
-    """A draw of numpy.random is the same number for all seeds, and another in each program."""
+    """A sample of numpy.random is the same number for all seeds, and another in each program."""
     counter = iter(range(1000))
 
     def counting(key, d):
@@ -145,7 +145,7 @@ def test_a_key_that_is_not_used_is_named(measure):
 
 
 def test_keys_of_another_generator_are_refused():
-    """Under vmap its draws are others than one by one: seeds of a sweep changed with their
+    """Under vmap its samples are others than one by one: seeds of a sweep changed with their
     number.
     """
     with pytest.raises(ValueError, match="need a threefry key, got rbg"):

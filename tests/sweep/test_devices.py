@@ -1,4 +1,4 @@
-"""A sweep on eight devices, and in two processes, gives the dataset of one device: the draws bit
+"""A sweep on eight devices, and in two processes, gives the dataset of one device: the samples bit
 for bit, the values to rounding.
 """
 

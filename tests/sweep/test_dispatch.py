@@ -18,7 +18,7 @@ OVER = {"rate": sweep.values(0.1, 0.2, 0.4)}
 
 
 def settled(key, rate):
-    """A matrix that is halved until it is small: the number of turns depends on the draw, and no
+    """A matrix that is halved until it is small: the number of turns depends on the sample, and no
     program tells it.
     """
     start = rate * jnp.exp(9 * jax.random.uniform(key)) * sizes.normal(key, (8, 8))

@@ -88,8 +88,8 @@ def test_matches_a_plain_loop_over_seeds_and_widths():
 
 @pytest.mark.integration
 def test_draws_are_the_same_bit_for_bit(optimized_environment):
-    # In a process of its own: what compiles quickly for tests rounds draws otherwise in one program
-    # than in another.
+    # In a process of its own: what compiles quickly for tests rounds samples otherwise in one
+    # program than in another.
     script = Path(__file__).with_name("bit_for_bit.py")
     process = subprocess.run(
         [sys.executable, script],

@@ -367,8 +367,8 @@ def test_the_signal_of_newton_varies_by_traces_of_the_hessian(alpha):
 @pytest.mark.integration
 @pytest.mark.parametrize("alpha", [1.25, 3.0])
 def test_the_count_of_gradient_descent_is_its_sum(alpha):
-    """Item by item and competitor by competitor, over draws of everything that the formula averages
-    over.
+    """Item by item and competitor by competitor, over samples of everything that the formula
+    averages over.
     """
     batches, batch, p = (
         20,
@@ -412,7 +412,7 @@ SIZES = [
     [("muon", 1e-4), ("newton", 1e-4), pytest.param("gd", 2e-3, marks=pytest.mark.integration)],
 )
 def test_the_count_has_converged(optimizer, tolerance, d, n, alpha, monkeypatch):
-    """Twice as many items one by one, and as many steps, nodes, draws and coupled competitors,
+    """Twice as many items one by one, and as many steps, nodes, samples and coupled competitors,
     change next to nothing.
     """
     found = finite_capacity.expected_count(optimizer, d, n, alpha)
@@ -460,7 +460,7 @@ def test_the_half_batch_is_that_of_the_expected_item_count(items):
     p = np.arange(1.0, 401) ** -1.5
     p /= p.sum()
     whole = int(items)
-    # A Poisson number of draws shows item i with the probability 1 - e^(-B p_i).
+    # A Poisson number of samples shows item i with the probability 1 - e^(-B p_i).
     seen = 1 - np.exp(-finite_capacity.half_seen_batch(400, 1.5, items) * p)
     part = (items - whole) * seen[whole] if whole < 400 else 0.0
     assert seen[:whole].sum() + part == pytest.approx(items / 2, rel=1e-9)

@@ -352,7 +352,7 @@ def test_least_gaussian_singular_values_have_the_lemma_21_tail():
 
 def test_a_haar_frame_sees_the_target_as_lemma_10_says():
     # σ_r(M V) >= λ_r σ_min(U*ᵀ V), and σ_min of that block of a Haar frame is above c/√(d k) in all
-    # but 0.5% of draws.
+    # but 0.5% of samples.
     d, k, r, draws = 10, 4, 2, 2000
     v = np.linalg.qr(RNG.standard_normal((draws, d, k)))[0]
     lams = np.array([1.0, 0.05])

@@ -1,4 +1,4 @@
-"""The gradient at one input, by draws and by an average over masks that the engine's words are
+"""The gradient at one input, by samples and by an average over masks that the engine's words are
 written with.
 """
 

@@ -1,5 +1,5 @@
 """The sharp constants of capacity against the counts at finite d, whose signals are integrals and
-sums, and against draws.
+sums, and against samples.
 """
 
 import math

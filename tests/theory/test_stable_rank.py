@@ -76,8 +76,8 @@ def test_what_no_zipf_law_can_have_is_refused(largest):
 
 
 def test_rare_spikes_need_the_corrected_number_of_samples():
-    """Theorem 2.2 promises failure in at most half of the draws; without a spike among the columns
-    the bound fails.
+    """Theorem 2.2 promises failure in at most half of the samples; without a spike among the
+    columns the bound fails.
     """
     spike, c = theory.RareSpike(p0=1e-3, rows=513, ratio=512.0), 0.25
     bound = theory.small_ball_bound(spike.effective_rank(), spike.p0, 1 / spike.p0, c)

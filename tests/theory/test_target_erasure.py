@@ -1,5 +1,5 @@
 """Muon's blindness to the target: the bound, the law of the transition and the prediction of the
-step, against draws and by hand.
+step, against samples and by hand.
 """
 
 import jax

@@ -10,7 +10,7 @@ from tests.wrong_calls import wrong_calls
 
 
 def simulated(optimizer, d, n, alpha, after, etas, rng):
-    """Counts after each step of one draw, and the mean square of W's singular values, by dense
+    """Counts after each step of one sample, and the mean square of W's singular values, by dense
     linear algebra.
     """
     u, v = rng.standard_normal((2, n, d)) / np.sqrt(d)

@@ -33,7 +33,7 @@ class Config(sampled_items.Config):
         0, 0.5, 1, 2, least=0, first=0, points=2, help="powers κ"
     )
     ridge: float = lab.config.number(1e-8, above=0, help="ridge of the Newton step in the figure")
-    seeds: int = lab.config.seeds(40, least=10, help="draws of the embeddings")
+    seeds: int = lab.config.seeds(40, least=10, help="samples of the embeddings")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -73,14 +73,14 @@ LAST_FIRST = {"κ of the last in the place of 0": KAPPAS_EXCHANGED}
 REVERSED = {"κ in the opposite order": KAPPAS_EXCHANGED}
 LESS = (
     "A loss of a tenth was asked for at first, of which the step to κ = 1/2 has half; judged on"
-    " fresh draws."
+    " fresh samples."
 )
 
 
 @states(("appendix-b-1-invariance", "figure-6b-6c"), controls=MUON)
 def newton_is_invariant(config: Config, data: xr.Dataset) -> lab.Relation:
     """Without a ridge the Newton step recovers as many items at every κ as with isotropic
-    embeddings, in every draw.
+    embeddings, in every sample.
     """
     # Rounding may decide a fiftieth of the items otherwise: the smallest eigenvalues of the Hessian
     # are 1e-8 of the largest.

@@ -29,7 +29,7 @@ class Config(sampled_items.Config):
     """Items, dimensions and α; frequencies alone have other dimensions."""
 
     seed: int = lab.config.root_seed(
-        43, help="root of all randomness; rules were set on other draws"
+        43, help="root of all randomness; rules were set on other samples"
     )
     n: int = lab.config.integer(2000, least=2, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(32, 64, 96, least=16, points=3, help="dimensions d")

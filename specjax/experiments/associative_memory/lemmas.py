@@ -148,7 +148,7 @@ def constant_of_gradient(config: Config, data: Data) -> lab.Relation:
     return lab.inequality(data["norms"]["leave_one_out"], xr.DataArray(2.0), slack=0.5)
 
 
-WIDER = "The margin was 1/8 before runs on other draws; judged on fresh ones."
+WIDER = "The margin was 1/8 before runs on other samples; judged on fresh ones."
 
 
 def norm_ratio(cites: str, name: str, quantity: str, says: str) -> None:
@@ -241,8 +241,8 @@ def beyond_the_stored(config: Config, data: Data) -> lab.Relation:
     "lemma-h-7",
     controls=named(0.5, "covariances", "beyond_enough"),
     post_hoc=(
-        "Before runs on other draws the exponent of the norm itself was asked; its ratio is judged"
-        " on fresh ones."
+        "Before runs on other samples the exponent of the norm itself was asked; its ratio is"
+        " judged on fresh ones."
     ),
 )
 def beyond_the_stored_in_batches(config: Config, data: Data) -> lab.Relation:

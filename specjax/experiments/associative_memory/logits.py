@@ -47,7 +47,7 @@ class Config(sampled_items.Config):
     spikes: tuple[float, ...] = lab.config.ascending(
         0, 0.03, 0.1, 0.3, 1, 3, 10, 30, least=0, first=0, points=3, help="spikes q/λ"
     )
-    seeds: int = lab.config.seeds(30, least=10, help="draws of the embeddings")
+    seeds: int = lab.config.seeds(30, least=10, help="samples of the embeddings")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -195,7 +195,7 @@ def slope(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(("appendix-b-2-monotone", "lemma-e-2"), controls=FALLING)
 def signal_does_not_decrease(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The signal φ(q) does not decrease in q, in every draw."""
+    """The signal φ(q) does not decrease in q, in every sample."""
     phi = data["phi"].astype(
         float
     )  # beyond 10 λ it is close to its limit, so that the bound is near
@@ -275,8 +275,8 @@ def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
     "appendix-g-1-loss",
     controls=FASTER | {"a loss that stays": lab.controls.replacing("loss_gd", 1.0)},
     post_hoc=(
-        "Added when the slope at these sizes was known, on other draws; that the loss falls, which"
-        " noise does not, was added later, on the same ones."
+        "Added when the slope at these sizes was known, on other samples; that the loss falls,"
+        " which noise does not, was added later, on the same ones."
     ),
 )
 def descent_loss_is_bounded(config: Config, data: xr.Dataset) -> lab.Relation:

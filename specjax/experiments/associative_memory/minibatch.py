@@ -57,10 +57,10 @@ class Config(sampled_items.Config):
         help="batch sizes",
     )
     seeds: int = lab.config.seeds(
-        50, least=10, help="draws of embeddings and batches at the largest d"
+        50, least=10, help="samples of embeddings and batches at the largest d"
     )
     descent_n: int = lab.config.integer(
-        500, least=2, help="items N of the many draws of gradient descent"
+        500, least=2, help="items N of the many samples of gradient descent"
     )
     repeats: int = lab.config.integer(
         100, most=lab.config.MOST_COUNT, help="of these, at every d, to one of the others"
@@ -177,23 +177,23 @@ DESCENT_CONTROLS = {
     "Muon": item_counts.replace_optimizers({"gd": "muon"})
 } | item_counts.reverse_sizes()
 ALLOTTED = (
-    "Draws at each d are as many as the noise of earlier ones asks for; judged on a fresh seed."
+    "Samples at each d are as many as the noise of earlier ones asks for; judged on a fresh seed."
 )
-MORE = f"The formula's capacity was mended, after which 90 draws did not decide. {ALLOTTED}"
-KNOWN = f"Added when its slope in few draws was known. {ALLOTTED}"
+MORE = f"The formula's capacity was mended, after which 90 samples did not decide. {ALLOTTED}"
+KNOWN = f"Added when its slope in few samples was known. {ALLOTTED}"
 SMALLEST = {"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])}
 AT_INTERSECTIONS = {"counts of this critical batch": power} | item_counts.reverse_sizes()
 STEEPER = (
-    "Asked first if it is within 1/4 of it, which draws of another seed refuted narrowly; judged on"
-    " fresh draws."
+    "Asked first if it is within 1/4 of it, which samples of another seed refuted narrowly; judged"
+    " on fresh samples."
 )
 TOGETHER = (
     "It was asked of every batch, where noise in the few items of the smallest decides; judged on"
-    " fresh draws."
+    " fresh samples."
 )
 AT_EVERY_D = (
     "It was asked at every d, where noise in the few items at the smallest decides; judged on fresh"
-    " draws."
+    " samples."
 )
 ON_FEW = {
     "gradient descent": lambda config, data: DESCENT["gradient descent"](
@@ -214,7 +214,7 @@ def small_batches_are_stored(config: Config, data: xr.Dataset) -> lab.Relation:
     """Of the items of batches with fewer than d/4 distinct ones, together, Muon recovers more than
     nine tenths, at the largest d.
     """
-    # The information-theoretic rate: B draws hold of the order of B^(1/α) distinct items.
+    # The information-theoretic rate: B samples hold of the order of B^(1/α) distinct items.
     batches = [b for b in small_batches(config) if b in data.batch]
     small = data.sel(optimizer="muon", batch=batches, drop=True).isel(d=-1, drop=True).sum("batch")
     return lab.above(

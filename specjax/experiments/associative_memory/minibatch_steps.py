@@ -25,11 +25,11 @@ class Config(sampled_items.Config):
     )
     steps: int = lab.config.integer(12, least=4, most=lab.config.MOST_COUNT, help="steps T")
     rate: float = lab.config.number(1.0, above=0, help="learning rate over √d")
-    seeds: int = lab.config.seeds(30, least=10, help="draws of embeddings and batches")
+    seeds: int = lab.config.seeds(30, least=10, help="samples of embeddings and batches")
     dims: tuple[int, ...] = lab.config.sizes(
         16, 24, 32, 48, 64, least=4, points=2, help="dimensions d of the Hessian"
     )
-    hessian_seeds: int = lab.config.seeds(100, least=10, help="draws of the Hessian at each")
+    hessian_seeds: int = lab.config.seeds(100, least=10, help="samples of the Hessian at each")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -82,11 +82,11 @@ SECOND_CONTROL = (
 )
 BY_NUMBER = (
     "It asked for d²/ln N items, of which there are a few hundredths; the figure is about the"
-    " order. Judged on fresh draws."
+    " order. Judged on fresh samples."
 )
 BY_CHANGES = (
     "It was about a change of the first step, whose growth falls where the loss diverges; on fresh"
-    " draws."
+    " samples."
 )
 HALF = item_counts.replace_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
 STABLE = {
@@ -172,7 +172,7 @@ def rare_signal(config: Config, data: item_counts.Data) -> xr.DataArray:
     },
     post_hoc=(
         "It asked for less than one standard deviation, which twenty times the signal is too; now"
-        " for theory's number, on the same draws."
+        " for theory's number, on the same samples."
     ),
 )
 def rare_signals_are_as_interactions(config: Config, data: item_counts.Data) -> lab.Relation:

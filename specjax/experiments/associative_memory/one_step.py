@@ -37,9 +37,9 @@ class Config(sampled_items.Config):
     alphas: tuple[float, ...] = lab.config.numbers(
         1.25, 1.5, 3.0, above=1, help="exponents of the frequencies"
     )
-    seeds: int = lab.config.seeds(30, least=10, help="draws of the embeddings")
+    seeds: int = lab.config.seeds(30, least=10, help="samples of the embeddings")
     descent_n: int = lab.config.integer(
-        150, least=2, help="items N of the many draws of gradient descent"
+        150, least=2, help="items N of the many samples of gradient descent"
     )
     descent_dims: tuple[int, ...] = lab.config.sizes(
         48, 96, least=4, points=2, help="dimensions d of these"
@@ -128,7 +128,8 @@ OTHER_THEOREMS = {
     "d^(1/(2α)) for all": item_counts.change_theorem(lambda e: 1 / (2 * e.alpha) + 0 * e),
 }
 NOISY = (
-    "It asked for 0.025{}, more than half of which is noise in these draws; judged on a fresh seed."
+    "It asked for 0.025{}, more than half of which is noise in these samples; judged on a fresh"
+    " seed."
 )
 DESCENT_CONTROLS = item_counts.store_nothing("descent") | item_counts.reverse_sizes("descent")
 

@@ -35,7 +35,7 @@ class Config(sampled_items.Config):
     others: tuple[float, ...] = lab.config.numbers(
         1.25, 2.0, above=1, help="those of further runs of Muon, as in figure 4"
     )
-    seeds: int = lab.config.seeds(32, least=10, help="draws of the embeddings")
+    seeds: int = lab.config.seeds(32, least=10, help="samples of the embeddings")
     many_n: int = lab.config.integer(500, least=2, help="items N of many steps")
     many_dims: tuple[int, ...] = lab.config.sizes(
         16, 48, least=4, points=2, help="dimensions d of these"
@@ -44,7 +44,7 @@ class Config(sampled_items.Config):
         20, least=10, most=lab.config.MOST_COUNT, help="their number"
     )
     many_seeds: int = lab.config.seeds(
-        80, least=10, help="their draws, and those of diverging runs"
+        80, least=10, help="their samples, and those of diverging runs"
     )
     newton_n: int = lab.config.integer(300, least=2, help="items N of Newton's method")
     newton_dims: tuple[int, ...] = lab.config.sizes(

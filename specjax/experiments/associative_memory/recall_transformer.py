@@ -65,9 +65,9 @@ class Config(lab.Config):
     evaluation: int = lab.config.integer(
         128, most=lab.config.MOST_COUNT, help="sequences of each evaluation"
     )
-    seeds: int = lab.config.seeds(16, help="draws of weights and batches that judge")
+    seeds: int = lab.config.seeds(16, help="samples of weights and batches that judge")
     choosing: int = lab.config.integer(
-        1, most=lab.config.MOST_COUNT, help="further draws, which choose the learning rates"
+        1, most=lab.config.MOST_COUNT, help="further samples, which choose the learning rates"
     )
 
     def __post_init__(self) -> None:

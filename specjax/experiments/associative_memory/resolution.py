@@ -32,9 +32,9 @@ class Config(sampled_items.Config):
     factors: tuple[float, ...] = lab.config.ascending(
         0, 0.1, 0.3, 1, 3, 100, least=0, first=0, help="λ over d^-α"
     )
-    seeds: int = lab.config.seeds(30, least=10, help="draws of the embeddings")
+    seeds: int = lab.config.seeds(30, least=10, help="samples of the embeddings")
     spectrum_n: int = lab.config.integer(
-        1000, least=2, help="items N of the many draws of the spectrum"
+        1000, least=2, help="items N of the many samples of the spectrum"
     )
     spectrum_seeds: int = lab.config.seeds(
         2500, least=10, help="their number: the smallest singular value varies by factors"
@@ -132,7 +132,7 @@ LARGER_SUM = {
 }
 BY_EXPONENT = (
     "It asked for the exponent α + 1 to 1/4, where the lemma has a bound with (log d)²; on fresh"
-    " draws."
+    " samples."
 )
 SHARP_CONTROLS = {
     "λ = d^-α": lab.controls.replacing(
@@ -181,8 +181,8 @@ def coarse_resolution_loses(config: Config, data: item_counts.Data) -> lab.Relat
 
 @states("appendix-c-optimality", controls=MORE, post_hoc=item_counts.SETTLES)
 def no_resolution_has_a_better_rate(config: Config, data: item_counts.Data) -> lab.Relation:
-    """The best λ, chosen in every draw, recovers d^0 times as many items as the polar factor does,
-    to 1/4.
+    """The best λ, chosen in every sample, recovers d^0 times as many items as the polar factor
+    does, to 1/4.
     """
     # The maps with a λ among the separable maps of Assumption C.2.
     return item_counts.has_exponent(
@@ -247,7 +247,7 @@ def inverse_sum(config: Config, data: item_counts.Data) -> lab.Relation:
     bound = values.d ** (config.alpha + 1) * np.log(values.d) ** 2
     slope = fits.log_slopes(
         xr.ufuncs.log(values / bound), "d"
-    )  # in every draw: the sum has no mean
+    )  # in every sample: the sum has no mean
     return lab.below(slope.rename("slope of the sum over the bound"), 0.0, "no growth")
 
 

@@ -40,9 +40,9 @@ class Config(sampled_items.Config):
     alphas: tuple[float, ...] = lab.config.numbers(
         1.25, 1.5, 2.0, above=1, help="exponents of the frequencies"
     )
-    seeds: int = lab.config.seeds(24, least=10, help="draws of the embeddings")
+    seeds: int = lab.config.seeds(24, least=10, help="samples of the embeddings")
     descent_n: int = lab.config.integer(
-        700, least=2, help="items N of the draws of gradient descent"
+        700, least=2, help="items N of the samples of gradient descent"
     )
     descent_dims: tuple[int, ...] = lab.config.sizes(
         32, 128, least=4, points=2, help="dimensions d of these"
@@ -219,7 +219,7 @@ def state_formula(name: str, other: str, cites: str, says: str, start: int) -> N
 
 
 state_formula("muon", "gd", "theorem-4-1", "thresholded Muon", 1)
-# One step of gradient descent is judged in memory-one-step, with more draws.
+# One step of gradient descent is judged in memory-one-step, with more samples.
 state_formula(
     "gd", "muon", "theorem-4-2", "thresholded gradient descent with growing learning rates", 2
 )

@@ -60,10 +60,10 @@ class Config(lab.Config):
     alphas: tuple[float, ...] = lab.config.numbers(
         1.25, 1.5, 2.0, above=1, help="exponents of the frequencies"
     )
-    seeds: int = lab.config.seeds(36, help="draws of the embeddings")
+    seeds: int = lab.config.seeds(36, help="samples of the embeddings")
     few_n: int = lab.config.integer(1500, least=2, help="items for several steps, at α = 1.5")
     few_d: int = lab.config.integer(48, least=4, help="the dimension there")
-    few_seeds: int = lab.config.seeds(20, help="draws there")
+    few_seeds: int = lab.config.seeds(20, help="samples there")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -188,7 +188,7 @@ def replace_filters(**other: str) -> item_counts.Control:
 
 states = lab.Statements()
 POST_HOC = (
-    "d = 64 was judged too, by 20 draws, whose noise decided nothing; judged by more draws of a"
+    "d = 64 was judged too, by 20 samples, whose noise decided nothing; judged by more samples of a"
     " fresh seed."
 )
 NO_GAIN = {"the polar factor in its place": replace_filters(best="polar", ridge="polar")}
@@ -232,7 +232,7 @@ def gain_everywhere(config: Config, data: Data) -> lab.Relation:
     },
     post_hoc=POST_HOC
     + " It asked for 2 % at every d, which √2 ℓ has too; now for half of that factor's cost, on the"
-    " same draws.",
+    " same samples.",
 )
 def ridge_is_as_good(config: Config, data: Data) -> lab.Relation:
     """The nearest ℓ that the data exclude."""
@@ -272,7 +272,9 @@ def ridge_has_a_best_share(config: Config, data: Data) -> lab.Relation:
             lambda data: lab.controls.at_places(data, "filter", [1, 0]), of="steps"
         )
     },
-    post_hoc="Twelve draws left one step of fourteen undecided; judged by twenty of a fresh seed.",
+    post_hoc=(
+        "Twelve samples left one step of fourteen undecided; judged by twenty of a fresh seed."
+    ),
 )
 def polar_is_ahead_later(config: Config, data: Data) -> lab.Relation:
     count = data["steps"]["count"].astype(float).sel(step=slice(2, None))

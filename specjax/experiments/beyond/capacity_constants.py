@@ -38,7 +38,7 @@ class Config(lab.Config):
     )
     n: int = lab.config.integer(5000, least=2, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(64, 128, 256, least=4, points=2, help="dimensions d")
-    seeds: int = lab.config.seeds(24, help="draws of the embeddings")
+    seeds: int = lab.config.seeds(24, help="samples of the embeddings")
     more: tuple[int, ...] = lab.config.sizes(
         1250,
         3500,
@@ -49,7 +49,7 @@ class Config(lab.Config):
         help="numbers of items, for the logarithm",
     )
     d: int = lab.config.integer(96, least=4, help="the dimension there")
-    more_seeds: int = lab.config.seeds(40, help="draws there")
+    more_seeds: int = lab.config.seeds(40, help="samples there")
     far_seeds: int = lab.config.seeds(4, help="large dimensions at which the formula is evaluated")
 
     def __post_init__(self) -> None:
@@ -251,7 +251,7 @@ def muon_ahead(config: Config, data: Data) -> lab.Relation:
     "At α = 2 Newton recovers more items than Muon, at every d.",
     controls=OF_BOTH,
     post_hoc=(
-        "It was at least 5 % more, of which 24 draws left d = 512 undecided; judged there on a"
+        "It was at least 5 % more, of which 24 samples left d = 512 undecided; judged there on a"
         " fresh seed."
     ),
 )
@@ -265,7 +265,7 @@ def newton_ahead(config: Config, data: Data) -> lab.Relation:
     " at the largest.",
     controls=OF_BOTH | item_counts.reverse_sizes("dimensions"),
     post_hoc=(
-        "The largest d was 192, where the lead was not decided by these draws; judged at 256 on a"
+        "The largest d was 192, where the lead was not decided by these samples; judged at 256 on a"
         " fresh seed."
     ),
 )

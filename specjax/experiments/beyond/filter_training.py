@@ -59,8 +59,8 @@ states = lab.Statements()
         ),
     },
     post_hoc=(
-        "32 draws left one length undecided; judged by 56 of a fresh seed. At paper scale nearly"
-        " all was recalled after 256 steps; judged there after 96 and 128, as eight draws of"
+        "32 samples left one length undecided; judged by 56 of a fresh seed. At paper scale nearly"
+        " all was recalled after 256 steps; judged there after 96 and 128, as eight samples of"
         " another seed suggested, without a quarter of the median, on a fresh seed."
     ),
 )
@@ -96,7 +96,7 @@ def large_values_are_forgotten(config: Config, data: Data) -> lab.Relation:
         "the gradient in its place": replace_filters("gpt", dict.fromkeys(RIDGES, "gradient"))
     },
     post_hoc=(
-        "The bound was half of what the gradient cost in the same draws, which left it undecided;"
+        "The bound was half of what the gradient cost in the same samples, which left it undecided;"
         " judged on a fresh seed."
     ),
 )

@@ -59,7 +59,7 @@ class Config(lab.Config):
     recall_rates: tuple[float, ...] = lab.config.numbers(
         0.02, 0.034, 0.058, 0.1, above=0, help="recall: grid of rates"
     )
-    recall_seeds: int = lab.config.seeds(56, help="recall: draws that judge")
+    recall_seeds: int = lab.config.seeds(56, help="recall: samples that judge")
     gpt_width: int = lab.config.integer(24, help="GPT: residual stream d, of two heads")
     gpt_steps: tuple[int, ...] = lab.config.sizes(
         60, 100, points=2, most=lab.config.MOST_COUNT, help="GPT: lengths of the trainings"
@@ -67,9 +67,9 @@ class Config(lab.Config):
     gpt_rates: tuple[float, ...] = lab.config.numbers(
         0.008, 0.02, 0.05, 0.125, above=0, help="GPT: grid of rates"
     )
-    gpt_seeds: int = lab.config.seeds(14, help="GPT: draws that judge")
+    gpt_seeds: int = lab.config.seeds(14, help="GPT: samples that judge")
     choosing: int = lab.config.integer(
-        3, most=lab.config.MOST_COUNT, help="other draws of each, which choose the learning rates"
+        3, most=lab.config.MOST_COUNT, help="other samples of each, which choose the learning rates"
     )
 
     def __post_init__(self) -> None:

@@ -38,13 +38,13 @@ class Config(lab.Config):
         8, least=2, help="rows of U, and inputs and outputs of the networks"
     )
     k: int = lab.config.integer(32, least=4, help="columns of U")
-    seeds: int = lab.config.seeds(6000, help="draws of U for one step")
+    seeds: int = lab.config.seeds(6000, help="samples of U for one step")
     path_k: int = lab.config.integer(64, least=4, help="columns of U for several steps")
-    path_seeds: int = lab.config.seeds(400, help="draws for several steps")
+    path_seeds: int = lab.config.seeds(400, help="samples for several steps")
     hs: tuple[int, ...] = lab.config.sizes(
         64, 128, 256, 512, 1024, points=5, help="hidden units of the networks"
     )
-    layer_seeds: int = lab.config.seeds(100, help="draws of the networks at every width")
+    layer_seeds: int = lab.config.seeds(100, help="samples of the networks at every width")
 
 
 def spike(mu: Array | float, d: int) -> Float[Array, "d d"]:
@@ -167,8 +167,8 @@ def probability(less: int = 0, of_k: bool = False) -> Any:
 
 @states(
     "transition",
-    "A target μ v vᵀ makes U Uᵀ - M indefinite in a share of draws that is the chi-squared law of k"
-    " - d + 1 degrees of freedom at μ.",
+    "A target μ v vᵀ makes U Uᵀ - M indefinite in a share of samples that is the chi-squared law of"
+    " k - d + 1 degrees of freedom at μ.",
     rivals={
         "k degrees": probability(of_k=True),
         "k - d degrees": probability(1),
@@ -187,8 +187,8 @@ def roll_seeds(name: str, of: str) -> Any:
 @states(
     "transition",
     "Where U Uᵀ - μ v vᵀ is indefinite the target turns Muon's first step over along one direction,"
-    " ‖change‖_F = 2 to 1 %, and else it changes it by less than 1, in more than 99 % of draws.",
-    controls={"the signs of other draws": roll_seeds("negative", "step")},
+    " ‖change‖_F = 2 to 1 %, and else it changes it by less than 1, in more than 99 % of samples.",
+    controls={"the signs of other samples": roll_seeds("negative", "step")},
 )
 def turns_one_direction(config: Config, data: Data) -> lab.Relation:
     part = data["step"]["part"]
@@ -217,9 +217,9 @@ def bound(config: Config, data: Data) -> lab.Relation:
     "later-steps",
     "Of a target of eigenvalue k/4 nothing is seen in Muon's steps until U has shrunk so far that U"
     " Uᵀ - M is indefinite: the step at which it is seen is predicted from U at the start to one"
-    " step, in more than 95 % of draws.",
+    " step, in more than 95 % of samples.",
     controls={
-        "predictions of other draws": roll_seeds("predicted", "path"),
+        "predictions of other samples": roll_seeds("predicted", "path"),
         "when U is used up": lab.controls.replacing("predicted", "used_up", of="path"),
     },
 )
@@ -288,7 +288,7 @@ def figure(config: Config, data: Data) -> Figure:
     )
     first.set(
         xlabel="μ / (k - d + 1)",
-        ylabel="draws in which Muon sees the target",
+        ylabel="samples in which Muon sees the target",
         title=f"first step, d = {config.d}, k = {config.k}",
     )
     jitter = np.random.default_rng(0).uniform(-0.3, 0.3, config.path_seeds)

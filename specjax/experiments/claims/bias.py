@@ -32,7 +32,7 @@ class Config(lab.Config):
     """The number of samples in a mean."""
 
     gradients: int = lab.config.seeds(
-        10_000, least=500, help="draws of a mean of polar factors at each number k of gradients"
+        10_000, least=500, help="samples of a mean of polar factors at each number k of gradients"
     )
 
 

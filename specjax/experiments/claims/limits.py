@@ -29,7 +29,7 @@ ROUNDING = 1e-9
 class Config(lab.Config):
     """Samples in a mean, and matrices on which an identity is tried."""
 
-    gradients: int = lab.config.seeds(10_000, least=500, help="draws of a mean of k gradients")
+    gradients: int = lab.config.seeds(10_000, least=500, help="samples of a mean of k gradients")
     matrices: int = lab.config.seeds(200, least=20, help="random means μ")
 
 

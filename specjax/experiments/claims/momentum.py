@@ -203,7 +203,7 @@ def gains(
     among: Draws = any_draw,
     **options: bool,
 ) -> Callable[[str], lab.Statement]:
-    """Among these draws the steps that gain are exactly those from the first in which a condition
+    """Among these samples the steps that gain are exactly those from the first in which a condition
     holds.
     """
 

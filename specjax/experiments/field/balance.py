@@ -43,9 +43,9 @@ class Config(lab.Config):
         most=lab.config.MOST_COUNT,
         help="steps that one length of time is cut into",
     )
-    seeds: int = lab.config.seeds(200, help="draws of the start")
+    seeds: int = lab.config.seeds(200, help="samples of the start")
     seed: int = lab.config.root_seed(
-        1, help="root of all randomness; other draws showed where rounding is amplified"
+        1, help="root of all randomness; other samples showed where rounding is amplified"
     )
 
 
@@ -107,12 +107,12 @@ def replace_drift(place: int) -> Callable[[Any, Any], Any]:
 @states(
     "conserved",
     "From weights with one common frame and the target's Muon conserves √PᵀP - √QᵀQ to rounding,"
-    " however long its steps are, in more than nine draws of ten: where a mode meets its target to"
-    " many digits, the polar factor amplifies rounding.",
+    " however long its steps are, in more than nine samples of ten: where a mode meets its target"
+    " to many digits, the polar factor amplifies rounding.",
     controls={name: replace_drift(place) for place, name in enumerate(DRIFTS) if place},
     post_hoc=(
-        "First of all draws, of which six in five thousand have a mode within 1e-6 of its target;"
-        " judged on fresh draws."
+        "First of all samples, of which six in five thousand have a mode within 1e-6 of its target;"
+        " judged on fresh samples."
     ),
 )
 def conserved(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -128,7 +128,7 @@ def conserved(config: Config, data: xr.Dataset) -> lab.Relation:
     controls={"of Muon": replace_drift(4)},
     post_hoc=(
         "It asked for 0.1, which does not tell a power of 1.1; narrowed when the exponent was"
-        " known, and judged on the same draws."
+        " known, and judged on the same samples."
     ),
 )
 def descent_drifts(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -160,7 +160,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
             markersize=4,
         )
     above = float((data["drift"].sel(of=DRIFTS[0]) >= ROUNDING).mean())
-    label = f"limit of rounding: {above:.2%} of draws of {DRIFTS[0]} above"
+    label = f"limit of rounding: {above:.2%} of samples of {DRIFTS[0]} above"
     axes.axhline(ROUNDING, color="black", linewidth=1, linestyle="--", label=label)
     log_axes(axes, list(map(float, config.steps)))
     axes.set(xlabel=f"steps in a time of {TIME:g}", ylabel="drift / start, median and middle 80 %")

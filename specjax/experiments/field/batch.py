@@ -44,7 +44,7 @@ class Config(lab.Config):
     """Sizes, exponents and seeds."""
 
     seed: int = lab.config.root_seed(
-        1, help="root of all randomness; bounds were set on other draws"
+        1, help="root of all randomness; bounds were set on other samples"
     )
     widths: tuple[int, ...] = lab.config.sizes(
         32, 48, 64, least=16, points=2, help="rows and columns of W, multiples of 16"
@@ -52,7 +52,7 @@ class Config(lab.Config):
     alphas: tuple[float, ...] = lab.config.numbers(
         0.75, 1.5, above=0, help="exponents of the eigenvalues of the covariance"
     )
-    seeds: int = lab.config.seeds(32, help="draws of the target")
+    seeds: int = lab.config.seeds(32, help="samples of the target")
 
     def __post_init__(self) -> None:
         super().__post_init__()

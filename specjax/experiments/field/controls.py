@@ -18,11 +18,11 @@ def exchange(
 def without_lead(
     dim: str, leader: Any, other: Any, *, of: str | None = None
 ) -> dict[str, Callable[[Any, Any], Any]]:
-    """A control with a lead of zero: the other coordinate's values, of other draws."""
+    """A control with a lead of zero: the other coordinate's values, of other samples."""
     control = lab.controls.changing(
-        lambda data: lab.controls.of_other_draws(data, dim, {leader: other}), of=of
+        lambda data: lab.controls.of_other_samples(data, dim, {leader: other}), of=of
     )
-    return {f"other draws of {other} as {leader}": control}
+    return {f"other samples of {other} as {leader}": control}
 
 
 def repeat_place(dim: str, place: int) -> Callable[[Any, Any], Any]:

@@ -69,7 +69,7 @@ class Config(lab.Config):
     every: int = lab.config.integer(
         60, least=2, most=lab.config.MOST_COUNT, help="steps between two of the 12 records"
     )
-    seeds: int = lab.config.seeds(24, help="draws of data and weights")
+    seeds: int = lab.config.seeds(24, help="samples of data and weights")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -117,7 +117,7 @@ UNMOVED = {
 EIGENVALUE = {"the largest eigenvalue": lab.controls.replacing("ratio", "eigenvalue")}
 LESS = (
     "The margin was 0.15, at which sign descent stayed open, and is half the way to the rivals;"
-    " judged on fresh draws."
+    " judged on fresh samples."
 )
 
 
@@ -170,11 +170,11 @@ def short_steps_stay_below(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "edge-oscillates",
-    "At the edge some steps raise the loss, in more than a quarter of the draws, in all three.",
+    "At the edge some steps raise the loss, in more than a quarter of the samples, in all three.",
     controls={"short steps": repeat_place("rate", 0)},
     post_hoc=(
-        "First the share of such steps was to be a tenth in every quarter, then the share of draws"
-        " half: both were left open; judged on fresh draws."
+        "First the share of such steps was to be a tenth in every quarter, then the share of"
+        " samples half: both were left open; judged on fresh samples."
     ),
 )
 def loss_rises(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -241,7 +241,7 @@ class FixedConfig(lab.Config):
     """Step sizes, step counts and seeds."""
 
     seed: int = lab.config.root_seed(
-        1, help="root of all randomness; step sizes were chosen on other draws"
+        1, help="root of all randomness; step sizes were chosen on other samples"
     )
     rates: tuple[float, ...] = lab.config.ascending(
         0.012, 0.024, 0.048, least=0.001, points=3, help="lengths of steps"
@@ -249,7 +249,7 @@ class FixedConfig(lab.Config):
     every: int = lab.config.integer(
         60, least=2, most=lab.config.MOST_COUNT, help="steps between two of the 12 records"
     )
-    seeds: int = lab.config.seeds(12, help="draws of data and weights")
+    seeds: int = lab.config.seeds(12, help="samples of data and weights")
 
 
 def run_fixed(config: FixedConfig, key: Key[Array, ""]) -> xr.Dataset:
@@ -319,8 +319,8 @@ def sharpness_itself(config: FixedConfig, data: xr.Dataset) -> lab.Relation:
     controls=PLAIN | START,
     along="step",
     post_hoc=(
-        "On draws of seed 0 one linear model a draw left it undecided; judged by eight a draw, of a"
-        " fresh seed."
+        "On samples of seed 0 one linear model a sample left it undecided; judged by eight a"
+        " sample, of a fresh seed."
     ),
 )
 def of_a_constant_hessian(config: FixedConfig, data: xr.Dataset) -> lab.Relation:

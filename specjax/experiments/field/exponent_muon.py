@@ -34,11 +34,11 @@ class Config(lab.Config):
     """Sizes and seeds."""
 
     seed: int = lab.config.root_seed(
-        2, help="root of all randomness; bounds and lengths were set on other draws"
+        2, help="root of all randomness; bounds and lengths were set on other samples"
     )
     widths: tuple[int, ...] = lab.config.sizes(8, 16, 32, 64, least=4, points=4, help="features")
     seeds: int = lab.config.seeds(
-        24, least=8, help="draws; the first quarter chooses the step lengths"
+        24, least=8, help="samples; the first quarter chooses the step lengths"
     )
 
 

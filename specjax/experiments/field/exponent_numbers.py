@@ -107,7 +107,7 @@ def printed_exponents() -> xr.DataArray:
         "a quarter less": lambda config, data: 0.75 * printed_exponents(),
     },
     post_hoc=(
-        "These numbers of steps and of inputs were found in a pilot with other draws; judged on"
+        "These numbers of steps and of inputs were found in a pilot with other samples; judged on"
         " fresh ones."
     ),
 )
@@ -152,7 +152,7 @@ def peak_at_three_halves(config: Config, data: Data) -> lab.Relation:
     "exponent-peak",
     corrected=True,
     controls=UNDAMPED | STRAIGHT,
-    post_hoc="This damping was found in a pilot with other draws; judged on fresh ones.",
+    post_hoc="This damping was found in a pilot with other samples; judged on fresh ones.",
 )
 def peak_if_damped(config: Config, data: Data) -> lab.Relation:
     """With a damping of 3 % of the largest curvature it is."""

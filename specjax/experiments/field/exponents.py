@@ -81,7 +81,7 @@ def the_root_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "exponent-steeper",
     controls=exchange_with_descent(NATURAL) | half_of_the_lead("part", NATURAL),
-    post_hoc="A lead of 0.05 was enough, and half of this one would be; judged on fresh draws.",
+    post_hoc="A lead of 0.05 was enough, and half of this one would be; judged on fresh samples.",
 )
 def steeper_in_proportion(config: Config, data: xr.Dataset) -> lab.Relation:
     """After N/4 steps the natural gradient leads by more than half of the paper's lead at s = 1, at
@@ -151,7 +151,7 @@ def it_stops(config: Config, data: xr.Dataset) -> lab.Relation:
     "exponent-compounds",
     corrected=True,
     controls=ENOUGH,
-    post_hoc="Stated after draws of the seeds 0 and 1, which showed it; judged on others.",
+    post_hoc="Stated after samples of the seeds 0 and 1, which showed it; judged on others.",
 )
 def it_has_a_limit(config: Config, data: xr.Dataset) -> lab.Relation:
     """By the curves that the data allow its loss at s = 2 has a limit above 0: an offset, and not

@@ -30,13 +30,13 @@ class Config(lab.Config):
     """Sizes, step lengths and seeds."""
 
     seed: int = lab.config.root_seed(
-        2, help="root of all randomness; bounds were set on other draws"
+        2, help="root of all randomness; bounds were set on other samples"
     )
     n: int = lab.config.integer(16, least=2, help="rows and columns of W")
     rates: tuple[float, ...] = lab.config.numbers(
         0.028, 0.031, 0.034, 0.037, 0.04, 0.045, 0.08, 0.12, 0.2, above=0, help="fixed step lengths"
     )
-    seeds: int = lab.config.seeds(240, help="draws of W₀")
+    seeds: int = lab.config.seeds(240, help="samples of W₀")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,7 +144,7 @@ def half_of_the_lead(data: xr.Dataset) -> xr.DataArray:
     "reachability",
     controls=exchange("factor", "exact", "Muon's 5 steps")
     | {"half of the lead": lab.controls.replacing("level", half_of_the_lead)},
-    post_hoc="Any lead was enough, and half of it would be too; 4 % are asked of fresh draws.",
+    post_hoc="Any lead was enough, and half of it would be too; 4 % are asked of fresh samples.",
 )
 def inexact_ends_lower(config: Config, data: xr.Dataset) -> lab.Relation:
     """Muon's 5 steps and 5 cubic steps in place of the exact factor end at a loss lower by more
@@ -180,7 +180,7 @@ def ends_below(
     "finite-time",
     controls=exchange("factor", "exact", "5 cubic steps")
     | without_lead("factor", "5 cubic steps", "exact"),
-    post_hoc="Any lead was enough at first; a tenth of the loss is asked of fresh draws.",
+    post_hoc="Any lead was enough at first; a tenth of the loss is asked of fresh samples.",
 )
 def cubic_gains(config: Config, data: xr.Dataset) -> lab.Relation:
     """After 64 steps, each at its best fixed length, 5 cubic steps have reached a loss lower by a

@@ -33,7 +33,7 @@ class Config(lab.Config):
     """Sizes, lengths and seeds."""
 
     seed: int = lab.config.root_seed(
-        3, help="root of all randomness; bounds were set on other draws"
+        3, help="root of all randomness; bounds were set on other samples"
     )
     widths: tuple[int, ...] = lab.config.sizes(
         12, 24, least=4, points=2, help="features, inputs and outputs"
@@ -77,7 +77,7 @@ states = lab.Statements()
     "With the best length of every step that of gradient descent varies more than one and a half"
     " times as much as Muon's.",
     controls=exchange("kind", "gradient", "Muon") | halfway("Muon", "gradient"),
-    post_hoc="Twice as much was asked before pilots; judged on fresh draws.",
+    post_hoc="Twice as much was asked before pilots; judged on fresh samples.",
 )
 def constant(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(spread(data, "gradient"), 1.5 * spread(data, "Muon"), least=0)
@@ -138,7 +138,7 @@ def falls_as_far(
     states(cites, says, name=name, along="step", controls=control, **options)(relation)
 
 
-NINE = "Nine tenths were asked before pilots; judged on fresh draws."
+NINE = "Nine tenths were asked before pilots; judged on fresh samples."
 falls_as_far(
     "random-falls-as-far",
     "random-spectra",
@@ -148,8 +148,8 @@ falls_as_far(
     {"the power -1/3 in their place": replace_kinds("-1/3", *RANDOM)}
     | times_muon("loss", 0.7, *RANDOM),
     post_hoc=NINE
-    + " By means of 16 draws, and by medians of 32, it was open; judged by medians of 56 of a fresh"
-    " seed.",
+    + " By means of 16 samples, and by medians of 32, it was open; judged by medians of 56 of a"
+    " fresh seed.",
 )
 falls_as_far(
     "constant-is-enough",

@@ -26,7 +26,7 @@ class Config(lab.Config):
     """Steps and data sets."""
 
     seed: int = lab.config.root_seed(
-        1, help="root of all randomness; bounds were set on other draws"
+        1, help="root of all randomness; bounds were set on other samples"
     )
     steps: int = lab.config.integer(4000, least=500, most=lab.config.MOST_COUNT, help="steps")
     seeds: int = lab.config.seeds(32, help="data sets")

@@ -40,7 +40,7 @@ class Config(lab.Config):
     """Depths, starts and seeds."""
 
     seed: int = lab.config.root_seed(
-        1, help="root of all randomness; bounds were set on other draws"
+        1, help="root of all randomness; bounds were set on other samples"
     )
     depths: tuple[int, ...] = lab.config.sizes(2, 3, least=2, help="layers")
     starts: tuple[float, ...] = lab.config.numbers(
@@ -51,7 +51,7 @@ class Config(lab.Config):
         below=0.5,
         help="√n times the scale of the weights at the start, in a network of three layers",
     )
-    seeds: int = lab.config.seeds(128, help="draws of the start")
+    seeds: int = lab.config.seeds(128, help="samples of the start")
 
 
 def learning(key: Key[Array, ""], depth: int, start: Array) -> dict[str, Array]:

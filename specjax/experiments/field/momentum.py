@@ -27,7 +27,7 @@ class Config(lab.Config):
     strengths: tuple[float, ...] = lab.config.numbers(
         0.5, 1, 2, 4, above=0, help="singular values of the signal"
     )
-    seeds: int = lab.config.seeds(32, help="draws of signal and noise")
+    seeds: int = lab.config.seeds(32, help="samples of signal and noise")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:

@@ -49,13 +49,13 @@ class Config(lab.Config):
     """Sizes and seeds."""
 
     seed: int = lab.config.root_seed(
-        4, help="root of all randomness; points, lengths and budgets were set on other draws"
+        4, help="root of all randomness; points, lengths and budgets were set on other samples"
     )
     widths: tuple[int, ...] = lab.config.sizes(48, least=24, help="rows and columns of W")
     seeds: int = lab.config.seeds(
         18,
         least=TUNED + 2,
-        help="draws of target and data, of which 6 choose the lengths of the steps",
+        help="samples of target and data, of which 6 choose the lengths of the steps",
     )
 
 
@@ -138,8 +138,8 @@ def leads(data: xr.Dataset, first: str, second: str, **where: str) -> lab.Relati
 
 
 WIDER = (
-    "The grid of step lengths was widened, and six draws choose the length where three did, after"
-    " runs had been seen; judged on fresh draws."
+    "The grid of step lengths was widened, and six samples choose the length where three did, after"
+    " runs had been seen; judged on fresh samples."
 )
 
 
@@ -166,7 +166,7 @@ def signs_ahead_early(config: Config, data: xr.Dataset) -> lab.Relation:
     controls=POLAR_AHEAD,
     post_hoc=(
         "After 128 steps at every width at first, where at 96 SignSGD was still ahead; judged on"
-        " fresh draws."
+        " fresh samples."
     ),
 )
 def polar_factors_ahead_late(config: Config, data: xr.Dataset) -> lab.Relation:

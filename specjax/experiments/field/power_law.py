@@ -44,12 +44,12 @@ class Config(lab.Config):
     """Sizes and seeds of the experiments that solve the descent."""
 
     seed: int = lab.config.root_seed(
-        3, help="root of all randomness; bounds were set, and statements added, on other draws"
+        3, help="root of all randomness; bounds were set, and statements added, on other samples"
     )
     widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, 128, 256, least=8, points=5, help="features"
     )
-    seeds: int = lab.config.seeds(32, help="draws of the features")
+    seeds: int = lab.config.seeds(32, help="samples of the features")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,7 +24,7 @@ class Config(lab.Config):
     """Sizes, lengths and seeds."""
 
     seed: int = lab.config.root_seed(
-        1, help="root of all randomness; the rate and bounds were set on other draws"
+        1, help="root of all randomness; the rate and bounds were set on other samples"
     )
     text: str = lab.config.text("", help="a text file; Python's own help if empty")
     widths: tuple[int, ...] = lab.config.sizes(
@@ -34,7 +34,7 @@ class Config(lab.Config):
         50, 100, points=2, most=lab.config.MOST_COUNT, help="steps after which to look"
     )
     rate: float = lab.config.number(0.02, above=0, help="Muon's constant learning rate")
-    seeds: int = lab.config.seeds(16, help="draws of weights and batches")
+    seeds: int = lab.config.seeds(16, help="samples of weights and batches")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -80,31 +80,31 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 states = lab.Statements()
 PILOT = (
     "What it compares was chosen after runs of the seed 0, which decided nothing else; judged on"
-    " fresh draws."
+    " fresh samples."
 )
 TURNS = (
     PILOT
     + " Held open since a longer training turned it round: true after 100 steps, false after 1600."
 )
 
-HELD_OPEN = "Held open since a longer training turned its rivals round; judged on fresh draws."
+HELD_OPEN = "Held open since a longer training turned its rivals round; judged on fresh samples."
 NOISE = {"noise in its place": lab.controls.replacing("quantile", "noise")}
 FIRST, ONE_STEP = exchange("block", 1, BLOCKS), exchange("trained", "5 steps", "1 step")
 
 
 def as_others(data: xr.Dataset) -> xr.DataArray:
-    """Quantiles whose last block is the mean of the others, in logarithms and of other draws."""
+    """Quantiles whose last block is the mean of the others, in logarithms and of other samples."""
     quantile = data["quantile"]
     mean = xr.ufuncs.exp(others(xr.ufuncs.log(quantile))).roll(seed=data.sizes["seed"] // 2)
     return quantile.where(quantile["block"] != BLOCKS, mean)
 
 
 def as_noise(data: xr.Dataset) -> xr.DataArray:
-    """The noise of other draws."""
+    """The noise of other samples."""
     return data["noise"].roll(seed=data.sizes["seed"] // 2)
 
 
-LIKE_OTHERS = {"other draws of the others": lab.controls.replacing("quantile", as_others)}
+LIKE_OTHERS = {"other samples of the others": lab.controls.replacing("quantile", as_others)}
 WORSE = {
     f"{2 * NATS:g} nats more": lab.controls.replacing(
         "loss", lambda data: data["loss"] + 2 * NATS * (data["trained"] == "5 steps")
@@ -130,7 +130,7 @@ def noise(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "quantiles-normalization",
-    controls=NOISE | {"noise of other draws": lab.controls.replacing("quantile", as_noise)},
+    controls=NOISE | {"noise of other samples": lab.controls.replacing("quantile", as_noise)},
     along="step",
     post_hoc=PILOT,
 )

@@ -38,7 +38,7 @@ class Config(lab.Config):
     small: float = lab.config.number(
         0.03, above=0, below=0.3, help="√n times the scale of the weights at the start"
     )
-    seeds: int = lab.config.seeds(160, help="draws of the start")
+    seeds: int = lab.config.seeds(160, help="samples of the start")
 
 
 def learning(key: Key[Array, ""], start: Array) -> dict[str, Array]:
@@ -89,12 +89,12 @@ def true_modes(data: xr.Dataset) -> xr.DataArray:
 @states(
     "one-rate",
     "Between a quarter and a half of its value the root of every mode grows by the length of the"
-    " steps, to 2 % in the median draw.",
+    " steps, to 2 % in the median sample.",
     rivals={"gradient descent's, the mode": lambda config, data: true_modes(data)},
     controls=EXCHANGED,
     post_hoc=(
-        "By the mean over draws a few whose smallest mode aligns late left that mode open; judged"
-        " by the median of fresh draws."
+        "By the mean over samples a few whose smallest mode aligns late left that mode open; judged"
+        " by the median of fresh samples."
     ),
 )
 def one_rate(config: Config, data: xr.Dataset) -> lab.Relation:

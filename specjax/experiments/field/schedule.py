@@ -24,12 +24,12 @@ class Config(lab.Config):
     """Condition numbers and seeds."""
 
     seed: int = lab.config.root_seed(
-        1, help="root of all randomness; bounds were set on other draws"
+        1, help="root of all randomness; bounds were set on other samples"
     )
     conditions: tuple[float, ...] = lab.config.numbers(
         10, 1000, above=1, help="condition numbers of the target"
     )
-    seeds: int = lab.config.seeds(96, help="draws of the start")
+    seeds: int = lab.config.seeds(96, help="samples of the start")
 
 
 def two_steps(key: Key[Array, ""], condition: Array) -> dict[str, Array]:
@@ -66,7 +66,7 @@ states = lab.Statements()
 
 
 def after_two(data: xr.Dataset, start: str) -> lab.Relation:
-    """Near-perfect alignment in nearly all draws: less than a thousandth of ‖P Qᵀ‖² is off the
+    """Near-perfect alignment in nearly all samples: less than a thousandth of ‖P Qᵀ‖² is off the
     target's modes after two steps.
     """
     off = data["off"].sel(start=start, step=2, drop=True)
@@ -79,7 +79,7 @@ def replace_start(other: str) -> Any:
 
 
 def mixed(start: str, other: str, each: int, called: str) -> dict[str, lab.Control]:
-    """A control with one draw in `each` of a start from another one."""
+    """A control with one sample in `each` of a start from another one."""
 
     def change(data: xr.Dataset) -> xr.Dataset:
         own = (data["start"] != start) | (data["seed"] % each != 0)
@@ -92,10 +92,10 @@ def mixed(start: str, other: str, each: int, called: str) -> dict[str, lab.Contr
     "two-steps",
     "From orthogonal starts of equal determinants a step as long as the start and one of length 1"
     " leave less than a thousandth of ‖P Qᵀ‖² off the modes of the target, in more than 80 % of"
-    " draws.",
+    " samples.",
     controls=replace_start("Gaussian")
     | replace_start("first step × 3")
-    | mixed(STARTS[0], "Gaussian", 3, "a third of the draws from Gaussian starts"),
+    | mixed(STARTS[0], "Gaussian", 3, "a third of the samples from Gaussian starts"),
 )
 def aligned_in_two(config: Config, data: xr.Dataset) -> lab.Relation:
     return after_two(data, "equal determinants")

@@ -32,7 +32,7 @@ class Config(lab.Config):
     """Sizes, lengths and seeds."""
 
     seed: int = lab.config.root_seed(
-        2, help="root of all randomness; bounds and rates were set on other draws"
+        2, help="root of all randomness; bounds and rates were set on other samples"
     )
     widths: tuple[int, ...] = lab.config.sizes(
         16, 48, least=CLASSES, help=f"units between layers of {CLASSES}"
@@ -153,7 +153,7 @@ HALF = (
 )
 WIDER = (
     "After 500 steps the gradient's best rate was the last of the grid; two were added. Judged on"
-    " fresh draws."
+    " fresh samples."
 )
 GAIN = (
     "more than half of what Muon gains over the gradient's own singular values, each with its best"

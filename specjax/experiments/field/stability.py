@@ -22,9 +22,9 @@ class Config(lab.Config):
     over: tuple[float, ...] = lab.config.numbers(
         2, 4, 8, above=1, help="step lengths over the largest stable one"
     )
-    seeds: int = lab.config.seeds(128, help="draws of the start")
+    seeds: int = lab.config.seeds(128, help="samples of the start")
     seed: int = lab.config.root_seed(
-        1, help="root of all randomness; other draws showed what a mean of rare failures is"
+        1, help="root of all randomness; other samples showed what a mean of rare failures is"
     )
 
 
@@ -72,11 +72,11 @@ def stable(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "above-threshold",
-    "Annealed by 2 % a step from there it ends below a millionth in more than nine draws of ten.",
+    "Annealed by 2 % a step from there it ends below a millionth in more than nine samples of ten.",
     controls=EXCHANGED | {"fixed steps": lab.controls.replacing("annealed", "fixed")},
     post_hoc=(
-        "First of the mean, which one draw in two thousand that ends higher decides; judged on"
-        " fresh draws."
+        "First of the mean, which one sample in two thousand that ends higher decides; judged on"
+        " fresh samples."
     ),
 )
 def annealed(config: Config, data: xr.Dataset) -> lab.Relation:

@@ -42,7 +42,7 @@ class Config(lab.Config):
     widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, 128, least=2, points=4, help="rows and columns W"
     )
-    seeds: int = lab.config.seeds(16, help="draws at every width")
+    seeds: int = lab.config.seeds(16, help="samples at every width")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:

@@ -43,9 +43,9 @@ class Config(lab.Config):
     widths: tuple[int, ...] = lab.config.sizes(
         16, 32, 64, least=4, points=3, help="hidden units, even: half are inputs"
     )
-    seeds: int = lab.config.seeds(24, help="draws of weights, target and data that judge")
+    seeds: int = lab.config.seeds(24, help="samples of weights, target and data that judge")
     choosing: int = lab.config.integer(
-        4, most=lab.config.MOST_COUNT, help="further draws, which choose the step sizes"
+        4, most=lab.config.MOST_COUNT, help="further samples, which choose the step sizes"
     )
     stretches: int = lab.config.integer(
         4,
@@ -183,16 +183,16 @@ def learned(config: Config, data: xr.Dataset) -> lab.Relation:
     along="length",
     post_hoc=(
         "At the paper scale the best step size was an end of the grid, or not told from it by 24"
-        " draws: in gradient descent at width 128, and after 1024 steps at width 16. A larger and a"
-        " smaller one and more draws were added, and judged on fresh draws."
+        " samples: in gradient descent at width 128, and after 1024 steps at width 16. A larger and"
+        " a smaller one and more samples were added, and judged on fresh samples."
     ),
 )
 def step_sizes_inside(config: Config, data: xr.Dataset) -> lab.Relation:
-    """In the draws that did not choose."""
+    """In the samples that did not choose."""
     return lab.ahead(data["left_at_ends"], data["left"], least=0)
 
 
-def muon_of_other_draws(config: Config, data: xr.Dataset) -> xr.Dataset:
+def muon_of_other_samples(config: Config, data: xr.Dataset) -> xr.Dataset:
     """A control with Muon on other seeds as normalized rows: no gap, but unpaired noise."""
     changed = replace_rule("rows", "muon")(config, data)["left"]
     return data.assign(left=changed.where(data["rule"] != "rows", changed.roll(seed=1)))
@@ -204,7 +204,7 @@ def muon_of_other_draws(config: Config, data: xr.Dataset) -> xr.Dataset:
     " at every length.",
     controls={
         "Adam in its place": replace_rule("rows", "adam"),
-        "Muon of other draws in its place": muon_of_other_draws,
+        "Muon of other samples in its place": muon_of_other_samples,
     },
     along="length",
     holds=None,
@@ -330,8 +330,8 @@ def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
             ]
             body.append((str(width), str(length), *cells))
     title = (
-        "Share of the first loss that is left: geometric mean over draws, and the chosen factor of"
-        " the step size"
+        "Share of the first loss that is left: geometric mean over samples, and the chosen factor"
+        " of the step size"
     )
     return [lab.Table(title, ("width", "steps", *RULES), tuple(body))]
 

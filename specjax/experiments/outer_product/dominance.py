@@ -119,7 +119,7 @@ def state_layer(layer: str) -> None:
     ratio, energy, bound = (f"{layer}.{quantity}" for quantity in ("ratio", "energy", "bound"))
     states(
         cites,
-        f"{LAYERS[layer]}: P = GGᵀ of one draw becomes diagonal as the width grows.",
+        f"{LAYERS[layer]}: P = GGᵀ of one sample becomes diagonal as the width grows.",
         name=f"{layer.replace('_', '-')}-draw-vanishes",
         controls={
             f"{LAYERS[other]}, in its place": lab.controls.replacing(
@@ -158,7 +158,7 @@ for each in LAYERS:
 
 @states("section-4-draw", corrected=True, rivals={"1/k, as in expectation": -1.0, "no fall": 0.0})
 def factorization_draw_rate(config: Config, data: Data) -> lab.Relation:
-    """Matrix factorization: the ratio of one draw falls as k^(-1/2), the fluctuation of a Wishart
+    """Matrix factorization: the ratio of one sample falls as k^(-1/2), the fluctuation of a Wishart
     matrix, not as the expectation's 1/k.
     """
     # At large k, G Gᵀ is k³ (I + 3 X/√k), where X is the fluctuation of U Uᵀ.
@@ -167,7 +167,7 @@ def factorization_draw_rate(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "section-4-draw",
-    "Linear network, W₁: the mean ratio of one draw tends to (1/√π) h(d₀) h(d₂)"
+    "Linear network, W₁: the mean ratio of one sample tends to (1/√π) h(d₀) h(d₂)"
     " Γ((d₀+d₂+1)/2)/Γ((d₀+d₂)/2), h(d) = Γ((d+1)/2)/Γ(d/2+1).",
     corrected=True,
     rivals={
@@ -198,8 +198,8 @@ def linear_hidden_limit(config: Config, data: Data) -> lab.Relation:
     },
 )
 def linear_output_limit(config: Config, data: Data) -> lab.Relation:
-    """Linear network, W₂: the mean ratio of one draw tends to Γ((d₀+1)/2)/(√π Γ(d₀/2+1)), whatever
-    the number of outputs.
+    """Linear network, W₂: the mean ratio of one sample tends to Γ((d₀+1)/2)/(√π Γ(d₀/2+1)),
+    whatever the number of outputs.
     """
     return _limit(data, "linear_output", float(linear_theory.one_draw_ratio_output(D_IN)))
 
@@ -224,7 +224,7 @@ def figure(config: Config, data: Data) -> Figure:
     left.set(
         title="the expectation E[GGᵀ] (closed form)", ylabel="mean |off-diagonal| / mean diagonal"
     )
-    right.set_title("one draw of GGᵀ (mean over draws of the ratio)")
+    right.set_title("one sample of GGᵀ (mean over samples of the ratio)")
     for axes in (left, right):
         axes.set_xlabel("width")
         axes.legend(fontsize="small")
@@ -234,11 +234,11 @@ def figure(config: Config, data: Data) -> Figure:
 EXPERIMENT = lab.Experiment(
     "dominance",
     ledger("outer-product"),
-    title="Diagonal dominance of G Gᵀ: in expectation, and in the draw that a step uses",
+    title="Diagonal dominance of G Gᵀ: in expectation, and in the sample that a step uses",
     summary=(
-        "All expectations are diagonal at large width, as the paper proves; one draw becomes so in"
-        " matrix factorization alone, as k^(-1/2): what vanishes in the expectations of the other"
-        " four layers are signs, not sizes."
+        "All expectations are diagonal at large width, as the paper proves; one sample becomes so"
+        " in matrix factorization alone, as k^(-1/2): what vanishes in the expectations of the"
+        " other four layers are signs, not sizes."
     ),
     config=Config,
     measure=run,

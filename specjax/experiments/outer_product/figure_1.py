@@ -193,7 +193,7 @@ def metric(layer: str) -> None:
     states(
         # The figure's caption is conditional: where P is close to diagonal.
         ("figure-1", "section-1-metric") if holds else "section-1-metric",
-        f"{LAYERS[layer]}: H_Muon of one draw becomes block-diagonal in the rows as the width"
+        f"{LAYERS[layer]}: H_Muon of one sample becomes block-diagonal in the rows as the width"
         " grows.",
         name=name,
         holds=holds,
@@ -202,7 +202,7 @@ def metric(layer: str) -> None:
     if not holds:
         states(
             "section-1-metric",
-            f"{LAYERS[layer]}: the share of H_Muon of one draw outside of the row blocks stays as"
+            f"{LAYERS[layer]}: the share of H_Muon of one sample outside of the row blocks stays as"
             " the width grows.",
             name=f"{name}-stays",
             corrected=True,

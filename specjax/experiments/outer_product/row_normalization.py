@@ -145,8 +145,8 @@ for each in LAYERS:
 
 
 OPEN = (
-    "It was confirmed until relations asked for a logarithm in any unit beside a rival: 1000 draws"
-    " exclude k^(-1/4), and not k^(-1/4) (log k)^(-1.6)."
+    "It was confirmed until relations asked for a logarithm in any unit beside a rival: 1000"
+    " samples exclude k^(-1/4), and not k^(-1/4) (log k)^(-1.6)."
 )
 
 

@@ -160,8 +160,8 @@ def real_preconditioner(config: Config, data: Data) -> lab.Relation:
 
 @states("section-4-target", corrected=True, controls={"both exchanged": exchange_steps})
 def indefinite(config: Config, data: Data) -> lab.Relation:
-    """U Uᵀ - M has a negative eigenvalue in most draws at widths near d, and none in most at large
-    widths.
+    """U Uᵀ - M has a negative eigenvalue in most samples at widths near d, and none in most at
+    large widths.
     """
     as_said = [data["narrow"]["least_eigenvalue"] < 0, data["wide"]["least_eigenvalue"] > 0]
     return lab.fraction(xr.concat(as_said, "k").rename("as said"), more_than=0.5)

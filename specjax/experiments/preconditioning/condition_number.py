@@ -176,7 +176,7 @@ def _predicted(name: str) -> Any:
 
 NOT_Q = {"Qᵀ for Q": _predicted("transposed"), "without S^(1/2)": _predicted("without_root")}
 FAR = (
-    "First with a normal Q, too near to its transpose, and a tenth of the draws; now on another"
+    "First with a normal Q, too near to its transpose, and a tenth of the samples; now on another"
     " seed."
 )
 
@@ -188,9 +188,9 @@ def risk(config: Config, data: Any) -> lab.Relation:
 
 
 MORE_DRAWS = (
-    "Until relations asked for a logarithm beside a power, 20 draws decided; they allow x^3.5 (log"
-    " 46 x)^-3. So there are more, and a run of the cubic sweep alone at root seed 11 with 100"
-    " draws excludes every logarithm by 9.3 standard errors."
+    "Until relations asked for a logarithm beside a power, 20 samples decided; they allow x^3.5"
+    " (log 46 x)^-3. So there are more, and a run of the cubic sweep alone at root seed 11 with 100"
+    " samples excludes every logarithm by 9.3 standard errors."
 )
 
 

@@ -33,7 +33,7 @@ class Config(lab.Config):
     """Numbers of pairs and of Gaussian matrices, and the columns of these."""
 
     seed: int = lab.config.root_seed(
-        41, help="root of all randomness; rules were set on other draws"
+        41, help="root of all randomness; rules were set on other samples"
     )
     dims: tuple[int, ...] = lab.config.sizes(
         2, 4, 16, least=2, help="columns d of the Gaussian matrices of Lemma 20"

@@ -21,7 +21,9 @@ BEYOND = (0.25, 0.5, 1.0, 1.5)
 SMALL = (0.15, 0.3)
 """t in Lemma 21, at which powers of t are judged."""
 LARGER = (*SMALL, 0.6, 0.9)
-SLACK = "The slack was set after pairs of other draws, which came no nearer; judged on fresh ones."
+SLACK = (
+    "The slack was set after pairs of other samples, which came no nearer; judged on fresh ones."
+)
 states = lab.Statements()
 
 
@@ -80,7 +82,7 @@ def lemma_18(config: Config, data: Data) -> lab.Relation:
     },
     corrected=True,
     post_hoc=(
-        "Pairs of other draws were to refute the first term as a bound; the number that they came"
+        "Pairs of other samples were to refute the first term as a bound; the number that they came"
         " to is judged on fresh ones."
     ),
 )

@@ -197,7 +197,7 @@ _bounded("tail", "eq-126", "Δ_t is at most the sum of the steps to come.", TWO_
 )
 def never_hits(config: Config, data: Any) -> lab.Relation:
     """With a prefactor drawn from a density no sequence comes to x = 0."""
-    # Thousands of draws do not tell a share of 0 from one that is much smaller than this.
+    # Thousands of samples do not tell a share of 0 from one that is much smaller than this.
     return lab.fraction(data["bounds"]["hits"], less_than=0.01)
 
 

@@ -135,7 +135,7 @@ def _bound(
         return lab.inequality(found, xr.DataArray(1.0), slack=slack, rounding=1e-6)
 
 
-FIRST = "in every draw ‖msgn G_r + msgn M V‖_F ≤ 2 √r α²/(2σ - α²) at k = r."
+FIRST = "in every sample ‖msgn G_r + msgn M V‖_F ≤ 2 √r α²/(2σ - α²) at k = r."
 _bound("first-step", "lemma-4", FIRST, "first", "first_half", "half of α in the bound", 0.5)
 GROWTH = (
     "one step magnifies the distance to the auxiliary trajectory by at most 1 + 3 η (3 B² + ‖M‖)/g."

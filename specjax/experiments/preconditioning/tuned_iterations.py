@@ -63,7 +63,7 @@ class Config(lab.Config):
         2, 4, 8, 16, 32, points=5, help="those of the exponent in context"
     )
     cubic_seeds: int = lab.config.seeds(
-        80, help="draws there, so many that the data allow no logarithm beside another power"
+        80, help="samples there, so many that the data allow no logarithm beside another power"
     )
     regression_kappas: tuple[float, ...] = _kappas(
         10, 30, 100, points=2, help="those of matrix regression"

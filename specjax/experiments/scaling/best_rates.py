@@ -92,6 +92,6 @@ def exchange_settings(data: xr.Dataset, one: str, other: str) -> xr.Dataset:
 def without_lead(setting: str, than: str) -> dict[str, Control]:
     """A control with the other setting's best rates, of other groups of seeds."""
     control = lab.controls.changing(
-        lambda data: lab.controls.of_other_draws(data, "setting", {setting: than})
+        lambda data: lab.controls.of_other_samples(data, "setting", {setting: than})
     )
-    return {f"other draws of {than} as {setting}": control}
+    return {f"other samples of {than} as {setting}": control}

@@ -51,12 +51,12 @@ class Config(lab.Config):
     widths: tuple[int, ...] = lab.config.sizes(
         12, 24, 48, 96, 192, least=4, points=5, help="features; half as many inputs"
     )
-    seeds: int = lab.config.seeds(1000, help="draws of ReLU features at every n")
-    kinds: int = lab.config.seeds(100, help="draws of features with weights of four kinds")
-    width_seeds: int = lab.config.seeds(32, help="draws at every width")
+    seeds: int = lab.config.seeds(1000, help="samples of ReLU features at every n")
+    kinds: int = lab.config.seeds(100, help="samples of features with weights of four kinds")
+    width_seeds: int = lab.config.seeds(32, help="samples at every width")
     batches: int = lab.config.seeds(200, help="batches of 4096 samples of the scalar moments")
     rare: int = lab.config.seeds(
-        200_000, help="draws in which stable ranks above the bound of Theorem 2.7 are counted"
+        200_000, help="samples in which stable ranks above the bound of Theorem 2.7 are counted"
     )
 
 
@@ -284,7 +284,7 @@ ABOVE(
 )
 STRAIGHT = (
     "That it falls as n^(-1/2) by a straight fit, which leaves out the bias, was confirmed on one"
-    " set of draws and refuted on another; judged on fresh draws."
+    " set of samples and refuted on another; judged on fresh samples."
 )
 ELSEWHERE = {"er(M) of other weights": "elsewhere"}
 SAMPLED(lab.vanishes, "samples-to-population", "lemma-2-1", "error", ELSEWHERE, post_hoc=STRAIGHT)(

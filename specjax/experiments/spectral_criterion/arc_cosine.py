@@ -39,15 +39,15 @@ class Config(lab.Config):
     ds: tuple[int, ...] = lab.config.sizes(
         16, 24, 40, 72, 128, least=8, points=5, help="input dimensions"
     )
-    seeds: int = lab.config.seeds(72, help="draws of weights and samples at each of ds")
+    seeds: int = lab.config.seeds(72, help="samples of weights and inputs at each of ds")
     edge_ds: tuple[int, ...] = lab.config.sizes(
         100, 200, least=100, help="input dimensions of the edges of the bulk"
     )
-    edge_seeds: int = lab.config.seeds(100, help="draws of weights at each of edge_ds")
-    row_seeds: int = lab.config.seeds(300, least=260, help="draws of incoherent rows")
+    edge_seeds: int = lab.config.seeds(100, help="samples of weights at each of edge_ds")
+    row_seeds: int = lab.config.seeds(300, least=260, help="samples of incoherent rows")
     pairs: int = lab.config.seeds(100, help="batches of pairs of features at each cosine")
     seed: int = lab.config.root_seed(
-        4, help="root of all randomness; Theorem 3.7's constant was found on other draws"
+        4, help="root of all randomness; Theorem 3.7's constant was found on other samples"
     )
 
 
@@ -234,11 +234,11 @@ EQUAL, ENDS, LIMIT = (
 )
 ROWS(_twice_as_tight, "lower-bound", "theorem-3-2", "lower", {EQUAL: 0.0})(
     "The covariance of the features of incoherent unit rows is at least V Vᵀ/4 + (π - 3)/4π in"
-    " every draw, without the remainder."
+    " every sample, without the remainder."
 )
 ROWS(
     _twice_as_tight, "upper-bound", "theorem-3-2", "upper", {EQUAL: (np.pi + 1) / (2 * (np.pi - 1))}
-)("It is at most (1 + 1/π)/4 ‖V‖² + (π - 3)/4π in every draw, without the remainder.")
+)("It is at most (1 + 1/π)/4 ‖V‖² + (π - 3)/4π in every sample, without the remainder.")
 HALF: dict[str, Source] = {"2 for 4, and half of δ": lambda data: 2 * data["incoherence"]}
 ROWS(
     lambda found, _: lab.fraction(found > 1, less_than=RARE),
@@ -248,11 +248,11 @@ ROWS(
     HALF,
 )(
     "All |cosines| of Gaussian rows and all |‖v_i‖² - 1| are at most 4 √(log k/d), and (3.8) holds"
-    " with δ = 1/2, in all but a share of 4/k of the draws."
+    " with δ = 1/2, in all but a share of 4/k of the samples."
 )
 OPEN = (
     "It was confirmed until corrections could have a second term and a logarithm any unit: the data"
-    " of 72 draws allow a fall that ends at a limit, and 1/√d at 2 standard errors."
+    " of 72 samples allow a fall that ends at a limit, and 1/√d at 2 standard errors."
 )
 FALLS = {"1/√d": -0.5, "d^(-3/2)": -1.5, "no fall": 0.0}
 FEATURES(

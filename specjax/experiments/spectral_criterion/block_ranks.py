@@ -40,8 +40,8 @@ class Config(lab.Config):
         16, 32, 64, 128, 256, least=8, points=5, help="sequence lengths n"
     )
     blocks: int = lab.config.integer(6, least=3, help="depth")
-    seeds: int = lab.config.seeds(24, help="draws of blocks")
-    networks: int = lab.config.seeds(64, help="draws of networks")
+    seeds: int = lab.config.seeds(24, help="samples of blocks")
+    networks: int = lab.config.seeds(64, help="samples of networks")
     hidden: int = lab.config.integer(
         128, least=8, help="hidden width of the networks of Figure 17; inputs a quarter of it"
     )
@@ -49,7 +49,7 @@ class Config(lab.Config):
         32, 4096, least=8, points=2, most=lab.config.MOST_COUNT, help="batch sizes of Figure 17"
     )
     lemma_d: int = lab.config.integer(512, least=64, help="dimension of Lemmas 2.9 and 2.12")
-    lemma_seeds: int = lab.config.seeds(300, help="draws of these lemmas")
+    lemma_seeds: int = lab.config.seeds(300, help="samples of these lemmas")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -226,7 +226,7 @@ EXPERIMENT = lab.Experiment(
     ledger("spectral-criterion"),
     title="Stable ranks in decoder blocks and SwiGLU networks at initialization",
     summary=(
-        "The bounds hold in every draw; where they grow with the depth, the stable rank falls."
+        "The bounds hold in every sample; where they grow with the depth, the stable rank falls."
         " SwiGLU's grows with the batch."
     ),
     config=Config,

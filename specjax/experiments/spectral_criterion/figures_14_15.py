@@ -29,7 +29,7 @@ class Config(lab.Config):
     """Sizes of the paper's kind: k features of k/2 inputs, 2k samples, k outputs."""
 
     ks: tuple[int, ...] = lab.config.sizes(16, 32, 64, 128, 256, least=8, points=5, help="features")
-    seeds: int = lab.config.seeds(40, help="draws of weights, samples and teachers")
+    seeds: int = lab.config.seeds(40, help="samples of weights, inputs and teachers")
     steps: int = lab.config.integer(
         1024, least=2, most=lab.config.MOST_COUNT, help="steps of gradient descent that are drawn"
     )

@@ -39,11 +39,11 @@ class Config(lab.Config):
     restart_steps: int = lab.config.integer(
         20, most=lab.config.MOST_COUNT, help="iterations of SpecGD after each restart"
     )
-    seeds: int = lab.config.seeds(40, help="draws of both problems")
+    seeds: int = lab.config.seeds(40, help="samples of both problems")
     widths: tuple[int, ...] = lab.config.sizes(
         25, 50, 100, 200, 400, least=4, points=5, help="features for st(A)"
     )
-    width_seeds: int = lab.config.seeds(24, least=10, help="draws at each width")
+    width_seeds: int = lab.config.seeds(24, least=10, help="samples at each width")
 
 
 def rank_times(steps: int) -> np.ndarray:
@@ -171,13 +171,13 @@ def relu_restarts(config: Config, data: Data) -> lab.Relation:
 
 @states("figure-3-i", controls=SWIGLU | SPECTRAL, post_hoc=FIRST)
 def relu_rule_along_gd(config: Config, data: Data) -> lab.Relation:
-    """In most draws nr(∇L) ≥ st(A) holds all along the trajectory of GD."""
+    """In most samples nr(∇L) ≥ st(A) holds all along the trajectory of GD."""
     return _mostly(data["relu"]["gd_holds"])
 
 
 @states("figure-3-i", holds=False, controls=GD, post_hoc=FIRST)
 def relu_rule_along_spectral(config: Config, data: Data) -> lab.Relation:
-    """In most draws nr(∇L) ≥ st(A) holds all along the trajectory of SpecGD."""
+    """In most samples nr(∇L) ≥ st(A) holds all along the trajectory of SpecGD."""
     return _mostly(data["relu"]["spectral_holds"])
 
 
@@ -196,7 +196,7 @@ def swiglu_gd_ahead(config: Config, data: Data) -> lab.Relation:
 
 @states("figure-11", controls=RELU, post_hoc=FIRST)
 def swiglu_rule_violated(config: Config, data: Data) -> lab.Relation:
-    """With SwiGLU features nr(∇L) falls below st(A) along GD in most draws."""
+    """With SwiGLU features nr(∇L) falls below st(A) along GD in most samples."""
     return _mostly(data["swiglu"]["gd_holds"] == 0)
 
 

@@ -52,14 +52,14 @@ class Config(gpt_runs.Training):
     muon_rates: tuple[float, ...] = lab.config.grid(
         0.002, 0.01, 0.05, count=3, help="of Muon, in all of its arms"
     )
-    seeds: int = lab.config.seeds(2, help="draws at each rate")
+    seeds: int = lab.config.seeds(2, help="samples at each rate")
     seed: int = lab.config.root_seed(
         3, help="root of all randomness; smaller ones were seen while sizes were chosen"
     )
     parts: int = lab.config.integer(
         6,
         most=lab.config.MOST_COUNT,
-        help="times as many draws at the middle rate, which is judged",
+        help="times as many samples at the middle rate, which is judged",
     )
 
     def cell(self, arm: str, place: int, part: int) -> Cell:
@@ -137,7 +137,7 @@ def _replaced(data: Data, arm: str, other: str) -> Data:
 
 
 def _noise(_: Config, data: Data) -> Data:
-    """Judged losses in random order, over arms, draws and lengths."""
+    """Judged losses in random order, over arms, samples and lengths."""
     return data | {kind: lab.controls.shuffling("loss")(_, data[kind]) for kind in KINDS}
 
 
@@ -178,8 +178,8 @@ MINOR = (
     " fraction is larger."
 )
 CHANGED = (
-    "Sizes, draws and the grids of rates were changed after runs that decided nothing; judged on a"
-    " fresh seed."
+    "Sizes, samples and the grids of rates were changed after runs that decided nothing; judged on"
+    " a fresh seed."
 )
 
 
@@ -286,7 +286,7 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
     heads = ("AdamW", "Muon on W_out", "Muon on all", "fraction")
     title = (
         f"Table 2: validation loss after {config.steps} steps, nats a byte,"
-        f" {config.seeds * config.parts} draws"
+        f" {config.seeds * config.parts} samples"
     )
     return [
         lab.Table(

@@ -63,7 +63,7 @@ class Training(lab.Config):
         most=lab.config.MOST_COUNT,
         help="further steps before a record in which the rates fall to zero",
     )
-    seeds: int = lab.config.seeds(12, help="draws of weights and batches")
+    seeds: int = lab.config.seeds(12, help="samples of weights and batches")
 
     def __post_init__(self) -> None:
         super().__post_init__()

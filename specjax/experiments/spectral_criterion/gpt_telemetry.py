@@ -170,7 +170,7 @@ def no_fall(config: Config, data: xr.Dataset) -> lab.Relation:
 @states("eq-1-8-in-training", along="step", controls=VALUE, holds=None)
 def inequality(config: Config, data: xr.Dataset) -> lab.Relation:
     """From the first record after initialization on nr(G) is at least st(A) for every matrix of
-    every block, in every draw.
+    every block, in every sample.
     """
     found = trained(data, *BLOCK)
     # Of the weakest matrix nr is about twice st: a rule that asks for two and a half times as much

@@ -26,7 +26,7 @@ class Config(lab.Config):
     """Widths of the features, and strengths of the mean."""
 
     ks: tuple[int, ...] = lab.config.sizes(16, 32, 64, 128, 256, least=4, points=5, help="features")
-    seeds: int = lab.config.seeds(30, help="draws of features at every width")
+    seeds: int = lab.config.seeds(30, help="samples of features at every width")
     k: int = lab.config.integer(
         48, least=4, help="features, samples and outputs with A = I + λ 1 1ᵀ"
     )
@@ -34,7 +34,7 @@ class Config(lab.Config):
     steps: int = lab.config.integer(
         48, least=4, most=lab.config.MOST_COUNT, help="iterations of both methods"
     )
-    teachers: int = lab.config.seeds(30, help="draws of the teacher at every λ")
+    teachers: int = lab.config.seeds(30, help="samples of the teacher at every λ")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,7 +155,7 @@ EXCHANGED = {
 @states("section-1-2-2-mean", corrected=True, controls=EXCHANGED, along="t")
 def who_is_ahead(config: Config, data: Data) -> lab.Relation:
     """On A = I + λ 1 1ᵀ gradient descent is ahead without a mean and SpecGD with a strong one, in
-    most draws and at every length.
+    most samples and at every length.
     """
     lead = data["mean"]["lead"]
     as_said = [lead.isel(strength=0) > 0, lead.isel(strength=-1) < 0]

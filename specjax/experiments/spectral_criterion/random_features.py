@@ -24,11 +24,11 @@ from specjax.sizes import AnySize
 from specjax.theory import gradient_rank as theory
 
 ORDER = (
-    "It was that nr is a power d^1: on one set of draws that was refuted by 0.02 at t = 2 d^0.15"
+    "It was that nr is a power d^1: on one set of samples that was refuted by 0.02 at t = 2 d^0.15"
     " log d. The theorem has a lower bound."
 )
 AT_LEAST = (
-    "It was that nr/√d grows, which 60 draws of model II told from no limit; with ε = 1/4 the"
+    "It was that nr/√d grows, which 60 samples of model II told from no limit; with ε = 1/4 the"
     " remark says no more than this."
 )
 BULK = (0.1, 1.5)
@@ -48,7 +48,7 @@ class Config(lab.Config):
     ds: tuple[int, ...] = lab.config.sizes(
         12, 24, 48, 96, 160, least=10, points=5, help="dimensions of the drawn models"
     )
-    seeds: int = lab.config.seeds(60, help="draws at each of ds")
+    seeds: int = lab.config.seeds(60, help="samples at each of ds")
     large_ds: tuple[int, ...] = lab.config.sizes(
         512, 2048, 8192, least=64, points=2, help="dimensions of the closed forms"
     )

@@ -49,13 +49,13 @@ class Config(lab.Config):
     linear_lengths: tuple[int, ...] = lab.config.sizes(
         90, 120, points=2, most=lab.config.MOST_COUNT, help="iterations of the linear maps"
     )
-    linear_seeds: int = lab.config.seeds(48, least=16, help="draws of the linear maps")
-    seeds: int = lab.config.seeds(24, least=16, help="draws of the network that judge")
+    linear_seeds: int = lab.config.seeds(48, least=16, help="samples of the linear maps")
+    seeds: int = lab.config.seeds(24, least=16, help="samples of the network that judge")
     choosing: int = lab.config.integer(
-        8, most=lab.config.MOST_COUNT, help="further draws of it, which choose the step sizes"
+        8, most=lab.config.MOST_COUNT, help="further samples of it, which choose the step sizes"
     )
     seed: int = lab.config.root_seed(
-        1, help="root of all randomness; others than this one's draws settled the sizes"
+        1, help="root of all randomness; others than this one's samples settled the sizes"
     )
 
 

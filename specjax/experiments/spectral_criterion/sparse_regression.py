@@ -67,7 +67,7 @@ states = lab.Statements()
 along = partial(states, along="length")
 held_open = partial(along, holds=None)
 CHANGED = (
-    "Draws and lengths were changed after runs that left it open at some length; judged on fresh"
+    "Samples and lengths were changed after runs that left it open at some length; judged on fresh"
     " seeds."
 )
 OUTER = {"internal and outer blocks exchanged": replace_points("relu", "block", 1, 0, 3, 2)}
@@ -142,7 +142,7 @@ def _state_network(network: str, prefix: str, rows: tuple[str, ...]) -> None:
 
     @states(rows, name=f"{prefix}large-step-diverges", corrected=True, controls=smaller)
     def fragile(config: Config, data: Data) -> lab.Relation:
-        """With the step size of the figure SpecGD diverges in more than one draw in twenty."""
+        """With the step size of the figure SpecGD diverges in more than one sample in twenty."""
         # A figure of one seed then shows one outcome of several.
         found = select_point(data, network, FIGURES).sel(optimizer="spectral").isel(length=-1)
         return lab.fraction(~found["lasts"].rename("diverged"), more_than=0.05)

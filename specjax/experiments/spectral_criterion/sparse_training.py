@@ -58,7 +58,7 @@ class Config(lab.Config):
         help="iterations of the squared ReLU networks",
     )
     seeds: int = lab.config.seeds(
-        64, least=16, help="draws of squared ReLU networks; fewer have no interval of the median"
+        64, least=16, help="samples of squared ReLU networks; fewer have no interval of the median"
     )
     gated_samples: tuple[int, ...] = lab.config.sizes(
         64,
@@ -77,9 +77,9 @@ class Config(lab.Config):
     gated_lengths: tuple[int, ...] = lab.config.sizes(
         60, 100, points=2, most=lab.config.MOST_COUNT, help="iterations of the SwiGLU networks"
     )
-    gated_seeds: int = lab.config.seeds(48, least=16, help="draws of SwiGLU networks")
+    gated_seeds: int = lab.config.seeds(48, least=16, help="samples of SwiGLU networks")
     fragile_seeds: int = lab.config.seeds(
-        16, least=16, help="draws of either with the larger step sizes, which may diverge"
+        16, least=16, help="samples of either with the larger step sizes, which may diverge"
     )
     starts: tuple[int, ...] = lab.config.sizes(
         8, 16, 24, 32, 48, least=3, points=5, help="inputs d at initialization"
@@ -90,9 +90,9 @@ class Config(lab.Config):
     start_samples: tuple[int, ...] = lab.config.sizes(
         128, 2048, least=8, count=2, most=lab.config.MOST_COUNT, help="their two batch sizes"
     )
-    start_seeds: int = lab.config.seeds(48, least=16, help="draws of each")
+    start_seeds: int = lab.config.seeds(48, least=16, help="samples of each")
     seed: int = lab.config.root_seed(
-        4, help="root of all randomness; others than this one's draws settled the sizes"
+        4, help="root of all randomness; others than this one's samples settled the sizes"
     )
 
 

@@ -43,9 +43,9 @@ class Config(lab.Config):
     """Samples and seeds."""
 
     ns: tuple[int, ...] = lab.config.sizes(128, 512, 2048, least=D, help="columns n of normal data")
-    seeds: int = lab.config.seeds(1200, help="draws of normal data")
-    spiked: int = lab.config.seeds(2000, help="draws of data with rare spikes")
-    networks: int = lab.config.seeds(100, help="draws of networks of squares")
+    seeds: int = lab.config.seeds(1200, help="samples of normal data")
+    spiked: int = lab.config.seeds(2000, help="samples of data with rare spikes")
+    networks: int = lab.config.seeds(100, help="samples of networks of squares")
     tails: int = lab.config.seeds(300, help="pairs of ε and d in (C.1)")
 
 

@@ -44,19 +44,19 @@ class Inequality(Relation):
         verdict: Verdict = "refuted" if float(rate.value.max()) > 0 else "confirmed"
         reason = (
             f"The smallest margin is {smallest:.3g} of the bound; at most"
-            f" {float(rate.high.max()):.2g} of all draws violate it."
+            f" {float(rate.high.max()):.2g} of all samples violate it."
         )
         if verdict == "confirmed" and not bool((self._tightened()._margins() < 0).any()):
             verdict = "inconclusive"
             reason += (
-                f" No draw would violate a bound that is tighter by {self.slack:g}: these data"
+                f" No sample would violate a bound that is tighter by {self.slack:g}: these data"
                 " cannot put it to the test."
             )
         elif verdict == "confirmed" and smallest > SHARP:
             reason += f" Not sharp here: a bound {1 - smallest:.2g} times as large holds too."
         return Finding(
             verdict,
-            f"share of draws that violate the bound by more than rounding ({self.rounding:g}):"
+            f"share of samples that violate the bound by more than rounding ({self.rounding:g}):"
             " refuted if there is one; confirmed if there is none, and the bound tightened by"
             f" {self.slack:g} is violated",
             outcome.points(rate, 0.0, first=-margins.min(sample_dim(margins))),
@@ -70,7 +70,7 @@ class Inequality(Relation):
         middle = self._ratios()
         draw_estimates(axes, middle, first_dim(middle.value))
         axes.axhline(1, color="black", linewidth=1)
-        axes.set_ylabel("smaller / larger side (all draws)")
+        axes.set_ylabel("smaller / larger side (all samples)")
 
     def line(self) -> Line | None:
         """The same ratios. The axis is logarithmic beyond 2 for ratios far from 1, which occur if a
@@ -82,7 +82,7 @@ class Inequality(Relation):
         far = max(float(abs(end).max()) for end in (middle.low, middle.high)) > _FAR
         ticks = (-1000, -100, -10, 0, 1, 10, 100, 1000)
         return Line(
-            "smaller / larger side in all draws",
+            "smaller / larger side in all samples",
             middle,
             1.0,
             linear_to=2.0 if far else None,
@@ -135,7 +135,7 @@ def inequality(
     for side in (smaller, larger):
         if not np.isfinite(side.values).all():
             raise ValueError(
-                f"A bound needs finite numbers, and {side.name!r} has others; leave these draws"
+                f"A bound needs finite numbers, and {side.name!r} has others; leave these samples"
                 " out, and say why."
             )
     return Inequality(smaller.astype(float), larger.astype(float), slack, rounding)

@@ -308,7 +308,9 @@ def scales_as(
     require_number(exponent, "The exponent")
     dims = list(map(str, samples.dims))
     if dim not in dims:
-        raise ValueError(f"A power of {dim!r} needs draws with that dimension, got {sorted(dims)}.")
+        raise ValueError(
+            f"A power of {dim!r} needs samples with that dimension, got {sorted(dims)}."
+        )
     fits.require_sizes(samples, dim)
     fits.require_single_samples(by, samples)
     if lacking := [str(other) for other in xr.DataArray(exponent).dims if other not in dims]:

@@ -60,7 +60,7 @@ class Threshold(Relation):
             axes, xr.DataArray(self.threshold), found.value, dim, label=self.called, color="black"
         )
         name = str(self.samples.name or "estimate")
-        axes.set_ylabel(f"share of draws: {name}" if self.by is None else name)
+        axes.set_ylabel(f"share of samples: {name}" if self.by is None else name)
 
     def line(self) -> Line | None:
         """A share and the compared number, or the standard errors of an estimate on the right side
@@ -70,7 +70,7 @@ class Threshold(Relation):
         if has_curve(found.value):
             return None
         if self.by is None:
-            return Line("share of draws", found, float(self.threshold))
+            return Line("share of samples", found, float(self.threshold))
         return beyond(found, self.threshold, self.upper)
 
     def _estimate(self) -> Estimate:
@@ -142,8 +142,8 @@ def ahead(
         lead = xr.align(first, second, join="exact")
     except ValueError as error:
         raise ValueError(
-            f"A lead is of two quantities of the same draws at the same points; {first.name!r} and"
-            f" {second.name!r} differ."
+            f"A lead is of two quantities of the same samples at the same points; {first.name!r}"
+            f" and {second.name!r} differ."
         ) from error
     return Threshold(
         (lead[0] - lead[1]).rename(f"{first.name} less {second.name}"),

@@ -29,7 +29,7 @@ class ZeroError(Relation):
         found = Estimate(largest, self.error.min(dim), largest, self.error.sizes[dim])
         return Finding(
             "confirmed" if bool((largest <= self.tolerance).all()) else "refuted",
-            f"largest error over all draws: confirmed up to {self.tolerance:.3g}, which is for"
+            f"largest error over all samples: confirmed up to {self.tolerance:.3g}, which is for"
             " rounding, refuted above",
             outcome.points(found, self.tolerance, first=largest),
             found.samples,
@@ -45,7 +45,7 @@ class ZeroError(Relation):
         largest = error.max(dim)
         found = Estimate(largest, error.min(dim), largest, error.sizes[dim])
         return Line(
-            "error in all draws / tolerance",
+            "error in all samples / tolerance",
             found,
             1.0,
             linear_to=1e-6,
@@ -72,12 +72,12 @@ def zero_error(error: xr.DataArray, *, tolerance: float | int) -> ZeroError:
     """
     if sample_dim(error) != "seed":
         raise ValueError(
-            f"An identity is judged in single draws, and {error.name!r} has means of batches; keep"
-            " the seeds (reduce=None)."
+            f"An identity is judged in single samples, and {error.name!r} has means of batches;"
+            " keep the seeds (reduce=None)."
         )
     if not (np.isfinite(error.values).all() and (error.values >= 0).all()):
         raise ValueError(
-            f"{error.name!r} needs finite errors, none of them negative; leave failed draws out,"
+            f"{error.name!r} needs finite errors, none of them negative; leave failed samples out,"
             " and say why."
         )
     if not tolerance > 0:

@@ -66,7 +66,7 @@ def minibatches(
     for batch in batches:
         if batch < 1:
             raise ValueError(
-                f"A batch needs at least one draw, got batch={batch}; leave it out for the"
+                f"A batch needs at least one sample, got batch={batch}; leave it out for the"
                 " population."
             )
     items = _items_drawn(key, p, max(batches))

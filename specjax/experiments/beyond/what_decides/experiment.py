@@ -46,7 +46,7 @@ class Config(lab.Config):
     """Numbers of networks, and lengths of the trainings."""
 
     seed: int = lab.config.root_seed(
-        12, help="root of all randomness; another one's draws chose what is claimed"
+        12, help="root of all randomness; another one's samples chose what is claimed"
     )
     seeds: int = lab.config.seeds(50, least=20, help="networks of each class and start")
     classes: int = lab.config.integer(
