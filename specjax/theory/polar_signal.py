@@ -147,7 +147,7 @@ def _kept_together(
         one = jnp.expand_dims(squares, tuple(range(q.ndim)))
         return 1 - jnp.sum(one / (q[..., None] + one), axis=-1) / long
 
-    def newton(_: int, q: Array) -> Array:
+    def newton(_: Array, q: Array) -> Array:
         # q - α(q) is convex and not negative at 1, so that the steps fall to the largest root.
         slope = 1 - jnp.sum(squares / (q + squares) ** 2) / long
         return jnp.where(slope > 0, jnp.maximum(q - (q - alpha(q)) / slope, 0), q)

@@ -148,6 +148,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
+    headlines=("power-law-signals",),
     figure=figure,
     scales={"smoke": {"n": 12, "seeds": 200}, "paper": {"seed": 9, "n": 64, "seeds": 4000}},
 )
