@@ -39,19 +39,24 @@ print(len(moments.orders(exact, "eta").parts), "powers of η")
 # %%
 rates = np.linspace(0, 0.09, 31)
 curve = np.asarray(exact(k=k, M=jnp.eye(d), eta=rates))
-draws = jax.random.normal(jax.random.key(0), (4000, d, k))
+samples = jax.random.normal(jax.random.key(0), (4000, d, k))
 simulate = jax.jit(
     jax.vmap(
         jax.vmap(lambda u, eta: after_a_step(u, jnp.eye(d), eta), (0, None)), (None, 0)
     )
 )
-losses = np.asarray(simulate(draws, jnp.asarray(rates[::5], jnp.float32)))
-mean, error = losses.mean(1), losses.std(1) / len(draws) ** 0.5
+losses = np.asarray(simulate(samples, jnp.asarray(rates[::5], jnp.float32)))
+mean, error = losses.mean(1), losses.std(1) / len(samples) ** 0.5
 
 figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
 axes.plot(rates, curve, label="exact, a polynomial in η")
 axes.errorbar(
-    rates[::5], mean, 2 * error, fmt="o", capsize=2, label="4000 draws, ± 2 standard errors"
+    rates[::5],
+    mean,
+    2 * error,
+    fmt="o",
+    capsize=2,
+    label="4000 samples, ± 2 standard errors",
 )
 axes.set(xlabel="length η of the step", ylabel="E[loss after a step]")
 axes.legend()
