@@ -219,9 +219,8 @@ def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."
 def normals(
     keys: Key[Array, " matrices"], rows: Sequence[AnySize], columns: AnySize
 ) -> list[Shaped[Array, "_ _"]]:
-    """`normal(key, (n, columns))` for each key and number of rows n, bit for bit, in one sample.
-
-    A sample takes longer to compile than most layers of a model.
+    """`normal(key, (n, columns))` for each key and number of rows n, bit for bit, in one call
+    of the generator, which takes longer to compile than most layers of a model.
 
     Raises:
         ValueError: as `normal`.

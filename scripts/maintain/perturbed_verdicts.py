@@ -78,8 +78,7 @@ def run(names: list[str], scale: str, bits: int, path: Path) -> None:
     import jax
 
     if bits:
-        # `specjax` takes both from the module at each call. Samples from [0, 1) have to stay below
-        # 1.
+        # `specjax` takes both from the module at each call. Samples from [0, 1) stay below 1.
         jax.random.normal = moved(jax.random.normal, bits)
         jax.random.uniform = moved(jax.random.uniform, -abs(bits))
     from specjax import experiments

@@ -24,7 +24,7 @@ def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
     """Draw means with bars of two standard errors, the curve and its band, with the exponent in the
     legend.
 
-    It samples into `ax`, or a new figure, with logarithmic axes; the y axis is linear if a mean is
+    It draws into `ax`, or a new figure, with logarithmic axes; the y axis is linear if a mean is
     not positive. An offset is a dashed line.
 
     Examples:
@@ -73,7 +73,7 @@ def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
 def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
     """Draw the means against the scalar, one curve for each size, with their optima.
 
-    It samples into `ax`, or a new figure; the y axis is linear if a mean is not positive. Bars of
+    It draws into `ax`, or a new figure; the y axis is linear if a mean is not positive. Bars of
     means are two standard errors. An optimum is a filled mark, with its interval as a line; an open
     mark is a least point at the end of the grid, without an optimum. Values that are not finite are
     left out.

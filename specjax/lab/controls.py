@@ -166,8 +166,8 @@ def of_other_samples(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT
     _check_dim(values, dim)
 
     def change(found: xr.DataArray) -> xr.DataArray:
-        draws = sample_dim(found)
-        moved = at_labels(found, dim, other).roll({draws: found.sizes[draws] // 2})
+        seeds = sample_dim(found)
+        moved = at_labels(found, dim, other).roll({seeds: found.sizes[seeds] // 2})
         return found.where(~found[dim].isin(list(other)), moved)
 
     if isinstance(values, xr.DataArray):
@@ -179,8 +179,8 @@ def of_other_samples(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT
 def every_second(
     control: Callable[[Any, Any], Any], *, of: str | None = None
 ) -> Callable[[Any, Any], Any]:
-    """A control that changes every second draw only: half of what the given one does to a share, or
-    to a mean.
+    """A control that changes every second sample only: half of what the given one does to a share,
+    or to a mean.
 
     Examples:
         >>> from specjax import lab
@@ -194,8 +194,8 @@ def every_second(
         found, changed = (_dataset(each, of) for each in (data, control(config, data)))
 
         def mix(values: xr.DataArray) -> xr.DataArray:
-            draws = sample_dim(values)
-            second = xr.DataArray(np.arange(values.sizes[draws]) % 2 == 1, dims=draws)
+            seeds = sample_dim(values)
+            second = xr.DataArray(np.arange(values.sizes[seeds]) % 2 == 1, dims=seeds)
             return values.where(~second, changed[values.name])
 
         new = found.map(mix)

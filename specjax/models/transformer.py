@@ -208,7 +208,7 @@ def _draws(
     rows = (architecture.vocabulary, architecture.context, architecture.vocabulary)
     table_keys = jax.vmap(lambda i: jax.random.fold_in(table_key, i))(jnp.arange(len(rows) + 1))
     kept = [0] + [1] * (not architecture.rotary) + [2] * (not architecture.tied)
-    # All matrices with d columns in one sample: a sample takes longer to compile than a layer.
+    # All matrices with d columns at once: the generator takes longer to compile than a layer.
     wide = [name for name in shapes if name != "down"]
     matrices = iter(
         normals(

@@ -8,7 +8,7 @@ from specjax import sizes
 
 def overlap(key, d):
     """⟨x, y⟩ / d and the spectrum-free moments of a d x 3 Gaussian matrix."""
-    # In one sample: what a program of this compiles is its samples.
+    # In one call of the generator, which is most of what this program compiles.
     drawn = sizes.normal(key, (d, 4))
     x, y = drawn[:, :3], drawn[:, 3]
     n = jnp.asarray(sizes.active(d), x.dtype)

@@ -133,8 +133,8 @@ def state_layer(layer: str) -> None:
 
     @states(
         cites,
-        f"{LAYERS[layer]}: in every draw the diagonal entries hold at most rank Σ P_aa²/(tr P)² of"
-        " ‖P‖_F².",
+        f"{LAYERS[layer]}: in every sample the diagonal entries hold at most rank Σ P_aa²/(tr P)²"
+        " of ‖P‖_F².",
         name=f"{layer.replace('_', '-')}-rank-bound",
         corrected=True,
         controls={

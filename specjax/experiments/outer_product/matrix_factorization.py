@@ -221,7 +221,7 @@ def off_diagonal_order(config: Config, data: Data) -> lab.Relation:
     },
 )
 def one_draw(config: Config, data: Data) -> lab.Relation:
-    """In one draw the ratio of mean |off-diagonal| to mean diagonal of GGᵀ is 3 √(2/π)/√k as the
+    """In one sample the ratio of mean |off-diagonal| to mean diagonal of GGᵀ is 3 √(2/π)/√k as the
     width grows.
     """
     scaled = data["orders"]["ratio"] * np.sqrt(data["orders"].k)
