@@ -176,6 +176,22 @@ def of_other_samples(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT
 
 
 @checked
+def without_lead(
+    dim: str, leader: Any, other: Any, *, of: str | None = None
+) -> dict[str, Callable[[Any, Any], Any]]:
+    """A control with a lead of zero, and its name: the values of `other` in the place of those of
+    `leader`, from other samples (`of_other_samples`).
+
+    Examples:
+        >>> from specjax import lab
+        >>> list(lab.controls.without_lead("optimizer", "muon", "adam"))
+        ['other samples of adam as muon']
+    """
+    control = changing(lambda data: of_other_samples(data, dim, {leader: other}), of=of)
+    return {f"other samples of {other} as {leader}": control}
+
+
+@checked
 def every_second(
     control: Callable[[Any, Any], Any], *, of: str | None = None
 ) -> Callable[[Any, Any], Any]:

@@ -15,16 +15,6 @@ def exchange(
     return {f"{first} and {second} exchanged": control}
 
 
-def without_lead(
-    dim: str, leader: Any, other: Any, *, of: str | None = None
-) -> dict[str, Callable[[Any, Any], Any]]:
-    """A control with a lead of zero: the other coordinate's values, of other samples."""
-    control = lab.controls.changing(
-        lambda data: lab.controls.of_other_samples(data, dim, {leader: other}), of=of
-    )
-    return {f"other samples of {other} as {leader}": control}
-
-
 def repeat_place(dim: str, place: int) -> Callable[[Any, Any], Any]:
     """A control with the values at one place of `dim` at every place."""
     return lab.controls.changing(lambda data: lab.controls.at_places(data, dim, place))

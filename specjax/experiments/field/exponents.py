@@ -5,7 +5,6 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sweep
-from specjax.experiments.field.controls import without_lead
 from specjax.experiments.field.power_law import (
     DESCENT,
     NATURAL,
@@ -60,7 +59,8 @@ def split_exponents(loss: xr.DataArray) -> xr.DataArray:
 
 @states(
     "exponent-steeper",
-    controls=exchange_with_descent(NATURAL) | without_lead("optimizer", NATURAL, DESCENT),
+    controls=exchange_with_descent(NATURAL)
+    | lab.controls.without_lead("optimizer", NATURAL, DESCENT),
 )
 def natural_gradient_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
     """After 10 steps at every width the natural gradient has a larger exponent than gradient
@@ -71,7 +71,7 @@ def natural_gradient_is_steeper(config: Config, data: xr.Dataset) -> lab.Relatio
 
 @states(
     "exponent-steeper",
-    controls=exchange_with_descent(ROOT) | without_lead("optimizer", ROOT, DESCENT),
+    controls=exchange_with_descent(ROOT) | lab.controls.without_lead("optimizer", ROOT, DESCENT),
 )
 def the_root_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
     """So has H^-1/2."""

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.field.controls import exchange, without_lead
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
 
@@ -179,7 +179,7 @@ def ends_below(
 @states(
     "finite-time",
     controls=exchange("factor", "exact", "5 cubic steps")
-    | without_lead("factor", "5 cubic steps", "exact"),
+    | lab.controls.without_lead("factor", "5 cubic steps", "exact"),
     post_hoc="Any lead was enough at first; a tenth of the loss is asked of fresh samples.",
 )
 def cubic_gains(config: Config, data: xr.Dataset) -> lab.Relation:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.field.bilinear import SIGN, SVD, direction, gradient, loss, power_law
-from specjax.experiments.field.controls import exchange, without_lead
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
 from specjax.models.factorization_spectra import orthonormal
@@ -116,8 +116,8 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 states = lab.Statements()
 EXCHANGED = exchange("optimizer", *OPTIMIZERS)
 # Who is ahead is of a sign, which half of a lead has too: so the attack is a lead of zero.
-POLAR_AHEAD = EXCHANGED | without_lead("optimizer", SVD, SIGN)
-SIGNS_AHEAD = EXCHANGED | without_lead("optimizer", SIGN, SVD)
+POLAR_AHEAD = EXCHANGED | lab.controls.without_lead("optimizer", SVD, SIGN)
+SIGNS_AHEAD = EXCHANGED | lab.controls.without_lead("optimizer", SIGN, SVD)
 
 
 def best(data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sweep
 from specjax.experiments.field import momentum_drawing, momentum_spectra
-from specjax.experiments.field.controls import exchange, without_lead
+from specjax.experiments.field.controls import exchange
 from specjax.experiments.field.language import BLOCKS, KINDS
 from specjax.experiments.field.momentum_spectra import exponent, last, logs, lost, others
 from specjax.experiments.ledgers import ledger
@@ -183,7 +183,7 @@ def reaches_the_median(config: Config, data: xr.Dataset) -> lab.Relation:
     holds=None,
     controls=FIRST
     | exchange("polar", *list(momentum_spectra.METHODS)[:2])
-    | without_lead("block", BLOCKS, 1),
+    | lab.controls.without_lead("block", BLOCKS, 1),
     along="step",
     post_hoc=TURNS,
 )
@@ -212,7 +212,7 @@ def five_lose_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "five-steps-loss",
     holds=None,
-    controls=ONE_STEP | without_lead("trained", "1 step", "exact"),
+    controls=ONE_STEP | lab.controls.without_lead("trained", "1 step", "exact"),
     along="step",
     post_hoc=TURNS,
 )

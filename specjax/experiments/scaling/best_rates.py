@@ -87,11 +87,3 @@ def replace_setting(setting: str, other: str) -> Control:
 def exchange_settings(data: xr.Dataset, one: str, other: str) -> xr.Dataset:
     """Exchange two settings of the data."""
     return lab.controls.at_labels(data, "setting", {one: other, other: one})
-
-
-def without_lead(setting: str, than: str) -> dict[str, Control]:
-    """A control with the other setting's best rates, of other groups of seeds."""
-    control = lab.controls.changing(
-        lambda data: lab.controls.of_other_samples(data, "setting", {setting: than})
-    )
-    return {f"other samples of {than} as {setting}": control}

@@ -31,7 +31,6 @@ from specjax.experiments.scaling.best_rates import (
     inside,
     moved,
     replace_setting,
-    without_lead,
 )
 from specjax.experiments.scaling.perceptron import SETTINGS
 from specjax.experiments.scaling.scaling_cli import HALFWAY
@@ -236,7 +235,7 @@ moves_less(
     "Adam",
     0.1,
     # A sign, which half of the lead has too.
-    number=without_lead("Adam, μP", "Adam"),
+    number=lab.controls.without_lead("setting", "Adam, μP", "Adam"),
     post_hoc="The least lead that counts was 1/4, which the first run left open.",
 )
 moves_less(
