@@ -120,7 +120,7 @@ def kept_shares(mus: ArrayLike, m: int, n: int, sigma: ArrayLike = 1.0) -> Float
         >>> round(float(found[0]), 4)
         0.75
     """
-    check_in("[0, inf)", mu=mus)
+    check_in("[0, inf)", mus=mus)
     check_in("[1, inf)", m=m, n=n)
     check_in("(0, inf)", sigma=sigma)
     mus, sigma = floats(mus, sigma)
@@ -129,16 +129,14 @@ def kept_shares(mus: ArrayLike, m: int, n: int, sigma: ArrayLike = 1.0) -> Float
             f"mus needs 1 to {min(m, n)} singular values of {m} x {n} matrices on its last axis,"
             f" got the shape {mus.shape}."
         )
-    long = float(max(m, n))
-    return _kept_together(
-        mus / (sigma[..., None] * jnp.sqrt(long)), jnp.asarray(min(m, n) / long), long
-    )
+    short, long = floats(min(m, n), max(m, n))
+    return _kept_together(mus / (sigma[..., None] * jnp.sqrt(long)), short / long, long)
 
 
-@partial(jax.jit, static_argnums=2)
-@partial(jnp.vectorize, excluded=(2,), signature="(r),()->(r)")
+@jax.jit
+@partial(jnp.vectorize, signature="(r),(),()->(r)")
 def _kept_together(
-    thetas: Float[Array, " r"], ratio: Float[Array, ""], long: float
+    thetas: Float[Array, " r"], ratio: Float[Array, ""], long: Float[Array, ""]
 ) -> Float[Array, " r"]:
     """f_k of signals in units of the noise's norm; the short side is `ratio` times `long`."""
     squares = thetas**2

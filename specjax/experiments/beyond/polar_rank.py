@@ -31,9 +31,9 @@ class Config(lab.Config):
     seeds: int = lab.config.seeds(6000, least=100, help="samples of the noise")
 
 
-def power_law(n: int) -> np.ndarray:
+def power_law(n: int, strongest: Any = STRONGEST) -> Any:
     """Signals 3/k^(1/4) in all directions."""
-    return STRONGEST * np.arange(1.0, n + 1) ** -0.25
+    return strongest * np.arange(1.0, n + 1) ** -0.25
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -46,8 +46,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return {"kept": jnp.sum(jnp.where(has, kept, 0)) / jnp.sum(has)}
 
     def power(key: Array, strongest: Array) -> dict[str, Array]:
-        signals = strongest / STRONGEST * power_law(n)
-        return {"kept": jnp.diagonal(factor(sizes.normal(key, (n, 2 * n)), 2 * n, *signals))}
+        noise = sizes.normal(key, (n, 2 * n))
+        return {"kept": jnp.diagonal(factor(noise, 2 * n, *power_law(n, strongest)))}
 
     over = {"theta": sweep.values(*THETAS), "share": sweep.values(*SHARES)}
     law = lab.seeded_sweep(key, "power", power, config.seeds, strongest=sweep.values(STRONGEST))
