@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import xarray as xr
 
@@ -237,4 +238,6 @@ def _times(value: Any) -> Any:
         return {name: _times(each) for name, each in value.items()}
     if isinstance(value, bool | str) or value is None or callable(value):
         return value
-    return FACTOR * value
+    # A closed form has float64 values even where JAX's default is float32.
+    with jax.enable_x64(True):
+        return FACTOR * value

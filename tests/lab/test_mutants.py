@@ -7,7 +7,7 @@ import xarray as xr
 
 from specjax import lab
 from specjax.lab import mutants
-from specjax.theory import deep_linear, sharp_capacity
+from specjax.theory import deep_linear, polar_signal, sharp_capacity
 
 RNG = np.random.default_rng(3)
 NOTHING = {"nothing": lambda _, data: 0 * data}
@@ -23,6 +23,18 @@ DATA = xr.Dataset(
 def fates(*statements, data=DATA):
     rows = mutants.mutant_rows("mine", statements, None, data)
     return {(row.statement, row.mutant): row.survived for row in rows}
+
+
+def test_a_mutated_closed_form_keeps_its_digits():
+    @lab.statement("eq-1", "Its share is 1 - 1/(4 θ²).", rivals={"none": 0.0})
+    def share(config, data):
+        kept = polar_signal.kept_shares(np.full(4, 4.0), 4, 4)
+        dtypes.append(kept.dtype)
+        return lab.near(data["loss"].isel(optimizer=1), float(kept[0]), 1.0, "1")
+
+    dtypes = []
+    assert ("share", "polar_signal.kept_shares × 1.1") in fates(share)
+    assert set(dtypes) == {np.dtype(np.float64)}
 
 
 def test_an_order_survives_another_size_of_the_effect():
