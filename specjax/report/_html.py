@@ -1,5 +1,5 @@
-"""The report as one HTML page: the ledgers first, then the results that decide their rows. It links
-to figures beside it, and needs no other file.
+"""The report as one HTML page: the headlines, then the ledgers with the results that decide their
+rows. It links to figures beside it, and needs no other file.
 """
 
 import re
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from specjax.report import formatting, ledger_status, result_store
+from specjax.report import abstract, formatting, ledger_status, result_store
 from specjax.report._record import Result
 
 STATUSES = {
@@ -42,6 +42,7 @@ def render(results: Sequence[Result]) -> str:
     """
     return _TEMPLATES.get_template("report.html").render(
         results=results,
+        headlines=[(result, check) for result in results for check in abstract.headlines(result)],
         papers=ledger_status.papers(results),
         standing_counts=ledger_status.counts,
         names={result.record.name for result in results},

@@ -18,9 +18,14 @@ _HEADER = ("statement", "verdict", "deciding number, nearest rival")
 
 
 def headlines(result: Result) -> list[Check]:
-    """The checks of a result that are headlines of its experiment, in the experiment's order."""
+    """The checks of a result that are headlines of its experiment, in the experiment's order; none
+    of an experiment, or of a statement, that this version lacks.
+    """
+    if result.record.name not in experiments.names():
+        return []
     by_name = {check.name: check for check in result.checks}
-    return [by_name[name] for name in experiments.load(result.record.name).headlines]
+    found = experiments.load(result.record.name).headlines
+    return [by_name[name] for name in found if name in by_name]
 
 
 def render(results: Sequence[Result], width: int) -> str:

@@ -228,13 +228,37 @@ def test_the_page_opens_with_a_card_counting_each_papers_rows(judged, result):
         "claims",
         "toy",
     ]
-    assert shown.elements.index(cards[-1]) < shown.elements.index(shown.all("section")[0])
+    first = shown.all("section", "paper")[0]
+    assert shown.elements.index(cards[-1]) < shown.elements.index(first)
     for card, paper in zip(cards, shown.all("section", "paper"), strict=True):
         links = [link for link in shown.within(card, "a") if link.get("data-status")]
         found = [row["data-status"] for row in shown.within(paper, "li", "row")]
         assert {link["data-status"]: int(words(link).split()[0]) for link in links} == {
             status: found.count(status) for status in found
         }
+
+
+def test_headlines_open_the_page_with_their_numbers(judged, result):
+    refuted = {"relu_output_draw_vanishes": {"verdict": "refuted"}}
+    shown = page(judged("relu-off-diagonal"), judged("dominance", **refuted), result)
+    (opening,) = shown.all("ul", "headlines")
+    assert shown.elements.index(opening) < shown.elements.index(shown.all("li", "card")[0])
+    (headline,) = shown.within(opening, "li")
+    (says,) = [
+        statement.says
+        for statement in experiments.load("dominance").statements
+        if statement.name == "relu-output-draw-vanishes"
+    ]
+    assert words(headline).startswith(f"refuted outer-product {says}")
+    assert "1.98" in words(headline)
+    (link,) = shown.within(headline, "a")
+    assert link["href"] == "#run-dominance"
+
+
+def test_results_without_a_headline_open_with_the_papers(judged):
+    shown = page(judged("relu-off-diagonal"))
+    assert shown.all("ul", "headlines") == []
+    assert words(shown.all("h2")[0]) == "outer-product"
 
 
 def test_checks_that_decide_no_row_stand_under_their_experiment(judged, result):
