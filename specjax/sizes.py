@@ -239,10 +239,10 @@ def normals(
         keys[np.repeat(np.arange(len(counts)), counts)],
         jnp.asarray(np.concatenate([np.arange(n) for n in counts])),
     )
-    draws = jax.vmap(
+    entries = jax.vmap(
         lambda key: jax.random.normal(key, (padded(columns),), jnp.result_type(float))
     )(row_keys)
-    matrices = jnp.split(draws, np.cumsum(counts)[:-1])
+    matrices = jnp.split(entries, np.cumsum(counts)[:-1])
     return [
         jnp.where(block_mask((n, columns)), matrix, 0)
         if isinstance(n, Size) or isinstance(columns, Size)

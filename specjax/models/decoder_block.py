@@ -60,11 +60,11 @@ def init(key: Key[Array, ""], d: int, k: int, activation: str = "relu") -> Block
     # One generator serves the five matrices of d columns, each a block of the largest sample, since
     # a generator compiles slowly.
     of_width = jax.vmap(lambda one: normal(one, (max(rows, d), d)))(keys[:-1])
-    draws = [*of_width, normal(keys[-1], (d, k))]
+    samples = [*of_width, normal(keys[-1], (d, k))]
     return Block(
         **{
-            name: draw[: shape[0]] / jnp.sqrt(jnp.asarray(shape[1], draw.dtype))
-            for draw, (name, shape) in zip(draws, shapes.items(), strict=True)
+            name: sample[: shape[0]] / jnp.sqrt(jnp.asarray(shape[1], sample.dtype))
+            for sample, (name, shape) in zip(samples, shapes.items(), strict=True)
         }
     )
 

@@ -61,7 +61,7 @@ FIRST = 8
 _STEP, _REACH = 0.2, 6.5
 
 Numbers = Float[np.ndarray, " nodes"]
-_Draws = Float[np.ndarray, " draws"]
+_Samples = Float[np.ndarray, " samples"]
 
 
 @checked
@@ -245,7 +245,7 @@ def gradient_descent(d: float, p: Numbers, sizes: Numbers, samples: int = SAMPLE
 
 def _tabulated(
     d: float, p: Numbers, sizes: Numbers, low: float, high: float
-) -> Callable[[_Draws, _Draws], _Draws]:
+) -> Callable[[_Samples, _Samples], _Samples]:
     """Tabulate Σ_j log Φ(r/√(1 + p_j²/(d σ²))) over r and σ² in [`low`, `high`], to five digits."""
     # The rare items are alike, so one entry serves all of them.
     alike = p**2 < 1e-8 * d * low
@@ -260,7 +260,7 @@ def _tabulated(
     sums = np.stack([log_ndtr(ratio / stretches) @ sizes for ratio in np.sinh(ratios)])
     spline = RectBivariateSpline(ratios, variances, np.log(np.maximum(-sums, 1e-290)))
 
-    def evaluated(ratio: _Draws, variance: _Draws) -> _Draws:
+    def evaluated(ratio: _Samples, variance: _Samples) -> _Samples:
         inside = (
             np.clip(np.arcsinh(ratio), ratios[0], ratios[-1]),
             np.clip(np.log(variance), variances[0], variances[-1]),

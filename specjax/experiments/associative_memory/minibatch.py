@@ -122,9 +122,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     )
     axes = {"batch": batches, "optimizer": OPTIMIZERS[1:]}
     # Counts grow with d^(3/2), so this number of samples equalizes the noise of log counts over d.
-    draws = {d: int((config.dims[-1] / d) ** 1.5) for d in config.dims}
+    repeats = {d: int((config.dims[-1] / d) ** 1.5) for d in config.dims}
     at = [
-        sampled_items.run(mean(counts, draws[d]), (d,), config.seeds, of_counts, **axes)
+        sampled_items.run(mean(counts, repeats[d]), (d,), config.seeds, of_counts, **axes)
         for d in config.dims
     ]
     found, to = xr.concat(at, "d"), [*map(float, few), np.inf]

@@ -38,8 +38,8 @@ def problem(
 ) -> tuple[Float[np.ndarray, "data d"], Float[np.ndarray, " data"], Float[np.ndarray, " d"]]:
     """Inputs, labels and parameters of a least-squares problem, the same for every seed."""
     inputs, labels, theta = jax.random.split(sizes.stream(jax.random.key(seed), "problem"), 3)
-    draws = (inputs, (DATA_SIZE, DIMENSION)), (labels, (DATA_SIZE,)), (theta, (DIMENSION,))
-    x, y, at = (np.asarray(jax.random.normal(key, shape)) for key, shape in draws)
+    shapes = (inputs, (DATA_SIZE, DIMENSION)), (labels, (DATA_SIZE,)), (theta, (DIMENSION,))
+    x, y, at = (np.asarray(jax.random.normal(key, shape)) for key, shape in shapes)
     return x, y, at
 
 

@@ -41,5 +41,5 @@ def exponents(
         slope = (x * xr.ufuncs.log(mean.clip(min=1e-9))).sum("part") / (x**2).sum("part")
         return -slope / data["alpha"]
 
-    draws = data["response"].sel(optimizer=optimizer, batch=batch, drop=True).isel(part=parts)
-    return fits.jackknife(draws, fit_exponent).rename(f"exponent q, {optimizer}")
+    responses = data["response"].sel(optimizer=optimizer, batch=batch, drop=True).isel(part=parts)
+    return fits.jackknife(responses, fit_exponent).rename(f"exponent q, {optimizer}")

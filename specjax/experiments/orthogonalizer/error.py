@@ -52,8 +52,8 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     below 64 roundings as zero, from W = 362 on.
     """
     with jax.enable_x64(True):
-        over, draws = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "gradients")
-        data = sweep.run(measure, over, num_seeds=config.seeds, key=draws)
+        over, of_gradients = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "gradients")
+        data = sweep.run(measure, over, num_seeds=config.seeds, key=of_gradients)
     return sweep.labelled(data, *AXES, **AXES)
 
 

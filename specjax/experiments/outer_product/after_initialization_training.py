@@ -144,12 +144,12 @@ def _matrices(key: Key[Array, ""], dims: Sequence[AnySize]) -> Weights:
     # several shapes.
     shapes = [(rows, columns) for columns, rows in pairwise(dims)]
     largest = sizes.padded(dims[1])
-    draws = jax.vmap(lambda one: sizes.normal(one, (largest, largest)))(
+    squares = jax.vmap(lambda one: sizes.normal(one, (largest, largest)))(
         jax.random.split(key, len(shapes))
     )
     blocks = [
-        draw[: sizes.padded(m), : sizes.padded(n)]
-        for draw, (m, n) in zip(draws, shapes, strict=True)
+        square[: sizes.padded(m), : sizes.padded(n)]
+        for square, (m, n) in zip(squares, shapes, strict=True)
     ]
     return tuple(
         jnp.where(sizes.block_mask(shape), block, 0)

@@ -216,11 +216,11 @@ def figure(config: Config, data: Data) -> Figure:
     left, right = drawn.subplots(1, 2, sharey=True)
     expected = expected_ratios(config)
     for index, (layer, label) in enumerate(LAYERS.items()):
-        draws = data["layers"][f"{layer}.ratio"]
-        exact = xr.zeros_like(draws) + np.reshape(np.asarray(expected[layer], np.float32), (-1, 1))
+        ratios = data["layers"][f"{layer}.ratio"]
+        exact = xr.zeros_like(ratios) + np.reshape(np.asarray(expected[layer], np.float32), (-1, 1))
         zero = "" if exact.all() else ": zero"
         draw_sweep(left, exact, "width", label=label + zero, color=COLORS[index], line=True)
-        draw_sweep(right, draws, "width", label=label, color=COLORS[index], line=True)
+        draw_sweep(right, ratios, "width", label=label, color=COLORS[index], line=True)
     left.set(
         title="the expectation E[GGᵀ] (closed form)", ylabel="mean |off-diagonal| / mean diagonal"
     )

@@ -177,8 +177,8 @@ def pair_term(d0: int) -> float:
 )
 def alpha(config: Config, data: Data) -> lab.Relation:
     """Over all three sizes α = E[tr H²] is d₁ d₀(d₀ + 2)/4 + d₁(d₁ - 1) d₀² E[g(θ)²]."""
-    draws = measured(config, data, "exact", ["alpha"]).isel(row=0, drop=True)
-    return lab.equals(draws.rename("tr(H²)"), alpha_form(lambda d0, d1: 0.0)(config, data))
+    traces = measured(config, data, "exact", ["alpha"]).isel(row=0, drop=True)
+    return lab.equals(traces.rename("tr(H²)"), alpha_form(lambda d0, d1: 0.0)(config, data))
 
 
 def bias_in(row: str) -> Rival:

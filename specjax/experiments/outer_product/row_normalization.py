@@ -89,9 +89,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     }
 
 
-def beyond_decay(draws: xr.DataArray) -> xr.DataArray:
+def beyond_decay(ratios: xr.DataArray) -> xr.DataArray:
     """The largest width's distance less what the slowest decay leaves of the smallest's."""
-    first, last = (draws.isel(width=place) for place in (0, -1))
+    first, last = (ratios.isel(width=place) for place in (0, -1))
     left = float(last["width"] / first["width"]) ** DECAY
     return (last.drop_vars("width") - left * first.drop_vars("width")).rename(
         "distance beyond width^(-1/4)"

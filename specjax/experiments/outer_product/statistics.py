@@ -33,20 +33,21 @@ def gram(g: Float[Array, "m n"]) -> Float[Array, "m m"]:
     return g @ g.T
 
 
-def extrapolate(draws: xr.DataArray, dim: str) -> xr.DataArray:
+def extrapolate(samples: xr.DataArray, dim: str) -> xr.DataArray:
     """The two largest sizes combined so that a term in 1/size cancels, by pairs of seeds."""
-    low, high = draws[dim].values[-2:].astype(float)
-    smaller, larger = (draws.isel({dim: place}, drop=True) for place in (-2, -1))
+    low, high = samples[dim].values[-2:].astype(float)
+    smaller, larger = (samples.isel({dim: place}, drop=True) for place in (-2, -1))
     return (high * larger - low * smaller) / (high - low)
 
 
-def neighbours(draws: xr.DataArray, dim: str) -> tuple[xr.DataArray, xr.DataArray]:
+def neighbours(samples: xr.DataArray, dim: str) -> tuple[xr.DataArray, xr.DataArray]:
     """Values at every size but the last, and those at the next size."""
-    labels = {dim: [f"{low} to {high}" for low, high in pairwise(draws[dim].values)]}
+    labels = {dim: [f"{low} to {high}" for low, high in pairwise(samples[dim].values)]}
     first, second = (
-        draws.isel({dim: part}).assign_coords(labels) for part in (slice(None, -1), slice(1, None))
+        samples.isel({dim: part}).assign_coords(labels)
+        for part in (slice(None, -1), slice(1, None))
     )
-    return first, second.rename(f"{draws.name} at the next {dim}")
+    return first, second.rename(f"{samples.name} at the next {dim}")
 
 
 def relu_statistics(

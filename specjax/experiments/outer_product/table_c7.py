@@ -90,8 +90,10 @@ def rows(data: xr.Dataset, kind: str) -> xr.DataArray:
 def averaged(data: Data) -> xr.DataArray:
     """The four rows by the mean over signs, which assumes only their symmetry, and over W₂."""
     kinds = ["signs", "given_w1"]
-    draws = xr.concat([rows(data["exact"], kind) for kind in kinds], xr.DataArray(kinds, dims="by"))
-    return draws.transpose("row", "by", "seed").rename("mean of GGᵀ")
+    samples = xr.concat(
+        [rows(data["exact"], kind) for kind in kinds], xr.DataArray(kinds, dims="by")
+    )
+    return samples.transpose("row", "by", "seed").rename("mean of GGᵀ")
 
 
 def closed() -> xr.DataArray:
@@ -108,8 +110,8 @@ def reported(data: Data) -> xr.DataArray:
 
     The paper prints no spread; here it is that of the exact gradient.
     """
-    draws = rows(data["exact"], "plain")
-    spread = (draws - draws.mean("seed")) * np.sqrt(draws.sizes["seed"] / PAPER_INITS)
+    samples = rows(data["exact"], "plain")
+    spread = (samples - samples.mean("seed")) * np.sqrt(samples.sizes["seed"] / PAPER_INITS)
     return (PAPER_SIMULATION + spread).rename("the paper's simulation")
 
 
@@ -164,8 +166,8 @@ def closed_form(config: Config, data: Data) -> lab.Relation:
 )
 def off_diagonal(config: Config, data: Data) -> lab.Relation:
     """At the paper's sizes the off-diagonal of E[G₁G₁ᵀ] is d₀ d₂/4π."""
-    draws = averaged(data).sel(row="g1_off_diagonal", drop=True)
-    return lab.equals(draws.rename("off-diagonal"), float(theory.off_diagonal_1(D0, D2)))
+    samples = averaged(data).sel(row="g1_off_diagonal", drop=True)
+    return lab.equals(samples.rename("off-diagonal"), float(theory.off_diagonal_1(D0, D2)))
 
 
 @states("table-c7-theory", holds=False, rivals={"the closed forms": lambda config, data: closed()})
@@ -203,14 +205,14 @@ def no_batch_bias(config: Config, data: Data) -> lab.Relation:
 )
 def batch_bias(config: Config, data: Data) -> lab.Relation:
     # The prediction is independent of the data: a closed-form average over inputs and weights.
-    told = {
+    estimates = {
         "batch less exact": rows(data["sampled"], "batch"),
         "half difference": rows(data["sampled"], "noise"),
     }
-    draws = xr.concat(list(told.values()), xr.DataArray(list(told), dims="by")).transpose(
-        "row", "by", "seed"
-    )
-    return lab.equals(draws.rename("bias of the batch"), bias(config.samples))
+    samples = xr.concat(
+        list(estimates.values()), xr.DataArray(list(estimates), dims="by")
+    ).transpose("row", "by", "seed")
+    return lab.equals(samples.rename("bias of the batch"), bias(config.samples))
 
 
 @states(
@@ -268,21 +270,21 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
         "paper's theory": PAPER_THEORY,
         "with 8000 inputs": closed() + bias(PAPER_SAMPLES),
     }
-    draws = {
+    measured = {
         "exact in x and W₂": rows(data["exact"], "given_w1"),
         "paper's simulation": reported(data),
     }
 
     def cells(row: str) -> tuple[str, ...]:
-        drawn = (sweep.mean_and_stderr(values.sel(row=row)) for values in draws.values())
+        averages = (sweep.mean_and_stderr(values.sel(row=row)) for values in measured.values())
         return (
             QUANTITIES[row],
             *(f"{float(form.sel(row=row)):.2f}" for form in forms.values()),
-            *(f"{float(mean):.5g} ± {float(stderr):.2g}" for mean, stderr in drawn),
+            *(f"{float(mean):.5g} ± {float(stderr):.2g}" for mean, stderr in averages),
         )
 
     title = f"Table C.7: d₀ = {D0}, d₁ = {D1}, d₂ = {D2}, ± one standard error"
-    return [lab.Table(title, ("", *forms, *draws), tuple(map(cells, ROWS)))]
+    return [lab.Table(title, ("", *forms, *measured), tuple(map(cells, ROWS)))]
 
 
 EXPERIMENT = lab.Experiment(

@@ -40,31 +40,31 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Largest ratios of quantities to their bounds, hits of 0, and ends of overstepping."""
 
     def bounds(key: Key[Array, ""], rho: Array) -> dict[str, Array]:
-        draws = jax.random.uniform(sizes.stream(key, "numbers"), (5,))
-        lam, c = 10 ** (4 * draws[0] - 3), 10 ** (2 * draws[1] - 1)
+        uniform = jax.random.uniform(sizes.stream(key, "numbers"), (5,))
+        lam, c = 10 ** (4 * uniform[0] - 3), 10 ** (2 * uniform[1] - 1)
         root, times = jnp.sqrt(lam), jnp.arange(config.steps).astype(rho.dtype)
         rates = c * rho**times
         # Lemma 11 holds for any prefactors in [C_0, 2 C_0]; half of the sequences use only the two
         # ends.
         u = jax.random.uniform(sizes.stream(key, "prefactors"), (config.steps,))
-        new = (1 + jnp.where(draws[4] < 0.5, u, jnp.round(u))) * rates
+        new = (1 + jnp.where(uniform[4] < 0.5, u, jnp.round(u))) * rates
         starts = (
-            (2 * c, draws[2], rates),
-            (c / (1 - rho), draws[2], rates),
-            (c / (1 - rho), draws[3], new),
+            (2 * c, uniform[2], rates),
+            (c / (1 - rho), uniform[2], rates),
+            (c / (1 - rho), uniform[3], new),
         )
         path, far, drawn = (
             scalar.factorization_path(root + reach * (2 * draw - 1), lam, steps)
             for reach, draw, steps in starts
         )
-        minimizer = 2 * c * draws[3]
+        minimizer = 2 * c * uniform[3]
         context = jnp.abs(scalar.regression_path(jnp.zeros_like(c), minimizer, rates) - minimizer)
         distances = scalar.distance(drawn, lam)
         constant, random = (
             scalar.distance_bound(c, rho, times),
             scalar.random_prefactor_bound(c, rho, times),
         )
-        start = root * (1 + draws[2])
+        start = root * (1 + uniform[2])
         # With this prefactor the first step ends at 0, where the sequence then stays.
         hitting = scalar.factorization_path(start, lam, start * rho**times)
         uphill = scalar.factorization_step(drawn[:-1], lam, -new)

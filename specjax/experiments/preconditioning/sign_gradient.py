@@ -24,7 +24,7 @@ class Bound(NamedTuple):
     """
 
     posed: Callable[..., Any]
-    told: str
+    steps: str
     power: int
     constant: int
     longest: float
@@ -211,7 +211,7 @@ def barrier(config: Config, data: Any) -> lab.Relation:
 
 def _bound(name: str, cites: str | tuple[str, ...], what: str) -> None:
     says = (
-        f"Under no schedule drawn SignGD solves {what} earlier than {BOUNDS[name].told} steps"
+        f"Under no schedule drawn SignGD solves {what} earlier than {BOUNDS[name].steps} steps"
         " beyond the barrier."
     )
 
@@ -231,8 +231,8 @@ _bound("regression", "theorem-4", "2×2 in-context regression")
 
 def _attained(name: str, cites: str) -> None:
     needs = (
-        f"needs no more than {NEAR} times {BOUNDS[name].told} steps beyond the barrier, at every κ,"
-        " in the median."
+        f"needs no more than {NEAR} times {BOUNDS[name].steps} steps beyond the barrier, at every"
+        " κ, in the median."
     )
     says = f"The order is right: a schedule made for it {needs}"
     drawn = {"drawn schedules": lab.controls.replacing("made.beyond", "drawn.beyond", of=name)}
@@ -258,21 +258,21 @@ def figure(config: Config, data: Any) -> Figure:
     for axes, (name, bound) in zip(drawn.subplots(1, 3), BOUNDS.items(), strict=True):
         for color, kind in zip(COLORS, ("drawn", "made"), strict=False):
             beyond, arrived = data[name][f"{kind}.beyond"], data[name][f"{kind}.arrived"]
-            for mark, told, shown in (
+            for mark, remark, shown in (
                 ("o", "", arrived),
                 ("^", ", given up there: needs more", ~arrived),
             ):
                 found = beyond.where(shown).stack(run=beyond.dims).dropna("run")
                 (marks,) = axes.plot(found["kappa"], found, mark, color=color, fillstyle="none")
                 if found.size:
-                    named.setdefault(f"schedule {kind}{told}", marks)
+                    named.setdefault(f"schedule {kind}{remark}", marks)
         axes.axhline(1, color="black", linewidth=1)
         axes.set(
             xscale="log",
             yscale="log",
             xlabel="κ",
             ylabel="steps / bound",
-            title=f"{name}: {bound.told}",
+            title=f"{name}: {bound.steps}",
         )
     drawn.legend(
         named.values(), named.keys(), fontsize="small", loc="outside lower center", ncols=len(named)

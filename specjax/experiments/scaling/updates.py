@@ -40,8 +40,8 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             )
         }
 
-    over, draws = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "networks")
-    data = sweep.run(measure, over, num_seeds=config.seeds, key=draws)
+    over, of_networks = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "networks")
+    data = sweep.run(measure, over, num_seeds=config.seeds, key=of_networks)
     return sweep.labelled(data, "setting", "layer", setting=list(SETTINGS), layer=list(LAYERS))
 
 

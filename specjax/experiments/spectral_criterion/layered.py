@@ -278,8 +278,8 @@ def _exponents(*powers: float | int) -> xr.DataArray:
 
 def _by_samples(data: Data, *powers: float) -> lab.Relation:
     """Powers of n of the first constants, fitted in √n, as their terms differ by √n."""
-    draws = data["samples"]["constants"].isel(constant=slice(len(powers)))
-    of_root = draws.assign_coords(n=np.sqrt(draws["n"].astype(float))).rename(n="root of n")
+    constants = data["samples"]["constants"].isel(constant=slice(len(powers)))
+    of_root = constants.assign_coords(n=np.sqrt(constants["n"].astype(float))).rename(n="root of n")
     return lab.scales_as(of_root, "root of n", _exponents(*powers))
 
 

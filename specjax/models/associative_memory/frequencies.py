@@ -93,9 +93,9 @@ def _items_drawn(key: Array, p: Array, number: int) -> Array:
 def _items(bits: Array, p: Array) -> Array:
     """Items where the cumulative frequencies pass float64 samples from pairs of 32 bits."""
     high, low = bits.astype(jnp.float64).T
-    draws = (high + low * 2.0**-32) * 2.0**-32
+    uniform = (high + low * 2.0**-32) * 2.0**-32
     cumulative = jnp.cumsum(p.astype(jnp.float64))
-    return jnp.minimum(passed(cumulative, draws * cumulative[-1]), len(p) - 1)
+    return jnp.minimum(passed(cumulative, uniform * cumulative[-1]), len(p) - 1)
 
 
 def check_items(n: int) -> None:
