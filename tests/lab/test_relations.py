@@ -583,11 +583,23 @@ def test_every_relation_draws_itself():
     ]
     for relation in relations:
         axes = Figure().subplots()
-        relation.draw(axes, {"rival": labelled(2 * SIZES)})
+        exponents = type(relation) is type(lab.scales_as(y, "d", 1))
+        relation.draw(axes, {"rival": 2.0 if exponents else labelled(2 * SIZES)})
         assert axes.has_data()
         # A line lies along the other axis.
         assert axes.get_xlabel() if relation.line() else axes.get_ylabel()
         assert np.isfinite(axes.dataLim.get_points()).all()
+
+
+def test_rival_exponents_are_lines_through_the_first_mean():
+    y = noisy(3 * SIZES**2.0)
+    axes = Figure().subplots()
+    lab.scales_as(y, "d", 2.0).draw(axes, {"one less": 1.0, "one more": 3.0})
+    lines = {str(line.get_label()): line for line in axes.lines}
+    for name, exponent in (("one less", 1.0), ("one more", 3.0)):
+        x, found = lines[name].get_data()
+        first = float(y.isel(d=0).mean())
+        np.testing.assert_allclose(found, first * (x / x[0]) ** exponent, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

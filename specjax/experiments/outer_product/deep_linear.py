@@ -221,7 +221,7 @@ def orders(kind: str, layers: Layers, where: str, true: str, printed: str) -> No
         says = f"With d_0 and d_L fixed, V_i s_i of {where} is of the order w^({says}."
         states(cites, says, name=name, rivals=rivals, post_hoc=SIZES_CHOSEN, **judged)(
             lambda config, data: lab.scales_as(
-                measured(data["fixed"], "noise", layers), "width", exponent
+                measured(data["fixed"], "noise", layers).rename("V_i s_i"), "width", exponent
             )
         )
 
@@ -264,7 +264,8 @@ def order_in_proportion(config: Config, data: Data) -> lab.Relation:
     """Where all sizes d_0 to d_L grow in proportion, V_i s_i is of the printed order in every
     layer, w^(2L-1).
     """
-    return lab.scales_as(measured(data["growing"], "noise", LAYERS), "width", IN_PROPORTION)
+    grown = measured(data["growing"], "noise", LAYERS).rename("V_i s_i")
+    return lab.scales_as(grown, "width", IN_PROPORTION)
 
 
 OF_RATIO = stack_layers(OUTPUT, lambda _, depth: depth - 1)
@@ -306,4 +307,5 @@ EXPERIMENT = lab.Experiment(
         },
         "paper": {"widths": (16, 32, 64, 128, 256, 512), "small_seeds": 2_000_000, "seeds": 40_000},
     },
+    figure=("order-first", "order-hidden", "order-output", "diagonals"),
 )

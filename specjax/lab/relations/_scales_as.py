@@ -5,6 +5,7 @@ point.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import cycle
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -115,13 +116,25 @@ class ScalesAs(Relation):
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Draw means against the size with the fitted power law, on logarithmic axes, for each
-        point.
+        point, and the powers of the rivals through the mean at the smallest size, as gray lines.
+        Rivals of one exponent share a line.
         """
         for point in self._points():
             at = ", ".join(
                 f"{dim} = {self.samples[dim].values[place]}" for dim, place in point.items()
             )
             draw_power(axes, self.samples.isel(point), self.dim, at or None)
+        means = self.samples.mean(sample_dim(self.samples))
+        sizes = self.samples[self.dim].values.astype(float)
+        first = means.isel({self.dim: int(sizes.argmin())}, drop=True)
+        named = {_at_points(first, number).tobytes(): name for name, number in rivals.items()}
+        for name, style in zip(named.values(), cycle(("--", ":", "-."))):
+            label, exponents = name, _at_points(first, rivals[name])
+            for start, powers in zip(first.values.flat, exponents, strict=True):
+                for power in powers if start > 0 else ():
+                    powered = start * (sizes / sizes.min()) ** power
+                    axes.plot(sizes, powered, style, color="gray", zorder=1, label=label)
+                    label = "_"
 
     def _nearby(self) -> dict[str, Number]:
         return {
