@@ -292,9 +292,7 @@ def test_reproduce_runs_headlines_alone_by_default(register, capsys):
     assert output.err == ""
     first, done, *rest = output.out.splitlines()
     assert first == "[1/1] toy-slope ..."
-    assert re.fullmatch(
-        r"\[1/1\] toy-slope: \d+\.\d s, fails refuted; 1 refuted, 1 confirmed", done
-    )
+    assert re.fullmatch(r"\[1/1\] toy-slope: \d+\.\d s, fails refuted", done)
     assert names("results") == "report.html report.md toy-slope"
     assert all(len(line) <= 80 for line in rest)
     paper = rest.index("toy")
@@ -306,7 +304,85 @@ def test_reproduce_runs_headlines_alone_by_default(register, capsys):
         "“one",
         "more”",
     ]
+    assert rest[-4:-1] == [
+        "Experiments: 1, on papers: 1, statements: 1 (1 refuted).",
+        "Statements beside the headlines: 1, not judged; `specjax reproduce --all` judges",
+        "all, `specjax run NAME` those of one experiment.",
+    ]
     assert rest[-1] == "report: results/report.md and results/report.html"
+
+
+@pytest.fixture
+def computed(register):
+    """Register an experiment of two sweeps, of which its headline reads one, and return the names
+    of those that were computed.
+    """
+    found = []
+
+    def part(name):
+        def measure(config, key):
+            found.append(name)
+            return run(config, key)["points"]
+
+        return measure
+
+    @lab.statement("theorem-1", "More are one.", rivals={"two": 2.0}, holds=True)
+    def more(_, data):
+        return lab.equals(data["more"]["y"], 1.0)
+
+    parts = {"points": part("points"), "more": part("more")}
+    toy = {"measure": parts, "statements": (fails, more), "headlines_read": ("points",)}
+    register(dataclasses.replace(TOY, **toy))
+    return found
+
+
+def test_headlines_alone_compute_what_they_read(computed):
+    assert main(["reproduce", "--scale", "smoke"]) == 0
+    assert computed == ["points"]
+    alone = report.load(Path("results/toy-slope"))
+    assert alone.record.headlines_alone
+    assert set(report.load_data("results/toy-slope")) == {"points"}
+    # The report says what it leaves out, and the rows of other statements are not run.
+    for page in ("report.md", "report.html"):
+        assert (
+            "Statements beside the headlines: 1, not judged;" in Path("results", page).read_text()
+        )
+    for command in (["reproduce", "--all"], ["reproduce", "--only", "slope"], ["run", "toy-slope"]):
+        computed.clear()
+        assert main([*command, "--scale", "smoke"]) == 0
+        assert computed == ["points", "more"]
+        whole = report.load(Path("results/toy-slope"))
+        assert not whole.record.headlines_alone
+        assert (*alone.checks, whole.checks[1]) == whole.checks
+        assert "beside the headlines" not in Path("results/report.md").read_text()
+
+
+def test_headlines_alone_can_be_judged_and_attacked(computed, capsys):
+    """From their data, which lack those of other statements."""
+    assert main(["reproduce", "--scale", "smoke"]) == 0
+    assert main(["judge", "toy-slope"]) == 0
+    assert main(["attack", "toy-slope", "--stored", "results"]) == 0
+    assert computed == ["points"]
+    assert "more" not in [check.name for check in report.load(Path("results/toy-slope")).checks]
+    assert "toy-slope" in capsys.readouterr().out
+
+
+def test_headlines_alone_are_no_result_of_an_experiment(computed, tmp_path, monkeypatch, capsys):
+    """Neither for a record nor for what is left to run."""
+    monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
+    assert main(["reproduce"]) == 0
+    sentence = (
+        r"The result of toy-slope has its headlines alone; make one of all its statements by"
+        r" `specjax run toy-slope`\."
+    )
+    with pytest.raises(ValueError, match=sentence):
+        records.save(report.load(Path("results/toy-slope")), tmp_path / "records")
+    capsys.readouterr()
+    assert main(["reproduce", "--continue"]) == 0
+    assert "nothing is left to run" in capsys.readouterr().out
+    assert main(["reproduce", "--all", "--continue"]) == 0
+    assert capsys.readouterr().out.startswith("1 of 1 experiments have neither")
+    assert computed == ["points", "points", "more"]
 
 
 def test_reproduce_needs_a_headline_or_all(register, capsys):
@@ -401,7 +477,7 @@ def test_a_continued_reproduce_leaves_out_what_it_had_finished(register, capsys,
     discarded = []
     monkeypatch.setattr(report, "discard", lambda result, _: discarded.append(result.record.name))
     register(TOY, dataclasses.replace(OTHER, figure=interrupt))
-    command = ["reproduce", "--scale", "smoke", "--continue", "--jobs", "1"]
+    command = ["reproduce", "--all", "--scale", "smoke", "--continue", "--jobs", "1"]
     assert main(command) == 130
     assert discarded == ["toy-slope"]
     register(TOY, OTHER)
@@ -569,7 +645,7 @@ def test_an_experiment_that_raises_does_not_lose_the_others(register, capsys):
 
 def test_nothing_is_written_when_every_experiment_raises(register, capsys):
     register(dataclasses.replace(TOY, figure=lambda *_: 1 / 0))
-    assert main(["reproduce"]) == 1
+    assert main(["reproduce", "--all"]) == 1
     assert "toy-slope failed with ZeroDivisionError" in capsys.readouterr().err
     assert list(Path().iterdir()) == []
 
@@ -593,7 +669,7 @@ def test_a_failed_run_keeps_the_old_result(capsys):
 
 def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
     register(OTHER, dataclasses.replace(TOY, figure=interrupt))
-    assert main(["reproduce"]) == 130
+    assert main(["reproduce", "--all"]) == 130
     assert re.fullmatch(r"specjax: interrupted[^\n]*\n", capsys.readouterr().err)
     assert names("results") == "other-toy"
 

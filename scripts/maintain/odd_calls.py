@@ -586,7 +586,7 @@ def nothing_is_computed() -> Iterator[None]:
     places = [
         (report, "produce", accepted),
         (lab.Experiment, "run", _refused),
-        (runner, "attempt_all", lambda *_: iter(())),
+        (runner, "attempt_all", lambda *_, **__: iter(())),
     ]
     kept = [getattr(where, name) for where, name, _ in places]
     with tempfile.TemporaryDirectory() as folder:

@@ -130,7 +130,7 @@ def attack_statements(arguments: list[str]) -> int:
                 config = experiment.at(scale)
                 data = experiment.run(config)
             else:
-                _, config, data = report.stored_run(name, Path(given.stored))
+                experiment, _, config, data = report.stored_run(name, Path(given.stored))
             if given.mutants:
                 mutants += mutant_rows(name, list(experiment.statements), config, data)
             else:

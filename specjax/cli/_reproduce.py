@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from specjax.cli._errors import UserError, one_line, value_errors_in_one_sentence
@@ -37,17 +38,19 @@ def reproduce_records(arguments: list[str]) -> int:
         recorded = records.load_all()
 
     jobs = runner.default_jobs() if given.jobs is None else given.jobs
+    alone = not given.all and given.only is None
     if given.rest:
         total = len(names)
         with value_errors_in_one_sentence():
-            names = runner.without_record(names, scale, recorded, report.load_all(out))
+            names = runner.without_record(
+                names, scale, recorded, report.load_all(out), headlines_alone=alone
+            )
         print(runner.work_left(names, scale, total, recorded, jobs), flush=True)
     if jobs > 1:
         names = runner.longest_first(names, recorded)
-    outcomes = _run_all(names, scale, out, jobs, discard=given.rest)
-    selected = given.all or given.only is not None
+    outcomes = _run_all(names, scale, out, jobs, discard=given.rest, headlines_alone=alone)
     return _print_outcomes(
-        outcomes, out, recorded, with_checks=selected, with_abstract=given.only is None
+        outcomes, out, recorded, with_checks=not alone, with_abstract=given.only is None
     )
 
 
@@ -75,18 +78,16 @@ def _select_names(pattern: str | None, *, everything: bool) -> list[str]:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = make_parser(
         "specjax reproduce",
-        "Run the headline of each paper, of the field and of each discovery, or with --all every"
-        " experiment,\nand compare every verdict with the expected one.",
+        "Judge the headlines of each paper, of the field and of each discovery, or with --all every"
+        " statement,\nand compare every verdict with the expected one.",
     )
     add_scale(parser)
     add_out(parser)
-    parser.add_argument(
-        "--all", action="store_true", help="all experiments, not the headlines alone"
-    )
+    parser.add_argument("--all", action="store_true", help="all statements of all experiments")
     parser.add_argument(
         "--only",
         metavar="PATTERN",
-        help="experiments, among all, whose name contains PATTERN or matches it (*, ?)",
+        help="all statements of the experiments whose name contains PATTERN or matches it (*, ?)",
     )
     parser.add_argument(
         "--jobs",
@@ -110,13 +111,19 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _run_all(
-    names: Sequence[str], scale: str, out: Path, jobs: int, *, discard: bool
+    names: Sequence[str],
+    scale: str,
+    out: Path,
+    jobs: int,
+    *,
+    discard: bool,
+    headlines_alone: bool,
 ) -> "list[Outcome]":
     """The outcomes in the order of `specjax list`. With `discard` the resume folder of each result
     is deleted at once, else all of them at the end.
     """
     from specjax import experiments, report
-    from specjax.report import abstract, formatting, runner
+    from specjax.report import runner
 
     begun, outcomes = 0, []
 
@@ -125,17 +132,13 @@ def _run_all(
         begun += 1
         print(f"[{begun}/{len(names)}] {name} ...", flush=True)
 
-    for outcome in runner.attempt_all(names, scale, out, jobs, print_begun):
+    for outcome in runner.attempt_all(
+        names, scale, out, jobs, print_begun, headlines_alone=headlines_alone
+    ):
         outcomes.append(outcome)
         result = outcome.result
         print(outcome.trace, end="", file=sys.stderr)
-        found = "failed"
-        if result is not None:
-            verdicts = [
-                f"{check.name} {formatting.verdict(check)}" for check in abstract.headlines(result)
-            ]
-            counts = formatting.counts(result.checks)
-            found = f"{', '.join(verdicts)}; {counts}" if verdicts else counts
+        found = "failed" if result is None else _verdicts(result)
         done = f"[{len(outcomes)}/{len(names)}] {outcome.name}"
         print(f"{done}: {outcome.seconds:.1f} s, {found}", flush=True)
         if discard and result is not None:
@@ -148,6 +151,17 @@ def _run_all(
             report.discard(outcome.result, out)
     order = experiments.names()
     return sorted(outcomes, key=lambda outcome: order.index(outcome.name))
+
+
+def _verdicts(result: "Result") -> str:
+    """The verdicts of the headlines, then the counts of all if others were judged too."""
+    from specjax.report import abstract, formatting
+
+    verdicts = ", ".join(
+        f"{check.name} {formatting.verdict(check)}" for check in abstract.headlines(result)
+    )
+    counts = "" if result.record.headlines_alone else formatting.counts(result.checks)
+    return "; ".join(part for part in (verdicts, counts) if part)
 
 
 def _print_outcomes(
@@ -169,6 +183,8 @@ def _print_outcomes(
             print_checks(results)
         if with_abstract and (text := abstract.render(results, get_terminal_size().columns)):
             print(f"\n{text}\n\n{formatting.overview(results)}")
+        if left := abstract.not_judged(results):
+            print(fill(left, abstract.WIDTHS[0]))
         try:
             report.refresh(out)
             print_files(results, out, with_figures=with_checks)

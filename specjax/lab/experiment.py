@@ -1,7 +1,7 @@
 """An experiment: a configuration, a run that returns labelled data, and statements about them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
 import jax
@@ -21,6 +21,8 @@ Data = xr.Dataset | Mapping[str, xr.Dataset]
 """The data of a run: one dataset, or several by name."""
 
 ConfigT = TypeVar("ConfigT", bound=Config)
+Measure = Callable[[ConfigT, Key[Array, ""]], Data]
+Parts = Mapping[str, Callable[[ConfigT, Key[Array, ""]], xr.Dataset]]
 
 SCALES = ("smoke", "quick", "paper")
 RUN_FLAGS = frozenset({"scale", "out", "explain", "help"})
@@ -37,7 +39,8 @@ class Experiment(Generic[ConfigT]):
         title: The finding, in one line.
         summary: The finding, in a few sentences.
         config: The class of its configurations; its defaults are the scale "quick".
-        measure: The run: a function from configuration and root key to labelled data.
+        measure: The run: a function from configuration and root key to labelled data, or several
+            by name, whose datasets statements read by these names.
         statements: The statements to judge.
         scales: The fields that the scales "smoke" and "paper" change.
         figure: A function of configuration and data, or names of statements, which the default
@@ -47,12 +50,14 @@ class Experiment(Generic[ConfigT]):
             same random numbers.
         headlines: The names of the statements that the paper is about, if they are here; those
             `specjax reproduce` runs by default, and prints as an abstract.
+        headlines_read: The names in `measure` that these statements, their rivals and their
+            controls read; a run of the headlines alone computes no other. By default all.
 
     Raises:
         ValueError: no statement, two of one name, one that cites no row of the ledger, an unknown
             scale, one that changes no field of the configuration, a field with the name of a flag
-            of `specjax run`, a name in `figure` that is no statement, or a headline that is none
-            or has no expected verdict.
+            of `specjax run`, a name in `figure` that is no statement, a headline that is none or
+            has no expected verdict, or headlines that read what `measure` does not name.
     """
 
     name: str
@@ -60,13 +65,14 @@ class Experiment(Generic[ConfigT]):
     title: str
     summary: str
     config: type[ConfigT]
-    measure: Callable[[ConfigT, Key[Array, ""]], Data]
+    measure: Measure[ConfigT] | Parts[ConfigT]
     statements: Sequence[Statement]
     scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     figure: Callable[[ConfigT, Any], Figure] | Sequence[str] = ()
     tables: Callable[[ConfigT, Any], list[Table]] | None = None
     paired: str = ""
     headlines: Sequence[str] = ()
+    headlines_read: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         # Statements that a module makes later do not belong to the experiment.
@@ -108,6 +114,12 @@ class Experiment(Generic[ConfigT]):
                 f"The headline {missing[0]!r} of {self.name} is no statement with an expected"
                 f" verdict; there are {', '.join(expected) or 'none'}."
             )
+        parts = sorted(self.measure) if isinstance(self.measure, Mapping) else []
+        if missing := [name for name in self.headlines_read if name not in parts]:
+            raise ValueError(
+                f"The headlines of {self.name} read {missing[0]!r}, which its `measure` does not"
+                f" name; there are {', '.join(parts) or 'none'}."
+            )
 
     @property
     def paper(self) -> str:
@@ -132,7 +144,28 @@ class Experiment(Generic[ConfigT]):
 
     def run(self, config: ConfigT) -> Data:
         """The data of a configuration."""
-        return self.measure(config, jax.random.key(config.seed))
+        key = jax.random.key(config.seed)
+        if not isinstance(self.measure, Mapping):
+            return self.measure(config, key)
+        return {name: part(config, key) for name, part in self.measure.items()}
+
+    def with_headlines_alone(self) -> "Experiment[ConfigT]":
+        """The experiment with its headlines for statements, which computes what they read: the same
+        numbers as in the whole run, since the parts of `measure` do not depend on each other.
+
+        Raises:
+            ValueError: it has no headline.
+        """
+        measure = self.measure
+        if isinstance(measure, Mapping) and self.headlines_read:
+            measure = {name: measure[name] for name in self.headlines_read}
+        return replace(
+            self,
+            measure=measure,
+            statements=[each for each in self.statements if each.name in self.headlines],
+            figure=self.headlines,
+            tables=None,
+        )
 
     def judge(self, config: ConfigT, data: Data) -> list[Judgement]:
         """Every statement, judged on `data` and attacked."""

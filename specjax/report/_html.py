@@ -43,6 +43,7 @@ def render(results: Sequence[Result]) -> str:
     return _TEMPLATES.get_template("report.html").render(
         results=results,
         headlines=[(result, check) for result in results for check in abstract.headlines(result)],
+        not_judged=abstract.not_judged(results),
         papers=ledger_status.papers(results),
         standing_counts=ledger_status.counts,
         names={result.record.name for result in results},

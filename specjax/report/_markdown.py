@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from specjax.report import formatting, ledger_status, result_store
+from specjax.report import abstract, formatting, ledger_status, result_store
 from specjax.report._record import Result
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~$#])")
@@ -38,6 +38,7 @@ def render(results: Sequence[Result]) -> str:
     """
     return _TEMPLATES.get_template("report.md").render(
         results=results,
+        not_judged=abstract.not_judged(results),
         papers=ledger_status.papers(results),
         standing=ledger_status,
         cells=formatting,

@@ -26,7 +26,8 @@ class Record:
     `commit` is the commit of the specjax that ran, None where it did not run from a git checkout;
     `modified` says whether that checkout had uncommitted changes. `judged` is the commit of the
     specjax that judged the data, where they were judged again later. `memory` is the most bytes
-    that the process held during the run, None where that is not known.
+    that the process held during the run, None where that is not known. `headlines_alone` says that
+    the run computed and judged the headlines of its experiment and no other statement.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Record:
     seconds: float
     judged: str | None = None
     memory: int | None = None
+    headlines_alone: bool = False
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -45,6 +45,26 @@ def render(results: Sequence[Result], width: int) -> str:
     return "\n".join(lines)
 
 
+def not_judged(results: Sequence[Result]) -> str:
+    """One sentence that counts the statements that runs of headlines leave out; empty for none."""
+    known = experiments.names()
+    alone = [
+        result
+        for result in results
+        if result.record.headlines_alone and result.record.name in known
+    ]
+    left = sum(
+        len(experiments.load(result.record.name).statements) - len(result.checks)
+        for result in alone
+    )
+    if not left:
+        return ""
+    return (
+        f"Statements beside the headlines: {left}, not judged; `specjax reproduce --all` judges"
+        " all, `specjax run NAME` those of one experiment."
+    )
+
+
 def _wrapped(cells: Sequence[Sequence[str]], columns: Sequence[int]) -> list[list[str]]:
     """The lines of each cell, which has one text or several below each other."""
     return [

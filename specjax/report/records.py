@@ -37,14 +37,19 @@ def content(result: Result) -> dict[str, Any]:
     """The content of the record of a result.
 
     Raises:
-        ValueError: a smoke run, an experiment that there is not, or a configuration with a path in
-            it, which is nobody else's.
+        ValueError: a smoke run, a run of headlines alone, an experiment that there is not, or a
+            configuration with a path in it, which is nobody else's.
     """
     record = result.record
     if record.scale == "smoke":
         raise ValueError(
             f"The result of {record.name} is of a smoke run, which decides nothing; run it at scale"
             " quick."
+        )
+    if record.headlines_alone:
+        raise ValueError(
+            f"The result of {record.name} has its headlines alone; make one of all its statements"
+            f" by `specjax run {record.name}`."
         )
     if record.name not in experiments.names():
         raise ValueError(

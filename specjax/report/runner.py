@@ -46,8 +46,16 @@ class Outcome:
     trace: str = ""
 
 
-def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) -> Result:
-    """Run an experiment, judge it, draw it and store it in `out/NAME`.
+def produce(
+    experiment: Experiment[Any],
+    scale: str,
+    config: Config,
+    out: Path,
+    *,
+    headlines_alone: bool = False,
+) -> Result:
+    """Run an experiment, judge it, draw it and store it in `out/NAME`; all its statements, or its
+    headlines alone and no sweep that they do not read.
 
     Sweeps and trainings keep what they compute in the resume folder, so the same call goes on from
     there after an interrupt. The folder stays until the caller calls `discard(result, out)`, since
@@ -60,7 +68,11 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
 
     Other exceptions pass through. After any exception the older result in `out` is as it was.
     """
-    record = describe(experiment, scale, config)
+    if headlines_alone:
+        experiment = experiment.with_headlines_alone()
+    record = dataclasses.replace(
+        describe(experiment, scale, config), headlines_alone=headlines_alone
+    )
     _peak_memory.forget()
     # A configuration that JSON cannot hold is better refused now than after the run.
     json.dumps(record.config, allow_nan=False)
@@ -85,12 +97,13 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
     return result
 
 
-def attempt(name: str, scale: str, out: Path) -> Outcome:
+def attempt(name: str, scale: str, out: Path, *, headlines_alone: bool = False) -> Outcome:
     """The outcome of one experiment at a scale: of `produce`, or of the exception it raised."""
     start = time.perf_counter()
     try:
         experiment = experiments.load(name)
-        result = produce(experiment, scale, experiment.at(scale), out)
+        config = experiment.at(scale)
+        result = produce(experiment, scale, config, out, headlines_alone=headlines_alone)
     except Exception as error:
         failure = f"{name} failed with {type(error).__name__}: {' '.join(str(error).split())}"
         seconds = time.perf_counter() - start
@@ -99,13 +112,20 @@ def attempt(name: str, scale: str, out: Path) -> Outcome:
 
 
 def attempt_all(
-    names: Sequence[str], scale: str, out: Path, jobs: int, begun: Callable[[str], None]
+    names: Sequence[str],
+    scale: str,
+    out: Path,
+    jobs: int,
+    begun: Callable[[str], None],
+    *,
+    headlines_alone: bool = False,
 ) -> Iterator[Outcome]:
     """The outcome of each experiment, as they end, `jobs` at a time; a failed one costs the others
     nothing. `begun` is called with each name when it begins.
     """
     ended = "its process ended; if memory was short, take --jobs 1"
-    for name, outcome in _parallel.each(partial(attempt, scale=scale, out=out), names, jobs, begun):
+    one = partial(attempt, scale=scale, out=out, headlines_alone=headlines_alone)
+    for name, outcome in _parallel.each(one, names, jobs, begun):
         yield outcome or Outcome(name, 0.0, None, f"{name} failed: {ended}")
 
 
@@ -125,10 +145,22 @@ def longest_first(names: Sequence[str], recorded: Mapping[str, Result]) -> list[
 
 
 def without_record(
-    names: Sequence[str], scale: str, recorded: Mapping[str, Result], results: Sequence[Result]
+    names: Sequence[str],
+    scale: str,
+    recorded: Mapping[str, Result],
+    results: Sequence[Result],
+    *,
+    headlines_alone: bool = False,
 ) -> list[str]:
-    """The names that have neither a record nor a result of the scale or a larger one."""
-    known = [*recorded.values(), *results]
+    """The names that have neither a record nor a result of the scale or a larger one.
+
+    A result of headlines alone counts where no other statement is asked for.
+    """
+    known = [
+        each
+        for each in (*recorded.values(), *results)
+        if headlines_alone or not each.record.headlines_alone
+    ]
     done = {
         each.record.name for each in known if SCALES.index(each.record.scale) >= SCALES.index(scale)
     }
@@ -159,8 +191,9 @@ def work_left(
     )
 
 
-def stored_run(name: str, out: Path) -> tuple[Result, Config, Data]:
-    """The result, the configuration and the data that are stored in `out/NAME`.
+def stored_run(name: str, out: Path) -> tuple[Experiment[Any], Result, Config, Data]:
+    """The experiment, with the statements that a run judged, and the result, the configuration and
+    the data of the run that is stored in `out/NAME`.
 
     Raises:
         ValueError: no result of this version, data that cannot be read, or no such experiment.
@@ -168,6 +201,8 @@ def stored_run(name: str, out: Path) -> tuple[Result, Config, Data]:
     """
     folder = out / name
     stored, experiment = result_store.load(folder), experiments.load(name)
+    if stored.record.headlines_alone:
+        experiment = experiment.with_headlines_alone()
     try:
         config = experiment.config(**stored.record.fields)
     except (TypeError, ValueError) as error:
@@ -175,7 +210,7 @@ def stored_run(name: str, out: Path) -> tuple[Result, Config, Data]:
             f"{name} no longer has the configuration of the result in {folder} ({error}); run it"
             " again."
         ) from error
-    return stored, config, result_store.load_data(folder)
+    return experiment, stored, config, result_store.load_data(folder)
 
 
 def judge_again(name: str, out: Path) -> Result:
@@ -191,8 +226,8 @@ def judge_again(name: str, out: Path) -> Result:
         Refused: a configuration with fields that the experiment no longer has, or refuses, or data
             that it cannot judge.
     """
-    folder, experiment = out / name, experiments.load(name)
-    stored, config, data = stored_run(name, out)
+    folder = out / name
+    experiment, stored, config, data = stored_run(name, out)
     record = described_again(stored.record, experiment)
     with persistent():
         try:
