@@ -58,33 +58,39 @@ class Config(sampled_items.Config):
             )
 
 
-def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
+def run_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Counts after one step of each optimizer, over d and α."""
+
     def steps(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
         u, v, q = sampled_items.sample(key, config.n, d, alpha)
         return sampled_items.capacities(u, v, memory.one_step(u, v, q, OPTIMIZERS))
+
+    of_seed, draws = sampled_items.map_alphas(steps, config.alphas), sizes.stream(key, "items")
+    return sampled_items.run(
+        of_seed, config.dims, config.seeds, draws, alpha=config.alphas, optimizer=OPTIMIZERS
+    )
+
+
+def run_descent(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """The few items of gradient descent, in many samples."""
 
     def descent(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
         u, v, q = sampled_items.sample(key, config.descent_n, d, alpha)
         return {"count": memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, q))}
 
-    of_items, of_descent, of_far = (
-        sizes.stream(key, name) for name in ("items", "items of gradient descent", "far")
-    )
-    of_seed, of_many = (
-        sampled_items.map_alphas(steps, config.alphas),
-        sampled_items.map_alphas(descent, config.alphas, anew=True),
-    )
+    of_many = sampled_items.map_alphas(descent, config.alphas, anew=True)
+    draws = sizes.stream(key, "items of gradient descent")
     many = sampled_items.run(
-        of_many, config.descent_dims, config.descent_seeds, of_descent, alpha=config.alphas
+        of_many, config.descent_dims, config.descent_seeds, draws, alpha=config.alphas
     )
+    return many.assign_coords(optimizer="gd")
+
+
+def run_far(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """The formula's local exponents far out."""
     count, theorem = finite_capacity.expected_count, capacity.one_step_exponent
-    return {
-        "capacity": sampled_items.run(
-            of_seed, config.dims, config.seeds, of_items, alpha=config.alphas, optimizer=OPTIMIZERS
-        ),
-        "descent": many.assign_coords(optimizer="gd"),
-        "far": item_counts.far_out(FAR, config.alphas, config.far_seeds, of_far, count, theorem),
-    }
+    draws = sizes.stream(key, "far")
+    return item_counts.far_out(FAR, config.alphas, config.far_seeds, draws, count, theorem)
 
 
 def judged(
@@ -289,9 +295,10 @@ EXPERIMENT = lab.Experiment(
         " far out, as 1/(2α ln d) falls."
     ),
     config=Config,
-    measure=run,
+    measure={"capacity": run_steps, "descent": run_descent, "far": run_far},
     statements=states,
     headlines=("counts-by-formula", "exponents-far-out"),
+    headlines_read=("capacity", "far"),
     scales={
         "quick": {"seed": 2},
         "smoke": {

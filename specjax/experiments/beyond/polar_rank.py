@@ -36,26 +36,30 @@ def power_law(n: int, strongest: Any = STRONGEST) -> Any:
     return strongest * np.arange(1.0, n + 1) ** -0.25
 
 
-def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Diagonal entries of polar factors: means over equal signals, and each of a power law."""
+def run_equal(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Means of diagonal entries of polar factors over equal signals."""
     n = config.n
 
     def equal(key: Array, theta: Array, share: Array) -> dict[str, Array]:
-        has = jnp.arange(n) < share * n
+        has = jnp.arange(float(n)) < share * n
         kept = jnp.diagonal(factor(sizes.normal(key, (n, n)), n, *(theta * has)))
         return {"kept": jnp.sum(jnp.where(has, kept, 0)) / jnp.sum(has)}
+
+    over = {"theta": sweep.values(*THETAS), "share": sweep.values(*SHARES)}
+    return lab.seeded_sweep(key, "equal", equal, config.seeds, **over)
+
+
+def run_power(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Diagonal entries of polar factors of a power law."""
+    n = config.n
 
     def power(key: Array, strongest: Array) -> dict[str, Array]:
         noise = sizes.normal(key, (n, 2 * n))
         return {"kept": jnp.diagonal(factor(noise, 2 * n, *power_law(n, strongest)))}
 
-    over = {"theta": sweep.values(*THETAS), "share": sweep.values(*SHARES)}
     law = lab.seeded_sweep(key, "power", power, config.seeds, strongest=sweep.values(STRONGEST))
     law = law.isel(strongest=0, drop=True)
-    return {
-        "equal": lab.seeded_sweep(key, "equal", equal, config.seeds, **over),
-        "power": sweep.labelled(law, "theta", theta=list(power_law(n))),
-    }
+    return sweep.labelled(law, "theta", theta=list(power_law(n)))
 
 
 def of_equal(config: Config, data: Any, noise: float = 1.0) -> xr.DataArray:
@@ -146,9 +150,10 @@ EXPERIMENT = lab.Experiment(
         " one formula for any spectrum, and is larger than that of the signal alone."
     ),
     config=Config,
-    measure=run,
+    measure={"equal": run_equal, "power": run_power},
     statements=states,
     headlines=("power-law-signals",),
+    headlines_read=("power",),
     figure=figure,
     scales={"smoke": {"n": 12, "seeds": 200}, "paper": {"seed": 9, "n": 64, "seeds": 4000}},
 )

@@ -5,6 +5,7 @@ momentum before it keeps more than momentum after it (docs/beyond/polar-signal.m
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -51,20 +52,32 @@ def factor(noise: Float[Array, "m n"], long: AnySize, *thetas: Any) -> Float[Arr
     return spectral.polar(noise.at[places, places].add(signals), method=spectral.SVD())
 
 
-def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Diagonal entries of polar factors at the places of the signal, and both momenta."""
+def run_one(config: Config, key: Key[Array, ""], shape: str) -> xr.Dataset:
+    """What is kept of one signal in square matrices, or in wide ones, by their rows."""
 
     def one(key: Array, n: AnySize, theta: Array) -> dict[str, Array]:
-        long = sizes.times(n, WIDE)
-        square, wide = (
-            factor(sizes.normal(sizes.stream(key, name), (n, columns)), columns, theta)[0, 0]
-            for name, columns in (("square", n), ("wide", long))
-        )
-        return {"square": square, "wide": wide}
+        columns = n if shape == "square" else sizes.times(n, WIDE)
+        noise = sizes.normal(sizes.stream(key, shape), (n, columns))
+        return {"kept": factor(noise, columns, theta)[0, 0]}
+
+    over = {"n": sweep.widths(*config.ns), "theta": sweep.values(*THETAS)}
+    return lab.seeded_sweep(key, "one", one, config.seeds, **over)
+
+
+def run_several(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """What is kept of several signals at a time, in square matrices."""
 
     def several(key: Array, n: AnySize) -> dict[str, Array]:
         found = factor(sizes.normal(key, (n, n)), n, *SEVERAL)
         return {"kept": jnp.diagonal(found)[: len(SEVERAL)]}
+
+    n = sweep.widths(config.ns[-1])
+    terms = lab.seeded_sweep(key, "several", several, config.seeds, n=n).isel(n=0, drop=True)
+    return sweep.labelled(terms, "theta", theta=list(SEVERAL))
+
+
+def run_momentum(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """What is kept of one signal by momentum before and after the polar factor."""
 
     def momenta(key: Array, theta: Array) -> dict[str, Array]:
         n = config.momentum_size
@@ -76,20 +89,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return {name: jnp.stack([o[0, 0], jnp.sum(o**2)]) for name, o in both.items()}
 
     thetas = sweep.values(*THETAS)
-    terms = lab.seeded_sweep(
-        key, "several", several, config.seeds, n=sweep.widths(config.ns[-1])
-    ).isel(n=0, drop=True)
-    return {
-        "one": lab.seeded_sweep(
-            key, "one", one, config.seeds, n=sweep.widths(*config.ns), theta=thetas
-        ),
-        "several": sweep.labelled(terms, "theta", theta=list(SEVERAL)),
-        "momentum": sweep.labelled(
-            lab.seeded_sweep(key, "momentum", momenta, config.momentum_seeds, theta=thetas),
-            "part",
-            part=["kept", "squares"],
-        ),
-    }
+    found = lab.seeded_sweep(key, "momentum", momenta, config.momentum_seeds, theta=thetas)
+    return sweep.labelled(found, "part", part=["kept", "squares"])
 
 
 def square_share(theta: xr.DataArray) -> xr.DataArray:
@@ -106,7 +107,7 @@ def wide_share(theta: xr.DataArray, ratio: int = WIDE) -> xr.DataArray:
 
 def at_thetas(form: Callable[[xr.DataArray], xr.DataArray]) -> Callable[[Any, Any], xr.DataArray]:
     """A rival that is a function of θ."""
-    return lambda config, data: form(data["one"]["theta"].astype(float))
+    return lambda config, data: form(xr.DataArray(list(THETAS), {"theta": list(THETAS)}, "theta"))
 
 
 def predicted_gain(theta: xr.DataArray) -> xr.DataArray:
@@ -144,14 +145,14 @@ def kept_of_square(config: Config, data: Data) -> lab.Relation:
     """At the largest n the polar factor keeps f(θ) = (2/π)(1/θ + (1 - 1/θ²) arctan θ) of a signal,
     to 0.015, at every θ.
     """
-    found = data["one"]["square"].isel(n=-1, drop=True)
+    found = data["square"]["kept"].isel(n=-1, drop=True)
     return lab.near(found, square_share(found.theta), 0.015, "0.015")
 
 
 @states("wide", rivals={"f of square matrices": at_thetas(square_share)} | FIRST_ORDER)
 def kept_of_wide(config: Config, data: Data) -> lab.Relation:
     """Of matrices with four times as many columns it keeps f(μ) of their shape, to 0.015."""
-    found = data["one"]["wide"].isel(n=-1, drop=True)
+    found = data["wide"]["kept"].isel(n=-1, drop=True)
     return lab.near(found, wide_share(found.theta), 0.015, "0.015")
 
 
@@ -220,7 +221,7 @@ def figure(config: Config, data: Data) -> Figure:
     for name, form, color in zip(
         ("square", "wide"), (square_share, wide_share), COLORS, strict=False
     ):
-        found = data["one"][name].isel(n=-1, drop=True)
+        found = data[name]["kept"].isel(n=-1, drop=True)
         draw_points(left, found, color, f"{name}, n = {config.ns[-1]}")
         left.plot(theta, form(theta), color=color)
     vectors = (1 - theta**-2).clip(min=0)
@@ -271,9 +272,16 @@ EXPERIMENT = lab.Experiment(
         " before and after the polar factor differ."
     ),
     config=Config,
-    measure=run,
+    measure={
+        "square": partial(run_one, shape="square"),
+        "wide": partial(run_one, shape="wide"),
+        "several": run_several,
+        "momentum": run_momentum,
+    },
+    paired="square and wide matrices share seeds as one sweep would; their noise differs by name",
     statements=states,
     headlines=("kept-of-square", "gain-of-before"),
+    headlines_read=("square", "momentum"),
     figure=figure,
     scales={
         "smoke": {"ns": (8, 12), "seeds": 400, "momentum_size": 8, "momentum_seeds": 100},

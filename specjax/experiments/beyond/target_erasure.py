@@ -6,6 +6,7 @@ descent. At every width the effect is decided by whether U Uᵀ - M is positive 
 (`specjax.theory.target_erasure`; docs/beyond/target-erasure.md).
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -123,32 +124,29 @@ def layers(key: Key[Array, ""], h: int, config: Config, phi: Array) -> dict[str,
     }
 
 
-def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Measure one step at a fixed width, several steps, and one step of networks, in float64."""
+def run_step(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Measure one step at a fixed width, in float64."""
+    with jax.enable_x64(True):
+        measure, k = partial(first_step, config=config), sweep.widths(config.k)
+        one = lab.seeded_sweep(key, "first step", measure, config.seeds, k=k)
+    return sweep.labelled(one, "share", share=list(SHARES)).isel(k=0)
+
+
+def run_path(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Measure several steps at a fixed width, in float64."""
+    with jax.enable_x64(True):
+        measure, k = partial(path, config=config), sweep.widths(config.path_k)
+        return lab.seeded_sweep(key, "steps", measure, config.path_seeds, k=k).isel(k=0)
+
+
+def run_layers(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Measure one step of networks, in float64."""
     with jax.enable_x64(True):
         phi = sign_target(sizes.stream(key, "target"), config.d, config.d, 3.0)
-
-        def run_sweep(
-            measure: Any, stream: str, seeds: int, **points: tuple[int, ...]
-        ) -> xr.Dataset:
-            over = {name: sweep.widths(*values) for name, values in points.items()}
-            return lab.seeded_sweep(key, stream, measure, seeds, **over)
-
-        one = run_sweep(
-            lambda key, k: first_step(key, k, config), "first step", config.seeds, k=(config.k,)
-        )
-        several = run_sweep(
-            lambda key, k: path(key, k, config), "steps", config.path_seeds, k=(config.path_k,)
-        )
-        of_layers = run_sweep(
-            lambda key, h: layers(key, h, config, phi), "networks", config.layer_seeds, h=config.hs
-        )
+        measure, h = partial(layers, config=config, phi=phi), sweep.widths(*config.hs)
+        found = lab.seeded_sweep(key, "networks", measure, config.layer_seeds, h=h)
     names: dict[str, Any] = {"network": list(NETWORKS), "layer": [1, 2], "optimizer": OPTIMIZERS}
-    return {
-        "step": sweep.labelled(one, "share", share=list(SHARES)).isel(k=0),
-        "path": several.isel(k=0),
-        "layers": sweep.labelled(of_layers, *names, **names),
-    }
+    return sweep.labelled(found, *names, **names)
 
 
 states = lab.Statements()
@@ -364,9 +362,10 @@ EXPERIMENT = lab.Experiment(
         " and momentum makes it later. In linear and ReLU layers it is not so."
     ),
     config=Config,
-    measure=run,
+    measure={"step": run_step, "path": run_path, "layers": run_layers},
     statements=states,
     headlines=("transition", "bound"),
+    headlines_read=("step",),
     figure=figure,
     scales={
         "smoke": {"seeds": 300, "path_seeds": 60, "hs": (24, 48, 96, 192, 384), "layer_seeds": 30},

@@ -97,8 +97,8 @@ def _well_conditioned(x: Array, spread: Array) -> Array:
     return orthonormal(x) @ eigenvalues @ orthonormal(x[:n] + x[-n:]).T
 
 
-def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Measure Jacobians of Ortho and Newton–Schulz steps, circulations, and gradients of norms."""
+def run_jacobians(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
+    """Measure Jacobians of Ortho and of Newton–Schulz steps, in float64."""
 
     def jacobians(key: Key[Array, ""], spread: Array) -> dict[str, Array]:
         *starts, along = normals(key, *SHAPES, LOOP_SHAPE)
@@ -121,6 +121,18 @@ def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             "fixed_scale": _asymmetry(_jacobian(_fixed_scale(jnp.linalg.norm(g)), g)),
         }
 
+    with jax.enable_x64(True):
+        spreads = sweep.values(1.5, 4.0)
+        found = lab.seeded_sweep(key, "matrices", jacobians, config.matrices, spread=spreads)
+    found = sweep.labelled(
+        found, "shape", outputs=("asymmetry", "concavity"), shape=[f"{m}×{n}" for m, n in SHAPES]
+    )
+    return sweep.labelled(found, "product", product=["ab", "ba"])
+
+
+def run_loops(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
+    """Measure circulations around loops, and distances from gradients of norms, in float64."""
+
     def loops(key: Key[Array, ""], radius: Array) -> dict[str, Array]:
         start, first, second, left, right = normals(key, *[LOOP_SHAPE] * 3, (4, 1), (3, 1))
         g = _well_conditioned(start, jnp.asarray(2.0))
@@ -141,14 +153,9 @@ def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             for name, x in matrices.items()
         }
 
-    spreads, radii = {"spread": sweep.values(1.5, 4.0)}, {"radius": sweep.values(0.4, 0.8)}
     with jax.enable_x64(True):
-        found = lab.seeded_sweep(key, "matrices", jacobians, config.matrices, **spreads)
-        around = lab.seeded_sweep(key, "loops", loops, config.matrices, **radii)
-    found = sweep.labelled(
-        found, "shape", outputs=("asymmetry", "concavity"), shape=[f"{m}×{n}" for m, n in SHAPES]
-    )
-    return {"jacobian": sweep.labelled(found, "product", product=["ab", "ba"]), "loops": around}
+        radii = sweep.values(0.4, 0.8)
+        return lab.seeded_sweep(key, "loops", loops, config.matrices, radius=radii)
 
 
 states = lab.Statements()
@@ -217,8 +224,9 @@ EXPERIMENT = lab.Experiment(
         " gradient field, due to ‖G‖_F."
     ),
     config=Matrices,
-    measure=run,
+    measure={"jacobian": run_jacobians, "loops": run_loops},
     statements=states,
     headlines=("skew-part", "symmetric"),
+    headlines_read=("jacobian",),
     scales={"smoke": {"matrices": 20}, "paper": {"matrices": 1000}},
 )

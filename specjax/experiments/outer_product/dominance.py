@@ -51,7 +51,7 @@ class Config(lab.Config):
     )
 
 
-def run(config: Config, key: Key[Array, ""]) -> Data:
+def run_layers(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Dominance of one sample's P = G Gᵀ by layer, width and seed, and the bound from its rank."""
     target_key = sizes.stream(key, "target")
 
@@ -67,6 +67,14 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             }
         return results
 
+    over = {"width": sweep.widths(*config.widths)}
+    return lab.seeded_sweep(key, "weights", measure, config.seeds, **over)
+
+
+def run_linear(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Dominance of one sample's P in linear networks of two widths, for their limits."""
+    target_key = sizes.stream(key, "target")
+
     def linear(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
         params, gradient = problem(key, width, target_key)
         found = gradient(params)
@@ -76,13 +84,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             for layer in names
         }
 
-    over, wide = (
-        {"width": sweep.widths(*widths)} for widths in (config.widths, config.linear_widths)
-    )
-    return {
-        "layers": lab.seeded_sweep(key, "weights", measure, config.seeds, **over),
-        "linear": lab.seeded_sweep(key, "linear weights", linear, config.linear_seeds, **wide),
-    }
+    over = {"width": sweep.widths(*config.linear_widths)}
+    return lab.seeded_sweep(key, "linear weights", linear, config.linear_seeds, **over)
 
 
 def expected_ratios(config: Config) -> dict[str, Array | float]:
@@ -241,9 +244,10 @@ EXPERIMENT = lab.Experiment(
         " other four layers are signs, not sizes."
     ),
     config=Config,
-    measure=run,
+    measure={"layers": run_layers, "linear": run_linear},
     statements=states,
     headlines=("relu-output-draw-vanishes",),
+    headlines_read=("layers",),
     scales={
         "smoke": {
             "widths": (8, 16, 32, 64, 128),

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab
 from specjax.experiments.preconditioning import runs
-from specjax.experiments.preconditioning.tuned_iterations import GROUPS, MORE, Config, run
+from specjax.experiments.preconditioning.tuned_iterations import GROUPS, MORE, PARTS, Config
 from specjax.lab.drawing import COLORS, draw_band
 
 # Where steps are less than 1.25 times those at the smallest κ there is no dependence on κ; where
@@ -298,9 +298,10 @@ EXPERIMENT = lab.Experiment(
         " times as many; momentum adds some."
     ),
     config=Config,
-    measure=run,
+    measure=PARTS,
     statements=states,
     headlines=("muon-flat", "gradient-descent-grows"),
+    headlines_read=("flat", "slow"),
     scales={
         "quick": {"seed": 6},
         "smoke": (

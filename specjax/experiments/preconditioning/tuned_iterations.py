@@ -90,27 +90,36 @@ class Config(lab.Config):
         check_decay(self.rho, 2 / 3)
 
 
-def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Steps at the best step size by group; descent in context to the end, and on M spectrally."""
+def run_group(config: Config, key: Key[Array, ""], group: str) -> xr.Dataset:
+    """Steps of a group at the best step size, in float64."""
+    kappas = getattr(config, GROUPS[group][1])
+    over = {"kappa": sweep.values(*kappas), "rate": sweep.values(*RATES)}
+    measure = partial(_steps, config, group=group)
     with jax.enable_x64(True):
-        data = {}
-        for group, (_, field, _) in GROUPS.items():
-            over = {"kappa": sweep.values(*getattr(config, field)), "rate": sweep.values(*RATES)}
-            measure = partial(_steps, config, group=group)
-            data[group] = lab.seeded_sweep(
-                key, f"runs of {group}", measure, config.seeds, **over
-            ).min("rate")
-        cubic_kappas = sweep.values(*config.cubic_kappas)
-        cubic = lab.seeded_sweep(
-            key, "cubic", partial(_cubic, config), config.cubic_seeds, kappa=cubic_kappas
-        )
-        aligned = lab.seeded_sweep(
-            key, "aligned", partial(_aligned, config), config.seeds, rate=sweep.values(0.5)
-        )
-        aligned = sweep.labelled(
-            aligned.isel(rate=0, drop=True), "kappa", kappa=list(config.aligned_kappas)
-        )
-        return data | {"cubic": cubic, "aligned": aligned, "risk": _risk(config, key)}
+        found = lab.seeded_sweep(key, f"runs of {group}", measure, config.seeds, **over)
+    return found.min("rate")
+
+
+def run_cubic(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Steps of gradient descent in context to the end, in float64."""
+    measure, kappas = partial(_cubic, config), sweep.values(*config.cubic_kappas)
+    with jax.enable_x64(True):
+        return lab.seeded_sweep(key, "cubic", measure, config.cubic_seeds, kappa=kappas)
+
+
+def run_aligned(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Steps of gradient descent on M from aligned starts, in float64."""
+    measure, rates = partial(_aligned, config), sweep.values(0.5)
+    with jax.enable_x64(True):
+        found = lab.seeded_sweep(key, "aligned", measure, config.seeds, rate=rates)
+    kappas = list(config.aligned_kappas)
+    return sweep.labelled(found.isel(rate=0, drop=True), "kappa", kappa=kappas)
+
+
+def run_risk(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Squared error of linear attention, in float64."""
+    with jax.enable_x64(True):
+        return _risk(config, key)
 
 
 def _posed(
@@ -203,3 +212,10 @@ def _aligned(config: Config, key: Array, rate: Array) -> dict[str, Array]:
 
     # κ by κ: in one loop all would wait for the largest, whose steps are most of the work.
     return jax.lax.map(compare_at, jnp.asarray(config.aligned_kappas, rate.dtype))
+
+
+PARTS = {group: partial(run_group, group=group) for group in GROUPS} | {
+    "cubic": run_cubic,
+    "aligned": run_aligned,
+    "risk": run_risk,
+}

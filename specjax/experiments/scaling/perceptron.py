@@ -7,7 +7,7 @@ each layer. At `BASE` hidden units both are the same network. The scales of Muon
 too, so that all settings of one optimizer are one program with other numbers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -152,14 +152,14 @@ def trained_by(steps: Mapping[str, Step], last: ArrayLike) -> Problem:
 
 
 def measure_settings(
-    measure: Callable[[Problem, Array], Array], width: int
+    measure: Callable[[Problem, Array], Array],
+    width: int,
+    settings: Sequence[str] = tuple(SETTINGS),
 ) -> Float[Array, "settings ..."]:
-    """Apply `measure(problem, rate)` to every setting; those of one optimizer are one program."""
+    """Apply `measure(problem, rate)` to settings; those of one optimizer are one program."""
     found: dict[str, Array] = {}
-    for optimizer in OPTIMIZERS:
-        those = {
-            name: setting for name, setting in SETTINGS.items() if setting.optimizer == optimizer
-        }
+    for optimizer in dict.fromkeys(SETTINGS[name].optimizer for name in settings):
+        those = {name: SETTINGS[name] for name in settings if SETTINGS[name].optimizer == optimizer}
         numbers = (
             jnp.asarray([setting.last for setting in those.values()], jnp.float32),
             jnp.stack([setting.factors(width) for setting in those.values()]),
@@ -169,7 +169,7 @@ def measure_settings(
             lambda last, factors, rate, by=optimizer: measure(problem(by, last, factors), rate)
         )(*numbers)
         found |= dict(zip(those, measured, strict=True))
-    return jnp.stack([found[name] for name in SETTINGS])
+    return jnp.stack([found[name] for name in settings])
 
 
 def loss(params: Params, batch: Batch) -> Float[Array, ""]:

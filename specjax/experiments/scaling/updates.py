@@ -1,6 +1,7 @@
 """Effect of one step on each layer, ΔW x, by width: textbook exponents, and Muon's scales."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -30,19 +31,22 @@ class Config(lab.Config):
     seeds: int = lab.config.seeds(48, least=10, help="networks at every width")
 
 
-def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """The RMS of ΔW x of every layer after a step, by setting; one program for each width."""
+def run(config: Config, key: Key[Array, ""], of_muon: bool) -> xr.Dataset:
+    """The RMS of ΔW x of every layer after a step, by setting of Muon or of all other optimizers;
+    one program for each width.
+    """
+    settings = [name for name, each in SETTINGS.items() if (each.optimizer == "Muon") == of_muon]
 
     def measure(key: Array, width: int) -> dict[str, Array]:
         return {
             "update": perceptron.measure_settings(
-                lambda problem, rate: _rms(problem, key, width, SMALL * rate), width
+                lambda problem, rate: _rms(problem, key, width, SMALL * rate), width, settings
             )
         }
 
     over, of_networks = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "networks")
     data = sweep.run(measure, over, num_seeds=config.seeds, key=of_networks)
-    return sweep.labelled(data, "setting", "layer", setting=list(SETTINGS), layer=list(LAYERS))
+    return sweep.labelled(data, "setting", "layer", setting=settings, layer=list(LAYERS))
 
 
 def _rms(problem: Problem, key: Key[Array, ""], width: int, rate: Array) -> Float[Array, "3"]:
@@ -55,9 +59,26 @@ def _rms(problem: Problem, key: Key[Array, ""], width: int, rate: Array) -> Floa
     return jnp.stack([jnp.sqrt(jnp.mean((inputs[layer] @ step[layer].T) ** 2)) for layer in LAYERS])
 
 
-def off(data: xr.Dataset, settings: Sequence[str]) -> xr.DataArray:
+Data = Mapping[str, xr.Dataset]
+
+
+def together(data: Data) -> xr.Dataset:
+    """All settings of a run as one dataset, in the order of `SETTINGS`."""
+    both = xr.concat(list(data.values()), "setting", combine_attrs="override")
+    return both.sel(setting=[name for name in SETTINGS if name in both["setting"]])
+
+
+def replace_updates(
+    change: Callable[[xr.Dataset], xr.DataArray],
+) -> Callable[[Config, Data], dict[str, xr.Dataset]]:
+    """A control with other updates of all settings."""
+    control = lab.controls.replacing("update", change)
+    return lambda config, data: {"all": control(config, together(data))}
+
+
+def off(data: Data, settings: Sequence[str]) -> xr.DataArray:
     """Excess of the exponents of some settings above and below theory's, by seed."""
-    found = slopes(data["update"]).sel(setting=list(settings))
+    found = slopes(together(data)["update"]).sel(setting=list(settings))
     expected = [SETTINGS[setting].updates for setting in settings]
     difference = found - xr.DataArray(expected, {"setting": list(settings), "layer": list(LAYERS)})
     return xr.concat([difference, -difference], xr.Variable("side", ["above", "below"])).rename(
@@ -78,16 +99,14 @@ def exponents(name: str, cites: str, says: str, *settings: str) -> None:
     less.
     """
 
-    def relation(config: Config, data: xr.Dataset) -> lab.Relation:
+    def relation(config: Config, data: Data) -> lab.Relation:
         return lab.below(off(data, settings), HALFWAY, "half of the distance to the next exponent")
 
     controls = {
-        "another setting in its place": lab.controls.replacing(
-            "update", lambda data: data["update"].roll(setting=1)
-        ),
+        "another setting in its place": replace_updates(lambda data: data["update"].roll(setting=1))
     }
     for power, called in ((HALFWAY, "grows as width^(1/4)"), (-HALFWAY, "falls as width^(-1/4)")):
-        controls[f"a rate that {called}"] = lab.controls.replacing("update", grown(power))
+        controls[f"a rate that {called}"] = replace_updates(grown(power))
     resolution = ", to 1/4 in the exponent, half of the distance to the next."
     states(cites, says.removesuffix(".") + resolution, name=name, controls=controls)(relation)
 
@@ -140,9 +159,9 @@ exponents(
 )
 
 
-def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
+def table(config: Config, data: Data) -> list[lab.Table]:
     """Tabulate the exponents of all layers beside theory's."""
-    found = slopes(data["update"]).mean("seed")
+    found = slopes(together(data)["update"]).mean("seed")
     rows = tuple(
         (
             name,
@@ -172,11 +191,12 @@ SHOWN = (
 )
 
 
-def figure(config: Config, data: xr.Dataset) -> Figure:
+def figure(config: Config, data: Data) -> Figure:
     """Plot mean RMS over that at the narrowest width, for each layer and the settings in use."""
     drawn = Figure(figsize=(12.0, 4.8), layout="constrained")
     panels = drawn.subplots(1, len(LAYERS), sharey=True)
-    relative = data["update"] / data["update"].isel(width=0).mean("seed")
+    update = together(data)["update"]
+    relative = update / update.isel(width=0).mean("seed")
     for axes, layer in zip(panels, LAYERS, strict=True):
         for place, name in enumerate(SHOWN):
             style = {"color": COLORS[place], "marker": MARKERS[place]}
@@ -212,9 +232,11 @@ EXPERIMENT = lab.Experiment(
         " one's grows as the width."
     ),
     config=Config,
-    measure=run,
+    measure={"muon": partial(run, of_muon=True), "others": partial(run, of_muon=False)},
+    paired="the settings of Muon and of other optimizers are those of the same networks",
     statements=states,
     headlines=("muon-spectral", "muon-original"),
+    headlines_read=("muon",),
     scales={"smoke": {"widths": (16, 64), "seeds": 10}, "paper": {"widths": (64, 128, 256, 512)}},
     figure=figure,
     tables=table,

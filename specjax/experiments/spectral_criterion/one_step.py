@@ -5,6 +5,7 @@ cancellation.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -135,25 +136,22 @@ def measure_smooth(key: Array, n: int) -> dict[str, Array]:
     return found
 
 
-def run(config: Config, key: Key[Array, ""]) -> Data:
-    measured: dict[str, tuple[Function, str, tuple[tuple[int, ...], ...], int]] = {
-        "problems": (measure_problem, "mkn", SHAPES, config.seeds),
-        "gains": (measure_gain, "dn", GAINS, config.seeds),
-        "smooth": (measure_smooth, "n", ((8,), (128,)), config.smooth_seeds),
-    }
-    found = {}
+def run_shapes(
+    config: Config, key: Key[Array, ""], name: str, axes: str, points: tuple[tuple[int, ...], ...]
+) -> xr.Dataset:
+    """A measurement at every shape, in float64."""
+    of_axes = zip(axes, zip(*points, strict=True), strict=True)
+    over = {"shape": sweep.zipped(**{axis: sweep.widths(*extents) for axis, extents in of_axes})}
+    measure = {"problems": measure_problem, "gains": measure_gain, "smooth": measure_smooth}[name]
     with jax.enable_x64(True):
-        for name, (measure, axes, points, seeds) in measured.items():
-            of_axes = zip(axes, zip(*points, strict=True), strict=True)
-            over = {
-                "shape": sweep.zipped(**{axis: sweep.widths(*extents) for axis, extents in of_axes})
-            }
-            swept = lab.seeded_sweep(key, name, measure, seeds, **over)
-            found[name] = swept.assign_coords(shape=["×".join(map(str, point)) for point in points])
-    found["smooth"] = sweep.labelled(
-        found["smooth"], "loss", "step", loss=list(LOSSES), step=list(STEPS)
-    )
-    return found
+        seeds = config.smooth_seeds if name == "smooth" else config.seeds
+        found = lab.seeded_sweep(key, name, measure, seeds, **over)
+    return found.assign_coords(shape=["×".join(map(str, point)) for point in points])
+
+
+def run_smooth(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    found = run_shapes(config, key, "smooth", "n", ((8,), (128,)))
+    return sweep.labelled(found, "loss", "step", loss=list(LOSSES), step=list(STEPS))
 
 
 states = lab.Statements()
@@ -276,9 +274,14 @@ EXPERIMENT = lab.Experiment(
         " for smooth losses are too long."
     ),
     config=Config,
-    measure=run,
+    measure={
+        "problems": partial(run_shapes, name="problems", axes="mkn", points=SHAPES),
+        "gains": partial(run_shapes, name="gains", axes="dn", points=GAINS),
+        "smooth": run_smooth,
+    },
     statements=states,
     headlines=("rule-one-stable-rank", "rule-two-stable-ranks"),
+    headlines_read=("problems",),
     scales={
         "smoke": {"seeds": 500, "smooth_seeds": 50},
         "paper": {"seeds": 200_000, "smooth_seeds": 10_000},

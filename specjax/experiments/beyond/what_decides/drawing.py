@@ -8,33 +8,42 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specjax.experiments.beyond.what_decides.outcomes import ahead, concordance, speed, value
+from specjax.experiments.beyond.what_decides.outcomes import (
+    ONE,
+    SEVERAL,
+    Data,
+    ahead,
+    concordance,
+    speed,
+    together,
+    value,
+)
 from specjax.experiments.beyond.what_decides.quantities import QUANTITIES
 from specjax.lab.drawing import COLORS
 from specjax.lab.estimates import estimate
 
 
-def draw(config: Any, data: xr.Dataset) -> Figure:
+def draw(config: Any, data: Data) -> Figure:
     """Plot who is ahead by start and side of nr = st, and Kendall's τ of each quantity."""
     drawn = Figure(figsize=(14, 5), layout="constrained")
     one, more, taus = drawn.subplots(1, 3, width_ratios=(1, 1, 1.2))
-    for axes, one_block, title in (
-        (one, True, "one linear block"),
-        (more, False, "two blocks or more"),
+    for axes, part, title in (
+        (one, ONE, "one linear block"),
+        (more, SEVERAL, "two blocks or more"),
     ):
-        _draw_shares(axes, data, one_block, config.lengths)
+        _draw_shares(axes, data[part], config.lengths)
         axes.set(title=title, ylabel="networks with spectral steps ahead", ylim=(-0.03, 1.03))
         axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
-    _draw_taus(taus, data, config.lengths)
+    _draw_taus(taus, together(data), config.lengths)
     return drawn
 
 
-def _draw_shares(axes: Axes, data: xr.Dataset, one_block: bool, lengths: Sequence[int]) -> None:
+def _draw_shares(axes: Axes, data: xr.Dataset, lengths: Sequence[int]) -> None:
     """The share of networks with spectral steps ahead, below and above nr = st, by start."""
     starts = data["start"].values.tolist()
     for place, (color, steps) in enumerate(zip(COLORS, lengths, strict=False)):
         for below, line, side in ((True, "o-", "nr < st"), (False, "s--", "nr ≥ st")):
-            found = [ahead(data, below, one_block, start).isel(length=place) for start in starts]
+            found = [ahead(data, below, start).isel(length=place) for start in starts]
             shares = [each.values.mean() if each.size else np.nan for each in found]
             axes.plot(
                 range(len(starts)),

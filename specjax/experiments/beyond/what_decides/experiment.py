@@ -7,6 +7,7 @@ outcome in small networks that were not used for choosing them.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,13 +28,18 @@ from specjax.experiments.beyond.what_decides.networks import (
     trained,
 )
 from specjax.experiments.beyond.what_decides.outcomes import (
+    ONE,
+    SEVERAL,
+    Data,
     ahead,
     brier,
     concordance,
     falls,
+    in_each,
     pooled,
     select,
     speed,
+    together,
     value,
 )
 from specjax.experiments.beyond.what_decides.quantities import QUANTITIES, quantities
@@ -67,12 +73,12 @@ class Config(lab.Config):
             raise ValueError(f"classes must be at most {len(NETWORKS)}, got {self.classes}.")
 
 
-def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+def run_networks(config: Config, key: Key[Array, ""], one_block: bool) -> xr.Dataset:
     """Measure quantities at the start, and losses of both methods at every rate, by network and
-    start.
+    start: of one linear block, or of all other classes.
     """
     found: list[xr.Dataset] = []
-    names = list(NETWORKS)[: config.classes]
+    names = [name for name in list(NETWORKS)[: config.classes] if (name == ONE_BLOCK) == one_block]
     for name in names:
         activation, blocks, width = NETWORKS[name]
 
@@ -115,10 +121,11 @@ def score_each(
     return xr.concat([score(value(data, name).rename(name), y) for name in quantities], names)
 
 
-def score_claimed(score: Any, data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
+def score_claimed(score: Any, data: Data) -> tuple[xr.DataArray, xr.DataArray]:
     """Scores of the claimed quantity and of both forms of the criterion, after the fewest steps."""
-    rivals = score_each(score, data, RIVALS, 0)
-    claimed = score_each(score, data, [CLAIMED] * len(RIVALS), 0).assign_coords(
+    every = together(data)
+    rivals = score_each(score, every, RIVALS, 0)
+    claimed = score_each(score, every, [CLAIMED] * len(RIVALS), 0).assign_coords(
         quantity=rivals["quantity"]
     )
     return claimed.rename(CLAIMED), rivals.rename("nr/st")
@@ -126,9 +133,15 @@ def score_claimed(score: Any, data: xr.Dataset) -> tuple[xr.DataArray, xr.DataAr
 
 def replace_quantities(*pairs: tuple[str, str]) -> Any:
     """A control with other quantities under some names."""
-    return lab.controls.replacing(
+    control = lab.controls.replacing(
         "value", lambda data: lab.controls.at_labels(data["value"], "quantity", dict(pairs))
     )
+    return in_each(control)
+
+
+def replace_losses(change: Any) -> Any:
+    """A control with other losses."""
+    return in_each(lab.controls.replacing("left", change))
 
 
 def use_best_rate(data: xr.Dataset) -> xr.DataArray:
@@ -165,24 +178,23 @@ EXCHANGED = {
     "small-steps",
     "With one sixteenth of the step sizes of the guarantee, nr/st tells which method is ahead in"
     " more than 70 % of networks, at every length.",
-    controls={"with the best step sizes": lab.controls.replacing("left", use_best_rate)},
+    controls={"with the best step sizes": replace_losses(use_best_rate)},
 )
-def right_for_small_steps(config: Config, data: xr.Dataset) -> lab.Relation:
+def right_for_small_steps(config: Config, data: Data) -> lab.Relation:
     """Among networks in which both methods lower the loss."""
-    fallen = falls(pooled(data, data["left"].sel(rate=SMALL_RATE, drop=True)))
+    every = together(data)
+    fallen = falls(pooled(every, every["left"].sel(rate=SMALL_RATE, drop=True)))
     usable = (fallen > 0).all(["optimizer", "length"])
     lead = fallen.sel(optimizer="spectral", drop=True) - fallen.sel(optimizer="gradient", drop=True)
-    right = (lead > 0) == (value(data, "nr/st") > 0)
+    right = (lead > 0) == (value(every, "nr/st") > 0)
     return lab.fraction(right.isel(seed=usable.values).rename("right"), more_than=0.7)
 
 
-WITH_SMALL_STEPS = {
-    "with small step sizes": lab.controls.replacing("left", use_small_step_gain),
-}
+WITH_SMALL_STEPS = {"with small step sizes": replace_losses(use_small_step_gain)}
 WARM = tuple(start for start in STARTS if start != FRESH)
 FROM_FRESH = {
     "from fresh weights": lab.controls.changing(
-        lambda data: lab.controls.at_labels(data, "start", dict.fromkeys(ORDINARY, FRESH))
+        lambda data: lab.controls.at_labels(data, "start", dict.fromkeys(ORDINARY, FRESH)), of=ONE
     )
 }
 
@@ -193,8 +205,8 @@ FROM_FRESH = {
     " the networks of one linear block in which nr is below st, at every length.",
     controls=WITH_SMALL_STEPS,
 )
-def one_block_fresh(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.fraction(ahead(data, True, True, FRESH), more_than=0.5)
+def one_block_fresh(config: Config, data: Data) -> lab.Relation:
+    return lab.fraction(ahead(data[ONE], True, FRESH), more_than=0.5)
 
 
 @states(
@@ -202,8 +214,8 @@ def one_block_fresh(config: Config, data: xr.Dataset) -> lab.Relation:
     "So they are in networks of two blocks or more.",
     controls=WITH_SMALL_STEPS,
 )
-def blocks_fresh(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.fraction(ahead(data, True, False, FRESH), more_than=0.5)
+def blocks_fresh(config: Config, data: Data) -> lab.Relation:
+    return lab.fraction(ahead(data[SEVERAL], True, FRESH), more_than=0.5)
 
 
 @states(
@@ -212,8 +224,8 @@ def blocks_fresh(config: Config, data: xr.Dataset) -> lab.Relation:
     " thirds.",
     controls=WITH_SMALL_STEPS,
 )
-def blocks_warm(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.fraction(ahead(data, True, False, *WARM), more_than=2 / 3)
+def blocks_warm(config: Config, data: Data) -> lab.Relation:
+    return lab.fraction(ahead(data[SEVERAL], True, *WARM), more_than=2 / 3)
 
 
 @states(
@@ -222,8 +234,8 @@ def blocks_warm(config: Config, data: xr.Dataset) -> lab.Relation:
     " over ten steps in fewer than half of the networks in which nr is below st.",
     controls=FROM_FRESH,
 )
-def one_block_warm_below(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.fraction(ahead(data, True, True, *ORDINARY).isel(length=0), less_than=0.5)
+def one_block_warm_below(config: Config, data: Data) -> lab.Relation:
+    return lab.fraction(ahead(data[ONE], True, *ORDINARY).isel(length=0), less_than=0.5)
 
 
 @states(
@@ -231,8 +243,8 @@ def one_block_warm_below(config: Config, data: xr.Dataset) -> lab.Relation:
     "After 16 of them so it is where nr is at least st.",
     controls=FROM_FRESH,
 )
-def one_block_warm_above(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.fraction(ahead(data, False, True, ORDINARY[1]).isel(length=0), less_than=0.5)
+def one_block_warm_above(config: Config, data: Data) -> lab.Relation:
+    return lab.fraction(ahead(data[ONE], False, ORDINARY[1]).isel(length=0), less_than=0.5)
 
 
 @states(
@@ -244,9 +256,9 @@ def one_block_warm_above(config: Config, data: xr.Dataset) -> lab.Relation:
     }
     | FROM_FRESH,
 )
-def best_lengths_decide(config: Config, data: xr.Dataset) -> lab.Relation:
-    lead = select(speed(data), True, ORDINARY[1]).isel(length=0)
-    named = select(value(data, "best steps"), True, ORDINARY[1])
+def best_lengths_decide(config: Config, data: Data) -> lab.Relation:
+    lead = select(speed(data[ONE]), ORDINARY[1]).isel(length=0)
+    named = select(value(data[ONE], "best steps"), ORDINARY[1])
     return lab.fraction(((lead > 0) == (named > 0)).rename("right"), more_than=0.8)
 
 
@@ -254,12 +266,10 @@ def best_lengths_decide(config: Config, data: xr.Dataset) -> lab.Relation:
     "one-block",
     "Over a hundred steps spectral steps are ahead again, in more than half of the networks in"
     " which nr is below st.",
-    controls={
-        "ten steps in the place of a hundred": lab.controls.replacing("left", use_first_length)
-    },
+    controls={"ten steps in the place of a hundred": replace_losses(use_first_length)},
 )
-def one_block_warm_late(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.fraction(ahead(data, True, True, *ORDINARY).isel(length=-1), more_than=0.5)
+def one_block_warm_late(config: Config, data: Data) -> lab.Relation:
+    return lab.fraction(ahead(data[ONE], True, *ORDINARY).isel(length=-1), more_than=0.5)
 
 
 @states(
@@ -269,7 +279,7 @@ def one_block_warm_late(config: Config, data: xr.Dataset) -> lab.Relation:
     controls=EXCHANGED,
     holds=None,
 )
-def race_orders(config: Config, data: xr.Dataset) -> lab.Relation:
+def race_orders(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(*score_claimed(concordance, data), least=0)
 
 
@@ -285,7 +295,7 @@ def race_orders(config: Config, data: xr.Dataset) -> lab.Relation:
         " seed."
     ),
 )
-def race_is_calibrated(config: Config, data: xr.Dataset) -> lab.Relation:
+def race_is_calibrated(config: Config, data: Data) -> lab.Relation:
     claimed, rivals = score_claimed(brier, data)
     return lab.ahead(rivals, claimed, least=0)
 
@@ -297,14 +307,14 @@ def race_is_calibrated(config: Config, data: xr.Dataset) -> lab.Relation:
     " hundred.",
     controls={
         "what happened at the end": lab.controls.replacing(
-            "value", lambda data: data["value"] * 0 + final_speed(data)
+            "value", lambda data: data["value"] * 0 + final_speed(data), of=SEVERAL
         )
     },
 )
-def nothing_foretells(config: Config, data: xr.Dataset) -> lab.Relation:
-    data = data.sel(network=data["network"] != ONE_BLOCK)
-    early, late = (speed(data).isel(length=place, drop=True) for place in (0, -1))
-    found = score_each(concordance, data, list(QUANTITIES), -1)
+def nothing_foretells(config: Config, data: Data) -> lab.Relation:
+    several = data[SEVERAL]
+    early, late = (speed(several).isel(length=place, drop=True) for place in (0, -1))
+    found = score_each(concordance, several, list(QUANTITIES), -1)
     first = concordance(early.rename("first steps"), late).expand_dims(quantity=["the first steps"])
     return lab.below(xr.concat([found, first], "quantity").rename("Kendall's τ"), 0.4, "0.4")
 
@@ -351,9 +361,13 @@ EXPERIMENT = lab.Experiment(
         " that gradient steps have warmed up, where gradient steps are ahead on either side."
     ),
     config=Config,
-    measure=run,
+    measure={
+        ONE: partial(run_networks, one_block=True),
+        SEVERAL: partial(run_networks, one_block=False),
+    },
     statements=states,
     headlines=("one-block-fresh", "one-block-warm-below"),
+    headlines_read=(ONE,),
     scales={
         "smoke": {"seeds": 20, "lengths": (10, 30)},
         "paper": {"seed": 13, "seeds": 300, "classes": len(NETWORKS)},

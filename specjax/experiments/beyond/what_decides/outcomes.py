@@ -1,13 +1,31 @@
 """Outcomes of the trainings of `what-decides`, and scores of their predictions."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
 import xarray as xr
 from scipy import optimize
 
-from specjax.experiments.beyond.what_decides.networks import ONE_BLOCK, RATES
+from specjax.experiments.beyond.what_decides.networks import NETWORKS, RATES
 
 MUCH = 1.5
 """Ratio of the decreases of log loss above which spectral steps are much faster."""
+
+Data = Mapping[str, xr.Dataset]
+ONE, SEVERAL = "one_block", "several_blocks"
+"""The names of the two datasets of a run."""
+
+
+def together(data: Data) -> xr.Dataset:
+    """All networks as one dataset, in the order of `NETWORKS`."""
+    both = xr.concat([data[SEVERAL], data[ONE]], "network", combine_attrs="override")
+    return both.sel(network=[name for name in NETWORKS if name in both["network"]])
+
+
+def in_each(control: Callable[[Any, xr.Dataset], xr.Dataset]) -> Callable[[Any, Data], Data]:
+    """A control of one dataset, in each that there is."""
+    return lambda config, data: {name: control(config, part) for name, part in data.items()}
 
 
 def falls(left: xr.DataArray) -> xr.DataArray:
@@ -46,16 +64,14 @@ def value(data: xr.Dataset, quantity: str) -> xr.DataArray:
     return pooled(data, data["value"].sel(quantity=quantity, drop=True))
 
 
-def select(found: xr.DataArray, one_block: bool, *starts: str) -> xr.DataArray:
-    """Pooled values of one linear block, or of all other classes, at some starts."""
-    here = np.isin(found["start"], starts) & ((found["network"] == ONE_BLOCK) == one_block)
-    return found.isel(seed=np.flatnonzero(here))
+def select(found: xr.DataArray, *starts: str) -> xr.DataArray:
+    """Pooled values at some starts."""
+    return found.isel(seed=np.flatnonzero(np.isin(found["start"], starts)))
 
 
-def ahead(data: xr.Dataset, below: bool, one_block: bool, *starts: str) -> xr.DataArray:
+def ahead(data: xr.Dataset, below: bool, *starts: str) -> xr.DataArray:
     """Whether spectral steps are ahead, in networks on one side of nr = st."""
-    criterion = select(value(data, "nr/st"), one_block, *starts)
-    lead = select(speed(data), one_block, *starts)
+    criterion, lead = select(value(data, "nr/st"), *starts), select(speed(data), *starts)
     return (lead > 0).isel(seed=((criterion < 0) == below).values).rename("spectral steps ahead")
 
 
