@@ -196,7 +196,7 @@ rate-transfer | seeds=18 | seeds needs to be a multiple of 4, got 18.
 rate-drift | widths=(16, 20) | widths needs to be multiples of 8, the size of a block, got 20.
 rate-drift | widths=(16, 136) | widths must be at most 128, half of a batch, since stable ranks grow
 rate-drift | seeds=18 | seeds needs to be a multiple of 4, got 18.
-memory-one-step | n=100 | n must exceed the largest of dims=(64, 96, 128, 192), since the
+memory-one-step | n=100 | n must exceed the largest of dims=(64, 128, 192), since the
 memory-one-step | fit_from=192 | dims from fit_from=192 on need to be 2 or more, for a slope, got
 memory-one-step | descent_n=96 | n must exceed the largest of dims=(48, 96), since the Hessian needs
 memory-minibatch | batches=(512, 1024, 2048, 4096) | batches needs one of fewer than d/4 = 32 \

@@ -31,7 +31,7 @@ class Config(sampled_items.Config):
 
     n: int = lab.config.integer(2500, least=2, help="items N")
     dims: tuple[int, ...] = lab.config.sizes(
-        64, 96, 128, 192, least=4, points=2, help="dimensions d"
+        64, 128, 192, least=4, points=2, help="dimensions d"
     )
     fit_from: int = lab.config.integer(64, help="smallest d that is judged")
     alphas: tuple[float, ...] = lab.config.numbers(

@@ -39,7 +39,7 @@ class Config(lab.Config):
     ns: tuple[int, ...] = lab.config.sizes(8, 24, least=8, points=2, help="rows n")
     seeds: int = lab.config.seeds(6000, least=100, help="samples of the noise")
     momentum_size: int = lab.config.integer(16, least=8, help="rows and columns with momentum")
-    momentum_seeds: int = lab.config.seeds(1000, least=100, help="samples of sixty gradients")
+    momentum_seeds: int = lab.config.seeds(500, least=100, help="samples of sixty gradients")
 
 
 def factor(noise: Float[Array, "m n"], long: AnySize, *thetas: Any) -> Float[Array, "m n"]:
