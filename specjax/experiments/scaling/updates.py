@@ -31,11 +31,11 @@ class Config(lab.Config):
     seeds: int = lab.config.seeds(48, least=10, help="networks at every width")
 
 
-def run(config: Config, key: Key[Array, ""], of_muon: bool) -> xr.Dataset:
+def run(config: Config, key: Key[Array, ""], part: str) -> xr.Dataset:
     """The RMS of ΔW x of every layer after a step, by setting of Muon or of all other optimizers;
     one program for each width.
     """
-    settings = [name for name, each in SETTINGS.items() if (each.optimizer == "Muon") == of_muon]
+    settings = [name for name in SETTINGS if part_of(name) == part]
 
     def measure(key: Array, width: int) -> dict[str, Array]:
         return {
@@ -62,9 +62,14 @@ def _rms(problem: Problem, key: Key[Array, ""], width: int, rate: Array) -> Floa
 Data = Mapping[str, xr.Dataset]
 
 
+def part_of(setting: str) -> str:
+    """The name of the dataset that has a setting."""
+    return "muon" if SETTINGS[setting].optimizer == "Muon" else "others"
+
+
 def together(data: Data) -> xr.Dataset:
     """All settings of a run as one dataset, in the order of `SETTINGS`."""
-    both = xr.concat(list(data.values()), "setting", combine_attrs="override")
+    both = xr.concat([part[["update"]] for part in data.values()], "setting")
     return both.sel(setting=[name for name in SETTINGS if name in both["setting"]])
 
 
@@ -72,13 +77,21 @@ def replace_updates(
     change: Callable[[xr.Dataset], xr.DataArray],
 ) -> Callable[[Config, Data], dict[str, xr.Dataset]]:
     """A control with other updates of all settings."""
-    control = lab.controls.replacing("update", change)
-    return lambda config, data: {"all": control(config, together(data))}
+
+    def control(config: Config, data: Data) -> dict[str, xr.Dataset]:
+        changed = change(together(data))
+        return {
+            name: part.assign(update=changed.sel(setting=part["setting"]))
+            for name, part in data.items()
+        }
+
+    return control
 
 
 def off(data: Data, settings: Sequence[str]) -> xr.DataArray:
     """Excess of the exponents of some settings above and below theory's, by seed."""
-    found = slopes(together(data)["update"]).sel(setting=list(settings))
+    of_each = [data[part_of(each)]["update"].sel(setting=[each]) for each in settings]
+    found = slopes(xr.concat(of_each, "setting"))
     expected = [SETTINGS[setting].updates for setting in settings]
     difference = found - xr.DataArray(expected, {"setting": list(settings), "layer": list(LAYERS)})
     return xr.concat([difference, -difference], xr.Variable("side", ["above", "below"])).rename(
@@ -232,7 +245,7 @@ EXPERIMENT = lab.Experiment(
         " one's grows as the width."
     ),
     config=Config,
-    measure={"muon": partial(run, of_muon=True), "others": partial(run, of_muon=False)},
+    measure={part: partial(run, part=part) for part in ("muon", "others")},
     paired="the settings of Muon and of other optimizers are those of the same networks",
     statements=states,
     headlines=("muon-spectral", "muon-original"),
