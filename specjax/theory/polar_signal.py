@@ -130,7 +130,10 @@ def kept_shares(mus: ArrayLike, m: int, n: int, sigma: ArrayLike = 1.0) -> Float
             f" got the shape {mus.shape}."
         )
     short, long = floats(min(m, n), max(m, n))
-    return _kept_together(mus / (sigma[..., None] * jnp.sqrt(long)), short / long, long)
+    norm = sigma * jnp.sqrt(long)
+    # A number stays one: strict promotion of ranks refuses an axis that a batch lacks.
+    thetas = mus / (norm[..., None] if norm.ndim else norm)
+    return _kept_together(thetas, short / long, long)
 
 
 @jax.jit

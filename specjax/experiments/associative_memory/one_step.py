@@ -30,9 +30,7 @@ class Config(sampled_items.Config):
     """Items, dimensions and exponents; judged are the dimensions from `fit_from` on."""
 
     n: int = lab.config.integer(2500, least=2, help="items N")
-    dims: tuple[int, ...] = lab.config.sizes(
-        64, 128, 192, least=4, points=2, help="dimensions d"
-    )
+    dims: tuple[int, ...] = lab.config.sizes(64, 128, 192, least=4, points=2, help="dimensions d")
     fit_from: int = lab.config.integer(64, help="smallest d that is judged")
     alphas: tuple[float, ...] = lab.config.numbers(
         1.25, 1.5, 3.0, above=1, help="exponents of the frequencies"

@@ -42,8 +42,8 @@ def run_equal(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     def equal(key: Array, theta: Array, share: Array) -> dict[str, Array]:
         has = jnp.arange(float(n)) < share * n
-        kept = jnp.diagonal(factor(sizes.normal(key, (n, n)), n, *(theta * has)))
-        return {"kept": jnp.sum(jnp.where(has, kept, 0)) / jnp.sum(has)}
+        kept = jnp.diagonal(factor(sizes.normal(key, (n, n)), n, *jnp.where(has, theta, 0)))
+        return {"kept": jnp.mean(kept, where=has)}
 
     over = {"theta": sweep.values(*THETAS), "share": sweep.values(*SHARES)}
     return lab.seeded_sweep(key, "equal", equal, config.seeds, **over)

@@ -81,7 +81,7 @@ def run_momentum(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     def momenta(key: Array, theta: Array) -> dict[str, Array]:
         n = config.momentum_size
-        weights = (1 - BETA) * BETA ** jnp.arange(PAST) / (1 - BETA**PAST)
+        weights = (1 - BETA) * BETA ** jnp.arange(float(PAST)) / (1 - BETA**PAST)
         noise = jax.random.normal(key, (PAST, n, n))
         before = factor(jnp.tensordot(weights, noise, 1), n, theta)
         after = jnp.tensordot(weights, jax.vmap(lambda z: factor(z, n, theta))(noise), 1)
