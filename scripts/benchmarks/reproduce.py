@@ -6,7 +6,7 @@ lowering them and compiling them, as JAX reports them; the rest of the run, whic
 computing; judging with all attacks; drawing. Programs are also compiled in several threads at a
 time: such seconds count once. The last column is processor seconds, of all threads.
 
-    python scripts/benchmarks/reproduce.py [NAME ...] [--scale smoke]
+    python scripts/benchmarks/reproduce.py [NAME ...] [--headlines] [--scale smoke]
 """
 
 import argparse
@@ -41,7 +41,7 @@ def union(spans: Spans) -> float:
     return covered
 
 
-def measured(name: str, scale: str) -> dict[str, float]:
+def measured(name: str, scale: str, *, headlines: bool) -> dict[str, float]:
     """The seconds of each part but importing of one experiment, in this process."""
     import jax
     from jax import monitoring
@@ -49,6 +49,8 @@ def measured(name: str, scale: str) -> dict[str, float]:
     from specjax import report  # noqa: F401 - what the command imports
 
     experiment = experiments.load(name)
+    if headlines:
+        experiment = experiment.with_headlines_alone()
     config = experiment.at(scale)
     found = {}
     spans: dict[str, Spans] = {part: [] for part in EVENTS.values()}
@@ -80,7 +82,7 @@ def measured(name: str, scale: str) -> dict[str, float]:
     return found | {"CPU": used.ru_utime + used.ru_stime, "programs": len(spans["compile"])}
 
 
-def in_process(name: str, scale: str) -> dict[str, float]:
+def in_process(name: str, scale: str, *, headlines: bool) -> dict[str, float]:
     """`measured` in a new process, with the environment of the command line."""
     environment = os.environ | {
         "SPECJAX_COMPILATION_CACHE": "off",
@@ -88,6 +90,7 @@ def in_process(name: str, scale: str) -> dict[str, float]:
         "XLA_FLAGS": with_cpu_flags(os.environ.get("XLA_FLAGS", "")),
     }
     command = [sys.executable, __file__, name, "--scale", scale, "--here"]
+    command += ["--headlines"] if headlines else []
     start = perf_counter()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -104,19 +107,25 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--scale", default="quick")
+    parser.add_argument(
+        "--headlines", action="store_true", help="what `specjax reproduce` computes without --all"
+    )
     parser.add_argument("--smoke", action="store_true", help="two experiments at scale smoke")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.here:
-        print(json.dumps(measured(args.names[0], args.scale)))
+        print(json.dumps(measured(args.names[0], args.scale, headlines=args.headlines)))
         return
     if args.smoke:
         args.names, args.scale = ["field-rate", "scalar-sequences"], "smoke"
+    known = experiments.names()
+    if args.headlines:
+        known = [name for name in known if experiments.load(name).headlines]
     print(f"{machine('specjax', 'jax', 'numpy')}\n")
     columns = (*PARTS, "sum", "CPU")
     rows, total = [], dict.fromkeys((*columns, "programs"), 0.0)
-    for name in args.names or experiments.names():
-        found = in_process(name, args.scale)
+    for name in args.names or known:
+        found = in_process(name, args.scale, headlines=args.headlines)
         found["sum"] = sum(found[part] for part in PARTS)
         print(f"{name}: {found['sum']:.1f} s", file=sys.stderr, flush=True)
         rows.append([name, *(f"{found[c]:.1f}" for c in columns), f"{found['programs']:.0f}"])
