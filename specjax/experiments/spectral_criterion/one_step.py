@@ -136,16 +136,22 @@ def measure_smooth(key: Array, n: int) -> dict[str, Array]:
     return found
 
 
+MEASURED: dict[str, Function] = {
+    "problems": measure_problem,
+    "gains": measure_gain,
+    "smooth": measure_smooth,
+}
+
+
 def run_shapes(
     config: Config, key: Key[Array, ""], name: str, axes: str, points: tuple[tuple[int, ...], ...]
 ) -> xr.Dataset:
     """A measurement at every shape, in float64."""
     of_axes = zip(axes, zip(*points, strict=True), strict=True)
     over = {"shape": sweep.zipped(**{axis: sweep.widths(*extents) for axis, extents in of_axes})}
-    measure = {"problems": measure_problem, "gains": measure_gain, "smooth": measure_smooth}[name]
     with jax.enable_x64(True):
         seeds = config.smooth_seeds if name == "smooth" else config.seeds
-        found = lab.seeded_sweep(key, name, measure, seeds, **over)
+        found = lab.seeded_sweep(key, name, MEASURED[name], seeds, **over)
     return found.assign_coords(shape=["×".join(map(str, point)) for point in points])
 
 
