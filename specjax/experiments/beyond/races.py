@@ -1,0 +1,117 @@
+"""Races of spectral steps and gradient descent, each at the best multiple of its guaranteed length,
+from starts that gradient steps have worked on: of one linear map and of two blocks.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from specjax import linalg, sizes, spectral
+from specjax.theory import spectral_race
+from specjax.theory.spectral_race import GRADIENT_LENGTHS, SPECTRAL_LENGTHS
+
+TALL = 8
+"""Rows over columns in the class of the formula."""
+LINEAR = {"tall": TALL, "square": 1.0, "wide": 0.5, "five": TALL}
+"""Linear maps by rows over columns; `five` takes Newton–Schulz steps in place of the factor."""
+BLOCK_LENGTHS = 2 ** (np.arange(-12, 13) / 4)
+Loss = Callable[[Any], Array]
+Step = Callable[[Any, Array], Any]
+
+
+def isometry(x: Array) -> Array:
+    """The polar factor with all singular values at one, zeros too."""
+    u, _, vt = linalg.svd(x)
+    return u @ vt
+
+
+def scaled(factor: Callable[[Array], Array], g: Array, guarantee: Array) -> Array:
+    """The spectral step of the guaranteed length, ‖G‖_* polar(G)/L_op."""
+    return jnp.sum(linalg.singular_values(g)) / guarantee * factor(g)
+
+
+def compare(
+    loss: Loss, steps: dict[str, tuple[Step, np.ndarray]], start: Any, count: int
+) -> dict[str, Array]:
+    """The part of the loss that each method leaves, by steps, at its best length and at the
+    guarantee's; K*, or `count` + 1 where spectral steps are never ahead.
+    """
+    left: dict[str, Array] = {}
+    for name, (step, lengths) in steps.items():
+
+        def trained(c: Array, step: Step = step) -> Array:
+            def one(state: Any, _: None) -> tuple[Any, Array]:
+                state = step(state, c)
+                return state, loss(state)
+
+            return jax.lax.scan(one, start, length=count)[1] / loss(start)
+
+        found = jax.vmap(trained)(jnp.asarray(lengths, jnp.float32))
+        # Lengths that are too long overflow.
+        left[name] = jnp.min(jnp.where(jnp.isfinite(found), found, jnp.inf), axis=0)
+        left[f"{name} at 1"] = found[int(np.flatnonzero(lengths == 1)[0])]
+    passing = spectral_race.passing(left["gradient"], left["spectral"])
+    return left | {"passing": jnp.minimum(passing, count + 1)}
+
+
+def linear(key: Array, a: Array, k: Array, part: str, d: int, count: int) -> dict[str, Array]:
+    """A race on one linear map with a random error, in the eigenbasis of its inputs."""
+    b = jnp.arange(1.0, d + 1) ** -a
+    error = sizes.normal(key, (int(LINEAR[part] * d), d))
+    # A rotation of the outputs changes nothing: of many rows the triangular factor is enough.
+    start = (linalg.qr(error)[1] if LINEAR[part] > 1 else error) * (1 - b) ** k
+    five = partial(spectral.polar, method=spectral.NewtonSchulz(5))
+    factor, lengths = (five, GRADIENT_LENGTHS) if part == "five" else (isometry, SPECTRAL_LENGTHS)
+    steps: dict[str, tuple[Step, np.ndarray]] = {
+        "gradient": (lambda w, c: w - c * w * b, GRADIENT_LENGTHS),
+        "spectral": (lambda w, c: w - c * scaled(factor, w * b, jnp.sum(b)), lengths),
+    }
+    columns = jnp.linalg.norm(start, axis=0)
+    ratio = spectral.nuclear_rank(start * b) / jnp.sum(b)
+    formula = spectral_race.steps_to_pass(columns, b, count)
+    found = compare(lambda w: jnp.sum(b * w**2), steps, start, count)
+    return found | {"nr/st": ratio, "formula": jnp.minimum(formula, count + 1)}
+
+
+def two_blocks(key: Array, a: Array, k: Array, d: int, count: int) -> dict[str, Array]:
+    """The same race of W₂ W₁ toward a random target; both blocks step at once."""
+    b = jnp.arange(1.0, d + 1) ** -a
+    target, second, first = (
+        sizes.normal(sizes.stream(key, name), (rows, d)) / d**0.5
+        for name, rows in (("target", 2 * d), ("second", 2 * d), ("first", d))
+    )
+
+    def step(spectral_step: bool, w: Any, c: Array) -> Any:
+        lower, upper = w
+        g = (upper @ lower - target) * b
+        inner = (lower * b) @ lower.T
+        outside = linalg.eigvalsh(upper.T @ upper)[-1]
+        of_lower, of_upper = upper.T @ g, g @ lower.T
+        if spectral_step:
+            of_lower = scaled(isometry, of_lower, outside * jnp.sum(b))
+            of_upper = scaled(isometry, of_upper, jnp.trace(inner))
+        else:
+            of_lower, of_upper = of_lower / outside, of_upper / linalg.eigvalsh(inner)[-1]
+        return lower - c * of_lower, upper - c * of_upper
+
+    # Half of the guaranteed length, since both blocks move at once.
+    start = jax.lax.fori_loop(
+        0, k.astype(int), lambda _, w: step(False, w, jnp.float32(0.5)), (first, second)
+    )
+    found = compare(
+        lambda w: jnp.sum(b * (w[1] @ w[0] - target) ** 2),
+        {
+            "gradient": (partial(step, False), BLOCK_LENGTHS),
+            "spectral": (partial(step, True), BLOCK_LENGTHS),
+        },
+        start,
+        count,
+    )
+    columns = jnp.linalg.norm(start[1] @ start[0] - target, axis=0)
+    formula = spectral_race.steps_to_pass(columns, b, count)
+    return found | {"formula": jnp.minimum(formula, count + 1)}

@@ -1,0 +1,231 @@
+"""The experiment `spectral-race`: after how many steps spectral ones pass gradient descent on a
+linear map that gradient steps have worked on (docs/beyond/spectral-race.md).
+`theory.spectral_race` predicts it without a fit.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Key
+from matplotlib.figure import Figure
+
+from specjax import lab, sweep
+from specjax.experiments.beyond.races import LINEAR, linear, two_blocks
+from specjax.lab.drawing import COLORS
+from specjax.theory import spectral_race
+
+DECAYS, STEEP = (2.0, 3.0), 3.0
+"""Exponents a of the inputs' spectrum i^(-a), and the one for the limit."""
+WITHIN, WITHIN_LIMIT, BEFORE, SOONER = 0.15, 0.2, 1.5, 0.5
+"""Margins of the formula and of its limit; K*/K where gradient steps lead; a lead in steps."""
+LARGE, FLOOR = 200, 1e-3
+"""Least d^a/k of the limit; singular values that five Newton–Schulz steps leave small."""
+Data = dict[str, xr.Dataset]
+
+
+class Config(lab.Config):
+    """Sizes and samples."""
+
+    seed: int = lab.config.root_seed(14, help="root of all randomness")
+    d: int = lab.config.integer(32, least=16, help="inputs d")
+    deep: int = lab.config.integer(16, least=8, help="inputs of two blocks")
+    warm: tuple[int, ...] = lab.config.sizes(
+        16, 64, 256, points=3, most=lab.config.MOST_COUNT, help="gradient steps taken before, k"
+    )
+    steps: int = lab.config.integer(24, least=10, help="steps of each method")
+    seeds: int = lab.config.seeds(12, help="random starts")
+
+
+def run(config: Config, key: Key[Array, ""]) -> Data:
+    """Races on linear maps of three shapes, with five Newton–Schulz steps, and on two blocks."""
+    over = {"a": sweep.values(*DECAYS), "k": sweep.values(*map(float, config.warm))}
+    races = {part: partial(linear, part=part, d=config.d, count=config.steps) for part in LINEAR}
+    races["two blocks"] = partial(two_blocks, d=config.deep, count=config.steps)
+    names = [f"{name}{end}" for name in ("gradient", "spectral") for end in ("", " at 1")]
+    steps = list(range(1, config.steps + 1))
+    found = {
+        part: lab.seeded_sweep(key, part, race, config.seeds, **over)
+        for part, race in races.items()
+    }
+    return {
+        part: sweep.labelled(data, "step", outputs=names, step=steps)
+        for part, data in found.items()
+    }
+
+
+def predicted(config: Config, data: Data, factor: float = 1.0, floor: float = 0.0) -> xr.DataArray:
+    """K* of the formula times a factor, from the inputs' spectrum and k alone."""
+
+    def one(a: float, k: float) -> float:
+        b = jnp.arange(1.0, config.d + 1) ** -a
+        return float(spectral_race.steps_to_pass((1 - b) ** k, b, config.steps, floor))
+
+    tall = data["tall"]
+    return factor * lab.closed_form(np.vectorize(one, otypes=[float]), tall.a, tall.k)
+
+
+def at_once(config: Config, data: Data) -> xr.DataArray:
+    """K* = 1, as nr >= st has it."""
+    return xr.ones_like(predicted(config, data))
+
+
+def in_limit(config: Config, data: Data, exponent: float | None = None) -> xr.DataArray:
+    """K* of the limit, or the same at the smallest k with another exponent of k."""
+    k = data["tall"].k[data["tall"].k * LARGE <= config.d**STEEP]
+    form = lab.closed_form(spectral_race.asymptotic_steps_to_pass, k, STEEP)
+    return form if exponent is None else form[0] * (k / k[0]) ** exponent
+
+
+def lead(data: Data, end: str = "") -> xr.DataArray:
+    """How far gradient steps are behind, log of what they leave over what spectral steps do."""
+    tall = data["tall"]
+    found: xr.DataArray = xr.ufuncs.log(tall[f"gradient{end}"] / tall[f"spectral{end}"])
+    return found.rename("gradient behind spectral")
+
+
+states = lab.Statements()
+NEAREST: dict[str, Any] = {
+    "twice": partial(predicted, factor=2.0),
+    "half": partial(predicted, factor=0.5),
+    "at once, nr/st = 1": at_once,
+    "no noise in fast directions": partial(predicted, floor=FLOOR),
+}
+OTHER_EXPONENTS = {
+    "k^(1 - 1/a)": partial(in_limit, exponent=1 - 1 / STEEP),
+    "no growth": partial(in_limit, exponent=0.0),
+}
+AT_BEST = {
+    "each at its best length": lab.controls.changing(
+        lambda data: data.assign({f"{m} at 1": data[m] for m in ("gradient", "spectral")}),
+        of="tall",
+    )
+}
+AT_GUARANTEE = {
+    "each at the guaranteed length": lab.controls.changing(
+        lambda data: data.assign({m: data[f"{m} at 1"] for m in ("gradient", "spectral")}),
+        of="tall",
+    )
+}
+
+
+@states("boundary", rivals=NEAREST)
+def formula(config: Config, data: Data) -> lab.Relation:
+    """On a linear map with eight times as many outputs as inputs, after k gradient steps, spectral
+    steps pass gradient descent after K* steps, to 15 %.
+    """
+    form = predicted(config, data)
+    return lab.near(data["tall"]["passing"], form, WITHIN * form, "15 % of the formula")
+
+
+@states("limit", rivals=OTHER_EXPONENTS)
+def limit(config: Config, data: Data) -> lab.Relation:
+    """For the spectrum i^(-3) K* is κ/√h, which grows as k^(1/3), to 20 % where d³ >= 200 k."""
+    form = in_limit(config, data)
+    found = data["tall"]["passing"].sel(a=STEEP, k=form.k)
+    return lab.near(found, form, WITHIN_LIMIT * form, "20 % of the limit")
+
+
+@states("criterion", controls=AT_GUARANTEE)
+def criterion_misses(config: Config, data: Data) -> lab.Relation:
+    """With nr >= 2 st and the best lengths gradient steps lead after K*/1.5 steps, k >= 64."""
+    ratio = data["tall"]["nr/st"]
+    places = xr.ufuncs.floor(predicted(config, data) / BEFORE).clip(1)
+    ahead = -lead(data).sel(step=places).where(ratio >= 2, -1.0)
+    return lab.above(ahead.sel(k=ahead.k >= 64).rename("lead of gradient"), 0.0, "no lead")
+
+
+@states("guaranteed", controls=AT_BEST)
+def criterion_holds(config: Config, data: Data) -> lab.Relation:
+    """With the guaranteed lengths nr >= st is right: spectral steps lead at every K."""
+    return lab.above(lead(data, " at 1"), 0.0, "no lead")
+
+
+@states(
+    "five-steps",
+    controls={
+        "the two exchanged": lambda _, data: data | {"tall": data["five"], "five": data["tall"]}
+    },
+)
+def five_steps(config: Config, data: Data) -> lab.Relation:
+    """With five Newton–Schulz steps in the place of the polar factor spectral steps pass earlier,
+    by half a step or more where k >= 64.
+    """
+    first, second = (
+        data[part]["passing"].sel(k=data[part].k >= 64).rename(part) for part in ("tall", "five")
+    )
+    return lab.ahead(first, second, least=SOONER)
+
+
+@states(
+    "two-blocks", controls={"one linear map": lambda _, data: data | {"two blocks": data["tall"]}}
+)
+def blocks(config: Config, data: Data) -> lab.Relation:
+    """In two blocks spectral steps pass in less than half of K* for the error at the start, after
+    the most gradient steps.
+    """
+    found = data["two blocks"].isel(k=-1)
+    return lab.below((found["passing"] / found["formula"]).rename("K over K*"), 0.5, "half")
+
+
+def figure(config: Config, data: Data) -> Figure:
+    """Plot K* by k with the formula, losses of one race, and where the formula stops."""
+    drawn = Figure(figsize=(13, 4.2), layout="constrained")
+    by_k, race, stops = drawn.subplots(1, 3)
+    form, tall = predicted(config, data), data["tall"]
+    k = np.geomspace(tall.k[0], tall.k[-1], 50)
+    for a, color in zip(DECAYS, COLORS, strict=False):
+        found = tall["passing"].sel(a=a)
+        bars = 4 * found.std("seed", ddof=1) / found.sizes["seed"] ** 0.5
+        by_k.errorbar(tall.k, found.mean("seed"), bars, fmt="o", color=color, label=f"i^(-{a:g})")
+        by_k.plot(form.k, form.sel(a=a), "-", color=color)
+        by_k.plot(k, spectral_race.asymptotic_steps_to_pass(k, a), ":", color=color)
+    by_k.set(title="circles: measured; lines: formula, dotted: limit", ylabel="K*")
+    chosen = {"a": STEEP, "k": tall.k[2]}
+    for part, name, label in (
+        ("tall", "gradient", "gradient"),
+        ("tall", "spectral", "spectral"),
+        ("five", "spectral", "five Newton–Schulz steps"),
+    ):
+        race.plot(tall.step, data[part][name].sel(chosen).mean("seed"), label=label)
+    race.set(title=f"best lengths after k = {config.warm[2]}", xlabel="steps K", yscale="log")
+    race.set(ylabel="loss left")
+    for (part, found), color in zip(data.items(), COLORS, strict=False):
+        ratio = (found["passing"] / found["formula"]).median("seed").sel(a=STEEP)
+        stops.plot(found.k, ratio, "o-", color=color, label=part)
+    stops.set(title="where the formula stops", ylabel="median of K*, measured over formula")
+    for axes in (by_k, stops):
+        axes.set(xlabel="gradient steps before, k", xscale="log", yscale="log")
+    for axes in (by_k, race, stops):
+        axes.legend(fontsize="small")
+    return drawn
+
+
+EXPERIMENT = lab.Experiment(
+    "spectral-race",
+    lab.ledger.Ledger.from_conjectures(
+        "spectral-race",
+        boundary="A scalar recursion gives the number of steps K* at which spectral steps pass.",
+        limit="For a power law it is κ/√h, with h the mean error, and grows as k^((1 - 1/a)/2).",
+        criterion="Below K* nr >= st names the wrong method at the best lengths.",
+        guaranteed="At the guaranteed lengths nr >= st names the right one for every K.",
+        five_steps="Steps that leave small singular values small pass earlier.",
+        two_blocks="In two blocks K* is far smaller.",
+    ),
+    title="How long gradient steps stay ahead on a linear map",
+    summary=(
+        "After k gradient steps on a linear map nr/st says “spectral”, and gradient steps of the"
+        " best length stay ahead for K* more steps; one recursion gives K*."
+    ),
+    config=Config,
+    measure=run,
+    statements=states,
+    headlines=("formula",),
+    figure=figure,
+    scales={
+        "smoke": {"d": 16, "deep": 8, "steps": 12, "seeds": 3},
+        "paper": {"seed": 15, "d": 64, "warm": (16, 64, 256, 1024), "steps": 30, "seeds": 16},
+    },
+)
