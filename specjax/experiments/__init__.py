@@ -91,7 +91,7 @@ MODULES = {
     "best-filter": "specjax.experiments.beyond.best_filter",
     "best-filter-training": "specjax.experiments.beyond.filter_training",
     "what-decides": "specjax.experiments.beyond.what_decides.experiment",
-    "spectral-race": "specjax.experiments.beyond.spectral_race",
+    "spectral-race": "specjax.experiments.beyond.spectral_race.experiment",
     "polar-signal": "specjax.experiments.beyond.polar_signal",
     "polar-rank": "specjax.experiments.beyond.polar_rank",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",

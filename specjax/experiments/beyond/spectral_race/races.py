@@ -19,20 +19,22 @@ TALL = 8
 """Rows over columns in the class of the formula."""
 LINEAR = {"tall": TALL, "square": 1.0, "wide": 0.5, "five": TALL}
 """Linear maps by rows over columns; `five` takes Newton–Schulz steps in place of the factor."""
-BLOCK_LENGTHS = 2 ** (np.arange(-12, 13) / 4)
+FIVE_LENGTHS, BLOCK_LENGTHS = 2 ** (np.arange(-2, 17) / 2), 2 ** (np.arange(-6, 7) / 2)
+"""Multiples of the guaranteed step, of which `five` and two blocks have the best."""
 Loss = Callable[[Any], Array]
 Step = Callable[[Any, Array], Any]
 
 
-def isometry(x: Array) -> Array:
-    """The polar factor with all singular values at one, zeros too."""
-    u, _, vt = linalg.svd(x)
-    return u @ vt
+def lift(g: Array) -> Array:
+    """‖G‖_* polar(G) with all singular values at one, zeros too."""
+    u, values, vt = linalg.svd(g)
+    return jnp.sum(values) * (u @ vt)
 
 
-def scaled(factor: Callable[[Array], Array], g: Array, guarantee: Array) -> Array:
-    """The spectral step of the guaranteed length, ‖G‖_* polar(G)/L_op."""
-    return jnp.sum(linalg.singular_values(g)) / guarantee * factor(g)
+def lift_in_five_steps(g: Array) -> Array:
+    """The same with the five Newton–Schulz steps of Muon, which leave small singular values."""
+    factor = spectral.polar(g, method=spectral.NewtonSchulz(5))
+    return jnp.sum(linalg.singular_values(g)) * factor
 
 
 def compare(
@@ -65,17 +67,18 @@ def linear(key: Array, a: Array, k: Array, part: str, d: int, count: int) -> dic
     error = sizes.normal(key, (int(LINEAR[part] * d), d))
     # A rotation of the outputs changes nothing: of many rows the triangular factor is enough.
     start = (linalg.qr(error)[1] if LINEAR[part] > 1 else error) * (1 - b) ** k
-    five = partial(spectral.polar, method=spectral.NewtonSchulz(5))
-    factor, lengths = (five, GRADIENT_LENGTHS) if part == "five" else (isometry, SPECTRAL_LENGTHS)
+    lifted, lengths = lift, SPECTRAL_LENGTHS
+    if part == "five":
+        lifted, lengths = lift_in_five_steps, FIVE_LENGTHS
     steps: dict[str, tuple[Step, np.ndarray]] = {
         "gradient": (lambda w, c: w - c * w * b, GRADIENT_LENGTHS),
-        "spectral": (lambda w, c: w - c * scaled(factor, w * b, jnp.sum(b)), lengths),
+        "spectral": (lambda w, c: w - c * lifted(w * b) / jnp.sum(b), lengths),
     }
     columns = jnp.linalg.norm(start, axis=0)
     ratio = spectral.nuclear_rank(start * b) / jnp.sum(b)
     formula = spectral_race.steps_to_pass(columns, b, count)
     found = compare(lambda w: jnp.sum(b * w**2), steps, start, count)
-    return found | {"nr/st": ratio, "formula": jnp.minimum(formula, count + 1)}
+    return found | {"nr over st": ratio, "formula": jnp.minimum(formula, count + 1)}
 
 
 def two_blocks(key: Array, a: Array, k: Array, d: int, count: int) -> dict[str, Array]:
@@ -93,8 +96,8 @@ def two_blocks(key: Array, a: Array, k: Array, d: int, count: int) -> dict[str, 
         outside = linalg.eigvalsh(upper.T @ upper)[-1]
         of_lower, of_upper = upper.T @ g, g @ lower.T
         if spectral_step:
-            of_lower = scaled(isometry, of_lower, outside * jnp.sum(b))
-            of_upper = scaled(isometry, of_upper, jnp.trace(inner))
+            of_lower = lift(of_lower) / (outside * jnp.sum(b))
+            of_upper = lift(of_upper) / jnp.trace(inner)
         else:
             of_lower, of_upper = of_lower / outside, of_upper / linalg.eigvalsh(inner)[-1]
         return lower - c * of_lower, upper - c * of_upper

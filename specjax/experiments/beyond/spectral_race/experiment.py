@@ -10,16 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
-from matplotlib.figure import Figure
 
 from specjax import lab, sweep
-from specjax.experiments.beyond.races import LINEAR, linear, two_blocks
-from specjax.lab.drawing import COLORS
+from specjax.experiments.beyond.spectral_race import drawing
+from specjax.experiments.beyond.spectral_race.races import LINEAR, linear, two_blocks
 from specjax.theory import spectral_race
 
 DECAYS, STEEP = (2.0, 3.0), 3.0
 """Exponents a of the inputs' spectrum i^(-a), and the one for the limit."""
-WITHIN, WITHIN_LIMIT, BEFORE, SOONER = 0.15, 0.2, 1.5, 0.5
+WITHIN, WITHIN_LIMIT, BEFORE, SOONER, LATER = 0.15, 0.2, 1.5, 0.5, 1.5
 """Margins of the formula and of its limit; K*/K where gradient steps lead; a lead in steps."""
 LARGE, FLOOR = 200, 1e-3
 """Least d^a/k of the limit; singular values that five Newton–Schulz steps leave small."""
@@ -29,7 +28,7 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Sizes and samples."""
 
-    seed: int = lab.config.root_seed(14, help="root of all randomness")
+    seed: int = lab.config.root_seed(17, help="root of all randomness")
     d: int = lab.config.integer(32, least=16, help="inputs d")
     deep: int = lab.config.integer(16, least=8, help="inputs of two blocks")
     warm: tuple[int, ...] = lab.config.sizes(
@@ -131,7 +130,7 @@ def limit(config: Config, data: Data) -> lab.Relation:
 @states("criterion", controls=AT_GUARANTEE)
 def criterion_misses(config: Config, data: Data) -> lab.Relation:
     """With nr >= 2 st and the best lengths gradient steps lead after K*/1.5 steps, k >= 64."""
-    ratio = data["tall"]["nr/st"]
+    ratio = data["tall"]["nr over st"]
     places = xr.ufuncs.floor(predicted(config, data) / BEFORE).clip(1)
     ahead = -lead(data).sel(step=places).where(ratio >= 2, -1.0)
     return lab.above(ahead.sel(k=ahead.k >= 64).rename("lead of gradient"), 0.0, "no lead")
@@ -160,47 +159,21 @@ def five_steps(config: Config, data: Data) -> lab.Relation:
 
 
 @states(
-    "two-blocks", controls={"one linear map": lambda _, data: data | {"two blocks": data["tall"]}}
+    "two-blocks",
+    controls={
+        "one linear map": lambda _, data: data | {"two blocks": data["tall"]},
+    },
+    post_hoc=(
+        "Before the first run, of seed 14, the ratio was said to be below a half, and it was 2.5;"
+        " judged on fresh seeds."
+    ),
 )
 def blocks(config: Config, data: Data) -> lab.Relation:
-    """In two blocks spectral steps pass in less than half of K* for the error at the start, after
-    the most gradient steps.
+    """In two blocks spectral steps pass later than after 1.5 times K* for the error at the start,
+    after the most gradient steps.
     """
     found = data["two blocks"].isel(k=-1)
-    return lab.below((found["passing"] / found["formula"]).rename("K over K*"), 0.5, "half")
-
-
-def figure(config: Config, data: Data) -> Figure:
-    """Plot K* by k with the formula, losses of one race, and where the formula stops."""
-    drawn = Figure(figsize=(13, 4.2), layout="constrained")
-    by_k, race, stops = drawn.subplots(1, 3)
-    form, tall = predicted(config, data), data["tall"]
-    k = np.geomspace(tall.k[0], tall.k[-1], 50)
-    for a, color in zip(DECAYS, COLORS, strict=False):
-        found = tall["passing"].sel(a=a)
-        bars = 4 * found.std("seed", ddof=1) / found.sizes["seed"] ** 0.5
-        by_k.errorbar(tall.k, found.mean("seed"), bars, fmt="o", color=color, label=f"i^(-{a:g})")
-        by_k.plot(form.k, form.sel(a=a), "-", color=color)
-        by_k.plot(k, spectral_race.asymptotic_steps_to_pass(k, a), ":", color=color)
-    by_k.set(title="circles: measured; lines: formula, dotted: limit", ylabel="K*")
-    chosen = {"a": STEEP, "k": tall.k[2]}
-    for part, name, label in (
-        ("tall", "gradient", "gradient"),
-        ("tall", "spectral", "spectral"),
-        ("five", "spectral", "five Newton–Schulz steps"),
-    ):
-        race.plot(tall.step, data[part][name].sel(chosen).mean("seed"), label=label)
-    race.set(title=f"best lengths after k = {config.warm[2]}", xlabel="steps K", yscale="log")
-    race.set(ylabel="loss left")
-    for (part, found), color in zip(data.items(), COLORS, strict=False):
-        ratio = (found["passing"] / found["formula"]).median("seed").sel(a=STEEP)
-        stops.plot(found.k, ratio, "o-", color=color, label=part)
-    stops.set(title="where the formula stops", ylabel="median of K*, measured over formula")
-    for axes in (by_k, stops):
-        axes.set(xlabel="gradient steps before, k", xscale="log", yscale="log")
-    for axes in (by_k, race, stops):
-        axes.legend(fontsize="small")
-    return drawn
+    return lab.above((found["passing"] / found["formula"]).rename("K over K*"), LATER, "1.5")
 
 
 EXPERIMENT = lab.Experiment(
@@ -212,7 +185,7 @@ EXPERIMENT = lab.Experiment(
         criterion="Below K* nr >= st names the wrong method at the best lengths.",
         guaranteed="At the guaranteed lengths nr >= st names the right one for every K.",
         five_steps="Steps that leave small singular values small pass earlier.",
-        two_blocks="In two blocks K* is far smaller.",
+        two_blocks="In two blocks the formula fails: spectral steps pass later.",
     ),
     title="How long gradient steps stay ahead on a linear map",
     summary=(
@@ -223,7 +196,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     headlines=("formula",),
-    figure=figure,
+    figure=lambda config, data: drawing.draw(data, predicted(config, data)),
     scales={
         "smoke": {"d": 16, "deep": 8, "steps": 12, "seeds": 3},
         "paper": {"seed": 15, "d": 64, "warm": (16, 64, 256, 1024), "steps": 30, "seeds": 16},

@@ -1,0 +1,1 @@
+"""How long gradient steps stay ahead of spectral ones on a linear map: `experiment`."""
