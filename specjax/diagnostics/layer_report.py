@@ -6,7 +6,8 @@ nr(G) / st(A) (spectral-criterion, Section 1.2). For a loss that is quadratic in
 curvature in every direction, ‖W A - Y‖², the spectral step is better if the ratio is at least 2,
 and the Euclidean step if it is at most 1/2; in between either may be better. That is about one step
 of these lengths: with tuned ones spectral steps are ahead in most small networks at any ratio
-(docs/beyond/what-decides.md).
+(docs/beyond/what-decides.md). In a model of one linear map gradient steps of the best length may
+stay ahead for a while, for which there is a formula (docs/beyond/spectral-race.md).
 """
 
 from collections.abc import Sequence
@@ -28,15 +29,23 @@ from specjax.optim.fused_projections import Splits
 from specjax.optim.matrices import Layout
 from specjax.spectral import estimate_ranks, estimate_stable_rank, power_iteration
 from specjax.spectral.float_range import ratio
+from specjax.theory import spectral_race
 
 Recommendation = Literal[
     "spectral", "leans spectral", "leans Euclidean", "Euclidean", "undecided", "no gradient"
 ]
 
+UNKNOWN = ("undecided", "no gradient")
+
 SURE = 2.0
 """From this ratio nr(G)/st(A) up the spectral step is certainly better, and below 1/SURE the
 Euclidean one (see the module).
 """
+
+
+ORTHOGONAL = 0.9
+"""Least `orthogonality` of a gradient at which the number of steps is given."""
+MOST_STEPS = 100
 
 
 Bounds = tuple[float, float, float]
@@ -63,10 +72,16 @@ class LayerRow(NamedTuple):
 class LayerReport(NamedTuple):
     """The rows in the order of first use, and the parameters outside of all linear maps; `str` of
     it is the table.
+
+    `steps_to_pass` is for a model of one linear map whose gradient has nearly orthogonal columns in
+    the eigenbasis of its inputs: the number of steps after which spectral ones have passed gradient
+    descent, both of the best length, if the loss is quadratic in W A; infinite above 100. None for
+    other models.
     """
 
     rows: tuple[LayerRow, ...]
     others: tuple[str, ...]
+    steps_to_pass: float | None
 
     def __str__(self) -> str:
         head = ["layer", "map", "out x in", "st(A)", "nr(G)", "nr/st", "recommendation"]
@@ -80,6 +95,8 @@ class LayerReport(NamedTuple):
         ]
         if self.others:
             lines.append(f"in no linear map: {', '.join(self.others)}")
+        if self.steps_to_pass is not None:
+            lines.append(_sentence(self.steps_to_pass))
         return "\n".join(lines)
 
 
@@ -167,7 +184,9 @@ def layer_report(
         )
         for name, st, nr, bent in zip(names, of_stable, of_nuclear, of_bent, strict=True)
     ]
-    return LayerReport(tuple(rows), probe.others())
+    return LayerReport(
+        tuple(rows), probe.others(), _steps_to_pass(rows, gradients, inputs, exact_up_to)
+    )
 
 
 @checked
@@ -257,6 +276,35 @@ def _nuclear_ranks(
     if min(matrices.shape[1:]) <= exact_up_to:
         return _certain(spectral.nuclear_rank(matrices))
     return jnp.stack(jax.vmap(lambda g: estimate_ranks(g, key).nuclear)(matrices), axis=-1)
+
+
+def _steps_to_pass(
+    rows: Sequence[LayerRow], gradients: list[Array], inputs: list[Inputs], exact_up_to: int
+) -> float | None:
+    """See `LayerReport`."""
+    given = inputs[0]
+    if len(rows) > 1 or rows[0].kind != "linear" or rows[0].recommendation in UNKNOWN:
+        return None
+    if given.counts is not None or rows[0].shape[1] > exact_up_to:
+        return None
+    gram = given.gram if given.gram is not None else given.columns @ given.columns.mT
+    found, passed = jax.device_get(_race(listed(gradients[0])[0], listed(gram)[0]))
+    return float(passed) if found.orthogonality >= ORTHOGONAL else None
+
+
+@jax.jit
+def _race(g: Array, b: Array) -> tuple[spectral_race.Errors, Array]:
+    found = spectral_race.errors(g, b)
+    return found, spectral_race.steps_to_pass(found.x, found.b, MOST_STEPS)
+
+
+def _sentence(steps: float) -> str:
+    """`steps_to_pass` in words."""
+    if steps <= 1:
+        return "best step sizes, quadratic loss: spectral steps are ahead from the first on"
+    if steps > MOST_STEPS:
+        return f"best step sizes, quadratic loss: gradient steps stay ahead for {MOST_STEPS} steps"
+    return f"best step sizes, quadratic loss: spectral steps are ahead after {steps:.1f} steps"
 
 
 def _certain(values: Float[Array, " maps"]) -> Float[Array, "maps 3"]:

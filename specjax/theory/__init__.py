@@ -20,4 +20,5 @@ from specjax.theory import preconditioning as preconditioning
 from specjax.theory import random_features as random_features
 from specjax.theory import relu_network as relu_network
 from specjax.theory import second_moment as second_moment
+from specjax.theory import spectral_race as spectral_race
 from specjax.theory import wishart as wishart

@@ -24,6 +24,7 @@ derived in docs/beyond/spectral-race.md.
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,7 @@ from jax.scipy.special import gammainc, gammaln, zeta
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax.arguments import checked
+from specjax.linalg import eigh, singular_values
 from specjax.theory.closed_forms import check_in, floats, in_float64
 
 GRADIENT_LENGTHS = 2 ** (np.arange(-4, 49) / 4)
@@ -43,6 +45,38 @@ _GAIN = 4.591121476668622
 """1 + g, log g = 1 + 1/g: gradient descent's best reach, in units of the steps before."""
 _DAMPINGS = np.linspace(0, 8, 65)
 _TIMES = np.linspace(0, 2, 2001)
+
+
+class Errors(NamedTuple):
+    """The columns of the error in the eigenbasis of the inputs' second moment, in ascending order
+    of its eigenvalues.
+
+    `orthogonality` is ‖G‖_* over the sum of the lengths of G's columns there, at most 1. It is 1 if
+    they are orthogonal, as the recursion assumes.
+    """
+
+    x: Float[Array, " d"]
+    b: Float[Array, " d"]
+    orthogonality: Float[Array, ""]
+
+
+@checked
+def errors(g: Float[Array, "m d"], b: Float[Array, "d d"]) -> Errors:
+    """What the recursion takes, from the gradient G and the second moment B of a linear map.
+
+    Directions without inputs have the error zero, since no step moves the loss along them.
+
+    Examples:
+        >>> from specjax.theory import spectral_race
+        >>> found = spectral_race.errors(jnp.diag(jnp.array([2.0, 3.0])), jnp.diag(jnp.ones(2)))
+        >>> sorted(found.x.tolist()), round(float(found.orthogonality), 3)
+        ([2.0, 3.0], 1.0)
+    """
+    values, vectors = eigh(b)
+    seen = values > 64 * jnp.finfo(b.dtype).eps * values[-1]
+    columns = jnp.where(seen, jnp.linalg.norm(g @ vectors, axis=0), 0.0)
+    x = columns / jnp.where(seen, values, 1.0)
+    return Errors(x, jnp.where(seen, values, 0.0), jnp.sum(singular_values(g)) / jnp.sum(columns))
 
 
 @checked

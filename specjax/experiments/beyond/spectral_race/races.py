@@ -17,8 +17,12 @@ from specjax.theory.spectral_race import GRADIENT_LENGTHS, SPECTRAL_LENGTHS
 
 TALL = 8
 """Rows over columns in the class of the formula."""
-LINEAR = {"tall": TALL, "square": 1.0, "wide": 0.5, "five": TALL}
-"""Linear maps by rows over columns; `five` takes Newton–Schulz steps in place of the factor."""
+LINEAR = {"tall": TALL, "noise": TALL, "square": 1.0, "wide": 0.5, "five": TALL}
+"""Linear maps by rows over columns; `noise` has some in the error that gradient steps left, and
+`five` takes Newton–Schulz steps in place of the factor.
+"""
+NOISE = 1e-3
+"""Of `noise`, over the error before any step."""
 FIVE_LENGTHS, BLOCK_LENGTHS = 2 ** (np.arange(-2, 17) / 2), 2 ** (np.arange(-6, 7) / 2)
 """Multiples of the guaranteed step, of which `five` and two blocks have the best."""
 Loss = Callable[[Any], Array]
@@ -64,9 +68,13 @@ def compare(
 def linear(key: Array, a: Array, k: Array, part: str, d: int, count: int) -> dict[str, Array]:
     """A race on one linear map with a random error, in the eigenbasis of its inputs."""
     b = jnp.arange(1.0, d + 1) ** -a
-    error = sizes.normal(key, (int(LINEAR[part] * d), d))
+    shape = (int(LINEAR[part] * d), d)
+    start = sizes.normal(key, shape) * (1 - b) ** k
+    if part == "noise":
+        start = start + NOISE * sizes.normal(sizes.stream(key, "noise"), shape)
     # A rotation of the outputs changes nothing: of many rows the triangular factor is enough.
-    start = (linalg.qr(error)[1] if LINEAR[part] > 1 else error) * (1 - b) ** k
+    if LINEAR[part] > 1:
+        start = linalg.qr(start)[1]
     lifted, lengths = lift, SPECTRAL_LENGTHS
     if part == "five":
         lifted, lengths = lift_in_five_steps, FIVE_LENGTHS
