@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
@@ -60,13 +59,15 @@ def predicted(
 ) -> xr.DataArray:
     """K* of the formula times a factor, from the inputs' spectrum, k and the noise alone."""
 
-    def one(a: float, k: float) -> float:
+    @jnp.vectorize
+    def one(a: Array, k: Array) -> Array:
         b = jnp.arange(1.0, config.d + 1) ** -a
         x = jnp.sqrt((1 - b) ** (2 * k) + noise**2)
-        return float(spectral_race.steps_to_pass(x, b, config.steps, floor))
+        steps = spectral_race.steps_to_pass(x, b, config.steps, floor)
+        return jnp.minimum(steps, config.steps + 1)
 
     tall = data["tall"]
-    return factor * lab.closed_form(np.vectorize(one, otypes=[float]), tall.a, tall.k)
+    return factor * lab.closed_form(one, tall.a, tall.k)
 
 
 def at_once(config: Config, data: Data) -> xr.DataArray:

@@ -69,7 +69,7 @@ def linear(key: Array, a: Array, k: Array, part: str, d: int, count: int) -> dic
     """A race on one linear map with a random error, in the eigenbasis of its inputs."""
     b = jnp.arange(1.0, d + 1) ** -a
     shape = (int(LINEAR[part] * d), d)
-    start = sizes.normal(key, shape) * (1 - b) ** k
+    start = sizes.normal(key, shape) * ((1 - b) ** k)[None]
     if part == "noise":
         start = start + NOISE * sizes.normal(sizes.stream(key, "noise"), shape)
     # A rotation of the outputs changes nothing: of many rows the triangular factor is enough.
@@ -79,13 +79,13 @@ def linear(key: Array, a: Array, k: Array, part: str, d: int, count: int) -> dic
     if part == "five":
         lifted, lengths = lift_in_five_steps, FIVE_LENGTHS
     steps: dict[str, tuple[Step, np.ndarray]] = {
-        "gradient": (lambda w, c: w - c * w * b, GRADIENT_LENGTHS),
-        "spectral": (lambda w, c: w - c * lifted(w * b) / jnp.sum(b), lengths),
+        "gradient": (lambda w, c: w - c * w * b[None], GRADIENT_LENGTHS),
+        "spectral": (lambda w, c: w - c * lifted(w * b[None]) / jnp.sum(b), lengths),
     }
     columns = jnp.linalg.norm(start, axis=0)
-    ratio = spectral.nuclear_rank(start * b) / jnp.sum(b)
+    ratio = spectral.nuclear_rank(start * b[None]) / jnp.sum(b)
     formula = spectral_race.steps_to_pass(columns, b, count)
-    found = compare(lambda w: jnp.sum(b * w**2), steps, start, count)
+    found = compare(lambda w: jnp.sum(b[None] * w**2), steps, start, count)
     return found | {"nr over st": ratio, "formula": jnp.minimum(formula, count + 1)}
 
 
@@ -99,8 +99,8 @@ def two_blocks(key: Array, a: Array, k: Array, d: int, count: int) -> dict[str, 
 
     def step(spectral_step: bool, w: Any, c: Array) -> Any:
         lower, upper = w
-        g = (upper @ lower - target) * b
-        inner = (lower * b) @ lower.T
+        g = (upper @ lower - target) * b[None]
+        inner = (lower * b[None]) @ lower.T
         outside = linalg.eigvalsh(upper.T @ upper)[-1]
         of_lower, of_upper = upper.T @ g, g @ lower.T
         if spectral_step:
@@ -112,10 +112,10 @@ def two_blocks(key: Array, a: Array, k: Array, d: int, count: int) -> dict[str, 
 
     # Half of the guaranteed length, since both blocks move at once.
     start = jax.lax.fori_loop(
-        0, k.astype(int), lambda _, w: step(False, w, jnp.float32(0.5)), (first, second)
+        0, k.astype(jnp.int32), lambda _, w: step(False, w, jnp.float32(0.5)), (first, second)
     )
     found = compare(
-        lambda w: jnp.sum(b * (w[1] @ w[0] - target) ** 2),
+        lambda w: jnp.sum(b[None] * (w[1] @ w[0] - target) ** 2),
         {
             "gradient": (partial(step, False), BLOCK_LENGTHS),
             "spectral": (partial(step, True), BLOCK_LENGTHS),
