@@ -287,7 +287,10 @@ def _steps_to_pass(
         return None
     if given.counts is not None or rows[0].shape[1] > exact_up_to:
         return None
-    gram = given.gram if given.gram is not None else given.columns @ given.columns.mT
+    gram = given.gram
+    if gram is None:
+        assert given.columns is not None
+        gram = given.columns @ given.columns.mT
     found, passed = jax.device_get(_race(listed(gradients[0])[0], listed(gram)[0]))
     return float(passed) if found.orthogonality >= ORTHOGONAL else None
 

@@ -35,9 +35,9 @@ def draw(data: Mapping[str, xr.Dataset], form: xr.DataArray) -> Figure:
         title=f"best lengths, after {float(tall.k[2]):g} steps", xlabel="steps K", yscale="log"
     )
     race.set(ylabel="loss left")
-    for (part, found), color in zip(data.items(), COLORS, strict=False):
-        ratio = (found["passing"] / found["formula"]).median("seed").isel(a=-1)
-        stops.plot(found.k, ratio, "o-", color=color, label=part)
+    for (part, one), color in zip(data.items(), COLORS, strict=False):
+        ratio = (one["passing"] / one["formula"]).median("seed").isel(a=-1)
+        stops.plot(one.k, ratio, "o-", color=color, label=part)
     stops.set(title="where the formula stops", ylabel="median of K*, measured over formula")
     for axes, ticks in ((by_k, (1, 2, 5, 10, 20)), (stops, (0.1, 0.2, 0.5, 1, 2, 5))):
         axes.set(xlabel="gradient steps before, k", xscale="log", yscale="log")

@@ -136,7 +136,7 @@ def with_noise(config: Config, data: Data) -> lab.Relation:
     "limit",
     rivals=OTHER_EXPONENTS,
     post_hoc=(
-        "First it was said of d³ >= 200 k. At d³ = 256 k, where the formula itself is 15 % above the"
+        "First it was said of d³ >= 200 k. At d³ = 256 k, where the formula is 15 % above the"
         " limit, it was 18.8 ± 1.3 % off; judged on a fresh seed."
     ),
 )
