@@ -285,7 +285,7 @@ def _steps_to_pass(
     given = inputs[0]
     if len(rows) > 1 or rows[0].kind != "linear" or rows[0].recommendation in UNKNOWN:
         return None
-    if given.counts is not None or rows[0].shape[1] > exact_up_to:
+    if rows[0].shape[1] > exact_up_to:
         return None
     gram = given.gram
     if gram is None:

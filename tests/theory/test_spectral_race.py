@@ -64,7 +64,8 @@ def test_gradient_steps_are_those_of_matrices():
 def test_a_direction_at_zero_stays_there_at_any_length():
     x, b = jnp.array([0.0, 1.0]), jnp.array([1.0, 0.01])
     left = spectral_race.gradient_left(x, b, [4096.0], 100)
-    np.testing.assert_allclose(left[0, :2], [39.96**2, 39.96**4], rtol=1e-12)
+    # The power of the direction at zero, 4095^90, is above the largest float.
+    np.testing.assert_allclose(left[0, [0, 89]], [39.96**2, 39.96**180], rtol=1e-9)
 
 
 def test_a_guaranteed_step_leaves_the_variance():
