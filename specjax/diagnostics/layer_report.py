@@ -35,8 +35,6 @@ Recommendation = Literal[
     "spectral", "leans spectral", "leans Euclidean", "Euclidean", "undecided", "no gradient"
 ]
 
-UNKNOWN = ("undecided", "no gradient")
-
 SURE = 2.0
 """From this ratio nr(G)/st(A) up the spectral step is certainly better, and below 1/SURE the
 Euclidean one (see the module).
@@ -283,15 +281,14 @@ def _steps_to_pass(
 ) -> float | None:
     """See `LayerReport`."""
     given = inputs[0]
-    if len(rows) > 1 or rows[0].kind != "linear" or rows[0].recommendation in UNKNOWN:
-        return None
-    if rows[0].shape[1] > exact_up_to:
+    if len(rows) > 1 or rows[0].kind != "linear" or rows[0].shape[1] > exact_up_to:
         return None
     gram = given.gram
     if gram is None:
         assert given.columns is not None
         gram = given.columns @ given.columns.mT
     found, passed = jax.device_get(_race(listed(gradients[0])[0], listed(gram)[0]))
+    # Without a gradient, or with one that is not finite, the orthogonality is NaN.
     return float(passed) if found.orthogonality >= ORTHOGONAL else None
 
 

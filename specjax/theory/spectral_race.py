@@ -73,9 +73,12 @@ def errors(g: Float[Array, "m d"], b: Float[Array, "d d"]) -> Errors:
     """
     values, vectors = eigh(b)
     seen = values > 64 * jnp.finfo(b.dtype).eps * values[-1]
-    columns = jnp.where(seen, jnp.linalg.norm(g @ vectors, axis=0), 0.0)
-    x = columns / jnp.where(seen, values, 1.0)
-    return Errors(x, jnp.where(seen, values, 0.0), jnp.sum(singular_values(g)) / jnp.sum(columns))
+    columns = jnp.linalg.norm(g @ vectors, axis=0)
+    return Errors(
+        jnp.where(seen, columns / jnp.where(seen, values, 1.0), 0.0),
+        jnp.where(seen, values, 0.0),
+        jnp.sum(singular_values(g)) / jnp.sum(columns),
+    )
 
 
 @checked

@@ -33,8 +33,8 @@ class Config(lab.Config):
     warm: tuple[int, ...] = lab.config.sizes(
         16, 64, 256, points=3, most=lab.config.MOST_COUNT, help="gradient steps taken before, k"
     )
-    steps: int = lab.config.integer(24, least=10, help="steps of each method")
-    seeds: int = lab.config.seeds(12, help="random starts")
+    steps: int = lab.config.integer(16, least=10, help="steps of each method")
+    seeds: int = lab.config.seeds(10, help="random starts")
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
