@@ -94,6 +94,7 @@ MODULES = {
     "spectral-race": "specjax.experiments.beyond.spectral_race.experiment",
     "polar-signal": "specjax.experiments.beyond.polar_signal",
     "polar-rank": "specjax.experiments.beyond.polar_rank",
+    "hard-rank": "specjax.experiments.beyond.hard_rank",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
 """The module of each built-in experiment, which has it as `EXPERIMENT` or the name after `:`."""
