@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import fits, lab, sweep
-from specjax.experiments.beyond.hard_rank_network import OPTIMIZERS, train
+from specjax.experiments.beyond.hard_rank_network import OPTIMIZERS, draw, hard_rank, train
 from specjax.lab.drawing import COLORS, draw_sweep
 
 RULES = {"√(out/in)": 0.5, "no scale": 0.0}
@@ -39,10 +39,11 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         "trained": sweep.values(0.0, 1.0),
     }
 
-    def measure(key: Array, **point: Array) -> dict[str, Array]:
-        settings = {"d": config.d, "ends": config.lengths, **point}
-        each = [train(optimizer, key, **settings) for optimizer in OPTIMIZERS]
-        return jax.tree.map(lambda *at: jnp.stack(at), *each)
+    def measure(key: Array, width: int, power: Array, trained: Array) -> dict[str, Array]:
+        problem = draw(key, config.d, width)
+        each = [train(name, problem, power, trained, config.lengths) for name in OPTIMIZERS]
+        start = jnp.log(hard_rank(problem.first["w"]))
+        return {"log start": start} | jax.tree.map(lambda *at: jnp.stack(at), *each)
 
     found = sweep.run(measure, over, num_seeds=config.seeds, key=key)
     labels = {"optimizer": list(OPTIMIZERS), "length": list(config.lengths)}

@@ -2,13 +2,15 @@
 hidden layer.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Key
 
-from specjax import sizes, spectral
+from specjax import linalg, sizes
 from specjax.theory.angles import arc_cosine_1_of, arccos
 
 OPTIMIZERS = ("gradient", "Adam", "top eighth", "Muon")
@@ -31,76 +33,80 @@ def hard_rank(w: Float[Array, "D d"]) -> Float[Array, ""]:
 def direction(optimizer: str, momentum: Float[Array, "m n"], eighth: int) -> Float[Array, "m n"]:
     """Of a step, with Frobenius norm 1."""
     if optimizer in ("top eighth", "Muon"):
-        u, _, vt = jnp.linalg.svd(momentum, full_matrices=False)
-        last = eighth if optimizer == "top eighth" else len(vt)
-        momentum = u[:, :last] @ vt[:last]
+        wide = momentum.shape[0] < momentum.shape[1]
+        tall = momentum.T if wide else momentum
+        squares, v = linalg.eigh(tall.T @ tall)
+        first = 0 if optimizer == "Muon" else len(squares) - eighth
+        floor = jnp.finfo(squares.dtype).eps * squares[-1]
+        tall = (
+            tall @ (v[:, first:] / jnp.sqrt(jnp.maximum(squares[first:], floor))) @ v[:, first:].T
+        )
+        momentum = tall.T if wide else tall
     return momentum / jnp.linalg.norm(momentum)
 
 
+class Problem(NamedTuple):
+    """A start w, v with D hidden units, d inputs and outputs, a target and the key of batches."""
+
+    first: Weights
+    target: Float[Array, "d d"]
+    batches: Key[Array, ""]
+
+    def loss(self, weights: Weights, i: Array | int) -> Float[Array, ""]:
+        """The mean squared error on batch i over the mean square of the outputs."""
+        d = len(self.target)
+        x = jax.random.normal(jax.random.fold_in(self.batches, i), (8 * d, d))
+        error = jax.nn.relu(x @ weights["w"].T) @ weights["v"].T - x @ self.target.T
+        return jnp.mean(error**2) / jnp.mean(self.target**2) / d
+
+
+def draw(key: Key[Array, ""], d: int, width: int) -> Problem:
+    """A target with singular values 1/k, and a start at which outputs are small."""
+    normal = sizes.normal(sizes.stream(key, "target"), (2 * d, d))
+    rows, columns = linalg.qr(normal[:d])[0], linalg.qr(normal[d:])[0]
+    w = sizes.normal(sizes.stream(key, "w"), (width, d)) / d**0.5
+    v = sizes.normal(sizes.stream(key, "v"), (width, d)).T / width
+    target = rows @ (columns / jnp.arange(1, d + 1)[:, None])
+    return Problem({"w": w, "v": v}, target, sizes.stream(key, "batches"))
+
+
 def train(
-    optimizer: str,
-    key: Key[Array, ""],
-    d: int,
-    width: int,
-    power: Array,
-    trained: Array,
-    ends: tuple[int, ...],
+    optimizer: str, problem: Problem, power: Array, trained: Array, ends: tuple[int, ...]
 ) -> dict[str, Float[Array, " length"]]:
-    """Logarithms of hard rank and loss, and size and overlap of the update, after some steps.
+    """Logarithms of hard rank and loss, size and overlap of the update, and spread of the units'
+    norms, after some steps.
 
     Args:
         optimizer: One of `OPTIMIZERS`.
-        key: Of start, target and batches, which all optimizers share.
-        d: Inputs and outputs.
-        width: Hidden units.
+        problem: Start, target and batches.
         power: Of the width in the norm of a step of the hidden layer.
         trained: 1 for a readout that is trained too, else 0.
         ends: Steps after which to measure.
     """
-    batch = 8 * d
-    rows, columns = (
-        spectral.polar(sizes.normal(sizes.stream(key, name), (d, d)))
-        for name in ("rows", "columns")
-    )
-    target = rows @ (columns / jnp.arange(1, d + 1)[:, None])
-    first = {
-        "w": sizes.normal(sizes.stream(key, "w"), (width, d)) / d**0.5,
-        "v": sizes.normal(sizes.stream(key, "v"), (d, width)) / width,
-    }
+    width, d = problem.first["w"].shape
     lengths = {"w": d**0.5 * (width / d) ** power, "v": trained * (d / width) ** 0.5}
     moments = optax.scale_by_adam(0.9, 0.95) if optimizer == "Adam" else optax.trace(0.9)
 
-    def loss(weights: Weights, i: Array | int) -> Float[Array, ""]:
-        x = sizes.normal(jax.random.fold_in(sizes.stream(key, "inputs"), i), (batch, d))
-        found = jax.nn.relu(x @ weights["w"].T) @ weights["v"].T
-        return jnp.mean((found - x @ target.T) ** 2) / jnp.mean(target**2) / d
-
-    def step(carry: tuple[Weights, optax.OptState], i: Array) -> tuple[tuple, None]:
+    def step(i: Array, carry: tuple[Weights, optax.OptState]) -> tuple[Weights, optax.OptState]:
         weights, state = carry
-        updates, state = moments.update(jax.grad(loss)(weights, i), state)
-        return (
-            {
-                name: w - RATE * lengths[name] * direction(optimizer, updates[name], d // 8)
-                for name, w in weights.items()
-            },
-            state,
-        ), None
-
-    def measured(weights: Weights, i: int) -> dict[str, Array]:
-        delta = weights["w"] - first["w"]
-        gram, norms = delta @ delta.T, jnp.mean(jnp.sum(delta**2, axis=1))
-        pairs = jnp.sum(gram**2) - jnp.sum(jnp.diag(gram) ** 2)
-        overlap = pairs / (width * (width - 1) * norms**2)
+        updates, state = moments.update(jax.grad(problem.loss)(weights, i), state)
         return {
+            name: w - RATE * lengths[name] * direction(optimizer, updates[name], d // 8)
+            for name, w in weights.items()
+        }, state
+
+    def until(carry: tuple, between: Array) -> tuple[tuple, dict[str, Array]]:
+        weights, _ = carry = jax.lax.fori_loop(between[0], between[1], step, carry)
+        delta, squares = weights["w"] - problem.first["w"], jnp.sum(weights["w"] ** 2, axis=1)
+        gram, size = delta @ delta.T, jnp.sum(delta**2) / width
+        pairs = jnp.sum(gram**2) - jnp.sum(jnp.diag(gram) ** 2)
+        return carry, {
             "log rank": jnp.log(hard_rank(weights["w"])),
-            "log start": jnp.log(hard_rank(first["w"])),
-            "log loss": jnp.log(loss(weights, i)),
-            "size": norms,
-            "overlap": overlap,
+            "log loss": jnp.log(problem.loss(weights, between[1])),
+            "size": size,
+            "overlap": pairs / (width * (width - 1) * size**2),
+            "spread": jnp.mean(squares**2) / jnp.mean(squares) ** 2,
         }
 
-    carry, found, last = (first, moments.init(first)), [], 0
-    for length in ends:
-        carry = jax.lax.scan(step, carry, jnp.arange(last, length))[0]
-        found, last = [*found, measured(carry[0], length)], length
-    return jax.tree.map(lambda *at: jnp.stack(at), *found)
+    between = jnp.stack([jnp.array((0, *ends[:-1])), jnp.array(ends)], axis=1)
+    return jax.lax.scan(until, (problem.first, moments.init(problem.first)), between)[1]
