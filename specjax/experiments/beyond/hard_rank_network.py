@@ -73,8 +73,8 @@ def draw(key: Key[Array, ""], d: int, width: int) -> Problem:
 def train(
     optimizer: str, problem: Problem, power: Array, trained: Array, ends: tuple[int, ...]
 ) -> dict[str, Float[Array, " length"]]:
-    """Logarithms of hard rank and loss, size and overlap of the update, and spread of the units'
-    norms, after some steps.
+    """Logarithms of loss and hard rank, before and after relu, size and overlap of the update,
+    its alignment to the start, and the spread of the units' squared norms, after some steps.
 
     Args:
         optimizer: One of `OPTIMIZERS`.
@@ -97,14 +97,17 @@ def train(
 
     def until(carry: tuple, between: Array) -> tuple[tuple, dict[str, Array]]:
         weights, _ = carry = jax.lax.fori_loop(between[0], between[1], step, carry)
-        delta, squares = weights["w"] - problem.first["w"], jnp.sum(weights["w"] ** 2, axis=1)
+        first, w = problem.first["w"], weights["w"]
+        delta, squares = w - first, jnp.sum(w**2, axis=1)
         gram, size = delta @ delta.T, jnp.sum(delta**2) / width
         pairs = jnp.sum(gram**2) - jnp.sum(jnp.diag(gram) ** 2)
         return carry, {
-            "log rank": jnp.log(hard_rank(weights["w"])),
+            "log rank": jnp.log(hard_rank(w)),
+            "log before": 2 * jnp.log(jnp.sum(w**2) / jnp.linalg.norm(w.T @ w)),
             "log loss": jnp.log(problem.loss(weights, between[1])),
             "size": size,
             "overlap": pairs / (width * (width - 1) * size**2),
+            "alignment": jnp.sum(first * delta) / jnp.sum(first**2),
             "spread": jnp.mean(squares**2) / jnp.mean(squares) ** 2,
         }
 
