@@ -21,14 +21,14 @@ RULE, NONE = "√(out/in)", "no scale"
 RULES = {RULE: 0.5, NONE: 0.0}
 """Powers of the width in the Frobenius norm of a step."""
 MULTIPLES = (1, 2, 4, 8)
-MARGIN, LESS, GAP = 0.1, 0.05, 0.58
-"""Of exponents; by how much Adam's is smaller; between Muon's and AdamW's in the paper."""
+MARGIN, CLOSE, LESS, GAP = 0.1, 0.075, 0.05, 0.58
+"""Of exponents, of the form for relu; by how much Adam's is smaller; between Muon's and AdamW's in the paper."""
 
 
 class Config(lab.Config):
     """Sizes, lengths and networks."""
 
-    seed: int = lab.config.root_seed(1, help="root of all randomness; post hoc rules saw 1 to 3")
+    seed: int = lab.config.root_seed(1, help="root of all randomness; post hoc rules saw 1 to 4")
     d: int = lab.config.integer(16, least=8, help="inputs and outputs; widths are 1, 2, 4, 8 d")
     lengths: tuple[int, ...] = lab.config.sizes(
         16, 64, 256, points=3, help="steps after which ranks are measured"
@@ -75,11 +75,10 @@ def from_update(
     return after_relu(1 + 2 * overlap, overlap)
 
 
-def from_before(_: Config, data: xr.Dataset, equal: bool = False) -> xr.DataArray:
-    """Exponents from the hard rank before relu and the spread of the units' squared norms."""
-    spread, width = data["spread"], data.width
-    overlap = (xr.ufuncs.exp(-data["log before"]) - spread / width) / (1 - 1 / width)
-    return after_relu(xr.ones_like(spread) if equal else spread, overlap)
+def from_before(_: Config, data: xr.Dataset) -> xr.DataArray:
+    """Exponents from the hard rank before relu, of units with equal norms."""
+    inverse, width = xr.ufuncs.exp(-data["log before"]), data.width
+    return after_relu(xr.ones_like(inverse), (inverse - 1 / width) / (1 - 1 / width))
 
 
 def lead(data: xr.Dataset, first: str, second: str, **at: str | int) -> xr.DataArray:
@@ -127,10 +126,7 @@ OF_UPDATE = NUMBERS | {
     "the start": lambda _, data: data["start"],
     "the update alone": partial(from_update, start=0.0),
 }
-OF_BEFORE = NUMBERS | {
-    "that before relu": lambda _, data: data["before"],
-    "units of equal norm": partial(from_before, equal=True),
-}
+OF_BEFORE = NUMBERS | {"that before relu": lambda _, data: data["before"]}
 
 
 @states(
@@ -181,14 +177,14 @@ def adam_is_below(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "relu",
     rivals={name: partial(less, from_before, of=of) for name, of in OF_BEFORE.items()},
-    post_hoc="As the others; on seed 3 the form was compared with means of other noise, undecided.",
+    post_hoc=f"{SEEN} On seeds 3 and 4 the norms' spread was in the form, without effect.",
 )
 def after_is_of_before(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The hard rank before relu and the spread of the units' squared norms give the exponent to
-    0.1, at every optimizer, rule and length and with both readouts.
+    """The hard rank before relu gives the exponent after it to 0.075, at every optimizer, rule and
+    length and with both readouts.
     """
     found = (data["exponent"] - from_before(config, data)).rename("exponent less the form")
-    return lab.near(found, 0.0, MARGIN, f"{MARGIN:g}")
+    return lab.near(found, 0.0, CLOSE, f"{CLOSE:g}")
 
 
 @states(
@@ -259,7 +255,7 @@ EXPERIMENT = lab.Experiment(
         formula="The update's rank and size decide the width exponent of the hard rank.",
         rank="At steps of equal size for each unit, low rank lowers the exponent.",
         rule="Where steps shrink with the width, low rank raises it.",
-        relu="The exponent after relu follows from the hard rank before it and the units' norms.",
+        relu="The exponent after relu follows from the hard rank before it.",
         training="An optimizer's exponent lasts for a part of the training.",
     ),
     title="Width exponents of the hard rank: the update's rank, or the rule of its scale",
@@ -274,6 +270,6 @@ EXPERIMENT = lab.Experiment(
     figure=figure,
     scales={
         "smoke": {"d": 8, "seeds": 4},
-        "paper": {"seed": 4, "d": 32, "seeds": 16},
+        "paper": {"seed": 5, "d": 32, "seeds": 32},
     },
 )

@@ -73,8 +73,8 @@ def draw(key: Key[Array, ""], d: int, width: int) -> Problem:
 def train(
     optimizer: str, problem: Problem, power: Array, trained: Array, ends: tuple[int, ...]
 ) -> dict[str, Float[Array, " length"]]:
-    """Logarithms of loss and hard rank, before and after relu, size and overlap of the update,
-    its alignment to the start, and the spread of the units' squared norms, after some steps.
+    """Logarithms of loss and hard rank, before and after relu, size and overlap of the update, and
+    its alignment to the start, after some steps.
 
     Args:
         optimizer: One of `OPTIMIZERS`.
@@ -98,7 +98,7 @@ def train(
     def until(carry: tuple, between: Array) -> tuple[tuple, dict[str, Array]]:
         weights, _ = carry = jax.lax.fori_loop(between[0], between[1], step, carry)
         first, w = problem.first["w"], weights["w"]
-        delta, squares = w - first, jnp.sum(w**2, axis=1)
+        delta = w - first
         gram, size = delta @ delta.T, jnp.sum(delta**2) / width
         pairs = jnp.sum(gram**2) - jnp.sum(jnp.diag(gram) ** 2)
         return carry, {
@@ -108,7 +108,6 @@ def train(
             "size": size,
             "overlap": pairs / (width * (width - 1) * size**2),
             "alignment": jnp.sum(first * delta) / jnp.sum(first**2),
-            "spread": jnp.mean(squares**2) / jnp.mean(squares) ** 2,
         }
 
     between = jnp.stack([jnp.array((0, *ends[:-1])), jnp.array(ends)], axis=1)

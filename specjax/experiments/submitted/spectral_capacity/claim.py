@@ -21,7 +21,7 @@ class Config(lab.Config):
 
     seed: int = lab.config.root_seed(1, help="root of all randomness; rules were set on 0")
     tokens: int = lab.config.integer(192, least=32, help="tokens, each with one class to predict")
-    widths: tuple[int, ...] = lab.config.sizes(16, 32, 64, 128, points=2, help="hidden units")
+    widths: tuple[int, ...] = lab.config.sizes(16, 32, 64, points=2, help="hidden units")
     lengths: tuple[int, ...] = lab.config.sizes(25, 100, 400, help="steps of a training")
     seeds: int = lab.config.seeds(12)
 
@@ -42,16 +42,13 @@ def muon() -> optax.GradientTransformation:
     """The polar factor of the momentum, with the scale √(out/in)."""
 
     def scaled(updates: Weights, _: object) -> Weights:
-        return {
-            name: (w.shape[1] / w.shape[0]) ** 0.5 * spectral.polar(w)
-            for name, w in updates.items()
-        }
+        return jax.tree.map(lambda w: (w.shape[1] / w.shape[0]) ** 0.5 * spectral.polar(w), updates)
 
     return optax.chain(optax.trace(0.95), optax.stateless(scaled), optax.scale(-0.02))
 
 
 def measure(config: Config, key: Key[Array, ""], width: int) -> dict[str, Array]:
-    """Logarithms of hard rank on rare tokens and of loss, by method and length."""
+    """Logarithms of the hard rank on rare tokens, and losses, by method and length."""
     n, p = config.tokens, 1 / jnp.arange(1, config.tokens + 1)
     p = p / jnp.sum(p)
     rare = jnp.where(jnp.cumsum(p) > 2 / 3, p, 0)
@@ -75,7 +72,7 @@ def measure(config: Config, key: Key[Array, ""], width: int) -> dict[str, Array]
         def until(carry: tuple, count: Array) -> tuple[tuple, dict[str, Array]]:
             carry = jax.lax.fori_loop(0, count, step, carry)
             rank = hard_rank(hidden(carry[0], tokens), rare / jnp.sum(rare))
-            return carry, {"log rank": jnp.log(rank), "log loss": jnp.log(loss(carry[0]))}
+            return carry, {"log rank": jnp.log(rank), "loss": loss(carry[0])}
 
         counts = jnp.diff(jnp.array((0, *config.lengths)))
         return jax.lax.scan(until, (first, optimizer.init(first)), counts)[1]
