@@ -22,7 +22,7 @@ RULES = {RULE: 0.5, NONE: 0.0}
 """Powers of the width in the Frobenius norm of a step."""
 MULTIPLES = (1, 2, 4, 8)
 MARGIN, CLOSE, LESS, GAP = 0.1, 0.075, 0.05, 0.58
-"""Of exponents, of the form for relu; by how much Adam's is smaller; between Muon's and AdamW's in the paper."""
+"""Of exponents and of the form for relu; of Adam's below Muon's; the paper's of Muon over AdamW."""
 
 
 class Config(lab.Config):

@@ -38,9 +38,8 @@ def direction(optimizer: str, momentum: Float[Array, "m n"], eighth: int) -> Flo
         squares, v = linalg.eigh(tall.T @ tall)
         first = 0 if optimizer == "Muon" else len(squares) - eighth
         floor = jnp.finfo(squares.dtype).eps * squares[-1]
-        tall = (
-            tall @ (v[:, first:] / jnp.sqrt(jnp.maximum(squares[first:], floor))) @ v[:, first:].T
-        )
+        lengths = jnp.sqrt(jnp.maximum(squares[first:], floor))
+        tall = tall @ (v[:, first:] / lengths[None, :]) @ v[:, first:].T
         momentum = tall.T if wide else tall
     return momentum / jnp.linalg.norm(momentum)
 
@@ -66,7 +65,7 @@ def draw(key: Key[Array, ""], d: int, width: int) -> Problem:
     rows, columns = linalg.qr(normal[:d])[0], linalg.qr(normal[d:])[0]
     w = sizes.normal(sizes.stream(key, "w"), (width, d)) / d**0.5
     v = sizes.normal(sizes.stream(key, "v"), (width, d)).T / width
-    target = rows @ (columns / jnp.arange(1, d + 1)[:, None])
+    target = rows @ (columns / jnp.arange(1.0, d + 1)[:, None])
     return Problem({"w": w, "v": v}, target, sizes.stream(key, "batches"))
 
 

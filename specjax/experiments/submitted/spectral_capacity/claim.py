@@ -33,7 +33,7 @@ def hidden(weights: Weights, tokens: Float[Array, "n d"]) -> Float[Array, "n wid
 
 def hard_rank(rows: Float[Array, "n width"], p: Float[Array, " n"]) -> Float[Array, ""]:
     """(Σ λ)²/Σ λ² of the eigenvalues λ of the covariance of rows with frequencies p."""
-    centered = rows - p @ rows
+    centered = rows - (p @ rows)[None]
     covariance = centered.T @ (p[:, None] * centered)
     return jnp.trace(covariance) ** 2 / jnp.sum(covariance**2)
 
