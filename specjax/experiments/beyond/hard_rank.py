@@ -21,14 +21,14 @@ RULE, NONE = "√(out/in)", "no scale"
 RULES = {RULE: 0.5, NONE: 0.0}
 """Powers of the width in the Frobenius norm of a step."""
 MULTIPLES = (1, 2, 4, 8)
-MARGIN, CLOSE, LESS, GAP = 0.1, 0.075, 0.05, 0.58
-"""Of exponents and of the form for relu; of Adam's below Muon's; the paper's of Muon over AdamW."""
+MARGIN, LESS, GAP = 0.1, 0.05, 0.58
+"""Of exponents; of Adam's below Muon's; of Muon's over AdamW's in the paper."""
 
 
 class Config(lab.Config):
     """Sizes, lengths and networks."""
 
-    seed: int = lab.config.root_seed(1, help="root of all randomness; post hoc rules saw 1 to 4")
+    seed: int = lab.config.root_seed(1, help="root of all randomness; post hoc rules saw 1 to 5")
     d: int = lab.config.integer(16, least=8, help="inputs and outputs; widths are 1, 2, 4, 8 d")
     lengths: tuple[int, ...] = lab.config.sizes(
         16, 64, 256, points=3, help="steps after which ranks are measured"
@@ -177,14 +177,15 @@ def adam_is_below(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "relu",
     rivals={name: partial(less, from_before, of=of) for name, of in OF_BEFORE.items()},
-    post_hoc=f"{SEEN} On seeds 3 and 4 the norms' spread was in the form, without effect.",
+    post_hoc=f"{SEEN} On seeds 3 and 4 the norms' spread was in the form, without effect; on seed 5 a margin of 0.075"
+    " left it undecided.",
 )
 def after_is_of_before(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The hard rank before relu gives the exponent after it to 0.075, at every optimizer, rule and
+    """The hard rank before relu gives the exponent after it to 0.1, at every optimizer, rule and
     length and with both readouts.
     """
     found = (data["exponent"] - from_before(config, data)).rename("exponent less the form")
-    return lab.near(found, 0.0, CLOSE, f"{CLOSE:g}")
+    return lab.near(found, 0.0, MARGIN, f"{MARGIN:g}")
 
 
 @states(
@@ -270,6 +271,6 @@ EXPERIMENT = lab.Experiment(
     figure=figure,
     scales={
         "smoke": {"d": 8, "seeds": 4},
-        "paper": {"seed": 5, "d": 32, "seeds": 32},
+        "paper": {"seed": 6, "d": 32, "seeds": 32},
     },
 )
