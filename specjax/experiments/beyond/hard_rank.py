@@ -177,8 +177,8 @@ def adam_is_below(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "relu",
     rivals={name: partial(less, from_before, of=of) for name, of in OF_BEFORE.items()},
-    post_hoc=f"{SEEN} On seeds 3 and 4 the norms' spread was in the form, without effect; on seed 5 a margin of 0.075"
-    " left it undecided.",
+    post_hoc=f"{SEEN} On seeds 3 and 4 the norms' spread was in the form, without effect; on seed 5"
+    " a margin of 0.075 left it undecided.",
 )
 def after_is_of_before(config: Config, data: xr.Dataset) -> lab.Relation:
     """The hard rank before relu gives the exponent after it to 0.1, at every optimizer, rule and

@@ -23,7 +23,7 @@ class Config(lab.Config):
     tokens: int = lab.config.integer(192, least=32, help="tokens, each with one class to predict")
     widths: tuple[int, ...] = lab.config.sizes(16, 32, 64, points=2, help="hidden units")
     lengths: tuple[int, ...] = lab.config.sizes(25, 100, 400, help="steps of a training")
-    seeds: int = lab.config.seeds(12)
+    seeds: int = lab.config.seeds(48)
 
 
 def hidden(weights: Weights, tokens: Float[Array, "n d"]) -> Float[Array, "n width"]:
