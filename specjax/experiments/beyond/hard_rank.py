@@ -51,8 +51,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         "trained": sweep.values(0.0, 1.0),
     }
     found = sweep.run(measure, over, num_seeds=config.seeds, key=key)
-    labels = {"optimizer": list(OPTIMIZERS), "length": list(config.lengths)}
-    data = sweep.labelled(found, "optimizer", "length", **labels)
+    data = sweep.labelled(
+        found, "optimizer", "length", optimizer=list(OPTIMIZERS), length=list(config.lengths)
+    )
     data = data.rename(power="rule", trained="readout")
     data = data.assign_coords(rule=list(RULES), readout=["fixed", "trained"])
     slopes = {"exponent": "log rank", "start": "log start", "before": "log before"}
@@ -238,7 +239,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
         along.plot(data.length, without.mean("seed"), "--", color=color)
         for axes, form in zip((first, second), forms, strict=True):
             axes.plot(form.sel(of).values.ravel(), means.sel(of).values.ravel(), "o", c=color)
-    along.axhline(data["start"].mean(), color="black", linewidth=1, label="start")
+    along.axhline(float(data["start"].mean()), color="black", linewidth=1, label="start")
     along.set(title="trained readout; dashed without a scale", xlabel="steps", yscale="linear")
     along.set_ylabel("exponent")
     along.legend(fontsize="small")

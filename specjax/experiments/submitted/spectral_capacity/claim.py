@@ -118,7 +118,7 @@ def figure(_: Config, data: xr.Dataset) -> Figure:
         xlabel="steps", ylabel="width exponent of the hard rank", ylim=(0, 1.1)
     )
     draw_curves(axes, data["exponent"], "length", "optimizer", str)
-    axes.axhline(data["start"].mean(), color="black", linewidth=1, label="untrained")
+    axes.axhline(float(data["start"].mean()), color="black", linewidth=1, label="untrained")
     for name, exponent in zip(METHODS, (0.44, 1.02), strict=True):
         axes.axhline(exponent, linestyle=":", color="gray")
         axes.annotate(f"{name} in the paper", (data.length.min(), exponent))
