@@ -29,11 +29,11 @@ class Config(lab.Config):
     """Sizes, lengths and networks."""
 
     seed: int = lab.config.root_seed(1, help="root of all randomness; post hoc rules saw 1 to 5")
-    d: int = lab.config.integer(16, least=8, help="inputs and outputs; widths are 1, 2, 4, 8 d")
+    d: int = lab.config.integer(12, least=8, help="inputs and outputs; widths are 1, 2, 4, 8 d")
     lengths: tuple[int, ...] = lab.config.sizes(
         16, 64, 256, points=3, help="steps after which ranks are measured"
     )
-    seeds: int = lab.config.seeds(6)
+    seeds: int = lab.config.seeds(20)
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
