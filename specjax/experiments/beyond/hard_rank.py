@@ -90,9 +90,9 @@ def lead(data: xr.Dataset, first: str, second: str, **at: str | int) -> xr.DataA
 
 
 def with_means(data: xr.Dataset, means: xr.DataArray) -> xr.Dataset:
-    """Other exponents with a tenth of the noise."""
+    """Other exponents with a hundredth of the noise."""
     found = data["exponent"]
-    return data.assign(exponent=means + (found - found.mean("seed")) / 10)
+    return data.assign(exponent=means + (found - found.mean("seed")) / 100)
 
 
 def of_table(*exponents: float) -> dict[str, lab.Control]:
