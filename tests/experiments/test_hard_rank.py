@@ -9,8 +9,8 @@ from specjax.experiments.beyond.hard_rank_network import (
     OPTIMIZERS,
     RATE,
     direction,
-    draw,
     hard_rank,
+    sample_problem,
     train,
 )
 
@@ -42,7 +42,7 @@ def test_directions_are_those_of_a_decomposition(shape):
 @pytest.mark.parametrize(("power", "growth"), [(0.5, 1.0), (0.0, 0.25)])
 def test_a_step_has_the_norm_of_its_rule(power, growth):
     d, width = 8, 32
-    problem = draw(jax.random.key(0), d, width)
+    problem = sample_problem(jax.random.key(0), d, width)
     for name in OPTIMIZERS:
         found = train(name, problem, jnp.array(power), jnp.array(0.0), (1,))
         # The mean square of a unit's step: that of the rate, for each unit or for d units.
@@ -50,7 +50,7 @@ def test_a_step_has_the_norm_of_its_rule(power, growth):
 
 
 def test_a_readout_is_trained_or_stays():
-    problem = draw(jax.random.key(0), 8, 16)
+    problem = sample_problem(jax.random.key(0), 8, 16)
     losses = [
         float(train("gradient", problem, jnp.array(0.5), jnp.array(trained), (40,))["log loss"][0])
         for trained in (0.0, 1.0)

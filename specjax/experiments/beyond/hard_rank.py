@@ -14,7 +14,12 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import fits, lab, sweep
-from specjax.experiments.beyond.hard_rank_network import OPTIMIZERS, draw, hard_rank, train
+from specjax.experiments.beyond.hard_rank_network import (
+    OPTIMIZERS,
+    hard_rank,
+    sample_problem,
+    train,
+)
 from specjax.lab.drawing import COLORS, draw_sweep
 
 RULE, NONE = "√(out/in)", "no scale"
@@ -40,7 +45,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Every optimizer, rule, readout and width, with exponents of the width for each network."""
 
     def measure(key: Array, width: int, power: Array, trained: Array) -> dict[str, Array]:
-        problem = draw(key, config.d, width)
+        problem = sample_problem(key, config.d, width)
         each = [train(name, problem, power, trained, config.lengths) for name in OPTIMIZERS]
         start = jnp.log(hard_rank(problem.first["w"]))
         return {"log start": start} | jax.tree.map(lambda *at: jnp.stack(at), *each)

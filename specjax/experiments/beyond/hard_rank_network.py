@@ -59,7 +59,7 @@ class Problem(NamedTuple):
         return jnp.mean(error**2) / jnp.mean(self.target**2) / d
 
 
-def draw(key: Key[Array, ""], d: int, width: int) -> Problem:
+def sample_problem(key: Key[Array, ""], d: int, width: int) -> Problem:
     """A target with singular values 1/k, and a start at which outputs are small."""
     normal = sizes.normal(sizes.stream(key, "target"), (2 * d, d))
     rows, columns = linalg.qr(normal[:d])[0], linalg.qr(normal[d:])[0]
