@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import matplotlib.pyplot as plt
-import numpy as np
 
 from specjax import fits, lab, spectral, sweep, theory
 from specjax.models import matrix_factorization, relu_network, targets
@@ -29,7 +29,7 @@ def draw(widths, seeds):
     over = {"width": sweep.widths(*widths)}
     data = sweep.run(measure, over, num_seeds=seeds, key=jax.random.key(0))
     for name, form in EXPECTED.items():
-        expected = [spectral.dominance_ratio(np.asarray(form(k), np.float32)) for k in widths]
+        expected = [spectral.dominance_ratio(jnp.asarray(form(k), jnp.float32)) for k in widths]
         fit = fits.asymptotic_exponent(data[name], "width")
         found = lab.scales_as(data[name], "width", -0.5).judge({"1/width": -1.0, "no fall": 0.0})
         print(f"{name}, width {widths[-1]}: {fit.means[-1]:.3f}; expected {expected[-1]:.4f}")

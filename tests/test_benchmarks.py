@@ -191,6 +191,7 @@ def test_the_coordinate_check_measures_what_that_of_mup_does():
     )
 
 
+@pytest.mark.slow
 def test_the_verdicts_of_laws_confirm_nothing_false():
     printed = smoke("verdicts.py")
     shares = [

@@ -24,7 +24,7 @@ def odd():
     del sys.modules["odd_calls"]
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_few_dozen_are_answered_by_one_sentence(optimized_environment):
     """In a process of its own, without the settings and type checks of the tests."""
     command = [sys.executable, SCRIPT, "--commands", "40", "--calls", "80", "--seed", "1"]

@@ -85,7 +85,7 @@ SECOND_TERMS = [(0, 0), (-1, 0), (-0.5, 0), (0.5, 0), (1, 0), (0, 0.2), (0, 0.35
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("make", [coupled, independent])
+@pytest.mark.parametrize("make", [pytest.param(coupled, marks=pytest.mark.slow), independent])
 @pytest.mark.parametrize("curve", CURVES)
 def test_correction_interval_ends_where_scipys_misfit_has_risen(make, curve):
     """For a given b: over the power, the size and the kind of the correction, by an optimizer that

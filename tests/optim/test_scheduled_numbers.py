@@ -10,7 +10,7 @@ import pytest
 
 from specjax import optim
 from specjax.optim._hyperparameters import NUMBERS
-from tests.optim.registry import EXTRA, HEADS, ITERATION, mixed_tree, parameters, tree
+from tests.optim.registry import DECOMPOSING, EXTRA, HEADS, ITERATION, mixed_tree, parameters, tree
 
 pytestmark = pytest.mark.filterwarnings("ignore:muon without a layout")
 
@@ -42,6 +42,15 @@ REQUIRED = {
 }
 """The arguments without which a factory makes nothing; these are all factories with numbers."""
 
+SLOW = (
+    *DECOMPOSING,
+    "nanochat-beta",
+    "nanochat-weight",
+    "modded_nanogpt-beta",
+    "modded_nanogpt-weight",
+)
+"""Cases of ten seconds and more; the learning rates of these recipes stay."""
+
 NOTHING = {"consistent_rms": 0.3, "adam_learning_rate": 0.2}
 """Values for numbers whose default is None."""
 
@@ -65,7 +74,7 @@ def test_every_factory_with_numbers_is_among_the_cases():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("name", "number", "value"), parameters(CASES))
+@pytest.mark.parametrize(("name", "number", "value"), parameters(CASES, SLOW))
 @pytest.mark.usefixtures("standard_promotion")
 def test_a_schedule_is_the_constant_of_each_step(name, number, value):
     """Each update is that of the transformation with the value of its step, counted from 0."""
