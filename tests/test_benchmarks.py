@@ -68,6 +68,7 @@ def test_every_benchmark_is_tested():
     }
 
 
+@pytest.mark.slow
 def test_the_log_of_updates_keeps_their_bits_before_it_is_timed():
     printed = smoke("update_log.py")
     assert printed.count("the same bits after ten updates") == 3
@@ -203,6 +204,7 @@ def test_the_verdicts_of_laws_confirm_nothing_false():
             assert all(count == "0" for count in re.findall(r"(\d+) of \d+ confirmed", line)), line
 
 
+@pytest.mark.slow
 def test_the_profile_of_reproduce_has_every_part():
     """The parts of each experiment are all of its seconds, which the script adds up."""
     printed = smoke("reproduce.py")

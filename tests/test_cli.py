@@ -240,6 +240,7 @@ def test_help_everywhere(arguments, capsys):
     assert capsys.readouterr().out.startswith("usage: specjax")
 
 
+@pytest.mark.integration
 def test_a_second_run_joins_the_report():
     main(["run", "toy-slope"])
     main(["run", "other-toy"])
@@ -270,6 +271,7 @@ def test_what_was_run_is_told_where_the_report_cannot_be_made(capsys, monkeypatc
     assert re.search(r"toy-slope +holds +", reported.out)
 
 
+@pytest.mark.integration
 def test_reproduce_runs_all_and_agrees(register, capsys):
     register(TOY, dataclasses.replace(OTHER, headlines=()))
     assert main(["reproduce", "--scale", "smoke", "--all"]) == 0
@@ -285,6 +287,7 @@ def test_reproduce_runs_all_and_agrees(register, capsys):
     assert "(expected" not in output.out
 
 
+@pytest.mark.integration
 def test_reproduce_runs_headlines_alone_by_default(register, capsys):
     register(TOY, dataclasses.replace(OTHER, headlines=()))
     assert main(["reproduce", "--scale", "smoke"]) == 0
@@ -336,6 +339,7 @@ def computed(register):
     return found
 
 
+@pytest.mark.integration
 def test_headlines_alone_compute_what_they_read(computed):
     assert main(["reproduce", "--scale", "smoke"]) == 0
     assert computed == ["points"]
@@ -357,6 +361,7 @@ def test_headlines_alone_compute_what_they_read(computed):
         assert "beside the headlines" not in Path("results/report.md").read_text()
 
 
+@pytest.mark.integration
 def test_headlines_alone_can_be_judged_and_attacked(computed, capsys):
     """From their data, which lack those of other statements."""
     assert main(["reproduce", "--scale", "smoke"]) == 0
@@ -393,12 +398,14 @@ def test_reproduce_needs_a_headline_or_all(register, capsys):
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("pattern", ["slope", "toy-*", "toy-slope"])
 def test_only_selects_by_part_or_pattern(pattern):
     assert main(["reproduce", "--scale", "smoke", "--only", pattern]) == 0
     assert names("results") == "report.html report.md toy-slope"
 
 
+@pytest.mark.integration
 def test_reproduce_names_verdicts_other_than_expected(register, capsys):
     register(
         TOY, dataclasses.replace(OTHER, statements=(holds, dataclasses.replace(fails, holds=True)))
@@ -492,6 +499,7 @@ def test_run_marks_an_unexpected_verdict_but_has_done_its_work(register, capsys)
     assert "refuted (expected: confirmed)" in capsys.readouterr().out
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("default")
 def test_a_warning_is_printed_once_without_its_source_line(register, capsys):
     def warned(config, save):
@@ -546,6 +554,7 @@ def test_judge_gives_verdicts_of_new_statements_on_stored_data(register, capsys,
     assert "Another title" in Path("results/report.html").read_text()
 
 
+@pytest.mark.integration
 def test_judge_exits_with_1_at_an_unexpected_verdict(register, capsys):
     main(["run", "toy-slope"])
     register(dataclasses.replace(TOY, statements=(holds, dataclasses.replace(fails, holds=True))))
@@ -597,6 +606,7 @@ def test_judge_refuses_what_is_of_another_experiment(register, capsys, change, s
     assert stored("toy-slope") == before
 
 
+@pytest.mark.integration
 def test_a_run_beside_what_cannot_be_read_leaves_that_out():
     assert main(["run", "other-toy"]) == 0
     Path("results/other-toy").rename("results/backup")
@@ -610,6 +620,7 @@ def test_a_run_beside_what_cannot_be_read_leaves_that_out():
     assert not Path("results/.unfinished").exists()
 
 
+@pytest.mark.integration
 def test_judge_leaves_out_what_cannot_be_read(capsys):
     for name in ("toy-slope", "other-toy"):
         assert main(["run", name]) == 0
@@ -631,6 +642,7 @@ def test_judge_leaves_out_what_cannot_be_read(capsys):
     assert re.fullmatch(sentence, capsys.readouterr().err)
 
 
+@pytest.mark.integration
 def test_an_experiment_that_raises_does_not_lose_the_others(register, capsys):
     def fail(*_):
         raise RuntimeError("out of\nmemory")

@@ -31,6 +31,7 @@ def test_submitted_claims_have_all_files_and_words(name, capsys):
     assert name.replace("_", "-") in experiments.names()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("folder")
 def test_the_template_is_complete_and_decides(capsys):
     assert main(["check", "mine"]) == 0
@@ -39,6 +40,7 @@ def test_the_template_is_complete_and_decides(capsys):
     assert "MISSING" not in out
 
 
+@pytest.mark.integration
 def test_a_folder_elsewhere_runs_like_any_experiment(folder, capsys):
     assert main(["run", "mine", "--scale", "smoke"]) == 0
     assert "ascent-gains-no-more" in capsys.readouterr().out
@@ -93,6 +95,7 @@ def test_what_is_missing_is_said_line_by_line(folder, capsys):
     assert [line.split()[1] for line in lines] == ["claim.py", "row", "row", "statement"]
 
 
+@pytest.mark.integration
 def test_a_verdict_other_than_expected_is_missing(folder, capsys):
     edit(folder, "claim.py", "gain_of_power(s, p, order)", "gain_of_power(s, p + 0.01, order)")
     assert main(["check", "mine"]) == 1

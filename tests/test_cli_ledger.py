@@ -15,6 +15,7 @@ def printed(capsys, *arguments):
     return capsys.readouterr().out
 
 
+@pytest.mark.integration
 def test_the_overview_counts_every_row_once(capsys, tmp_path):
     out = ("--out", str(tmp_path))
     overview = printed(capsys, "ledger", *out)
@@ -47,6 +48,7 @@ def test_words_find_all_rows_that_have_them(capsys):
     assert all("off-diagonal" in text.lower() for text in words)
 
 
+@pytest.mark.integration
 def test_a_status_selects_rows(capsys):
     found = json.loads(printed(capsys, "ledger", "--status", "false", "--json"))
     assert {row["status"] for rows in found.values() for row in rows} == {"false"}

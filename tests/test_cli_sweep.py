@@ -108,6 +108,7 @@ def test_the_value_of_least_loss_at_each_size(capsys):
     assert found["fits"] == []
 
 
+@pytest.mark.integration
 def test_more_seeds_go_on_and_an_edit_begins_anew(capsys, tmp_path):
     def means(seeds):
         over = ("--over", "d=8,12,16,20", "--seeds", str(seeds))
@@ -134,6 +135,7 @@ def test_seeds_that_are_not_finite_are_left_out_and_said(capsys):
     assert abs(fit["exponent"] - 1) < 0.1
 
 
+@pytest.mark.integration
 def test_moments_of_many_seeds_have_the_same_means(capsys):
     arguments = ("net.py:measure", "--over", "d=8,16,32,64", "--seeds", "640")
     plain = results(capsys, *arguments)["fits"]

@@ -99,7 +99,10 @@ def test_the_code_for_another_library_runs(page, title, needed, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("title", "framework"), [("nnx", "flax"), ("haiku", "haiku")])
+@pytest.mark.parametrize(
+    ("title", "framework"),
+    [("nnx", "flax"), pytest.param("haiku", "haiku", marks=pytest.mark.slow)],
+)
 def test_the_coordinate_check_takes_the_model_of_a_framework(title, framework):
     pytest.importorskip(framework)
     page = (DOCS / "transfer.md").read_text(encoding="utf-8")

@@ -48,6 +48,7 @@ def through(svd):
     return function
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("tall", [False, True])
 def test_derivatives_of_both_modes_and_orders_are_those_of_jax(tall):

@@ -39,6 +39,7 @@ def test_directions_are_those_of_a_decomposition(shape):
         np.testing.assert_allclose(found, expected[name], atol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("power", "growth"), [(0.5, 1.0), (0.0, 0.25)])
 def test_a_step_has_the_norm_of_its_rule(power, growth):
     d, width = 8, 32

@@ -26,6 +26,7 @@ class Noted(dict):
         return super().__getitem__(name)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "name",
     [name if name == QUICK else pytest.param(name, marks=pytest.mark.slow) for name in READ],
@@ -47,6 +48,7 @@ def test_headlines_read_what_is_declared_and_no_more(name, smoke_data):
     assert found == [check for check in every if check.name in whole.headlines]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", [QUICK, pytest.param("polar-rank", marks=pytest.mark.slow)])
 def test_headlines_alone_have_the_data_of_the_whole_run(name, smoke_data):
     whole, data = ALL[name], smoke_data(name)

@@ -100,6 +100,7 @@ def test_the_least_singular_value_is_that_of_a_decomposition(columns):
         assert float(found) == pytest.approx(least / scale, rel=1e-4)
 
 
+@pytest.mark.integration
 def test_the_mean_slope_is_the_trace_of_the_derivative():
     d, lam = 4, 0.3
     with jax.enable_x64(True):

@@ -902,6 +902,7 @@ def test_a_limit_is_confirmed_no_less_often_with_more_seeds():
     assert shares[-1] == 10
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "mean", [lambda x: 1 + np.log(x), np.log, lambda x: np.log(x) ** 2, lambda x: 1 / np.log(x)]
 )

@@ -109,6 +109,7 @@ def test_every_matrix_has_its_own_key_in_few_draws():
     assert draws(program) == 2
 
 
+@pytest.mark.integration
 def test_figure_19_starts_from_zero_outputs_and_equal_shares():
     architecture = transformer.figure_19(11, 24, 7)
     model = transformer.init(KEY, architecture)

@@ -141,6 +141,7 @@ def test_each_block_is_a_matrix_of_its_own(dims, grid, name):
     np.testing.assert_allclose(found, right if dims is optim.IN_OUT else right.T, atol=1e-12)
 
 
+@pytest.mark.integration
 def test_blocks_may_differ_between_leaves_and_split_matrices():
     params = jax.tree.map(jnp.asarray, PARAMS)
     grids = {"tall": optim.Blocks(4, 1), "wide": optim.Blocks(1, 3), "stack": optim.Blocks(1, 1)}

@@ -94,7 +94,7 @@ def test_updates_have_the_dtype_of_the_parameters(name, of_params, of_gradients)
     assert {x.dtype.name for x in jax.tree.leaves(updates)} == {of_params}
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @every_transform
 def test_a_bfloat16_gradient_has_the_update_of_its_float32(name):
     """The digits that it lacks cost the step of a float32 parameter none."""

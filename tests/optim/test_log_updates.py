@@ -60,6 +60,7 @@ def states_of(optimizer, count, params=PARAMS, gradients=GRADIENTS):
     return found
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_numbers_are_those_of_the_definitions():
     optimizer = optim.muon(0.02, beta=0.9, scale=SCALE, log_every=1, **OPTIONS)
@@ -93,6 +94,7 @@ def test_an_exact_method_has_no_defect(shape):
     np.testing.assert_allclose(found["w/stable_rank"], np.sum(s**2) / s[0] ** 2, rtol=0.02)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16], ids=str)
 @pytest.mark.parametrize("every", [1, 3])
 def test_steps_have_the_same_bits_with_a_log(every, dtype):
@@ -107,6 +109,7 @@ def test_steps_have_the_same_bits_with_a_log(every, dtype):
         jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
+@pytest.mark.integration
 def test_a_stride_keeps_the_last_numbers():
     dense = [optim.logged(state) for _, state in states_of(_logging(1), 7)]
     sparse = [optim.logged(state) for _, state in states_of(_logging(3), 7)]
@@ -136,6 +139,7 @@ def test_numbers_are_nan_before_the_first_update():
     assert all(np.isnan(value) for value in found.values())
 
 
+@pytest.mark.integration
 def test_a_zero_matrix_has_ranks_of_zero():
     zero = {"w": jnp.zeros((3, 4))}
     transform = optim.log_updates(optim.orthogonalize(NewtonSchulz(2)))
@@ -145,6 +149,7 @@ def test_a_zero_matrix_has_ranks_of_zero():
     assert found == {"w/update_rms": 0.0, "w/stable_rank": 0.0, "w/nuclear_rank": 0.0}
 
 
+@pytest.mark.integration
 def test_padding_does_not_count():
     x = RNG.standard_normal((6, 4)).astype("f")
     padded = np.pad(x, ((0, 3), (0, 2)))
@@ -172,6 +177,7 @@ def test_gradients_of_any_size_have_the_same_ranks(scale):
         np.testing.assert_allclose(pair[1][name], value, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "wrap",
     [

@@ -252,6 +252,7 @@ def test_a_learning_rate_is_one_finite_number(rate):
         optim.jordan_muon(rate)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("of_params", "of_gradients"),
     [

@@ -335,6 +335,7 @@ def test_exact_mars_takes_the_gradient_at_the_parameters_before():
     np.testing.assert_allclose(found["b"], adamw(PARAMS["b"], vectors, *ADAMW["mars_m"]), atol=1e-9)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", RECIPES)
 def test_parts_of_a_fused_leaf_step_as_leaves_of_their_own(name):
     whole = {"qk": PARAMS["tall"].T}
@@ -363,6 +364,7 @@ def test_routing_shows_leaves_and_scales(name):
     np.testing.assert_allclose(scale["tall"], expected)
 
 
+@pytest.mark.integration
 def test_nanochat_measures_the_active_part_of_padded_matrices():
     padded = jnp.asarray(np.pad(PARAMS["tall"], ((0, 3), (0, 2))))
     step = optim.nanochat(1.0, sizes=optim.Fans(6, 4))

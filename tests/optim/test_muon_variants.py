@@ -117,6 +117,7 @@ def test_the_nearest_wrong_formulas_are_far_away(name, wrong):
     assert np.abs(of(name) - of(name, **wrong)).max() > 1e-3
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", RECIPES)
 def test_fused_matrices_step_as_leaves_of_their_own(name):
     make = getattr(optim, name)

@@ -74,6 +74,7 @@ def test_traced_multipliers_and_schedules_fit_in():
     np.testing.assert_allclose(found, np.outer([1.0, 5.0], plain), rtol=1e-5)
 
 
+@pytest.mark.integration
 def test_updates_keep_their_dtype():
     params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), PARAMS)
     optimizer = optim.muon(0.02, multipliers={"up": jnp.asarray(2.0)})

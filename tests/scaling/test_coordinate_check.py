@@ -208,6 +208,7 @@ def test_every_quantity_is_that_of_numpy(small):
             ), quantity
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore::specjax.fits.RoughFitWarning")
 def test_layers_of_one_shape_keep_their_places():
     entries = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 5.0}

@@ -174,6 +174,7 @@ def test_complex_matrices_as_numpy_has_them(name):
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("shape", [(30, 12), (12, 30)])
 def test_estimates_of_complex_matrices_hold_numpys_numbers(shape):
     with jax.enable_x64(True):
@@ -224,6 +225,7 @@ def test_derivatives_of_complex_maps_are_those_of_differences(transposed):
         np.testing.assert_allclose(slope, (smooth(h) - smooth(-h)) / (2 * h), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_squares_of_complex_float32_stay_in_range(scale):
     x = jnp.asarray(scale * TALL, jnp.complex64)

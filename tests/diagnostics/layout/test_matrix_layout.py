@@ -146,6 +146,7 @@ def test_leaves_of_another_container_are_found_by_name():
         muon.init({"second": jnp.ones((4, 8))})
 
 
+@pytest.mark.integration
 def test_a_flax_module_goes_in_as_a_whole():
     """Its optimizer sees the state of its parameters, without random counters."""
     nnx = pytest.importorskip("flax.nnx")
