@@ -177,6 +177,7 @@ def test_numbers_outside_the_interval_of_a_field_are_refused(name, field, ends):
 
 # An experiment, a field with its value, and how the sentence begins.
 SENTENCES = """
+spectral-race | d=16 | The limit needs d³ of at least 400 times the smallest of warm; got d = 16,
 what-decides | classes=7 | classes must be at most 6, got 7.
 best-filter-training | gpt_width=23 | gpt_width must be even, for two heads, got 23.
 best-filter-training | gpt_rates=(0.01, 0.1) | gpt_rates needs 3 or more rates in ascending order,

@@ -273,7 +273,7 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    headlines=("after-is-of-before", "they-end-alike"),
+    headlines=("they-end-alike",),
     figure=figure,
     scales={
         "smoke": {"d": 8, "seeds": 4},

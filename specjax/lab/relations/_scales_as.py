@@ -126,7 +126,7 @@ class ScalesAs(Relation):
             draw_power(axes, self.samples.isel(point), self.dim, at or None)
         means = self.samples.mean(sample_dim(self.samples))
         sizes = self.samples[self.dim].values.astype(float)
-        first = means.isel({self.dim: int(sizes.argmin())}, drop=True)
+        first = means.isel({self.dim: int(np.argmin(sizes))}, drop=True)
         named = {_at_points(first, number).tobytes(): name for name, number in rivals.items()}
         for name, style in zip(named.values(), cycle(("--", ":", "-."))):
             label, exponents = name, _at_points(first, rivals[name])

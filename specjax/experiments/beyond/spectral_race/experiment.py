@@ -23,6 +23,8 @@ LARGE, FLOOR = 400, 1e-3
 """Least d^a/k of the limit; singular values that five Newton–Schulz steps leave small."""
 Data = dict[str, xr.Dataset]
 
+TWO_BLOCKS = "two blocks"
+
 
 class Config(lab.Config):
     """Sizes and samples."""
@@ -36,22 +38,24 @@ class Config(lab.Config):
     steps: int = lab.config.integer(16, least=10, help="steps of each method")
     seeds: int = lab.config.seeds(10, help="random starts")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if LARGE * min(self.warm) > self.d**STEEP:
+            raise ValueError(
+                f"The limit needs d³ of at least {LARGE} times the smallest of warm; got d ="
+                f" {self.d}, warm = {self.warm}."
+            )
 
-def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Races on linear maps of three shapes, with five Newton–Schulz steps, and on two blocks."""
+
+def run_part(config: Config, key: Key[Array, ""], part: str) -> xr.Dataset:
+    """Races on linear maps of one kind, or on two blocks."""
     over = {"a": sweep.values(*DECAYS), "k": sweep.values(*map(float, config.warm))}
-    races = {part: partial(linear, part=part, d=config.d, count=config.steps) for part in LINEAR}
-    races["two blocks"] = partial(two_blocks, d=config.deep, count=config.steps)
+    race = partial(linear, part=part, d=config.d, count=config.steps)
+    if part == TWO_BLOCKS:
+        race = partial(two_blocks, d=config.deep, count=config.steps)
     names = [f"{name}{end}" for name in ("gradient", "spectral") for end in ("", " at 1")]
-    steps = list(range(1, config.steps + 1))
-    found = {
-        part: lab.seeded_sweep(key, part, race, config.seeds, **over)
-        for part, race in races.items()
-    }
-    return {
-        part: sweep.labelled(data, "step", outputs=names, step=steps)
-        for part, data in found.items()
-    }
+    found = lab.seeded_sweep(key, part, race, config.seeds, **over)
+    return sweep.labelled(found, "step", outputs=names, step=list(range(1, config.steps + 1)))
 
 
 def predicted(
@@ -214,12 +218,13 @@ EXPERIMENT = lab.Experiment(
         " best length stay ahead for K* more steps; one recursion gives K*."
     ),
     config=Config,
-    measure=run,
+    measure={part: partial(run_part, part=part) for part in (*LINEAR, TWO_BLOCKS)},
     statements=states,
     headlines=("formula",),
+    headlines_read=("tall",),
     figure=lambda config, data: drawing.draw(data, predicted(config, data)),
     scales={
-        "smoke": {"d": 16, "deep": 8, "steps": 12, "seeds": 3},
+        "smoke": {"d": 20, "deep": 8, "warm": (16, 32, 64), "steps": 12, "seeds": 3},
         "paper": {"seed": 18, "d": 64, "warm": (16, 64, 256, 1024), "steps": 30, "seeds": 16},
     },
 )
