@@ -22,6 +22,7 @@ MODULES = {
     "row-normalization": "specjax.experiments.outer_product.row_normalization",
     "figure-1": "specjax.experiments.outer_product.figure_1",
     "outer-product-lemmas": "specjax.experiments.outer_product.lemmas",
+    "outer-product-identities": "specjax.experiments.outer_product.identities",
     "after-initialization": "specjax.experiments.outer_product.after_initialization",
     "claims-polar": "specjax.experiments.claims.polar_algebra",
     "claims-integrability": "specjax.experiments.claims.integrability",
