@@ -54,6 +54,7 @@ MODULES = {
     "layered-hessian": "specjax.experiments.spectral_criterion.layered",
     "sparse-regression": "specjax.experiments.spectral_criterion.sparse_regression",
     "rank-switch": "specjax.experiments.spectral_criterion.rank_switch",
+    "spectral-lemmas": "specjax.experiments.spectral_criterion.lemmas",
     "gpt-ablation": "specjax.experiments.spectral_criterion.gpt_ablation",
     "gpt-telemetry": "specjax.experiments.spectral_criterion.gpt_telemetry",
     "gpt-snapshot": "specjax.experiments.spectral_criterion.gpt_snapshot",
