@@ -67,6 +67,7 @@ MODULES = {
     "memory-lambda": "specjax.experiments.associative_memory.resolution",
     "memory-logits": "specjax.experiments.associative_memory.logits",
     "memory-lemmas": "specjax.experiments.associative_memory.lemmas",
+    "memory-bounds": "specjax.experiments.associative_memory.bounds",
     "recall-transformer": "specjax.experiments.associative_memory.recall_transformer",
     "update-exponents": "specjax.experiments.scaling.updates",
     "rate-transfer": "specjax.experiments.scaling.rates",
