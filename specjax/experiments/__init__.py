@@ -40,6 +40,7 @@ MODULES = {
     "sign-gradient-lower-bounds": "specjax.experiments.preconditioning.sign_gradient",
     "convergence-curves": "specjax.experiments.preconditioning.curves",
     "preconditioning-lemmas": "specjax.experiments.preconditioning.lemmas",
+    "preconditioning-bounds": "specjax.experiments.preconditioning.bounds",
     "preconditioner-maps": "specjax.experiments.preconditioning.preconditioners",
     "orthogonalizer-error": "specjax.experiments.orthogonalizer.error",
     "one-step-comparison": "specjax.experiments.spectral_criterion.one_step",

@@ -11,10 +11,12 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from specjax import spectral
+from specjax import moments, spectral
+from specjax.experiments.associative_memory import bounds
 from specjax.experiments.associative_memory import lemma_samples as memory
 from specjax.experiments.associative_memory.lemmas import second_moment
 from specjax.experiments.outer_product import lemma_forms as forms
+from specjax.experiments.outer_product.identities import covariance, pairings, traces
 from specjax.experiments.outer_product.lemma_samples import PATTERNS, SYMMETRIC, factors
 from specjax.experiments.preconditioning import lemma_samples as preconditioning
 from tests.reference.moments import gaussian_average
@@ -138,3 +140,40 @@ def test_the_largest_normal_has_the_exponent_of_its_tail():
 
     expected = (log_count(4 * log_n) - log_count(log_n)) / np.log(4)
     np.testing.assert_allclose(found.slope, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("d", "k"), [(2, 3), (5, 2), (4, 7)])
+def test_traces_of_wishart_powers_are_those_of_the_engine(d, k):
+    u = moments.gaussian("U", "d", "k")
+    for power, found in traces(float(d), float(k)).items():
+        exact = moments.expectation(moments.trace(moments.matrix_power(u @ u.T, power)))
+        assert float(found) == pytest.approx(float(exact(d=d, k=k)), rel=1e-12)
+
+
+def test_sums_over_pairings_are_averages_over_a_grid():
+    # z of a Cholesky factor has the covariance ρ^|i-j| of an autoregression.
+    factor = np.linalg.cholesky(covariance(0.5)[:4, :4])
+
+    def product(x):
+        z = factor @ x
+        return np.array([z[0] * z[1] * z[2] * z[3], z[0] ** 2 * z[2] ** 2, z[0] * z[1] * z[2]])
+
+    exact = gaussian_average(product, [(4,)], degree=4)
+    of = covariance(0.5)
+    found = [
+        sum(np.prod([of[pair] for pair in pairs]) for pairs in pairings(indices))
+        for indices in ((0, 1, 2, 3), (0, 0, 2, 2), (0, 1, 2))
+    ]
+    np.testing.assert_allclose(found, exact, atol=1e-10)
+
+
+@pytest.mark.parametrize("terms", [0, 1, 4])
+def test_the_cut_series_of_an_inverse_is_off_by_a_geometric_tail(terms):
+    rho = 0.3
+    with jax.enable_x64(True):
+        found = bounds.sample_series(jax.random.key(0), jnp.float64(rho), terms)["series"]
+    # At E = -ρ I the tail of the inverse is ρ^(K+1)/(1 - ρ); the inverse root's is below it.
+    assert float(found[2, 1]) == pytest.approx(1 / (1 - rho), rel=1e-12)
+    exact = (1 - rho) ** -0.5 - np.polynomial.Polynomial([1, 1 / 2, 3 / 8, 5 / 16, 35 / 128])(rho)
+    if terms == 4:
+        assert float(found[1, 1]) == pytest.approx(exact / rho**5, rel=1e-9)

@@ -69,6 +69,10 @@ after-initialization: widths=(3, 4), seeds=2, choosing=1, stretches=2, steps=1, 
 figure-1: widths=(5, 4), seeds=2, metric_seeds=2, drawn_width=2
 outer-product-lemmas: sizes=(1, 2), seeds=64, drawn=2
 preconditioning-lemmas: dims=(1, 2), pairs=2, seeds=64, least_seeds=64, drawn=2
+outer-product-identities: sizes=(1, 2), d0s=(5, 2), seeds=64, drawn=2
+spectral-lemmas: ks=(1, 2), ds=(3, 2), seeds=64
+preconditioning-bounds: dims=(1, 4), seeds=64, starts=2
+memory-bounds: dims=(3, 4), batches=(3, 1), seeds=10, averaged=64
 memory-lemmas: dims=(3, 16), wide_dims=(3, 16), seeds=10, small=(1, 2), averaged=64, drawn=2
 orthogonalizer-error: widths=(4, 2), seeds=2
 field-grid: n=2, seeds=2
