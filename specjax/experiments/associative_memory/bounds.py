@@ -81,7 +81,7 @@ def sample_distinct(key: Key[Array, ""], drawn: int, config: Config) -> dict[str
 
 def binomial(power: float, k: int) -> float:
     """The coefficient of x^k in (1 + x)^power."""
-    return math.prod((power - i) / (i + 1) for i in range(k))
+    return math.prod(((power - i) / (i + 1) for i in range(k)), start=1.0)
 
 
 def sample_series(key: Key[Array, ""], rho: Array, terms: int) -> dict[str, Array]:
@@ -222,7 +222,10 @@ def times(quantity: str, factor: float) -> lab.Control:
 
 @states(
     "lemma-h-3",
-    controls={"nine tenths of it": times("gaussian", 1 / 0.9), "half of it": times("gaussian", 2)},
+    controls={
+        "nine tenths of it": times("gaussian", 1 / 0.9),
+        "half of it": times("gaussian", 2.0),
+    },
 )
 def gaussian_product(config: Config, data: Data) -> lab.Relation:
     """The mean of ‖Z A‖_op is below ‖A‖_F + √d ‖A‖_op, for the identity and for one row."""
