@@ -812,6 +812,8 @@ BAD_INPUT = {
     ),
     "--frob": r"There is no flag '--frob'; there are --help, --version\.",
     "list --scale smoke": r"There is no flag '--scale'; there are --help, --json\.",
+    "check": r"FOLDER is missing; see `specjax check --help`\.",
+    "list all=3": r"There is no place for 'all=3' here; see `specjax list --help`\.",
     "list all": r"There is no place for 'all' here; see `specjax list --help`\.",
     "run": (
         r"The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the"

@@ -59,7 +59,10 @@ def test_a_status_selects_rows(capsys):
     ("arguments", "sentence"),
     [
         (["outer-produkt"], "There is no paper 'outer-produkt'; did you mean outer-product?"),
+        (["Outer"], "There is no paper 'Outer'; did you mean outer-product?"),
+        (["zzz"], "There is no paper 'zzz'; `specjax ledger` shows the names."),
         ([PAPER, "theorem-33"], "did you mean theorem-3"),
+        ([PAPER, "zzzz"], f"called 'zzzz'; `specjax ledger {PAPER}` shows the names."),
         ([PAPER, "--status", "flase"], "did you mean false?"),
     ],
 )
@@ -80,6 +83,9 @@ def test_the_list_as_json_has_what_the_table_has(capsys):
         (["sw"], "sweep"),
         (["run", "domi"], "dominance"),
         (["ledger", "outer"], "outer-product"),
+        (["ledger", "capac"], "capacity"),
+        (["ledger", PAPER, "theorem-3"], "theorem-3"),
+        (["attack", "associative"], "associative-memory"),
         (["sweep", "net.py:f", "--see"], "--seeds"),
     ],
 )

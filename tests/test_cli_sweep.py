@@ -161,7 +161,7 @@ def test_moments_of_many_seeds_have_the_same_means(capsys):
         (["net.py:measure", "--over", "d=8:64", "--exponent", "1"], "at least 5 sizes d, got 4"),
         (["net.py:measure", "--over", "d=8:64", "--versus", "f=d^2"], "write a power as **"),
         (["net.py:measure", "--over", "d=8:64", "--versus", "f=q"], "name 'q' is not defined"),
-        (["net.py:measure", "--over", "d=8:64", "--along", "e"], "no axis of numbers for --along"),
+        (["net.py:measure", "--over", "d=8:64", "--along", "e"], "for --along 'e'; there is d."),
         (["net.py:measure", "--over", "width=8:64"], "rename its arguments"),
     ],
 )

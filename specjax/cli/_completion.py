@@ -1,6 +1,7 @@
-"""`specjax completion`: a script that completes commands, flags, experiments and papers."""
+"""`specjax completion`: a script that completes commands, flags, experiments, papers and rows."""
 
 import contextlib
+import functools
 import io
 import re
 from collections.abc import Callable, Mapping
@@ -8,6 +9,7 @@ from collections.abc import Callable, Mapping
 from specjax import experiments
 from specjax.cli._errors import UserError, unknown
 from specjax.cli._parser import make_parser
+from specjax.lab.ledger import Ledger
 
 SHELLS = ("bash", "zsh")
 _ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
@@ -20,10 +22,17 @@ _specjax() {
     case $command in
 %(cases)s
     esac
-  fi
+%(rows)s  fi
   COMPREPLY=($(compgen -W "$words" -- "$word"))
 }
 complete -o default -F _specjax specjax
+"""
+_ROWS = """\
+    if [ "$command" = ledger ] && [ "$COMP_CWORD" -gt 2 ]; then
+      case ${COMP_WORDS[2]} in
+%s
+      esac
+    fi
 """
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
@@ -46,18 +55,32 @@ def print_completion(
         f'      {name}) words="{" ".join([*_arguments(name), *_flags(command)])}" ;;'
         for name, command in commands.items()
     )
-    script = _SCRIPT % {"commands": " ".join([*commands, "completion"]), "cases": cases}
+    names = " ".join([*commands, "completion"])
+    script = _SCRIPT % {"commands": names, "cases": cases, "rows": _rows()}
     print((_ZSH if shell == "zsh" else "") + script, end="")
     return 0
 
 
 def _arguments(command: str) -> list[str]:
     """The words that a command takes besides its flags; files complete by themselves."""
-    if command == "ledger":
-        from specjax.experiments.ledgers import PAPERS
+    papers = _ledgers() if command in ("ledger", "attack") else ()
+    names = experiments.names() if command in ("run", "judge", "attack") else ()
+    return [*dict.fromkeys([*papers, *names])]
 
-        return list(PAPERS)
-    return list(experiments.names()) if command in ("run", "judge", "attack") else []
+
+@functools.cache
+def _ledgers() -> dict[str, Ledger]:
+    from specjax.report import ledger_status
+
+    return ledger_status.known()
+
+
+def _rows() -> str:
+    """The ids of each paper's rows, which `specjax ledger PAPER` takes."""
+    return _ROWS % "\n".join(
+        f'        {paper}) words+=" {" ".join(ledger.rows)}" ;;'
+        for paper, ledger in _ledgers().items()
+    )
 
 
 def _flags(command: Callable[[list[str]], int]) -> list[str]:

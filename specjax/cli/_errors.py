@@ -2,27 +2,37 @@
 
 import difflib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 _MOST_LISTED = 20
-"""Longest list of names that an error prints."""
+"""Longest list of names that an error prints where a command lists them too."""
 
 
 class UserError(Exception):
     """A mistake of the user's: one sentence that says what would be right."""
 
 
-def unknown(what: str, name: str, known: Sequence[str]) -> str:
-    """The sentence for a name that is not known, with the nearest ones or a list of all."""
+def unknown(what: str, name: str, known: Sequence[str], listed_by: str = "") -> str:
+    """The sentence for a name that is not known, with the nearest ones, or all, or the command
+    that lists them.
+    """
     # Without their dashes, which would make any flag look like a short one.
     bare = {word.lstrip("-"): word for word in known}
-    close = [bare[word] for word in difflib.get_close_matches(name.lstrip("-"), bare)]
-    # `specjax list` shows experiments, but not flags.
-    in_list = what.startswith("experiment") and len(known) > _MOST_LISTED
-    listed = "`specjax list` shows the names." if in_list else f"there are {', '.join(known)}."
-    hint = f"did you mean {' or '.join(close)}?" if close else listed
+    part = name.lstrip("-")
+    close = difflib.get_close_matches(part, bare) or _containing(part, bare)
+    if close:
+        hint = f"did you mean {' or '.join(bare[word] for word in close)}?"
+    elif listed_by and len(known) > _MOST_LISTED:
+        hint = f"`{listed_by}` shows the names."
+    else:
+        hint = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}."
     return f"There is no {what} {name!r}; {hint}"
+
+
+def _containing(part: str, words: Iterable[str]) -> list[str]:
+    """The first names with this part; one or two letters are in too many."""
+    return [word for word in words if len(part) > 2 and part.lower() in word.lower()][:3]
 
 
 def one_line(error: BaseException | str) -> str:

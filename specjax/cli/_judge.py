@@ -36,7 +36,7 @@ def judge_stored(arguments: list[str]) -> int:
     known = experiments.names()
     for name in given.names:
         if name not in known:
-            raise UserError(unknown("experiment", name, known))
+            raise UserError(unknown("experiment", name, known, "specjax list"))
     with value_errors_in_one_sentence():
         stored = given.names or [result.record.name for result in report.load_all(out)]
         names = [name for name in stored if name in known]
@@ -119,7 +119,8 @@ def attack_statements(arguments: list[str]) -> int:
     papers = {experiment.paper for experiment in known.values()}
     for name in given.names:
         if name not in papers and name not in known:
-            raise UserError(unknown("experiment or paper", name, [*sorted(papers), *known]))
+            names = [*sorted(papers), *known]
+            raise UserError(unknown("experiment or paper", name, names, "specjax list"))
     attacks: list[AttackRow] = []
     mutants: list[MutantRow] = []
     for name, experiment in known.items():

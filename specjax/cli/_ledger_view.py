@@ -43,7 +43,7 @@ def show_ledger(arguments: list[str]) -> int:
 
     papers, statuses = list(ledger_status.known()), list(get_args(Status))
     if given.paper is not None and given.paper not in papers:
-        raise UserError(unknown("paper", given.paper, papers))
+        raise UserError(unknown("paper", given.paper, papers, "specjax ledger"))
     if given.status is not None and given.status not in statuses:
         raise UserError(unknown("status", given.status, statuses))
     out = parse_out(given.out)
@@ -84,7 +84,9 @@ def _rows_of(paper: str, found: "dict[str, list[Standing]]", word: str) -> "list
         return exact
     having = [row for row in rows if lower in _text(row).lower()]
     if not having:
-        raise UserError(unknown(f"row of {paper} called", word, [row.row.id for row in rows]))
+        ids = [row.row.id for row in rows]
+        what = f"row of {paper} called"
+        raise UserError(unknown(what, word, ids, f"specjax ledger {paper}"))
     return having
 
 

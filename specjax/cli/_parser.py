@@ -16,16 +16,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError in place of leaving the process."""
-        raise UserError(f"{message.removeprefix('argument ')}; see `{self.prog} --help`.")
+        missing = message.removeprefix("the following arguments are required: ")
+        said = f"{missing} is missing" if missing != message else message.removeprefix("argument ")
+        raise UserError(f"{said}; see `{self.prog} --help`.")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse like `parse_args`, but answer an unknown flag with the nearest one."""
         namespace, extra = self.parse_known_args(arguments)
         if not extra:
             return namespace
+        if not extra[0].startswith("-"):
+            raise UserError(f"There is no place for {extra[0]!r} here; see `{self.prog} --help`.")
         flag = extra[0].partition("=")[0]
-        if not flag.startswith("-"):
-            raise UserError(f"There is no place for {flag!r} here; see `{self.prog} --help`.")
         known = [option for option in self._option_string_actions if option.startswith("--")]
         raise UserError(unknown("flag", flag, known))
 

@@ -54,7 +54,7 @@ def run_experiment(arguments: list[str]) -> int:
             experiment = experiments.load_folder(Path(name))
         return _run_with_flags(f"specjax run {name}", experiment, rest)
     if name not in experiments.names():
-        raise UserError(unknown("experiment", name, experiments.names()))
+        raise UserError(unknown("experiment", name, experiments.names(), "specjax list"))
     return _run_with_flags(f"specjax run {name}", experiments.load(name), rest)
 
 
