@@ -124,6 +124,59 @@ def test_each_argument_of_optax_has_its_meaning(args, kwargs):
     assert (moves > 1e-3) != (not args and all(v in defaults for v in kwargs.values()))
 
 
+# examples/contrib/muon.ipynb of optax, August 2026: what it builds, and where it prints that each
+# leaf has gone.
+NOTEBOOK_LEAVES = {
+    "layer1": {"w": (128, 64), "b": (64,)},
+    "layer2": {"w": (64, 32)},
+    "layer3_conv": {"w": (4, 3, 3, 16)},
+}
+
+
+@pytest.mark.parametrize(
+    ("layer1", "conv", "kwargs", "muon"),
+    [
+        (None, None, {}, {("layer1", "w"), ("layer2", "w")}),
+        (MuonDimensionNumbers(), None, None, {("layer1", "w")}),
+        (
+            MuonDimensionNumbers((0,), (1,)),
+            MuonDimensionNumbers(reduction_axis=(0, 1, 2), output_axis=(3,)),
+            None,
+            {("layer1", "w"), ("layer3_conv", "w")},
+        ),
+    ],
+)
+@pytest.mark.usefixtures("standard_promotion")
+def test_the_notebook_of_optax_prints_the_same(layer1, conv, kwargs, muon):
+    """Its states, read by the names that it reads them by, and three of its steps."""
+    if kwargs is None:
+        tree = {"layer1": {"w": layer1, "b": None}, "layer2": {"w": None}}
+        kwargs = {"muon_weight_dimension_numbers": tree | {"layer3_conv": {"w": conv}}}
+    with jax.enable_x64(True):
+        params = jax.tree.map(
+            lambda shape: jax.random.normal(jax.random.key(sum(shape)), shape),
+            NOTEBOOK_LEAVES,
+            is_leaf=lambda x: isinstance(x, tuple),
+        )
+        state = optim.muon(learning_rate=1e-3, **kwargs).init(params)
+        gradients = [jax.tree.map(lambda x, k=k: k * x, params) for k in (2.0, -1.0, 3.0)]
+        ours, theirs = (
+            train(lambda make=make: make(learning_rate=1e-3, **kwargs), params, gradients)
+            for make in (optim.muon, optax.contrib.muon)
+        )
+    for optimizer, moments in (("muon", {"mu"}), ("adam", {"mu", "nu"})):
+        leaves = jax.tree.leaves_with_path(state.inner_states[optimizer])
+        printed = {tuple(map(str, path)) for path, leaf in leaves if leaf.ndim > 0}
+        everywhere = {(layer, name) for layer, has in NOTEBOOK_LEAVES.items() for name in has}
+        names = muon if optimizer == "muon" else everywhere - muon
+        assert printed == {
+            (".inner_state", "[0]", f".{moment}", f"[{layer!r}]", f"[{name!r}]")
+            for moment in moments
+            for layer, name in names
+        }
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-7), ours, theirs)
+
+
 def test_eps_is_that_of_adamw_alone():
     """optax adds it to the norm of a matrix too, so that its steps depend on the gradient's
     scale.
@@ -155,6 +208,8 @@ def test_no_argument_of_optax_is_missing():
         ({"preconditioning": "none"}, "one of aol, frobenius, schatten, spectral as precond"),
         ({"ns_coeffs": "muon"}, r"ns_coeffs=\(a, b, c\), .* got 'muon'"),
         ({"ns_coeffs": ((3.0, -3.2, 1.2),) * 3, "ns_steps": 2}, "each of the 3 steps of ns_coeffs"),
+        ({"mu_dtype": "bfloat16"}, r"bfloat16 needs a key, .* pass key=jax.random.key\(0\)"),
+        ({"mu_dtype": "float16"}, "int8, bfloat16, float32 or float64, got mu_dtype='float16'"),
         ({"ns_steps": 0}, "whole number of at least 1 as ns_steps"),
     ],
 )
