@@ -233,7 +233,7 @@ def _ranks(
     )
     stable = [
         (
-            _of_counts(given.counts)
+            _summarize_counts(given.counts)
             if given.counts is not None
             else next(of_columns if given.columns is not None else of_grams)
         )
@@ -243,7 +243,7 @@ def _ranks(
     return stable, shape_by_shape(nuclear, [listed(g) for g in gradients])
 
 
-def _of_counts(counts: Float[Array, " k"]) -> Float[Array, "1 3"]:
+def _summarize_counts(counts: Float[Array, " k"]) -> Float[Array, "1 3"]:
     return _certain(ratio(jnp.sum(counts), jnp.max(counts))[None])
 
 

@@ -167,13 +167,13 @@ def root_seed(default: int, *, help: str) -> Any:
 @checked_but("default")
 def text(default: str, *, help: str) -> Any:
     """A field of text."""
-    return _field(default, _of_type(str, "text"), help)
+    return _field(default, _require_type(str, "text"), help)
 
 
 @checked_but("default")
 def switch(default: bool, *, help: str) -> Any:
     """A field that is true or false."""
-    return _field(default, _of_type(bool, "True or False"), help)
+    return _field(default, _require_type(bool, "True or False"), help)
 
 
 @dataclass_transform(
@@ -255,7 +255,7 @@ def _between(least: int, most: int) -> Callable[[str, Any], None]:
     return check
 
 
-def _of_type(kind: type, wanted: str) -> Callable[[str, Any], None]:
+def _require_type(kind: type, wanted: str) -> Callable[[str, Any], None]:
     def check(name: str, value: Any) -> None:
         if not isinstance(value, kind):
             raise ValueError(f"{name} must be {wanted}, got {_shown(value)}.")

@@ -53,7 +53,7 @@ class Estimate:
     def contains(self, number: Number) -> xr.DataArray:
         """Whether a number lies in the interval, at each point."""
         compared = self._compared(number)
-        return self._at_points(
+        return self._label_points(
             (self.low.variable <= compared) & (self.high.variable >= compared), number
         )
 
@@ -66,7 +66,7 @@ class Estimate:
         half = xr.where(value <= compared, high - value, value - low)
         away = STANDARD_ERRORS * abs(value - compared) / half.where(half > 0, np.nextafter(0, 1))
         # Without noise a number equals the estimate or is infinitely far from it.
-        return self._at_points(xr.where(value == compared, 0.0, away), number)
+        return self._label_points(xr.where(value == compared, 0.0, away), number)
 
     def _compared(self, number: Number) -> xr.Variable:
         """A number at these points, without its labels, whose matching takes longer than all else
@@ -75,7 +75,7 @@ class Estimate:
         self.require_points_of(number)
         return number.variable if isinstance(number, xr.DataArray) else xr.Variable((), number)
 
-    def _at_points(self, found: xr.Variable, number: Number) -> xr.DataArray:
+    def _label_points(self, found: xr.Variable, number: Number) -> xr.DataArray:
         """The values with the labels of the points, and of other dimensions of the number."""
         points = self.value
         if isinstance(number, xr.DataArray) and not set(found.dims) <= set(points.dims):

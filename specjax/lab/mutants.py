@@ -186,7 +186,7 @@ def _formulas(
             patches.enter_context(_patched(module, name, lambda value: value, called))
         statement.find(config, data)
     for module, name in sorted(called, key=lambda each: (each[0].__name__, each[1])):
-        with _patched(module, name, _times, set()):
+        with _patched(module, name, _scale_all, set()):
             outcome = _outcome(statement, found, config, data)
         if outcome is not None:
             yield f"{module.__name__.removeprefix('specjax.theory.')}.{name} × {FACTOR}", outcome
@@ -227,15 +227,15 @@ def _patched(
         setattr(module, name, function)
 
 
-def _times(value: Any) -> Any:
+def _scale_all(value: Any) -> Any:
     """The numbers of a value, of a list, of a tuple or of a named tuple times `FACTOR`."""
     if isinstance(value, list):
-        return [_times(each) for each in value]
+        return [_scale_all(each) for each in value]
     if isinstance(value, tuple):
-        parts = [_times(each) for each in value]
+        parts = [_scale_all(each) for each in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     if isinstance(value, dict):
-        return {name: _times(each) for name, each in value.items()}
+        return {name: _scale_all(each) for name, each in value.items()}
     if isinstance(value, bool | str) or value is None or callable(value):
         return value
     # A closed form has float64 values even where JAX's default is float32.

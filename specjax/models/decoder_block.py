@@ -103,12 +103,12 @@ def attention_derivative(
 ) -> Float[Array, ""]:
     """The largest singular value of `attention`'s derivative by 50 power iterations, from below."""
 
-    def of(at: Array) -> Array:
+    def attend(at: Array) -> Array:
         return attention(at, width)
 
     def step(direction: Array, _: None) -> tuple[Array, Array]:
-        image = jax.jvp(of, (at,), (direction / jnp.linalg.norm(direction),))[1]
-        return jax.vjp(of, at)[1](image)[0], jnp.linalg.norm(image)
+        image = jax.jvp(attend, (at,), (direction / jnp.linalg.norm(direction),))[1]
+        return jax.vjp(attend, at)[1](image)[0], jnp.linalg.norm(image)
 
     # The start has the active width: otherwise the result of so few iterations would depend on the
     # padding.

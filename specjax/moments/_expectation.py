@@ -29,7 +29,7 @@ from specjax.moments._graph import (
     merge,
     unpack,
 )
-from specjax.moments._polynomial import Exact, Monomial, Polynomial, times
+from specjax.moments._polynomial import Exact, Monomial, Polynomial, multiply_monomials
 
 Names = str | Collection[str] | None
 """Gaussian symbols to average over: one, several, or all."""
@@ -243,7 +243,7 @@ def _paired(graph: Graph, names: frozenset[str]) -> tuple[_Paired, ...]:
     if variance is None:
         return ()
     return tuple(
-        _Paired(left, times(monomial, power), number * scale)
+        _Paired(left, multiply_monomials(monomial, power), number * scale)
         for (left, monomial), number in total.items()
         for power, scale in variance.terms.items()
     )
@@ -272,7 +272,7 @@ def _join(
 
 def _add(total: _Coefficient, coefficient: _Coefficient, monomial: Monomial, number: Exact) -> None:
     for power, value in coefficient.items():
-        product = times(power, monomial)
+        product = multiply_monomials(power, monomial)
         total[product] = total.get(product, 0) + value * number
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from specjax.moments._polynomial import Monomial, Polynomial, times
+from specjax.moments._polynomial import Monomial, Polynomial, multiply_monomials
 
 Size = str | int
 """An extent: the name of a size, or a number."""
@@ -175,7 +175,7 @@ def assemble(vertices: Sequence[Vertex], nodes: Sequence[Node]) -> Assembled:
             if isinstance(size, int):
                 number *= size
             else:
-                monomial = times(monomial, ((size, 1),))
+                monomial = multiply_monomials(monomial, ((size, 1),))
     return Assembled(tuple(sorted(components)), number, monomial)
 
 

@@ -24,7 +24,14 @@ from specjax.moments._graph import (
     merge,
     unpack,
 )
-from specjax.moments._polynomial import Monomial, Polynomial, polynomial, summed, symbol, times
+from specjax.moments._polynomial import (
+    Monomial,
+    Polynomial,
+    multiply_monomials,
+    polynomial,
+    summed,
+    symbol,
+)
 from specjax.moments._quotient import Quotient, Shift, in_lowest_terms, too_small
 from specjax.moments._weingarten import Lengths, loop_lengths, pairings, weingarten
 
@@ -164,7 +171,9 @@ def _joined(graph: Graph, matrix: Orthogonal, k: int) -> list[tuple[Graph, int, 
         for pairing, loops in zip(columns, lengths, strict=True):
             left = _left(vertices, rest, [(ends[a], ends[b]) for a, b in pairing])
             if left is not None:
-                total[left.graph, times(monomial, left.monomial), loops] += count * left.number
+                total[left.graph, multiply_monomials(monomial, left.monomial), loops] += (
+                    count * left.number
+                )
     return [
         (joined, number, monomial, loops) for (joined, monomial, loops), number in total.items()
     ]

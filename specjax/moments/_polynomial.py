@@ -40,7 +40,7 @@ class Polynomial:
         total: dict[Monomial, Exact] = {}
         for b, y in polynomial(other).terms.items():
             for a, x in self.terms.items():
-                product = times(a, b)
+                product = multiply_monomials(a, b)
                 total[product] = total.get(product, 0) + x * y
         return Polynomial(total)
 
@@ -123,7 +123,7 @@ class Polynomial:
             for power in range(max(numbers), lowest, -1):
                 carried = numbers.get(power, 0) - shift * carried
                 left = power - 1 + fraction
-                found[times(rest, ((name, left),) if left else ())] = carried
+                found[multiply_monomials(rest, ((name, left),) if left else ())] = carried
             if numbers.get(lowest, 0) != shift * carried:
                 return None
         return Polynomial(found)
@@ -192,7 +192,7 @@ def summed(polynomials: Iterable[Polynomial]) -> Polynomial:
     return Polynomial(total)
 
 
-def times(a: Monomial, b: Monomial) -> Monomial:
+def multiply_monomials(a: Monomial, b: Monomial) -> Monomial:
     """The product of two monomials."""
     if not a or not b:
         return a or b

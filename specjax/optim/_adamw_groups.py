@@ -68,7 +68,7 @@ def adamw_by_group(
     group, and for a number that is not finite or a function.
     """
     if not any(isinstance(value, Mapping) for value in numbers.values()):
-        return {"adam": adamw(**_of_adamw(numbers), **options)}
+        return {"adam": adamw(**_adamw_arguments(numbers), **options)}
     for name, value in numbers.items():
         for group, number in value.items() if isinstance(value, Mapping) else ():
             if group not in GROUPS:
@@ -84,10 +84,10 @@ def adamw_by_group(
             for name, value in numbers.items()
         }
 
-    return {group: adamw(**_of_adamw(numbers_of(group)), **options) for group in GROUPS}
+    return {group: adamw(**_adamw_arguments(numbers_of(group)), **options) for group in GROUPS}
 
 
-def _of_adamw(numbers: Mapping[str, Any]) -> dict[str, Any]:
+def _adamw_arguments(numbers: Mapping[str, Any]) -> dict[str, Any]:
     return {_OF_ADAMW[name]: value for name, value in numbers.items()}
 
 

@@ -133,7 +133,7 @@ def log_updates(
         def measured() -> dict[str, UpdateLog]:
             incoming, outgoing = matrices_in(before), matrices_in(after)
             factors = (
-                _of_extents(function, outgoing, sizes, after)
+                _apply_to_extents(function, outgoing, sizes, after)
                 for function in (formula, _entries, jnp.minimum)
             )
             found = map(_measure, incoming.parts(), outgoing.parts(), *factors)
@@ -196,7 +196,7 @@ def _part_names(tree: PyTree, matrices: Matrices) -> list[str]:
     ]
 
 
-def _of_extents(
+def _apply_to_extents(
     function: Scale, matrices: Matrices, sizes: PyTree | None, tree: PyTree
 ) -> list[Array]:
     """A function of the active inputs and outputs, for each of `matrices.parts()`."""

@@ -39,10 +39,10 @@ def multiplied(updates: PyTree, multipliers: Mapping[str, ArrayLike] | None) -> 
         return updates
     leaves, treedef = jax.tree.flatten(updates)
 
-    def times(leaf: Array, factor: ArrayLike) -> Array:
+    def multiply_leaf(leaf: Array, factor: ArrayLike) -> Array:
         wide = at_least_float32(leaf)
         return (wide * jnp.asarray(factor, wide.dtype)).astype(leaf.dtype)
 
     factors = multipliers_of(updates, multipliers)
-    steps = [times(*pair) for pair in zip(leaves, factors, strict=True)]
+    steps = [multiply_leaf(*pair) for pair in zip(leaves, factors, strict=True)]
     return jax.tree.unflatten(treedef, steps)

@@ -128,9 +128,9 @@ def soap_muon(
     ) -> optax.GradientTransformation:
         return in_float32(
             optax.chain(
-                _of_pairs(lambda u, w: _braked(u, w, outward), dimension_numbers, splits),
+                _map_pairs(lambda u, w: _braked(u, w, outward), dimension_numbers, splits),
                 lift_to_floor(floor, dimension_numbers=dimension_numbers),
-                _of_pairs(
+                _map_pairs(
                     lambda u, w: _pinned(u, w, learning_rate, weight_decay),
                     dimension_numbers,
                     splits,
@@ -203,7 +203,7 @@ def _divided(
     return rotate_back(old, inside), new
 
 
-def _of_pairs(
+def _map_pairs(
     function: Callable[[Array, Array], Array],
     dimension_numbers: DimensionNumbers,
     splits: Splits | None,

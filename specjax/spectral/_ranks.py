@@ -259,9 +259,9 @@ def estimate_ranks(
         stable=_squared(_quotient(frobenius, spectral)),
         nuclear=_squared(_quotient(nuclear, frobenius)),
         effective=_quotient(nuclear, spectral),
-        spectral_norm=_times(spectral, power),
-        frobenius_norm=_times(frobenius, power),
-        nuclear_norm=_times(nuclear, power),
+        spectral_norm=_scale_estimate(spectral, power),
+        frobenius_norm=_scale_estimate(frobenius, power),
+        nuclear_norm=_scale_estimate(nuclear, power),
     )
 
 
@@ -361,7 +361,7 @@ def _squared(estimate: Estimate) -> Estimate:
     return Estimate(*(end**2 for end in estimate))
 
 
-def _times(estimate: Estimate, factor: Inexact[Array, ""]) -> Estimate:
+def _scale_estimate(estimate: Estimate, factor: Inexact[Array, ""]) -> Estimate:
     return Estimate(*(factor * end for end in estimate))
 
 

@@ -59,7 +59,7 @@ class Measurement:
         of the seeds, without communication.
         """
         impl, axes = str(jax.random.key_impl(self.key)), grid.axes
-        at_points = self._at(grid).mapped
+        at_points = self._trace_at(grid).mapped
         for axis in reversed(axes):
             at_points = jax.vmap(
                 at_points, in_axes=(None, {name: 0 if name == axis else None for name in grid.dims})
@@ -103,13 +103,13 @@ class Measurement:
 
     def traced_at_point(self, grid: Grid) -> jax.stages.Traced:
         """The measurement at one point of a grid's program, traced once for equal programs."""
-        return self._at(grid).traced
+        return self._trace_at(grid).traced
 
     def anew(self) -> "Measurement":
         """The same measurement without its cached traces."""
         return Measurement(self.measure, self.key)
 
-    def _at(self, grid: Grid) -> "_AtPoint":
+    def _trace_at(self, grid: Grid) -> "_AtPoint":
         scalars = jax.tree.map(
             lambda array: jax.ShapeDtypeStruct((), array.dtype), grid.coordinates
         )
@@ -126,10 +126,10 @@ class Measurement:
         kind = (taken, *dtypes, *largest, *chosen)
         if kind not in self._at_point:
 
-            def at_point(key: Array, coordinates: Coordinates) -> dict[str, Array]:
+            def measure_point(key: Array, coordinates: Coordinates) -> dict[str, Array]:
                 return flat_outputs(self.measure, key, grid.point(coordinates))
 
-            jitted = jax.jit(at_point)
+            jitted = jax.jit(measure_point)
             with jax.default_matmul_precision("highest"):
                 self._at_point[kind] = _AtPoint(jitted, jitted.trace(self.key, scalars))
         return self._at_point[kind]

@@ -194,7 +194,7 @@ def cut(term: Term, axis: int, start: int, size: int, step: int = 1) -> Term | N
     kept: Axis
     if len(pieces) == 1:
         kept, term = (
-            (first._replace(size=size, stride=_times(first.stride, step)),),
+            (first._replace(size=size, stride=_multiply_stride(first.stride, step)),),
             _moved(term, first, start),
         )
     elif step == 1 and start % inner == 0 and size % inner == 0:
@@ -289,5 +289,5 @@ def _moved(term: Term, piece: Piece, entries: int) -> Term:
     return term._replace(starts=(*others, (source, axis, first)))
 
 
-def _times(stride: int | None, step: int) -> int | None:
+def _multiply_stride(stride: int | None, step: int) -> int | None:
     return None if stride is None else stride * step

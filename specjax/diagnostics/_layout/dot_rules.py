@@ -37,9 +37,9 @@ def multiply(
     """
     sides = [side for side, value in enumerate(values) if value.is_parameter]
     if len(sides) == 2:
-        return _of_parameters(values, contracted, batch, shape)
+        return _multiply_parameters(values, contracted, batch, shape)
     if sides:
-        return _of_parameter(values, sides[0], contracted, batch, shape, uses, place)
+        return _multiply_parameter(values, sides[0], contracted, batch, shape, uses, place)
     result = from_all(values, shape)
     free = [_free(value, side, contracted, batch) for side, value in enumerate(values)]
     if all(value.data for value in values):
@@ -78,7 +78,7 @@ def finish_product(term: Term, uses: Uses, place: Hashable) -> None:
             _record(term, source, *ends, (), uses, place)
 
 
-def _of_parameter(
+def _multiply_parameter(
     values: list[Value],
     side: int,
     contracted: Dims,
@@ -118,7 +118,7 @@ def _of_parameter(
     return Value(shape, distinct(terms), True, own, other.behind | other.before, other.earlier)
 
 
-def _of_parameters(
+def _multiply_parameters(
     values: list[Value], contracted: Dims, batch: Dims, shape: tuple[int, ...]
 ) -> Value:
     left, right = values

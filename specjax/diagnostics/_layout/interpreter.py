@@ -68,14 +68,16 @@ def _outputs(
             map(shape_of, equation.outputs),
             strict=True,
         )
-        return [_of_shape(value, shape) for value, shape in found]
+        return [_fit_to_shape(value, shape) for value, shape in found]
     return apply(equation, values, uses, place)
 
 
 def _called(
     program: Program, values: Sequence[Value], uses: Uses, place: tuple[Hashable, ...]
 ) -> list[Value]:
-    arguments = [_of_shape(v, shape_of(var)) for v, var in zip(values, program.inputs, strict=True)]
+    arguments = [
+        _fit_to_shape(v, shape_of(var)) for v, var in zip(values, program.inputs, strict=True)
+    ]
     return read(
         program,
         [Value(shape_of(var)) for var in program.constant_variables],
@@ -157,7 +159,7 @@ def _joined(values: list[Value], uses: Uses, place: Hashable) -> Value:
     )
 
 
-def _of_shape(value: Value, shape: tuple[int, ...]) -> Value:
+def _fit_to_shape(value: Value, shape: tuple[int, ...]) -> Value:
     if value.shape == shape or len(value.shape) != len(shape):
         return value._replace(shape=shape)
     return value.of(shape, [fitted(term, shape) for term in value.terms])

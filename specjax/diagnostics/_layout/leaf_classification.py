@@ -100,7 +100,7 @@ def row(
         also = ", and it multiplies activations, as a tied readout does" if products else ""
         return _other(name, shape, "lookup", f"its entries are looked up by index{also}")
     if products:
-        return _of_products(name, shape, products, uses, real=real)
+        return _classify_products(name, shape, products, uses, real=real)
     kind, reason = _without_product(first)
     return _other(name, shape, kind, reason)
 
@@ -124,7 +124,7 @@ def _without_product(first: dict[str, Use]) -> tuple[Kind, str]:
     return "other", "meets no activation, only itself, as in a penalty"
 
 
-def _of_products(
+def _classify_products(
     name: str,
     shape: tuple[int, ...],
     products: Sequence[tuple[int, Use]],

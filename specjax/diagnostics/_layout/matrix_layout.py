@@ -212,7 +212,7 @@ def matrix_layout(
         """The program of the loss where some leaves of the batch have values."""
         unknown = [i for i in data if i not in known]
 
-        def of_arrays(arrays: Sequence[Any], batch_arrays: Sequence[Any]) -> Any:
+        def loss_of_arrays(arrays: Sequence[Any], batch_arrays: Sequence[Any]) -> Any:
             given = _replaced(
                 _replaced(batch_leaves, list(known), list(known.values())), unknown, batch_arrays
             )
@@ -224,7 +224,7 @@ def matrix_layout(
                 )
 
         return trace(
-            of_arrays,
+            loss_of_arrays,
             [_abstract(leaves[i]) for i in order],
             [_abstract(batch_leaves[i]) for i in unknown],
         )

@@ -52,7 +52,9 @@ def apply(equation: Equation, values: list[Value], uses: Uses, place: Hashable) 
     shapes = shapes_of(equation)
     if any(value.terms for value in values) and _is_elementwise(values, shapes):
         return [
-            _elementwise(equation.name, [_of_shape(v, shape) for v in values], shape, uses, place)
+            _elementwise(
+                equation.name, [_repeat_to_shape(v, shape) for v in values], shape, uses, place
+            )
             for shape in shapes
         ]
     return _opaque(equation, values, uses, place)
@@ -70,7 +72,7 @@ def _is_elementwise(values: Sequence[Value], shapes: Sequence[tuple[int, ...]]) 
     )
 
 
-def _of_shape(value: Value, shape: tuple[int, ...]) -> Value:
+def _repeat_to_shape(value: Value, shape: tuple[int, ...]) -> Value:
     """An operand with its axes of one entry repeated."""
     if value.shape in ((), shape):
         return value

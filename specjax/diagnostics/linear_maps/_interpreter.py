@@ -32,10 +32,10 @@ from specjax.diagnostics.linear_maps._terms import (
     parameter,
 )
 from specjax.diagnostics.linear_maps._uses import (
-    of_convolution,
-    of_lookup,
-    of_product,
+    convolution_maps,
+    lookup_maps,
     of_ragged_product,
+    product_maps,
 )
 from specjax.programs import Equation, Program, Scan, interpret, is_variable, scan, trace
 
@@ -156,13 +156,13 @@ def _uses(equation: Equation, inputs: list[Any], origins: list[_Origin]) -> list
     made = origins[sides[0]]
     assert isinstance(made, Made)
     if name == "dot_general" and len(sides) == 1:
-        return of_product(equation, made, sides[0], inputs[1 - sides[0]])
+        return product_maps(equation, made, sides[0], inputs[1 - sides[0]])
     if name == "gather" and sides == [0]:
-        return of_lookup(equation, inputs[0], inputs[1], made)
+        return lookup_maps(equation, inputs[0], inputs[1], made)
     if name == "ragged_dot_general" and sides == [1]:
         return of_ragged_product(equation, inputs, made)
     if name == "conv_general_dilated" and sides == [1]:
-        return of_convolution(equation, inputs[0], made)
+        return convolution_maps(equation, inputs[0], made)
     return []
 
 

@@ -13,8 +13,8 @@ from specjax.diagnostics.linear_maps._terms import (
     broadcast,
     moved,
     multiplied,
+    multiply_by_array,
     side_by_side,
-    times,
 )
 from specjax.diagnostics.linear_maps._uses import picked
 from specjax.programs import Equation
@@ -152,7 +152,7 @@ def _sum(
 ) -> tuple[Term, ...]:
     """The terms of both; an addend along other axes is a bias of a parameter."""
     return tuple(
-        _times(term, -1.0) if side == 1 and equation.name == "sub" else term
+        _multiply_by_number(term, -1.0) if side == 1 and equation.name == "sub" else term
         for side, (x, m) in enumerate(zip(inputs, made, strict=True))
         for term in m.terms
         if np.shape(x) == output.shape and term.covers(output.shape)
@@ -173,14 +173,16 @@ def _scaled(
         factor = 1 / other if is_quotient else other
         repeats = made[1 - side].repeats if len(inputs) == 2 else frozenset()
         terms += [
-            times(term, factor, repeats) if np.shape(factor) else _times(term, factor)
+            multiply_by_array(term, factor, repeats)
+            if np.shape(factor)
+            else _multiply_by_number(term, factor)
             for term in m.terms
             if term.covers(output.shape)
         ]
     return tuple(terms)
 
 
-def _times(term: Term, number: Any) -> Term:
+def _multiply_by_number(term: Term, number: Any) -> Term:
     view = term.view
     return term._replace(
         view=lambda leaf: view(leaf) * jnp.asarray(number, leaf.dtype),

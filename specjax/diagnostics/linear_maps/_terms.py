@@ -175,7 +175,7 @@ def broadcast(
     return term._replace(labels=tuple(labels))
 
 
-def times(term: Term, array: AnyArray, repeats: frozenset[int]) -> Term:
+def multiply_by_array(term: Term, array: AnyArray, repeats: frozenset[int]) -> Term:
     """The term times an array of the shape of its value that does not vary along some axes.
 
     A gain that varies along axes of Z and of a factor belongs to neither: it is left out, like a

@@ -25,7 +25,7 @@ from specjax.diagnostics.linear_maps._terms import (
 from specjax.programs import Equation, shape_of
 
 
-def of_product(equation: Equation, made: Made, side: int, other: AnyArray) -> list[LinearMap]:
+def product_maps(equation: Equation, made: Made, side: int, other: AnyArray) -> list[LinearMap]:
     """A product of a value made of parameters with activations: a map for each of its terms."""
     contracted, batch = equation.parameters["dimension_numbers"]
     shape = shape_of(equation.inputs[side])
@@ -66,7 +66,7 @@ def of_ragged_product(
     return found
 
 
-def of_convolution(equation: Equation, image: AnyArray, made: Made) -> list[LinearMap]:
+def convolution_maps(equation: Equation, image: AnyArray, made: Made) -> list[LinearMap]:
     """The kernel as a matrix from (channels, window) to channels, applied to the patches of the
     image; one for each group.
 
@@ -114,7 +114,7 @@ def of_convolution(equation: Equation, image: AnyArray, made: Made) -> list[Line
     return found
 
 
-def of_lookup(
+def lookup_maps(
     equation: Equation, table: AnyArray, indices: AnyArray, made: Made
 ) -> list[LinearMap]:
     """Rows of a matrix picked by indices: the map Wᵀ on one-hot columns, of which only the counts

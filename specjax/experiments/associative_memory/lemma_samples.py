@@ -216,7 +216,7 @@ def draw_maxima(key: Key[Array, ""], number: int) -> xr.Dataset:
 def run(config: Config, key: Key[Array, ""]) -> Data:
     """Samples for each lemma at each d."""
 
-    def swept(
+    def run_sweep(
         name: str,
         measure: Callable[..., dict[str, Array]],
         dims: tuple[int, ...] = config.dims,
@@ -224,8 +224,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     ) -> xr.Dataset:
         return lab.seeded_sweep(key, name, measure, seeds, d=sweep.choices(*dims))
 
-    of_config = partial(swept, dims=config.dims)
-    frequencies = swept(
+    of_config = partial(run_sweep, dims=config.dims)
+    frequencies = run_sweep(
         "frequencies",
         partial(sample_frequencies, config=config),
         config.wide_dims,
@@ -237,7 +237,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         )
         ratios = of_config("norms", partial(sample_norms, config=config))
         slopes = of_config("slopes", partial(sample_slopes, config=config))
-    few = swept("few", partial(sample_few, config=config), seeds=10 * config.seeds)
+    few = run_sweep("few", partial(sample_few, config=config), seeds=10 * config.seeds)
     return {
         "few": few,
         "frequencies": sweep.labelled(frequencies, "batch_size", batch_size=list(BATCHES)),
@@ -246,6 +246,6 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             ratios, "case", case=list(CASES), outputs=("gradient", "operator", "frobenius")
         ),
         "slopes": sweep.labelled(slopes, "map", map=list(MAPS)),
-        "squares": swept("squares", sample_square, config.small, config.averaged),
+        "squares": run_sweep("squares", sample_square, config.small, config.averaged),
         "maxima": draw_maxima(sizes.stream(key, "maxima"), config.drawn),
     }

@@ -206,16 +206,16 @@ def square(config: Config, data: Data) -> lab.Relation:
     return lab.equals(data["squares"]["square"], second_moment(config, data))
 
 
-def of_maxima(change: Callable[[xr.DataArray], xr.DataArray]) -> lab.Control:
+def change_maxima(change: Callable[[xr.DataArray], xr.DataArray]) -> lab.Control:
     return lab.controls.replacing("c", lambda data: change(data["c"]), of="maxima")
 
 
 @states(
     "lemma-h-6",
     controls={
-        "√(2 log n) below, as in the proof": of_maxima(lambda c: c / np.sqrt(2)),
-        "log n for its root below": of_maxima(lambda c: 0 * c),
-        "an exponent larger by 1/2": of_maxima(lambda c: c + np.sqrt(0.125)),
+        "√(2 log n) below, as in the proof": change_maxima(lambda c: c / np.sqrt(2)),
+        "log n for its root below": change_maxima(lambda c: 0 * c),
+        "an exponent larger by 1/2": change_maxima(lambda c: c + np.sqrt(0.125)),
     },
 )
 def largest_normal(config: Config, data: Data) -> lab.Relation:

@@ -100,7 +100,7 @@ def with_means(data: xr.Dataset, means: xr.DataArray) -> xr.Dataset:
     return data.assign(exponent=means + (found - found.mean("seed")) / 100)
 
 
-def of_table(*exponents: float) -> dict[str, lab.Control]:
+def take_exponents(*exponents: float) -> dict[str, lab.Control]:
     """A control: the optimizers' exponents as the committed table has them, or nearly so."""
     means = xr.DataArray(list(exponents), {"optimizer": list(OPTIMIZERS)})
     return {"the committed exponents": lambda _, data: with_means(data, means)}
@@ -111,10 +111,10 @@ def as_committed(config: Config, data: xr.Dataset) -> xr.Dataset:
     return with_means(data, from_update(config, data))
 
 
-def less(form: Callable[..., xr.DataArray], config: Config, data: xr.Dataset, of: Any) -> Any:
+def less(form: Callable[..., xr.DataArray], config: Config, data: xr.Dataset, rival: Any) -> Any:
     """The mean of another form, or a number, less the form: a rival of the difference."""
-    rival = of(config, data) if callable(of) else of
-    return (rival - form(config, data)).mean("seed")
+    other = rival(config, data) if callable(rival) else rival
+    return (other - form(config, data)).mean("seed")
 
 
 def exchanged(dim: str, first: str | int, second: str | int) -> lab.Control:
@@ -137,7 +137,7 @@ OF_BEFORE = NUMBERS | {"that before relu": lambda _, data: data["before"]}
 
 @states(
     "formula",
-    rivals={name: partial(less, from_update, of=of) for name, of in OF_UPDATE.items()},
+    rivals={name: partial(less, from_update, rival=rival) for name, rival in OF_UPDATE.items()},
     controls={"the committed exponents": as_committed},
     holds=False,
 )
@@ -147,7 +147,7 @@ def update_decides(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(found.rename("exponent less the form"), 0.0, MARGIN, f"{MARGIN:g}")
 
 
-@states("rank", controls=of_table(0.2, 0.3, 0.2, 0.41), holds=False)
+@states("rank", controls=take_exponents(0.2, 0.3, 0.2, 0.41), holds=False)
 def low_rank_lowers(config: Config, data: xr.Dataset) -> lab.Relation:
     """Under √(out/in) an eighth of the singular directions, at the same norm, has an exponent below
     Muon's by more than 0.1, at all lengths and with both readouts.
@@ -155,7 +155,7 @@ def low_rank_lowers(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(lead(data, "top eighth", "Muon", rule=RULE), -MARGIN, f"-{MARGIN:g}")
 
 
-@states("rule", controls=of_table(0.6, 0.5, 0.62, 0.41), holds=False)
+@states("rule", controls=take_exponents(0.6, 0.5, 0.62, 0.41), holds=False)
 def low_rank_raises(config: Config, data: xr.Dataset) -> lab.Relation:
     """Without a scale it has an exponent above Muon's by more than 0.1, at all lengths, with both
     readouts.
@@ -163,7 +163,7 @@ def low_rank_raises(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.above(lead(data, "top eighth", "Muon", rule=NONE), MARGIN, f"{MARGIN:g}")
 
 
-@states("rank", controls=of_table(0.2, 0.3, 0.2, 0.41), holds=False)
+@states("rank", controls=take_exponents(0.2, 0.3, 0.2, 0.41), holds=False)
 def muon_keeps(config: Config, data: xr.Dataset) -> lab.Relation:
     """Muon's exponent is that of the start to 0.1, under both rules, at all lengths and with both
     readouts.
@@ -172,7 +172,7 @@ def muon_keeps(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(found.rename("exponent less the start's"), 0.0, MARGIN, f"{MARGIN:g}")
 
 
-@states("rank", controls=of_table(0.2, 0.3, 0.2, 0.41), holds=False)
+@states("rank", controls=take_exponents(0.2, 0.3, 0.2, 0.41), holds=False)
 def adam_is_below(config: Config, data: xr.Dataset) -> lab.Relation:
     """Under √(out/in) Adam's exponent is below Muon's by more than 0.05, at all lengths and with
     both readouts.
@@ -182,7 +182,7 @@ def adam_is_below(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "relu",
-    rivals={name: partial(less, from_before, of=of) for name, of in OF_BEFORE.items()},
+    rivals={name: partial(less, from_before, rival=rival) for name, rival in OF_BEFORE.items()},
     post_hoc=f"{SEEN} On seeds 3 and 4 the norms' spread was in the form, without effect; on seed 5"
     " a margin of 0.075 left it undecided.",
 )

@@ -62,7 +62,7 @@ def run_power(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     return sweep.labelled(law, "theta", theta=list(power_law(n)))
 
 
-def of_equal(config: Config, data: Any, noise: float = 1.0) -> xr.DataArray:
+def equal_share(config: Config, data: Any, noise: float = 1.0) -> xr.DataArray:
     """f of equal signals at every strength and rank, of square matrices."""
     n, axes = config.n, data["equal"][["theta", "share"]].coords
     signals = [
@@ -72,7 +72,9 @@ def of_equal(config: Config, data: Any, noise: float = 1.0) -> xr.DataArray:
     return xr.DataArray(np.asarray(shares)[..., 0], axes, ("theta", "share"))
 
 
-def of_law(config: Config, data: Any, columns: int = 2, noise: float = 1.0) -> xr.DataArray:
+def power_law_share(
+    config: Config, data: Any, columns: int = 2, noise: float = 1.0
+) -> xr.DataArray:
     """f of the power law; the rival has square matrices."""
     n, signals = config.n, power_law(config.n) * (2 * config.n) ** 0.5
     shares = polar_signal.kept_shares(signals, n, columns * n, noise)
@@ -90,8 +92,8 @@ states = lab.Statements()
 ALONE = {"each alone": partial(alone, part="equal", columns=1)}
 OF_LAW = {
     "each alone": partial(alone, part="power", columns=2),
-    "square matrices": partial(of_law, columns=1),
-    "10 % more noise": partial(of_law, noise=NOISE),
+    "square matrices": partial(power_law_share, columns=1),
+    "10 % more noise": partial(power_law_share, noise=NOISE),
 }
 OTHER_LAW = (
     "The signals were 3/k, of which no share differs from that of the signal alone by more than"
@@ -99,12 +101,12 @@ OTHER_LAW = (
 )
 
 
-@states("equal", rivals=ALONE | {"10 % more noise": partial(of_equal, noise=NOISE)})
+@states("equal", rivals=ALONE | {"10 % more noise": partial(equal_share, noise=NOISE)})
 def equal_signals(config: Config, data: Data) -> lab.Relation:
     """Of equal signals in a quarter, half or all of the directions the polar factor keeps the
     predicted share, to 0.015.
     """
-    return lab.near(data["equal"]["kept"], of_equal(config, data), WITHIN, f"{WITHIN:g}")
+    return lab.near(data["equal"]["kept"], equal_share(config, data), WITHIN, f"{WITHIN:g}")
 
 
 @states("power-law", rivals=OF_LAW, post_hoc=OTHER_LAW)
@@ -112,7 +114,7 @@ def power_law_signals(config: Config, data: Data) -> lab.Relation:
     """Of signals 3/k^(1/4) in all directions of n × 2n matrices each keeps the predicted share, to
     0.015.
     """
-    return lab.near(data["power"]["kept"], of_law(config, data), WITHIN, f"{WITHIN:g}")
+    return lab.near(data["power"]["kept"], power_law_share(config, data), WITHIN, f"{WITHIN:g}")
 
 
 def figure(config: Config, data: Data) -> Figure:
@@ -122,10 +124,10 @@ def figure(config: Config, data: Data) -> Figure:
     for share, color in zip(SHARES, COLORS, strict=False):
         found = data["equal"]["kept"].sel(share=share, drop=True)
         draw_points(left, found, color, f"{share:g} of all directions")
-        left.plot(found.theta, of_equal(config, data).sel(share=share), color=color)
+        left.plot(found.theta, equal_share(config, data).sel(share=share), color=color)
     law = data["power"]["kept"]
     draw_points(right, law, COLORS[0], f"3/k^(1/4), {config.n} × {2 * config.n}")
-    right.plot(law.theta, of_law(config, data), color=COLORS[0])
+    right.plot(law.theta, power_law_share(config, data), color=COLORS[0])
     for axes, part, columns in ((left, "equal", 1), (right, "power", 2)):
         single = alone(config, data, part, columns)
         single = single.isel(share=0) if part == "equal" else single

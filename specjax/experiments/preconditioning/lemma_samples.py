@@ -160,13 +160,13 @@ def sample_completions(key: Key[Array, ""], apart: Array) -> dict[str, Array]:
     angles = jnp.minimum(3 * apart, 1) * jnp.pi * jnp.linspace(-1, 1, ROTATIONS)
     sine, cosine = jnp.sin(angles), jnp.cos(angles)
 
-    def of_side(sign: float) -> Array:
+    def sample_side(sign: float) -> Array:
         turns = jnp.stack(
             [jnp.stack([cosine, -sign * sine], 1), jnp.stack([sine, sign * cosine], 1)], 1
         )
         return jax.vmap(lambda turn: distance(second @ turn))(turns)
 
-    every = jnp.concatenate([of_side(1.0), of_side(-1.0)])
+    every = jnp.concatenate([sample_side(1.0), sample_side(-1.0)])
     return {"matched": distance(second), "best": every.min(), "worst": every.max()}
 
 
@@ -201,11 +201,14 @@ def draw_tails(key: Key[Array, ""], number: int) -> xr.Dataset:
 def run(config: Config, key: Key[Array, ""]) -> Data:
     """Ratios of both sides for pairs, singular values of Gaussian matrices, and exact tails."""
 
-    def swept(name: str, measure: Callable[..., dict[str, Array]]) -> xr.Dataset:
+    def run_sweep(name: str, measure: Callable[..., dict[str, Array]]) -> xr.Dataset:
         return lab.seeded_sweep(key, name, measure, config.pairs, apart=sweep.values(*APART))
 
     with jax.enable_x64(True):
-        pairs, completions = swept("pairs", sample_pairs), swept("columns", sample_completions)
+        pairs, completions = (
+            run_sweep("pairs", sample_pairs),
+            run_sweep("columns", sample_completions),
+        )
     spectra = lab.seeded_sweep(
         key, "spectra", sample_spectra, config.seeds, d=sweep.widths(*config.dims)
     )

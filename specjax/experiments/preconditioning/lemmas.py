@@ -149,13 +149,13 @@ def lemma_20_smallest(config: Config, data: Data) -> lab.Relation:
     return tail(data, -1)
 
 
-def of_exponent(factor: float) -> lab.Control:
+def scale_bound(factor: float) -> lab.Control:
     return lab.controls.replacing("bound", lambda data: factor * data["bound"], of="tails")
 
 
 @states(
     "lemma-20",
-    controls={"n δ²": of_exponent(2.0), "n δ²/4": of_exponent(0.5), "3 n δ²/8": of_exponent(0.75)},
+    controls={"n δ²": scale_bound(2.0), "n δ²/4": scale_bound(0.5), "3 n δ²/8": scale_bound(0.75)},
 )
 def exponent_of_tail(config: Config, data: Data) -> lab.Relation:
     """The exponent n δ²/2 is sharp for large δ: at n = d = 1 and δ from 30 to 37 the logarithm of

@@ -134,10 +134,10 @@ def other_constants(name: str, slack: float) -> dict[str, lab.Control]:
     """Controls with a bound that is violated, and with one that no sequence comes near."""
     tight, loose = (0.95, 1.05) if slack < 0.05 else (0.9 * (1 - slack), 1.1 / (1 - slack))
 
-    def times(factor: float) -> lab.Control:
+    def scale_bound(factor: float) -> lab.Control:
         return lab.controls.replacing(name, lambda found: found[name] / factor, of="bounds")
 
-    return {f"{factor:.3g} times the bound": times(factor) for factor in (tight, loose)}
+    return {f"{factor:.3g} times the bound": scale_bound(factor) for factor in (tight, loose)}
 
 
 HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9

@@ -146,11 +146,13 @@ def beyond(
 ) -> None:
     """State that an exponent is above or below a number, by `lab.above` or `lab.below`."""
 
-    def of_exponent(config: Config, data: Data) -> lab.Relation:
+    def judge_exponent(config: Config, data: Data) -> lab.Relation:
         return relation(exponents(data, part, setting), limit, f"{limit:g}")
 
     controls = {instead: _instead(setting, instead)}
-    states(cites, says, name=name, controls=controls, holds=holds, post_hoc=post_hoc)(of_exponent)
+    states(cites, says, name=name, controls=controls, holds=holds, post_hoc=post_hoc)(
+        judge_exponent
+    )
 
 
 def stays(name: str, says: str, setting: str, instead: str) -> None:

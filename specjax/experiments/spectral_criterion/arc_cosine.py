@@ -223,7 +223,7 @@ def _limit(found: xr.DataArray, _: str) -> lab.Relation:
     return lab.near(((found / limit - 1) * np.sqrt(found.d)).rename("δ √d"), 0.0, 1.0, "1")
 
 
-def _times(factor: float, rate: float) -> Source:
+def _scaled_rate(factor: float, rate: float) -> Source:
     return lambda data: factor * data["cross_corrected"] * (data.d / data.d[0]) ** rate
 
 
@@ -275,7 +275,7 @@ RATES = {
     "a fifth more": (1.2, 0.0),
     "half of it": (0.5, 0.0),
 }
-WRONG = {name: _times(*each) for name, each in RATES.items()}
+WRONG = {name: _scaled_rate(*each) for name, each in RATES.items()}
 WRONG |= {"the printed coefficients": "cross_printed", "without 1 1ᵀ": "cross_bulk_alone"}
 FEATURES(
     _limit,

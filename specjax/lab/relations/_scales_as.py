@@ -95,7 +95,8 @@ class ScalesAs(Relation):
         """
         nearest, curves = np.inf, []
         numbers = [
-            _at_points(fitted.reasons, number) for number in (self.exponent, *rivals.values())
+            _broadcast_to_points(fitted.reasons, number)
+            for number in (self.exponent, *rivals.values())
         ]
         for own, found in zip(np.concatenate(numbers, axis=1), fitted.found, strict=True):
             if found is None:
@@ -127,9 +128,11 @@ class ScalesAs(Relation):
         means = self.samples.mean(sample_dim(self.samples))
         sizes = self.samples[self.dim].values.astype(float)
         first = means.isel({self.dim: int(np.argmin(sizes))}, drop=True)
-        named = {_at_points(first, number).tobytes(): name for name, number in rivals.items()}
+        named = {
+            _broadcast_to_points(first, number).tobytes(): name for name, number in rivals.items()
+        }
         for name, style in zip(named.values(), cycle(("--", ":", "-."))):
-            label, exponents = name, _at_points(first, rivals[name])
+            label, exponents = name, _broadcast_to_points(first, rivals[name])
             for start, powers in zip(first.values.flat, exponents, strict=True):
                 for power in powers if start > 0 else ():
                     powered = start * (sizes / sizes.min()) ** power
@@ -253,7 +256,7 @@ class _At(NamedTuple):
     found: fits.Asymptotics | None
 
 
-def _at_points(frame: xr.DataArray, number: Number) -> np.ndarray:
+def _broadcast_to_points(frame: xr.DataArray, number: Number) -> np.ndarray:
     """A number at each point of a frame, in its order, as rows over the other dimensions of the
     number.
     """

@@ -71,7 +71,7 @@ def minibatches(
             )
     items = _items_drawn(key, p, max(batches))
 
-    def of_size(batch: Array) -> Array:
+    def size_frequencies(batch: Array) -> Array:
         counts = (
             jnp.zeros(len(p), jnp.int32)
             .at[items]
@@ -79,7 +79,7 @@ def minibatches(
         )
         return counts.astype(p.dtype) / batch.astype(p.dtype)
 
-    return jax.lax.map(of_size, jnp.asarray(batches))
+    return jax.lax.map(size_frequencies, jnp.asarray(batches))
 
 
 def _items_drawn(key: Array, p: Array, number: int) -> Array:

@@ -55,8 +55,8 @@ def largest_interaction(
 ) -> Float[Array, ""]:
     """max |u_jᵀ W v_i| over all i ≠ j, in O(N d) memory."""
 
-    def of_item(inputs: tuple[Array, Array]) -> Array:
+    def max_of_item(inputs: tuple[Array, Array]) -> Array:
         i, y = inputs
         return jnp.max(jnp.where(jnp.arange(len(u)) == i, 0, jnp.abs(u @ y)))
 
-    return jnp.max(jax.lax.map(of_item, (jnp.arange(len(u)), v @ w.T), batch_size=256))
+    return jnp.max(jax.lax.map(max_of_item, (jnp.arange(len(u)), v @ w.T), batch_size=256))

@@ -36,7 +36,7 @@ def memory(key: Key[Array, ""], a: Float[Array, ""], config: Config) -> Float[Ar
     def loss(w: Float[Array, "k d"]) -> Float[Array, ""]:
         return -jnp.vdot(p / jnp.sum(p), jnp.diag(jax.nn.log_softmax(embeddings @ w.T, 1)))
 
-    def at_levels(optimizer: optax.GradientTransformation) -> Float[Array, " level"]:
+    def train_at_levels(optimizer: optax.GradientTransformation) -> Float[Array, " level"]:
         def step(carry: tuple, _: None) -> tuple[tuple, tuple[Array, Array]]:
             w, state = carry
             update, state = optimizer.update(jax.grad(loss)(w), state)
@@ -49,7 +49,7 @@ def memory(key: Key[Array, ""], a: Float[Array, ""], config: Config) -> Float[Ar
 
     polar = optax.stateless(lambda updates, _: spectral.polar(updates))
     muon = optax.chain(optax.trace(0.9), polar, optax.scale(-0.1))
-    return at_levels(optax.adam(0.05, 0.9, 0.95)) - at_levels(muon)
+    return train_at_levels(optax.adam(0.05, 0.9, 0.95)) - train_at_levels(muon)
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
