@@ -50,7 +50,7 @@ def test_a_folder_elsewhere_runs_like_any_experiment(folder, capsys):
 @pytest.mark.parametrize(
     ("file", "before", "after", "sentence"),
     [
-        ("claim.toml", "steps = 200", "stepz = 200", "changes 'stepz', which is no field"),
+        ("claim.toml", "steps = 200", "stepz = 200", "changes 'stepz', which is not a field"),
         ("claim.toml", '["abstract-schatten"]', '["abstract"]', "cites 'abstract', which is not"),
         ("claim.toml", "[paper]", "[papers]", "has the unknown key 'papers'"),
         ("claim.toml", "link = ", "url = ", "has the unknown key 'url'"),

@@ -1,4 +1,4 @@
-"""What is asked of the outputs of a sweep, checked before anything is compiled."""
+"""The fits and figures asked of a sweep, checked before anything is compiled."""
 
 import argparse
 import math

@@ -1,6 +1,4 @@
-"""What labelled data say about their growth in one size: exponent, model, and what is against
-it.
-"""
+"""A summary of how labelled data grow with one size: exponent, model, and evidence against it."""
 
 import re
 import textwrap

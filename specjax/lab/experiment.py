@@ -56,8 +56,8 @@ class Experiment(Generic[ConfigT]):
     Raises:
         ValueError: no statement, two of one name, one that cites no row of the ledger, an unknown
             scale, one that changes no field of the configuration, a field with the name of a flag
-            of `specjax run`, a name in `figure` that is no statement, a headline that is none or
-            has no expected verdict, or headlines that read what `measure` does not name.
+            of `specjax run`, a name in `figure` that is not a statement, a headline that is not
+            one or has no expected verdict, or headlines that read what `measure` does not name.
     """
 
     name: str
@@ -95,8 +95,8 @@ class Experiment(Generic[ConfigT]):
         for scale, changed in self.scales.items():
             if wrong := sorted(set(changed) - known):
                 raise ValueError(
-                    f"The scale {scale!r} of {self.name} changes {wrong[0]!r}, which is no field of"
-                    f" its configuration; there are {', '.join(sorted(known))}."
+                    f"The scale {scale!r} of {self.name} changes {wrong[0]!r}, which is not a field"
+                    f" of its configuration; there are {', '.join(sorted(known))}."
                 )
         if taken := RUN_FLAGS & known:
             raise ValueError(
@@ -105,13 +105,13 @@ class Experiment(Generic[ConfigT]):
             )
         if not callable(self.figure) and (wrong := sorted(set(self.figure) - set(names))):
             raise ValueError(
-                f"The figure of {self.name} shows {wrong[0]!r}, which is no statement; there are"
+                f"The figure of {self.name} shows {wrong[0]!r}, which is not a statement; there are"
                 f" {', '.join(names)}."
             )
         expected = [each.name for each in self.statements if each.holds is not None]
         if missing := [name for name in self.headlines if name not in expected]:
             raise ValueError(
-                f"The headline {missing[0]!r} of {self.name} is no statement with an expected"
+                f"The headline {missing[0]!r} of {self.name} is not a statement with an expected"
                 f" verdict; there are {', '.join(expected) or 'none'}."
             )
         parts = sorted(self.measure) if isinstance(self.measure, Mapping) else []

@@ -24,7 +24,7 @@ def path(
         rates: η_1, η_2, ..., one for each step, for each run.
         direction: The gradient for gradient descent, its polar factor for simplified Muon; takes
             and returns all runs.
-        project: What is applied to every iterate, such as the symmetric part.
+        project: The function applied to every iterate, such as the symmetric part.
     """
 
     def step(x: Array, rate: Array) -> tuple[Array, Array]:

@@ -226,7 +226,7 @@ class Expression:
                 component.nodes or component.vertices[0] != component.vertices[0]._replace(pin=-1)
                 for component in graph
             ):
-                raise ValueError(f"This is no polynomial in sizes and scales alone: {self}.")
+                raise ValueError(f"This is not a polynomial in sizes and scales alone: {self}.")
             if any(len(component.vertices[0].slots) > 1 for component in graph):
                 raise ValueError(f"The entries are not all the same polynomial: {self}.")
             total = total + coefficient

@@ -44,9 +44,7 @@ class Orders:
 
     @property
     def correction(self) -> tuple[Exact, Expression] | None:
-        """The next power and its coefficient, for a fit with one subleading term; None if none.
-        absent.
-        """
+        """The next power and its coefficient, for a fit with one subleading term, or None."""
         return self.parts[1] if len(self.parts) > 1 else None
 
     def __str__(self) -> str:

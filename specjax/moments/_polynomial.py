@@ -147,7 +147,7 @@ def symbol(name: str) -> Polynomial:
     """A size or scale as a polynomial, for variances and coefficients such as 2 / k.
 
     Raises:
-        ValueError: a name that is no identifier.
+        ValueError: a name that is not an identifier.
 
     Examples:
         >>> from specjax import moments

@@ -140,7 +140,8 @@ def _read(node: ast.expr) -> Polynomial:
         case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(power))):
             return _read(left) ** power
     raise ValueError(
-        f"The function computes with the size {ast.unparse(node)}, which is no polynomial in sizes."
+        f"The function computes with the size {ast.unparse(node)}, which is not a"
+        " polynomial in sizes."
     )
 
 

@@ -79,12 +79,12 @@ def spread(
 
 
 def number(word: Any, what: str) -> Polynomial:
-    """The polynomial in sizes and scales that is every entry; ValueError if none is."""
+    """The polynomial in sizes and scales that is every entry; ValueError if there is none."""
     try:
         return word.value
     except ValueError as error:
         raise ValueError(
-            f"The function is not polynomial: {what!r} of something that is no number, of shape"
+            f"The function is not polynomial: {what!r} of something that is not a number, of shape"
             f" {word.shape}."
         ) from error
 

@@ -40,9 +40,9 @@ class UpdateLog(NamedTuple):
     Attributes:
         update_rms: The root mean square of the entries of the update.
         polar_defect: How far the update is from a multiple of a polar factor of full rank.
-        stable_rank: Of what was orthogonalized: an upper bound, exact where the iteration has
-            converged.
-        nuclear_rank: Of what was orthogonalized, with the computed factor for the polar factor.
+        stable_rank: The stable rank of the matrix before it is orthogonalized: an upper bound,
+            exact where the iteration has converged.
+        nuclear_rank: The nuclear rank of that matrix, with the computed factor as its polar factor.
     """
 
     update_rms: Float[Array, " batch"]

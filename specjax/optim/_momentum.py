@@ -185,7 +185,7 @@ def in_int8(dtype: DTypeLike | None) -> bool:
 
 
 def _is_one_of(dtype: DTypeLike | None, *dtypes: DTypeLike) -> bool:
-    """False for None and for anything that is no dtype."""
+    """False for None and for anything that is not a dtype."""
     try:
         return dtype is not None and jnp.dtype(dtype) in dtypes
     except (TypeError, ValueError):

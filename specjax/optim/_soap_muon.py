@@ -82,10 +82,10 @@ def soap_muon(
     steps to a loss of 3.28 where tuned Muon takes 3250 (KellerJordan/modded-nanogpt,
     `records/track_3_optimization`). The steps of matrices are those of its
     `train_gpt_cwd_SOTA.py`, up to bfloat16: see the module's formulas. The first update has
-    no bases yet and is Muon's. Left out are the gate that blends SOAP with the momentum in
-    attention's output projections, whose use the record doubts, and what is not in the optimizer:
-    lookahead by an average of updates, and the averaged weights of the evaluation. Where an average
-    lacks rank, V is isotropic in its null space, as in `scale_by_soap`.
+    no bases yet and is Muon's. Three parts are left out: the gate that blends SOAP with the
+    momentum in attention's output projections, whose use the record doubts, and outside the
+    optimizer lookahead by an average of updates, and the averaged weights of the evaluation. Where
+    an average lacks rank, V is isotropic in its null space, as in `scale_by_soap`.
 
     The record has η = 0.0375, constant and then falling with the power 1.2, and β from 0.85 to 0.95
     in 300 steps. AdamW has its decays 0.8 and 0.99 and eps = 1e-10 for embedding (rate 0.3) and

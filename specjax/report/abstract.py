@@ -12,7 +12,7 @@ from specjax.report import formatting
 from specjax.report._record import Result
 
 WIDTHS = (80, 120)
-"""The table is at least and at most so many columns wide."""
+"""The least and the largest width of the table, in characters."""
 _VERDICT, _GAP, _INDENT = 12, 2, 2
 _HEADER = ("statement", "verdict", "deciding number, nearest rival")
 

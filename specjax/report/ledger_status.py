@@ -59,7 +59,7 @@ class Standing(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The finding of the row, or if none is written, what the paper says."""
+        """The finding of the row; without one, the paper's sentence."""
         return self.row.finding or self.row.says
 
     @property

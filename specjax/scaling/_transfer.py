@@ -198,7 +198,7 @@ def transfer(
             (`specjax.sizes.Size`) of several widths in one program, and must sample its weights by
             `specjax.sizes`.
         memory: As for `sweep.run`, like `store`, a folder, and `progress`.
-        store: See `memory`. The same call continues what was interrupted.
+        store: See `memory`. The same call continues an interrupted sweep.
         progress: See `memory`.
 
     Returns:

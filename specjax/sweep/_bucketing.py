@@ -58,7 +58,7 @@ class Plan:
         spec: The sweep.
         groups: The places of each dimension that has widths, cut into groups.
         buckets: The buckets that the groups make.
-        sampling: What is kept of the seeds.
+        sampling: Whether every seed is kept, or moments of batches of seeds.
     """
 
     spec: Spec
@@ -207,9 +207,9 @@ def cheapest_cut(
 def vmapped(bucket: Grid, model: CostModel, platform: str, budget: int, calls: int) -> int:
     """Choose how many seeds of `bucket` a device computes at once, with `calls` calls at once.
 
-    As many as keep the working set in the cache and in `budget`. A program that may run long gets
-    several groups, if these are no less efficient, so that first results come soon. One seed if a
-    CPU decomposes matrices, since LAPACK takes them one by one anyway.
+    The working set of these seeds fits into the cache and into `budget`. A program that may run
+    long gets several groups, if these are as efficient, so that first results come soon. If a CPU
+    decomposes matrices it is one seed, since LAPACK takes them one by one anyway.
     """
     if model.decomposes:
         return 1
@@ -225,7 +225,7 @@ def vmapped(bucket: Grid, model: CostModel, platform: str, budget: int, calls: i
 
 
 def evenly(seeds: int, most: int, calls: int) -> int:
-    """The size of nearly equal groups of at most `most` seeds, as many for each of the calls."""
+    """The size of nearly equal groups of at most `most` seeds, the same number for each call."""
     rounds = ceil(seeds / (most * calls))
     return ceil(seeds / (rounds * calls))
 

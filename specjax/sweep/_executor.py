@@ -207,7 +207,7 @@ def _fit_memory(spec: Spec, bucket: Bucket, compiled: jax.stages.Compiled) -> Co
 
 
 def _most_padded(plan: Plan, missing: Sequence[Ranges]) -> int | None:
-    """The unfinished bucket that pads its narrowest point most, to be checked; None if none is."""
+    """The unfinished bucket with the most padding, for the padding check; None without padding."""
     if not plan.spec.check_padding:
         return None
     ratios = {i: bucket.grid.padding for i, bucket in enumerate(plan.buckets) if missing[i]}

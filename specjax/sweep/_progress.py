@@ -1,7 +1,7 @@
 """The progress of a running sweep: a bar on a terminal, and a log line per block.
 
 The lines go to the logger "specjax.sweep" at level INFO, which is silent unless the user configures
-logging. If progress is asked for where standard error is no terminal, they are printed there too.
+logging. With `progress=True` they are also printed to a standard error that is not a terminal.
 """
 
 import logging

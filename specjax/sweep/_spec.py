@@ -82,7 +82,7 @@ class Spec:
         return self.model.seconds.cost(bucket) * bucket.points
 
     def sampling(self, batch_size: int | None = None) -> Sampling:
-        """What is kept of the seeds; a store fixes the size of its batches."""
+        """Whether every seed is kept, or moments of batches, whose size a store fixes."""
         if self.reduce == "moments":
             return _reduction.batches(self.grid.seeds, batch_size)
         return EverySeed(range(self.grid.seeds + 1))

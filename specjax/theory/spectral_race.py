@@ -181,7 +181,7 @@ def steps_to_pass(
         gradient_left(x, b, GRADIENT_LENGTHS, steps),
         spectral_left(x, b, lengths, steps, floor),
     )
-    # Multiples that are too long overflow, which is no best one.
+    # Too long multiples overflow; they are never the best.
     return passing(*(jnp.min(jnp.where(each >= 0, each, jnp.inf), axis=0) for each in left))
 
 

@@ -1,8 +1,8 @@
 """A training loop for your own step, with any state, on batches from any iterator.
 
 `train` compiles a stretch of steps into one program, so its batches are a function of the step.
-Where a data loader hands them out, or the step is another library's, the steps are taken here one
-by one.
+`train_steps` takes steps one by one, so the batches may come from a data loader, and the step from
+another library.
 """
 
 from collections.abc import Callable, Iterable, Iterator

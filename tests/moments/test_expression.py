@@ -196,9 +196,9 @@ moments.gaussian("V", 2, 3)[2]
 U.sum(2)
     An expression of shape ('d', 'k') has no axis 2.
 U / U
-    This is no polynomial in sizes and scales alone: U.
+    This is not a polynomial in sizes and scales alone: U.
 U**-1
-    This is no polynomial in sizes and scales alone: U.
+    This is not a polynomial in sizes and scales alone: U.
 D / (D + K)
     Only one monomial has the power -1, got d + k.
 (2 * K) ** Fraction(1, 2)

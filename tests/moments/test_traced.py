@@ -127,9 +127,9 @@ jax.nn.relu(u @ u.T)
 jnp.linalg.inv(u @ u.T)
     The function is not followed through 'lu'
 jnp.linalg.norm(u)
-    The function is not polynomial: 'the power 1/2' of something that is no number, of shape ().
+    The function is not polynomial: 'the power 1/2' of something that is not a number, of shape ().
 1 / jnp.sum(u**2)
-    The function is not polynomial: 'div' of something that is no number, of shape ().
+    The function is not polynomial: 'div' of something that is not a number, of shape ().
 jax.lax.fori_loop(0, 3, lambda _, w: 2 * w, u)
     The function is not followed through 'scan'
 u[-1]

@@ -28,7 +28,9 @@ def test_every_headline_is_decided_as_expected(recorded):
 
 @pytest.mark.parametrize("name", ["no-such-statement", "paper-simulation"])
 def test_a_headline_is_a_statement_with_an_expected_verdict(name):
-    sentence = rf"The headline '{name}' of table-c7 is no statement with an expected verdict; there"
+    sentence = (
+        rf"The headline '{name}' of table-c7 is not a statement with an expected verdict; there"
+    )
     with pytest.raises(ValueError, match=sentence):
         dataclasses.replace(experiments.load("table-c7"), headlines=[name])
 

@@ -231,8 +231,8 @@ def _joined(equation: Equation, values: list[Value], uses: Uses, place: Hashable
     seen: set[tuple[int, int, Entries | None]] = set()
     for value in values:
         parts = {part for term in value.tags() for part in _parts(term)}
-        # Halves that are joined again, as for rotary positions, are not separate matrices. The same
-        # part twice, as at two times, is no sign of that.
+        # Halves that are joined again, as for rotary positions, are not separate matrices. A part
+        # that comes twice, as at two times, does not show that.
         for part in parts:
             others = {s for s in seen if s[:2] == part[:2] and s != part}
             uses.rejoined |= others | {part} if others else set()

@@ -12,7 +12,7 @@ from specjax.experiments.field.power_law import (
     DAMPED,
     DESCENT,
     NATURAL,
-    TOLD,
+    PRINTED,
     Config,
     exponent,
     lead,
@@ -71,7 +71,7 @@ def after(steps: int, loss: xr.DataArray) -> xr.DataArray:
 def whatever_the_inputs(config: Config, data: Data) -> lab.Relation:
     """At s = 1 the natural gradient's exponent is 0.31 to 0.03 with 1024 inputs and with 2048."""
     found = after(STEPS[0], data["inputs"]["loss"].sel(optimizer=NATURAL, drop=True))
-    return lab.near(found, TOLD[NATURAL], MARGIN, "0.03")
+    return lab.near(found, PRINTED[NATURAL], MARGIN, "0.03")
 
 
 @states(
@@ -87,7 +87,7 @@ def whatever_the_steps(config: Config, data: Data) -> lab.Relation:
     """At s = 1 with 1024 inputs gradient descent's is 0.12 to 0.03 after 5 steps and after 100."""
     return lab.near(
         exponent(data["s"]["loss"].sel(s=1.0, optimizer=DESCENT, drop=True)),
-        TOLD[DESCENT],
+        PRINTED[DESCENT],
         MARGIN,
         "0.03",
     )
@@ -95,7 +95,7 @@ def whatever_the_steps(config: Config, data: Data) -> lab.Relation:
 
 def printed_exponents() -> xr.DataArray:
     """The paper's exponents at s = 1."""
-    return xr.DataArray(list(TOLD.values()), {"optimizer": list(TOLD)}, "optimizer")
+    return xr.DataArray(list(PRINTED.values()), {"optimizer": list(PRINTED)}, "optimizer")
 
 
 @states(
@@ -113,7 +113,7 @@ def printed_exponents() -> xr.DataArray:
 )
 def both_numbers(config: Config, data: Data) -> lab.Relation:
     """With 1024 inputs and after 5 steps they are 0.31 and 0.12, to 0.03."""
-    found = after(STEPS[0], data["s"]["loss"].sel(s=1.0, drop=True).sel(optimizer=list(TOLD)))
+    found = after(STEPS[0], data["s"]["loss"].sel(s=1.0, drop=True).sel(optimizer=list(PRINTED)))
     return lab.near(found, printed_exponents(), MARGIN, "0.03")
 
 
@@ -165,7 +165,7 @@ def figure(config: Config, data: Data) -> Figure:
     for axes, (dim, found) in zip(drawn.subplots(1, 2, sharey=True), data.items(), strict=True):
         alpha = after(STEPS[0], found["loss"].sel(optimizer=[DESCENT, NATURAL, DAMPED]))
         draw_curves(axes, alpha, dim, "optimizer", str)
-        for value, color in zip(reversed(TOLD.values()), COLORS, strict=False):
+        for value, color in zip(reversed(PRINTED.values()), COLORS, strict=False):
             axes.plot(
                 1.0 if dim == "s" else float(MANY[0]),
                 value,

@@ -8,8 +8,8 @@ from specjax import lab, sweep
 from specjax.experiments.field.power_law import (
     DESCENT,
     NATURAL,
+    PRINTED,
     ROOT,
-    TOLD,
     Config,
     exchange_with_descent,
     exponent,
@@ -28,7 +28,7 @@ FEWER, MORE = slice(None, 3), slice(-3, None)
 """The three smallest widths, and the largest ones."""
 COUNTS, SAME, STOPPED = 0.05, 0.02, 0.15
 """Smallest exponent difference that counts, largest of equal ones, and a stalled loss's."""
-HALF = (TOLD[NATURAL] - TOLD[DESCENT]) / 2
+HALF = (PRINTED[NATURAL] - PRINTED[DESCENT]) / 2
 """Half of the lead that the paper reports at s = 1."""
 
 

@@ -34,7 +34,7 @@ FACTORS: dict[str, Callable[[Array], Array]] = {
 descent and of H^-1/2 have the length 1 over the largest eigenvalue that they see; the natural
 gradient, H^-1, arrives in one step.
 """
-TOLD = {NATURAL: 0.31, DESCENT: 0.12}
+PRINTED = {NATURAL: 0.31, DESCENT: 0.12}
 """The paper's exponents at s = 1."""
 INPUTS = 1024
 """The number of inputs, unless swept."""

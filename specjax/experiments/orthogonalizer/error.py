@@ -28,9 +28,9 @@ METHODS: dict[str, NewtonSchulz | PolarExpress] = {
     "polar-express-8": PolarExpress(8),
     "polar-express-12": PolarExpress(12, 5e-7),
 }
-TOLD = "polar-express-12"
+CONVERGED = "polar-express-12"
 """The method that knows how small the singular values are, exact up to rounding."""
-BENDING = [name for name in METHODS if name != TOLD]
+BENDING = [name for name in METHODS if name != CONVERGED]
 POWERS = {"k^-2": 2, "k^-1": 1, "flat": 0}
 AXES = {"orthogonalizer": [*METHODS, "exact"], "spectrum": [*POWERS, "gaussian"]}
 states = lab.Statements()
@@ -204,7 +204,7 @@ def small_elsewhere(config: Config, data: xr.Dataset) -> lab.Relation:
         "five steps of Muon in its place": lab.controls.replacing(
             "advance",
             lambda data: data["advance"].where(
-                data["orthogonalizer"] != TOLD,
+                data["orthogonalizer"] != CONVERGED,
                 data["advance"].sel(orthogonalizer="muon-5", drop=True),
             ),
         )
@@ -215,7 +215,7 @@ def told_how_small(config: Config, data: xr.Dataset) -> lab.Relation:
     spectra.
     """
     # The remaining shift of a method that reaches every singular value.
-    return lab.below(abs(shift(data, orthogonalizer=TOLD)), 1e-3, "0.001")
+    return lab.below(abs(shift(data, orthogonalizer=CONVERGED)), 1e-3, "0.001")
 
 
 EXPERIMENT = lab.Experiment(

@@ -66,7 +66,7 @@ class Equals(Relation):
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Draw the estimate over the form at each point, and the rivals over the form as lines.
 
-        If the form is zero somewhere, the differences from the form over the half-width of the
+        If the form is zero somewhere, draw the differences from it over the half-width of the
         interval.
         """
         form, found = xr.DataArray(self.form), estimate(self.samples, self.by)
