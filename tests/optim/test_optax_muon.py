@@ -229,7 +229,8 @@ def count(frame, event, _):
     global deepest
     own = 0
     while frame and event == "call":
-        own += "/specjax/" in frame.f_code.co_filename
+        code = frame.f_code  # a comprehension has a frame until Python 3.12
+        own += "/specjax/" in code.co_filename and not code.co_name.endswith("comp>")
         frame = frame.f_back
     deepest = max(deepest, own)
 sys.setprofile(count)
