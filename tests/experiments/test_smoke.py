@@ -18,8 +18,10 @@ from specjax.report import Result, result_store
 from specjax.report import _record as record_module
 
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
-QUICK = ("table-c7", "field-margin", "field-rate", "field-stability")
-"""Run outside the slow lane too: table-c7, which the README runs, and three of a few seconds."""
+QUICK = ("table-c7", "field-margin", "field-rate", "field-stability", "zipf-sharpness")
+"""Run outside the slow lane too: table-c7, which the README runs, three of a few seconds, and one
+submitted claim.
+"""
 
 
 @pytest.mark.parametrize("name", experiments.names())

@@ -26,7 +26,7 @@ class Config(lab.Config):
     seeds: int = lab.config.seeds(16)
 
 
-def excess_loss(w: Float[Array, "k k"], beta: Float[Array, ""], noise: float) -> Float[Array, ""]:
+def excess_loss(w: Float[Array, "k k"], beta: float | Array, noise: float) -> Float[Array, ""]:
     """The loss of logits (answer, question) above its infimum."""
     p = jnp.arange(1.0, len(w) + 1) ** -beta
     target = (1 - noise) * jnp.eye(len(w)) + noise / len(w)
@@ -44,7 +44,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Excess losses and what they say: exponents, evenness of the fall, gains in margin."""
     last = config.lengths[-1]
 
-    def train(start: Array, beta: Array, noise: float, steps: int, polar: bool) -> dict[str, Array]:
+    def train(start: Array, beta: float | Array, noise: float, steps: int, polar: bool) -> dict[str, Array]:
         def step(w: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
             gradient = jax.grad(excess_loss)(w, beta, noise)
             update = _DISTANCE / steps * spectral.polar(gradient) if polar else _RATE * gradient
@@ -59,7 +59,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             "gains": gains[1] / gains[0],
         }
 
-    def measure(key: Key[Array, ""], beta: Float[Array, ""]) -> dict[str, dict[str, Array]]:
+    def measure(key: Key[Array, ""], beta: float | Array) -> dict[str, dict[str, Array]]:
         def start(name: str, count: int) -> Float[Array, "k k"]:
             return _START * sizes.normal(sizes.stream(key, name), (count, count))
 
