@@ -44,7 +44,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Excess losses and what they say: exponents, evenness of the fall, gains in margin."""
     last = config.lengths[-1]
 
-    def train(start: Array, beta: float | Array, noise: float, steps: int, polar: bool) -> dict[str, Array]:
+    def train(
+        start: Array, beta: float | Array, noise: float, steps: int, polar: bool
+    ) -> dict[str, Array]:
         def step(w: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
             gradient = jax.grad(excess_loss)(w, beta, noise)
             update = _DISTANCE / steps * spectral.polar(gradient) if polar else _RATE * gradient
