@@ -54,6 +54,7 @@ def test_every_statement_holds_of_the_numbers_as_they_are():
     assert set(verdicts(made_up()).values()) == {"confirmed"}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("data", "names"),
     [

@@ -42,6 +42,7 @@ def test_a_mean_has_students_interval_or_longer_if_skewed(n):
     assert found.samples == n
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("sigma", "most"), [(1.0, 0), (2.0, 12)])
 def test_half_the_mean_of_skewed_draws_is_rarely_confirmed(sigma, most):
     """Of 50 samples most means are too small, and so are their standard errors: by Student's t 7

@@ -809,6 +809,7 @@ def test_no_exponent_is_confirmed_if_a_logarithm_fits_the_data():
     assert lab.scales_as(right, "x", 0.85).judge({"right": 1.0}).verdict != "confirmed"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("mean", "exponent", "off"),
     [

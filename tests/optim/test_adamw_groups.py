@@ -39,6 +39,7 @@ def trained(optimizer, names=SHAPES):
     return params
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "routed", [{"layout": TO_ADAMW}, {"labels": LABELS}], ids=["layout", "labels"]
 )

@@ -80,6 +80,7 @@ def chained(every, between, method, convention="ema", **how):
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("period", [2, 5])
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 def test_ten_steps_are_those_of_muon_bp(period, rate):

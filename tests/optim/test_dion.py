@@ -66,6 +66,7 @@ def by_hand(first, **options):
     return found
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("rank", "r"), [(1, 1), (2, 2), (0.5, None), (1.0, None), (9, None)])
 def test_ten_steps_are_those_of_the_authors_code(rank, r):
     updates, first = trained(rank=rank)

@@ -81,6 +81,7 @@ def test_shape_dtype_and_structure_are_kept(name, dtype):
     )
 
 
+@pytest.mark.integration
 @every_transform
 @pytest.mark.parametrize(
     ("of_params", "of_gradients"), [("float32", "bfloat16"), ("bfloat16", "float32")]

@@ -173,6 +173,7 @@ def test_spectral_descent_is_nuclear_norm_times_polar_factor():
         optim.spectral_descent(0.0)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("scale", "formula"),
     [

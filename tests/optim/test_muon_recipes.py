@@ -190,6 +190,7 @@ def no_logits(_):
     return {"max_logits": HEADS}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "options", "how"),
     [

@@ -85,6 +85,7 @@ def of(name, gradients_of="w", **how):
 OUT_IN = {"weight_decay": DECAY, "muon_weight_dimension_numbers": optim.OUT_IN}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("options", [{}, {"nesterov": False}, {"method": SVD()}], ids=str)
 def test_ten_steps_are_those_of_the_authors_code(name, options):

@@ -32,6 +32,7 @@ def updates_of(optimizer):
     return updates
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("multipliers", "factors"),
     [

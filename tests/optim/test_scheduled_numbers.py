@@ -102,6 +102,7 @@ def test_a_schedule_is_the_constant_of_each_step(name, number, value):
     assert int(found.count) == 3
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "number", "value"), parameters(CASES, ()))
 @pytest.mark.usefixtures("standard_promotion")
 def test_scheduled_steps_keep_the_types_of_a_mixed_tree(name, number, value):

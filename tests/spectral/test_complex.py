@@ -164,6 +164,7 @@ CASES["estimate_stable_rank"] = (
 
 
 # Without the type checks of other tests, since these are NumPy's arrays.
+@pytest.mark.integration
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", CASES)
 def test_complex_matrices_as_numpy_has_them(name):
@@ -212,6 +213,7 @@ def test_a_linear_map_to_complex_vectors_is_refused():
         spectral.estimate_ranks(lambda v: x @ v.astype(x.dtype), KEY, columns=4)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("transposed", [False, True], ids=["wide", "tall"])
 def test_derivatives_of_complex_maps_are_those_of_differences(transposed):
     with jax.enable_x64(True):

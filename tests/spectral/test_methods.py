@@ -425,6 +425,7 @@ SCALED = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("scaling", SCALED)
 @pytest.mark.parametrize("gram", [True, False])
 @pytest.mark.usefixtures("x64")

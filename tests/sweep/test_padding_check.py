@@ -96,6 +96,7 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "reduce"), [*((name, None) for name in WRONG), *MOMENTS])
 def test_an_output_that_padding_changes_is_refused(name, reduce):
     with pytest.raises(

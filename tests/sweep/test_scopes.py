@@ -49,6 +49,7 @@ def in_a_call(function):
     return jax.jit(lambda x: jax.checkpoint(function)(x))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("function", "expected"), [(least, np.log10(4e-10)), (rest, 1.0)], ids=["least", "rest"]
 )

@@ -18,6 +18,7 @@ def sampled(m, n, mu, seeds, sigma=1.0, seed=0):
     return kept.mean(), kept.std(ddof=1) / np.sqrt(seeds)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("m", "n"), [(40, 40), (20, 60), (60, 20)])
 @pytest.mark.parametrize("theta", [0.5, 1.0, 2.0])
 def test_sampled_factors_keep_as_much(m, n, theta):
