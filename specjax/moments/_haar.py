@@ -1,60 +1,45 @@
 """Averages, variances and covariances of words with random orthogonal matrices.
 
 A word with 2k factors of a matrix Q is averaged by joining their rows by one pairing and their
-columns by another, and weighting the remaining graph by the Weingarten function of the two; this
-holds at sizes of at least k. Sizes appear in denominators, so an average is a `Quotient`.
+columns by another (`_chains`), and weighting what remains by the Weingarten function of the two;
+this holds at sizes of at least k. Sizes appear in denominators, so an average is a `Quotient`.
 """
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from specjax.arguments import checked_but
+from specjax.moments._chains import joined
 from specjax.moments._expectation import check_expressions, duration, gaussian_names, given_others
 from specjax.moments._expression import Expression
-from specjax.moments._graph import (
-    Assembled,
-    Constant,
-    Graph,
-    Node,
-    Orthogonal,
-    Size,
-    Vertex,
-    assemble,
-    merge,
-    unpack,
-)
-from specjax.moments._polynomial import (
-    Monomial,
-    Polynomial,
-    multiply_monomials,
-    polynomial,
-    summed,
-    symbol,
-)
+from specjax.moments._graph import Graph, Orthogonal, Size
+from specjax.moments._polynomial import Monomial, Polynomial, polynomial, summed, symbol
 from specjax.moments._quotient import Quotient, Shift, in_lowest_terms, too_small
-from specjax.moments._weingarten import Lengths, loop_lengths, pairings, weingarten
+from specjax.moments._weingarten import Lengths, weingarten
 
-SECONDS = 1e-5
-"""Time for a pair of pairings, about, where all remaining graphs are different."""
+SECONDS = 1e-4
+"""Time for each pairing of the factors in the Weingarten function, about."""
 
 
 @checked_but("word", "a", "b")
-def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
+def haar_expectation(word: Expression, *, most: int = 12, words: int = 200_000) -> Quotient:
     """E[word] over its orthogonal and Gaussian matrices, exact at sizes of half the factors or
     more.
 
     Args:
         word: A scalar, a matrix or an array of any rank, with matrices made by `haar`.
-        most: The most factors of one orthogonal matrix in a term: 10 are 945² pairs of pairings, 12
-            are 10395².
+        most: The most factors of one orthogonal matrix in a term. Their Weingarten function takes a
+            second for 12, and more than ten times as long for each two more.
+        words: The largest number of different words at any stage, which bounds memory and time.
 
     Returns:
         The average, in lowest terms. A matrix whose size is a number has no denominator.
 
     Raises:
         TypeError: a `word` that is not an expression.
-        ValueError: a term of more than `most` factors, a numeric size below half of them, or as
+        ValueError: a term of more than `most` factors, more than `words` different words at some
+            stage (the message estimates the time), a numeric size below half of the factors, or as
             `expectation`.
 
     Examples:
@@ -69,7 +54,7 @@ def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
     below: Counter[Shift] = Counter()
     least: Counter[str] = Counter()
     for matrix in matrices:
-        average, shifts, half = _averaged(average, matrix, most)
+        average, shifts, half = _averaged(average, matrix, most, words)
         if isinstance(size := matrix.shape[0], str):
             below += Counter({(size, shift): power for shift, power in shifts.items()})
             least |= Counter({size: half})
@@ -77,10 +62,12 @@ def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
 
 
 @checked_but("word", "a", "b")
-def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient:
+def haar_covariance(
+    a: Expression, b: Expression, *, most: int = 12, words: int = 200_000
+) -> Quotient:
     """E[a b] - E[a] E[b], entry by entry; errors as `haar_expectation`, and for unequal shapes.
 
-    A term of a b has the factors of both: five factors each are the ten that `most` allows.
+    A term of a b has the factors of both: six factors each are the twelve that `most` allows.
 
     Examples:
         >>> from specjax import moments
@@ -93,12 +80,14 @@ def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient
         raise ValueError(
             f"A covariance entry by entry needs equal shapes, got {a.shape} and {b.shape}."
         )
-    mean_a, mean_b, product = (haar_expectation(each, most=most) for each in (a, b, a * b))
+    mean_a, mean_b, product = (
+        haar_expectation(each, most=most, words=words) for each in (a, b, a * b)
+    )
     return product - mean_a * mean_b
 
 
 @checked_but("word", "a", "b")
-def haar_variance(word: Expression, *, most: int = 10) -> Quotient:
+def haar_variance(word: Expression, *, most: int = 12, words: int = 200_000) -> Quotient:
     """The exact variance of each entry; arguments and errors as `haar_covariance`.
 
     Examples:
@@ -107,11 +96,11 @@ def haar_variance(word: Expression, *, most: int = 10) -> Quotient:
         >>> moments.haar_variance(moments.trace(A @ Q))
         tr(A Aᵀ) / n
     """
-    return haar_covariance(word, word, most=most)
+    return haar_covariance(word, word, most=most, words=words)
 
 
 def _averaged(
-    word: Expression, matrix: Orthogonal, most: int
+    word: Expression, matrix: Orthogonal, most: int, words: int
 ) -> tuple[Expression, Mapping[int, int], int]:
     """Average over one matrix; return numerator, denominator shifts, half the largest count."""
     name, size = matrix.name, matrix.shape[0]
@@ -119,11 +108,11 @@ def _averaged(
     for graph in word.terms:
         count = sum(found.name == name for component in graph for found, _ in component.nodes)
         if count > most:
-            pairs = math.prod(range(count - 1, 0, -2)) ** 2
+            every = math.prod(range(count - 1, 0, -2))
             raise ValueError(
                 f"A term has {count} factors of the orthogonal matrix {name}, more than"
-                f" most={most}: its pairs of pairings would take up to {duration(SECONDS * pairs)};"
-                " shorten the word, or raise most."
+                f" most={most}: their Weingarten function takes {duration(SECONDS * every)} or"
+                " more; shorten the word, or raise most."
             )
         if count % 2 == 0:
             halves[graph] = count // 2
@@ -133,10 +122,13 @@ def _averaged(
     shifts = weingarten(half).shifts if isinstance(size, str) else {}
     terms: dict[Graph, list[Polynomial]] = {}
     for graph, k in halves.items():
-        factors = _numerators(k, size, shifts)
-        for joined, number, monomial, lengths in _joined(graph, matrix, k):
-            part = factors[lengths] * Polynomial({monomial: number}) * word.terms[graph]
-            terms.setdefault(joined, []).append(part)
+        numerators = _numerators(k, size, shifts)
+        for left, factors in joined(graph, matrix, k, words).items():
+            by_lengths: dict[Lengths, dict[Monomial, int]] = {}
+            for (monomial, lengths), number in factors.items():
+                by_lengths.setdefault(lengths, {})[monomial] = number
+            part = summed(numerators[loops] * Polynomial(c) for loops, c in by_lengths.items())
+            terms.setdefault(left, []).append(part * word.terms[graph])
     return (
         Expression(word.shape, {graph: summed(parts) for graph, parts in terms.items()}),
         shifts,
@@ -156,52 +148,3 @@ def _numerators(k: int, size: Size, shifts: Mapping[int, int]) -> dict[Lengths, 
         lengths: missing * summed(c * symbol(size) ** i for i, c in enumerate(coefficients))
         for lengths, coefficients in wg.numerators.items()
     }
-
-
-def _joined(graph: Graph, matrix: Orthogonal, k: int) -> list[tuple[Graph, int, Monomial, Lengths]]:
-    """The graphs and factors left by each pairing of rows and one of columns, merged if equal."""
-    columns = pairings(2 * k)
-    rows = tuple((2 * i, 2 * i + 1) for i in range(k))
-    lengths = [loop_lengths(rows, pairing) for pairing in columns]
-    total: Counter[tuple[Graph, Monomial, Lengths]] = Counter()
-    for (half, monomial), count in _rows_joined(graph, matrix, k).items():
-        vertices, nodes = unpack(half)
-        ends = [leg for found, legs in nodes if found.name == matrix.name for leg in legs]
-        rest = [node for node in nodes if node[0].name != matrix.name]
-        for pairing, loops in zip(columns, lengths, strict=True):
-            left = _left(vertices, rest, [(ends[a], ends[b]) for a, b in pairing])
-            if left is not None:
-                total[left.graph, multiply_monomials(monomial, left.monomial), loops] += (
-                    count * left.number
-                )
-    return [
-        (joined, number, monomial, loops) for (joined, monomial, loops), number in total.items()
-    ]
-
-
-def _rows_joined(graph: Graph, matrix: Orthogonal, k: int) -> Counter[tuple[Graph, Monomial]]:
-    """The graphs left by each pairing of rows, as nodes between paired columns; few differ."""
-    vertices, nodes = unpack(graph)
-    factors = [legs for found, legs in nodes if found.name == matrix.name]
-    rest = [node for node in nodes if node[0].name != matrix.name]
-    pair = Constant(matrix.name, matrix.shape, symmetric=True)
-    total: Counter[tuple[Graph, Monomial]] = Counter()
-    for pairing in pairings(2 * k):
-        joined = [(pair, (factors[a][1], factors[b][1])) for a, b in pairing]
-        left = _left(
-            vertices, [*rest, *joined], [(factors[a][0], factors[b][0]) for a, b in pairing]
-        )
-        if left is not None:
-            total[left.graph, left.monomial] += left.number
-    return total
-
-
-def _left(
-    vertices: list[Vertex], nodes: Sequence[Node], same: Sequence[tuple[int, int]]
-) -> Assembled | None:
-    """Unite pairs of vertices; None where two are held at different places."""
-    merged = merge(vertices, same)
-    if merged is None:
-        return None
-    kept, place = merged
-    return assemble(kept, [(found, tuple(place[leg] for leg in legs)) for found, legs in nodes])

@@ -69,7 +69,7 @@ def test_weingarten_of_four_and_six_factors_is_the_literatures(n):
     assert three.at((3,), n) == Fraction(2, below)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 6])
 def test_an_entry_is_one_of_a_point_on_the_sphere(k):
     found = moments.haar_expectation(Q[0, 1] ** (2 * k))
     for n in (k, 9, 100):
@@ -84,12 +84,63 @@ def power_of_the_trace(power):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6])
 def test_powers_of_the_trace_have_normal_moments(k):
     """Diaconis and Shahshahani (1994): exactly, at all sizes from k on."""
     found = power_of_the_trace(2 * k)
     assert (found.numerator.value, found.below) == (math.prod(range(1, 2 * k, 2)), ())
     assert found.exact(n=k) == math.prod(range(1, 2 * k, 2))
+
+
+@pytest.mark.parametrize("j", [2, 3, 4, 6, 12])
+def test_traces_of_powers_have_normal_moments_at_length_twelve(j):
+    """Diaconis and Shahshahani (1994): tr Q^j has the moments of N(1 if j is even else 0, j)."""
+    found = moments.haar_expectation(moments.trace(moments.matrix_power(Q, j)) ** (12 // j))
+    mean, power = 1 - j % 2, 12 // j
+    wanted = sum(
+        math.comb(power, i) * mean ** (power - i) * j ** (i // 2) * math.prod(range(1, i, 2))
+        for i in range(0, power + 1, 2)
+    )
+    assert (found.numerator.value, found.below) == (wanted, ())
+
+
+@cache
+def sixth_power_of_a_trace():
+    s, t = (moments.constant(name, "n", "n", symmetric=True) for name in "ST")
+    return moments.haar_expectation(moments.trace(Q @ s @ Q.T @ t) ** 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [6, 9])
+def test_twelve_factors_of_a_column_have_dirichlet_moments(n):
+    """With S = e₀ e₀ᵀ the trace is Σ tᵢ Dᵢ, and the mean of its sixth power is 6!/(n/2)₆ times the
+    coefficient of z⁶ in Π (1 - tᵢ z)^(-1/2).
+    """
+    t = np.arange(1, n + 1) / n - 0.3
+    series = np.array([1.0])
+    for each in t:
+        factor = [math.comb(2 * i, i) * (each / 4) ** i for i in range(7)]
+        series = np.convolve(series, factor)[:7]
+    wanted = math.factorial(6) / math.prod(n / 2 + i for i in range(6)) * series[6]
+    s = np.zeros((n, n))
+    s[0, 0] = 1
+    assert float(sixth_power_of_a_trace()(S=s, T=np.diag(t))) == pytest.approx(wanted, rel=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+def test_twelve_factors_have_the_mean_of_samples():
+    n, count = 6, 400_000
+    rng = np.random.default_rng(12)
+    s, t = (x + x.T for x in rng.normal(size=(2, n, n)))
+    draws = ortho_group.rvs(n, size=count, random_state=rng)
+    values = np.sum((draws @ s @ draws.transpose(0, 2, 1)) * t, axis=(1, 2)) ** 6
+    error = values.std() / math.sqrt(count)
+    x = moments.gaussian("Q", "n", "n", variance=1 / N)
+    S, T = (moments.constant(name, "n", "n", symmetric=True) for name in "ST")
+    wrong = moments.expectation(moments.trace(x @ S @ x.T @ T) ** 6)
+    assert abs(values.mean() - float(sixth_power_of_a_trace()(S=s, T=t))) < 4 * error
+    assert abs(values.mean() - float(wrong(S=s, T=t))) > 8 * error
 
 
 def test_orthogonality_is_known():
@@ -336,8 +387,21 @@ def test_a_word_that_is_too_long_is_refused_with_its_time():
     with pytest.raises(
         ValueError,
         match=(
-            r"^A term has 12 factors of the orthogonal matrix Q, more than most=10: .* take up to"
-            r" .* minutes; "
+            r"^A term has 16 factors of the orthogonal matrix Q, more than most=12: their"
+            r" Weingarten function takes .* minutes or more; "
         ),
     ):
-        moments.haar_expectation(moments.trace(Q) ** 12)
+        moments.haar_expectation(moments.trace(Q) ** 16)
+
+
+def test_too_many_different_words_are_refused_with_their_time():
+    constants = [moments.constant(f"A{i}", "n", "n") for i in range(8)]
+    word = math.prod((moments.trace(Q @ a) for a in constants), start=moments.trace(Q) ** 4)
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^The word is too long: of its 12 factors of the orthogonal matrix Q, after . of 12"
+            r" pairings more than words=500 different words are left, .* up to .*; shorten"
+        ),
+    ):
+        moments.haar_expectation(word, words=500)
