@@ -19,6 +19,10 @@ import xarray as xr
 from specjax.arguments import checked
 from specjax.lab._statement import Statement
 from specjax.lab.outcome import Finding
+from specjax.lab.relations._inequality import NOT_SHARP
+from specjax.lab.relations._relation import Relation
+from specjax.lab.relations._threshold import Threshold
+from specjax.lab.relations._within_grid import WithinGrid
 
 FACTOR = 1.1
 """A mutated formula returns this times its values."""
@@ -29,7 +33,8 @@ _Rng = np.random.Generator
 class MutantRow(NamedTuple):
     """A confirmed statement on one mutant: the verdict there, and whether it should have changed.
 
-    `outcome` is "error" where the statement cannot be judged on the mutant.
+    `outcome` is "error" where the statement cannot be judged on the mutant, and "not sharp here"
+    where a bound that says so of the data themselves holds on it.
     """
 
     experiment: str
@@ -52,8 +57,9 @@ def mutant_rows(
     Mutants of data, in all variables at once: noise with the mean and spread of a variable; values
     permuted within each sample; the effect halved and doubled, which is the ratio of each value to
     the sample's geometric mean to the power 1/2 and 2, or for values of both signs their distance
-    from its mean times these. Mutants of formulas: each function of `specjax.theory` that a
-    statement calls returns 1.1 times its value.
+    from its mean times these. A size of the effect that moves a threshold's estimates farther to
+    the right side is no mutant of that statement and has no row. Mutants of formulas: each function
+    of `specjax.theory` that a statement calls returns 1.1 times its value.
 
     Args:
         experiment: The name that the rows bear.
@@ -73,7 +79,7 @@ def mutant_rows(
         >>> data = xr.Dataset({"loss": (("seed", "optimizer"), loss)})
         >>> rows = mutants.mutant_rows("mine", [ahead], None, data)
         >>> [row.mutant for row in rows if row.survived]
-        ['half the effect', 'twice the effect']
+        ['half the effect']
     """
     confirmed = []
     for each in statements:
@@ -86,7 +92,7 @@ def mutant_rows(
         rows += [
             MutantRow(experiment, each.name, name, outcome)
             for each, found in confirmed
-            if (outcome := _outcome(each, found, config, changed)) is not None
+            if (outcome := _outcome(each, found, config, changed, name in SIZES)) is not None
         ]
     for each, found in confirmed:
         rows += [
@@ -96,17 +102,44 @@ def mutant_rows(
     return rows
 
 
-def _outcome(statement: Statement, found: Finding, config: Any, data: Data) -> str | None:
-    """The verdict on a mutant, None where its numbers are those of the data themselves."""
+def _outcome(
+    statement: Statement, found: Finding, config: Any, data: Data, sized: bool = False
+) -> str | None:
+    """The verdict on a mutant. None where it is no mutant: its numbers are those of the data
+    themselves, or, of another size of the effect (`sized`), more on the right side than they.
+    """
     try:
+        relation = statement.relation(config, data)
         mutated = statement.find(config, data)
     except (ValueError, KeyError, ArithmeticError, TypeError, IndexError):
         return "error"
-    return None if _same(mutated, found) else mutated.verdict
+    if _same(mutated, found) or (sized and _is_farther(relation, mutated, found)):
+        return None
+    if mutated.verdict == "confirmed" and NOT_SHARP in found.reason:
+        return "not sharp here"
+    return mutated.verdict
+
+
+def _is_farther(relation: Relation, first: Finding, second: Finding) -> bool:
+    """Whether every estimate of the first finding is at least as far on the right side of a
+    threshold as that of the second.
+    """
+    while isinstance(relation, WithinGrid):
+        relation = relation.relation
+    if not isinstance(relation, Threshold) or len(first.points) != len(second.points):
+        return False
+    sign = 1 if relation.upper else -1
+    leads = [
+        {point.label: sign * (point.estimate - point.compared) for point in found.points}
+        for found in (first, second)
+    ]
+    return all(leads[0].get(label, -np.inf) >= lead for label, lead in leads[1].items())
 
 
 def _same(first: Finding, second: Finding) -> bool:
-    """Whether two findings have equal numbers, up to rounding."""
+    """Whether two findings have equal numbers, up to rounding, and reasons, which are where a bound
+    has its margin.
+    """
     one, other = (
         np.array([[at.estimate, at.low, at.high, at.compared] for at in found.points])
         for found in (first, second)
@@ -114,7 +147,7 @@ def _same(first: Finding, second: Finding) -> bool:
     same = one.shape == other.shape and np.allclose(
         one, other, rtol=1e-9, atol=1e-12, equal_nan=True
     )
-    return bool(same)
+    return bool(same) and first.reason == second.reason
 
 
 def _change(data: Data, change: Callable[[np.ndarray, _Rng], np.ndarray], rng: _Rng) -> Data:
@@ -174,6 +207,7 @@ DATA_MUTANTS: dict[str, Callable[[np.ndarray, _Rng], np.ndarray]] = {
     "twice the effect": _stretched(2.0),
 }
 """Changes of the samples of a variable, the rows of an array, by name."""
+SIZES = frozenset({"half the effect", "twice the effect"})
 
 
 def _formulas(

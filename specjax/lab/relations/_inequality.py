@@ -19,6 +19,8 @@ SHARP = 0.3
 """A bound is sharp in the data if the smallest margin is at most this share of it."""
 _FAR = 20.0
 """Largest ratio on a linear axis."""
+NOT_SHARP = "Not sharp here"
+"""The reason of a finding begins its last sentence so where a tighter bound holds too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +55,7 @@ class Inequality(Relation):
                 " cannot put it to the test."
             )
         elif verdict == "confirmed" and smallest > SHARP:
-            reason += f" Not sharp here: a bound {1 - smallest:.2g} times as large holds too."
+            reason += f" {NOT_SHARP}: a bound {1 - smallest:.2g} times as large holds too."
         return Finding(
             verdict,
             f"share of samples that violate the bound by more than rounding ({self.rounding:g}):"
