@@ -45,8 +45,8 @@ class Config(statistics.InHalves):
     d2s: tuple[int, ...] = lab.config.sizes(
         3, 6, 12, 24, 48, least=2, points=5, help="output dimensions"
     )
-    seeds: int = lab.config.seeds(8000, help="initializations of the exact gradient at every size")
-    sampled_seeds: int = lab.config.seeds(500, help="initializations of autodiff at every size")
+    seeds: int = lab.config.seeds(4000, help="initializations of the exact gradient at every size")
+    sampled_seeds: int = lab.config.seeds(250, help="initializations of autodiff at every size")
     samples: int = lab.config.integer(
         50,
         least=2,

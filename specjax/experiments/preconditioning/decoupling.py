@@ -41,9 +41,9 @@ class Config(lab.Config):
     )
     kappa: float = lab.config.number(100.0, least=1, help="condition number")
     steps: int = lab.config.integer(80, least=60, most=lab.config.MOST_COUNT, help="steps of Muon")
-    seeds: int = lab.config.seeds(150, least=24, help="targets and starts")
+    seeds: int = lab.config.seeds(80, least=24, help="targets and starts")
     exact_d: int = lab.config.integer(4, least=2, help="dimension of the runs with many digits")
-    exact_seeds: int = lab.config.seeds(8, least=3, help="those of the runs with many digits")
+    exact_seeds: int = lab.config.seeds(5, least=3, help="those of the runs with many digits")
 
     def __post_init__(self) -> None:
         super().__post_init__()
