@@ -18,11 +18,7 @@ import xarray as xr
 
 from specjax.arguments import checked
 from specjax.lab._statement import Statement
-from specjax.lab.outcome import Finding
-from specjax.lab.relations._inequality import NOT_SHARP
-from specjax.lab.relations._relation import Relation
-from specjax.lab.relations._threshold import Threshold
-from specjax.lab.relations._within_grid import WithinGrid
+from specjax.lab.outcome import NOT_SHARP, Finding
 
 FACTOR = 1.1
 """A mutated formula returns this times its values."""
@@ -113,27 +109,11 @@ def _outcome(
         mutated = statement.find(config, data)
     except (ValueError, KeyError, ArithmeticError, TypeError, IndexError):
         return "error"
-    if _same(mutated, found) or (sized and _is_farther(relation, mutated, found)):
+    if _same(mutated, found) or (sized and relation.is_farther(mutated, found)):
         return None
     if mutated.verdict == "confirmed" and NOT_SHARP in found.reason:
         return "not sharp here"
     return mutated.verdict
-
-
-def _is_farther(relation: Relation, first: Finding, second: Finding) -> bool:
-    """Whether every estimate of the first finding is at least as far on the right side of a
-    threshold as that of the second.
-    """
-    while isinstance(relation, WithinGrid):
-        relation = relation.relation
-    if not isinstance(relation, Threshold) or len(first.points) != len(second.points):
-        return False
-    sign = 1 if relation.upper else -1
-    leads = [
-        {point.label: sign * (point.estimate - point.compared) for point in found.points}
-        for found in (first, second)
-    ]
-    return all(leads[0].get(label, -np.inf) >= lead for label, lead in leads[1].items())
 
 
 def _same(first: Finding, second: Finding) -> bool:

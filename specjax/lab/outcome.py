@@ -10,6 +10,8 @@ import xarray as xr
 from specjax.lab.estimates import Estimate, Number
 
 Verdict = Literal["confirmed", "refuted", "inconclusive"]
+NOT_SHARP = "Not sharp here"
+"""Begins the last sentence of a reason where a bound holds that is tighter than the one judged."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ def joined(graph: Graph, matrix: Orthogonal, k: int, words: int) -> dict[Graph, 
                 total = below.setdefault(step.graph, Counter())
                 for (monomial, loops), count in factors.items():
                     lengths = tuple(sorted((*loops, *step.closed), reverse=True))
-                    total[multiply_monomials(monomial, step.monomial), lengths] += count * step.number
+                    product = multiply_monomials(monomial, step.monomial)
+                    total[product, lengths] += count * step.number
             if len(below) > words:
                 seconds = (time.perf_counter() - started) / expanded
                 raise ValueError(_too_many(matrix.name, k, pairs + 1, words, seconds))

@@ -11,7 +11,7 @@ from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.drawing import draw_estimates, first_dim
 from specjax.lab.estimates import Estimate, Number, sample_dim, share
-from specjax.lab.outcome import Finding, Verdict
+from specjax.lab.outcome import NOT_SHARP, Finding, Verdict
 from specjax.lab.relations._relation import Relation
 from specjax.lab.relations.line import Line, has_curve
 
@@ -19,8 +19,6 @@ SHARP = 0.3
 """A bound is sharp in the data if the smallest margin is at most this share of it."""
 _FAR = 20.0
 """Largest ratio on a linear axis."""
-NOT_SHARP = "Not sharp here"
-"""The reason of a finding begins its last sentence so where a tighter bound holds too."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,6 +66,12 @@ class Relation(ABC):
             " statement controls."
         )
 
+    def is_farther(self, first: Finding, second: Finding) -> bool:
+        """Whether the numbers of the first finding are at least as far on the right side of this
+        relation as those of the second. False for a relation without a right side.
+        """
+        return False
+
     @property
     def prediction(self) -> Number | None:
         """The number that a rival replaces, or None."""

@@ -73,6 +73,15 @@ class Threshold(Relation):
             return Line("share of samples", found, float(self.threshold))
         return beyond(found, self.threshold, self.upper)
 
+    def is_farther(self, first: Finding, second: Finding) -> bool:
+        """Whether each estimate is at least as far from the threshold, on the side of this one."""
+        sign = 1 if self.upper else -1
+        lead, least = (
+            {point.label: sign * (point.estimate - point.compared) for point in found.points}
+            for found in (first, second)
+        )
+        return lead.keys() == least.keys() and all(lead[at] >= least[at] for at in least)
+
     def _estimate(self) -> Estimate:
         return share(self.samples) if self.by is None else estimate(self.samples, self.by)
 

@@ -61,6 +61,10 @@ class WithinGrid(Relation):
         """The relation with a rival in its prediction's place."""
         return replace(self, relation=self.relation.against(rival))
 
+    def is_farther(self, first: Finding, second: Finding) -> bool:
+        """By the sides of the relation."""
+        return self.relation.is_farther(first, second)
+
     @property
     def prediction(self) -> Number | None:
         """The prediction of the relation."""
