@@ -5,11 +5,15 @@ import functools
 import io
 import re
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from specjax import experiments
 from specjax.cli._errors import UserError, unknown
 from specjax.cli._parser import make_parser
-from specjax.lab.ledger import Ledger
+
+# The command line answers a mistake without loading JAX.
+if TYPE_CHECKING:
+    from specjax.lab.ledger import Ledger
 
 SHELLS = ("bash", "zsh")
 _ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
@@ -69,7 +73,7 @@ def _arguments(command: str) -> list[str]:
 
 
 @functools.cache
-def _ledgers() -> dict[str, Ledger]:
+def _ledgers() -> "dict[str, Ledger]":
     from specjax.report import ledger_status
 
     return ledger_status.known()

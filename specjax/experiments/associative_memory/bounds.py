@@ -113,14 +113,14 @@ def sample_maps(key: Key[Array, ""], d: int) -> dict[str, Array]:
     pairs = ((a, b), (1e-3 * a, 1e-3 * b))
     return {
         name: jnp.stack([ratio(*pair, h) for pair in pairs])
-        for name, h in {"h_λ": smooth, "polar": jnp.ones_like}.items()
+        for name, h in {"h_λ": smooth, "polar": lambda z: jnp.ones_like(z)}.items()
     }
 
 
 def sample_forms(key: Key[Array, ""], d: int) -> dict[str, Array]:
     """Squares of u·A v and of u·A u less its mean, with A in a corner of d × d entries."""
     u, v = jax.random.normal(key, (2, 3))
-    a = jnp.asarray(MATRIX)
+    a = jnp.asarray(MATRIX, float)
     return {"uAv": (u @ a @ v) ** 2 / d**2, "uAu": (u @ a @ u - jnp.trace(a)) ** 2 / d**2}
 
 

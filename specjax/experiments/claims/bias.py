@@ -53,7 +53,7 @@ def problem(seed: int, smallest: float = SMALLEST[0]) -> Problem:
         mu = spectra(sizes.stream(jax.random.key(seed), "mean"), {"mu": (M, N)}, {"mu": values})[
             "mu"
         ]
-        factor = jnp.diag(jnp.asarray(DEVIATIONS).ravel()).reshape(M, N, M * N)
+        factor = jnp.diag(jnp.asarray(DEVIATIONS, float).ravel()).reshape(M, N, M * N)
         return mu, spectral.polar(mu), averaged_polar.second_order_bias(mu, factor)
 
     with jax.enable_x64(True):
@@ -101,7 +101,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         )
         norms = jnp.linalg.norm(coefficients, axis=(1, 2))
         directions = coefficients / norms[:, None, None]
-        deviations, vector = jnp.asarray(DEVIATIONS), VECTOR_NORM * jnp.eye(D, 1)
+        deviations, vector = jnp.asarray(DEVIATIONS, float), VECTOR_NORM * jnp.eye(D, 1)
         unit = vector / VECTOR_NORM
 
         def decay(key: Key[Array, ""], k: Array) -> dict[str, Array]:

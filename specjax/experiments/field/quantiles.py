@@ -110,13 +110,17 @@ WORSE = {
         "loss", lambda data: data["loss"] + 2 * NATS * (data["trained"] == "5 steps")
     )
 }
-# Noise falls as M^-1/4 itself, so with it in the place of momenta the statement would hold.
-SHIFTED = {
-    f"M^({by:+g}) times it": lab.controls.replacing(
-        "quantile", lambda data, by=by: data["quantile"] * (48.0 * data["width"] ** 2) ** by
+
+
+def shifted(power: float) -> lab.Control:
+    """A control with this more in the exponent of the quantile."""
+    return lab.controls.replacing(
+        "quantile", lambda data: data["quantile"] * (48.0 * data["width"] ** 2) ** power
     )
-    for by in (-0.15, 0.15)
-}
+
+
+# Noise falls as M^-1/4 itself, so with it in the place of momenta the statement would hold.
+SHIFTED = {f"M^({by:+g}) times it": shifted(by) for by in (-0.15, 0.15)}
 HALF_REACHED = {
     "half of what they reach": lab.controls.replacing("reached", lambda data: data["reached"] / 2)
 }

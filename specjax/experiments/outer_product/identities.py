@@ -50,12 +50,16 @@ def lemma_1(config: Config, data: Data) -> lab.Relation:
     return lab.equals(data["forms"]["forms"], np.trace(ASYMMETRIC) * IDENTITY)
 
 
-def mean_power(data: Data, alpha: Callable[[Any, Any, int], Any] | None = None) -> xr.DataArray:
+def mean_power(data: Data, alpha: Callable[..., Any] | None = None) -> xr.DataArray:
     """E[tr W^m]/d times the identity, or another multiple of it."""
-    of_power = alpha or (lambda d, k, power: traces(d, k)[power] / d)
+
+    def trace_of(d: Any, k: Any, power: int) -> Any:
+        return traces(d, k)[power] / d
+
     powers = data["powers"]
     values = [
-        lab.closed_form(partial(of_power, power=power), powers.d, powers.k) for power in POWERS
+        lab.closed_form(partial(alpha or trace_of, power=power), powers.d, powers.k)
+        for power in POWERS
     ]
     return xr.concat(values, "power").assign_coords(power=list(POWERS)) * IDENTITY
 
@@ -107,7 +111,7 @@ def wick(data: Data, left_out: int = 0, sign: float = 1.0) -> xr.DataArray:
         of = covariance(rho)
         terms = [math.prod(of[pair] for pair in pairs) for pairs in pairings(indices)]
         kept = terms[: len(terms) - left_out] if terms else []
-        return sum(kept) if sign > 0 else sum(map(abs, kept))
+        return float(sum(kept) if sign > 0 else sum(map(abs, kept)))
 
     rho = data["products"].rho
     values = [[value(indices, float(each)) for indices in PRODUCTS] for each in rho]

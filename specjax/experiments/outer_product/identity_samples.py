@@ -79,7 +79,7 @@ def sample_products(key: Key[Array, ""], rho: Array) -> dict[str, Array]:
 def sample_forms(key: Key[Array, ""], m: sizes.AnySize) -> dict[str, Array]:
     """X M Xᵀ and Yᵀ M Y, with X and Yᵀ of m × 3 entries."""
     x, y = sizes.normal(key, (m, 3)), sizes.normal(sizes.stream(key, "Y"), (3, m))
-    matrix = jnp.asarray(ASYMMETRIC)
+    matrix = jnp.asarray(ASYMMETRIC, float)
     return {"forms": jnp.stack([corner(x @ matrix @ x.T), corner(y.T @ matrix @ y)])}
 
 
@@ -99,12 +99,14 @@ def sample_vectors(key: Key[Array, ""], length: Array) -> dict[str, Array]:
     slopes = jnp.stack([step, jnp.sign(at_u), jnp.cos(at_u)])
     of_jump = step * jnp.array([2 * x[0], 0.0])
     return {
-        "stein": jnp.stack([values[:, None] * x[:2], slopes[:, None] * u[:2]]),
+        "stein": jnp.stack([jnp.outer(values, x[:2]), jnp.outer(slopes, u[:2])]),
         "jump": step * jump * x[:2] - of_jump,
         "half_normal": jnp.stack([jax.nn.relu(z), jax.nn.relu(z) ** 2, (z > 0).astype(z.dtype)]),
-        "kernels": jnp.stack([jax.nn.relu(at_u) * jax.nn.relu(at_v), step * (at_v > 0)]),
+        "kernels": jnp.stack(
+            [jax.nn.relu(at_u) * jax.nn.relu(at_v), step * (at_v > 0).astype(x.dtype)]
+        ),
         "half_space": step * jnp.outer(x, x)[:2, :2],
-        "moved": step * (jnp.outer(x, x) + x)[:2, :2],
+        "moved": step * (jnp.outer(x, x) + x[None, :])[:2, :2],
         "hidden": jax.nn.relu(at_u) * x[:2],
     }
 
@@ -113,7 +115,7 @@ def sample_layers(key: Key[Array, ""], d1: sizes.AnySize, config: Config) -> dic
     """Outer products of the parts of G₁ that are even and odd in W₂, given W₁."""
     given = sizes.stream(jax.random.key(config.seed), "given W₁")
     w1, w2 = sizes.normal(given, (d1, D_IN)), sizes.normal(key, (D_OUT, d1))
-    target = jnp.asarray(TARGET)
+    target = jnp.asarray(TARGET, float)
 
     def parts(w2: Array) -> tuple[Array, Array]:
         plus, minus = (
@@ -126,7 +128,7 @@ def sample_layers(key: Key[Array, ""], d1: sizes.AnySize, config: Config) -> dic
         return corner(even @ odd.T + odd @ even.T)
 
     # The mean 1 has the extent of W₂, so that padded units stay zero.
-    shifted = w2 + (w2 != 0)
+    shifted = w2 + (w2 != 0).astype(w2.dtype)
     return {"linear": corner(gram(parts(w2)[1])), "cross": cross(w2), "shifted": cross(shifted)}
 
 
@@ -163,8 +165,8 @@ def sample_factorization(key: Key[Array, ""], k: int) -> dict[str, Array]:
             distance(g @ g.T, expansion),
         )
 
-    right, lemma, without = errors(jnp.asarray(SYMMETRIC))
-    asymmetric = errors(jnp.asarray(ASYMMETRIC))
+    right, lemma, without = errors(jnp.asarray(SYMMETRIC, float))
+    asymmetric = errors(jnp.asarray(ASYMMETRIC, float))
     return {
         "eq-6": right,
         "eq-6 asymmetric": asymmetric[0],
@@ -176,7 +178,7 @@ def sample_factorization(key: Key[Array, ""], k: int) -> dict[str, Array]:
 
 def sample_gradients(key: Key[Array, ""], k: int) -> dict[str, Array]:
     """Errors of eq. 20 and Lemma 22 against derivatives of the loss, with right and wrong sides."""
-    target, dims = jnp.asarray(TARGET), (D_IN, 2 * k, k, D_OUT)
+    target, dims = jnp.asarray(TARGET, float), (D_IN, 2 * k, k, D_OUT)
     weights = deep_linear.init(sizes.stream(key, "linear"), dims)
     product = factors(weights, jnp.eye(D_IN), jnp.eye(D_OUT))
 

@@ -91,14 +91,17 @@ def sample_forms(key: Key[Array, ""], m: sizes.AnySize) -> dict[str, Any]:
         squares = jnp.stack([corner(left @ left), corner(right @ right)])
         return {"squares": squares, "trace": jnp.trace(left) ** 2}
 
-    return {**square(jnp.asarray(SYMMETRIC)), "asymmetric": square(jnp.asarray(ASYMMETRIC))}
+    return {
+        **square(jnp.asarray(SYMMETRIC, float)),
+        "asymmetric": square(jnp.asarray(ASYMMETRIC, float)),
+    }
 
 
 def sample_networks(key: Key[Array, ""], w: sizes.AnySize, config: Config) -> dict[str, Array]:
     weights, given, target = (
         deep_linear.init(key, network_sizes(w)),
         given_weights(config, w),
-        jnp.asarray(TARGET),
+        jnp.asarray(TARGET, float),
     )
     product = factors(weights, jnp.eye(D_IN), jnp.eye(D_OUT))
     grams = [gram(product[name]) for name in (*BEFORE, *AFTER)]

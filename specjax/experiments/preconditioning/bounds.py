@@ -41,7 +41,7 @@ def problem(key: Key[Array, ""], d: int, k: int) -> tuple[Array, Array]:
     """M of rank 2 with the eigenvalues 1 and 1/2, and V of k orthonormal columns."""
     basis = orthonormal(sizes.stream(key, "M"), d, RANK)
     v = orthonormal(sizes.stream(key, "V"), d, k)
-    return (basis * jnp.array([1.0, 0.5])) @ basis.T, v
+    return (basis * jnp.array([[1.0, 0.5]])) @ basis.T, v
 
 
 def sample_start(key: Key[Array, ""], d: int) -> dict[str, Array]:
@@ -80,7 +80,7 @@ def sample_near(key: Key[Array, ""], kappa: Array) -> dict[str, Array]:
 
     def ratios(share: Array, far: float) -> Array:
         apart = far * NEAR * share * roots
-        x, m = (basis * (roots + apart)) @ basis, (basis * roots**2) @ basis
+        x, m = (basis @ jnp.diag(of) @ basis for of in (roots + apart, roots**2))
         found = jnp.diag(basis @ matrix_factorization.gradient(x, m) @ basis)
         return found / (roots**2 * apart)
 

@@ -26,7 +26,7 @@ class Config(lab.Config):
     seeds: int = lab.config.seeds(16)
 
 
-def excess_loss(w: Float[Array, "k k"], beta: float | Array, noise: float) -> Float[Array, ""]:
+def excess_loss(w: Float[Array, "k k"], beta: Float[Array, ""], noise: float) -> Float[Array, ""]:
     """The loss of logits (answer, question) above its infimum."""
     p = jnp.arange(1.0, len(w) + 1) ** -beta
     target = (1 - noise) * jnp.eye(len(w)) + noise / len(w)
@@ -44,9 +44,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Excess losses and what they say: exponents, evenness of the fall, gains in margin."""
     last = config.lengths[-1]
 
-    def train(
-        start: Array, beta: float | Array, noise: float, steps: int, polar: bool
-    ) -> dict[str, Array]:
+    def train(start: Array, beta: Array, noise: float, steps: int, polar: bool) -> dict[str, Array]:
         def step(w: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
             gradient = jax.grad(excess_loss)(w, beta, noise)
             update = _DISTANCE / steps * spectral.polar(gradient) if polar else _RATE * gradient
@@ -65,6 +63,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         def start(name: str, count: int) -> Float[Array, "k k"]:
             return _START * sizes.normal(sizes.stream(key, name), (count, count))
 
+        beta = jnp.asarray(beta)
         small, large = start("muon", config.items), start("descent", config.descent_items)
         muon = train(small, beta, 0.0, last, polar=True)
         descent = train(large, beta, 0.0, last, polar=False)
