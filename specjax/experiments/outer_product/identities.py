@@ -5,7 +5,7 @@ gradients with derivatives of the loss. All sizes and rivals were chosen before 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from specjax.experiments.outer_product.identity_samples import (
     U,
     V,
     covariance,
+    pairings,
     run,
 )
 from specjax.experiments.outer_product.lemma_forms import IDENTITY
@@ -91,17 +92,6 @@ def lemma_2(config: Config, data: Data) -> lab.Relation:
     identity.
     """
     return lab.equals(data["powers"]["powers"], mean_power(data))
-
-
-def pairings(indices: tuple[int, ...]) -> Iterator[list[tuple[int, int]]]:
-    """All ways to pair the places of a product; none if their number is odd."""
-    if not indices:
-        yield []
-        return
-    first, *rest = indices
-    for place, second in enumerate(rest):
-        for others in pairings((*rest[:place], *rest[place + 1 :])):
-            yield [(first, second), *others]
 
 
 def wick(data: Data, left_out: int = 0, sign: float = 1.0) -> xr.DataArray:

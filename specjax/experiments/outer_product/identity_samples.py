@@ -1,6 +1,6 @@
 """Samples for the textbook identities of the outer-product paper."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -64,6 +64,17 @@ def covariance(rho: Any) -> Any:
     """ρ^|i-j| for six entries."""
     apart = np.arange(6)
     return rho ** np.abs(apart[:, None] - apart)
+
+
+def pairings(indices: tuple[int, ...]) -> Iterator[list[tuple[int, int]]]:
+    """All ways to pair the places of a product; none if their number is odd."""
+    if not indices:
+        yield []
+        return
+    first, *rest = indices
+    for place, second in enumerate(rest):
+        for others in pairings((*rest[:place], *rest[place + 1 :])):
+            yield [(first, second), *others]
 
 
 def sample_products(key: Key[Array, ""], rho: Array) -> dict[str, Array]:
