@@ -105,11 +105,12 @@ def _outcome(
     themselves, or, of another size of the effect (`sized`), more on the right side than they.
     """
     try:
-        relation = statement.relation(config, data)
         mutated = statement.find(config, data)
     except (ValueError, KeyError, ArithmeticError, TypeError, IndexError):
         return "error"
-    if _same(mutated, found) or (sized and relation.is_farther(mutated, found)):
+    if _same(mutated, found):
+        return None
+    if sized and statement.relation(config, data).is_farther(mutated, found):
         return None
     if mutated.verdict == "confirmed" and NOT_SHARP in found.reason:
         return "not sharp here"

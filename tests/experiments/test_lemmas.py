@@ -16,7 +16,7 @@ from specjax.experiments.associative_memory import bounds
 from specjax.experiments.associative_memory import lemma_samples as memory
 from specjax.experiments.associative_memory.lemmas import second_moment
 from specjax.experiments.outer_product import lemma_forms as forms
-from specjax.experiments.outer_product.identities import covariance, pairings, traces
+from specjax.experiments.outer_product.identities import covariance, pair_places, traces
 from specjax.experiments.outer_product.lemma_samples import PATTERNS, SYMMETRIC, factors
 from specjax.experiments.preconditioning import lemma_samples as preconditioning
 from tests.reference.moments import gaussian_average
@@ -161,7 +161,7 @@ def test_sums_over_pairings_are_averages_over_a_grid():
     exact = gaussian_average(product, [(4,)], degree=4)
     of = covariance(0.5)
     found = [
-        sum(np.prod([of[pair] for pair in pairs]) for pairs in pairings(indices))
+        sum(np.prod([of[pair] for pair in pairs]) for pairs in pair_places(indices))
         for indices in ((0, 1, 2, 3), (0, 0, 2, 2), (0, 1, 2))
     ]
     np.testing.assert_allclose(found, exact, atol=1e-10)

@@ -6,18 +6,19 @@ of what it bounds is, as an exponent, and of Lemmas G.4 and H.4 the variance.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
 from specjax import lab, spectral, sweep
 from specjax.experiments.associative_memory import item_counts
 from specjax.experiments.associative_memory.lemmas import NEAREST, has_exponent
-from specjax.linalg import eigvalsh, singular_values
+from specjax.linalg import eigvalsh
 from specjax.models import associative_memory as memory
 
 SERIES = {"G^(1/2)": 0.5, "G^(-1/2)": -0.5, "G^(-1)": -1.0}
@@ -51,10 +52,6 @@ class Config(lab.Config):
             raise ValueError(f"radii must be below 1, where the series converge, got {self.radii}.")
 
 
-def largest(a: Float[Array, "m n"]) -> Float[Array, ""]:
-    return singular_values(a)[0]
-
-
 def sample_norms(key: Key[Array, ""], d: int, config: Config) -> dict[str, Array]:
     """Norms at 2d items, with the first gradient, its centering, and the tail beyond d."""
     of_u, of_v, of_z = jax.random.split(key, 3)
@@ -70,7 +67,9 @@ def sample_norms(key: Key[Array, ""], d: int, config: Config) -> dict[str, Array
         "logit": jnp.max(abs(u @ center)) * jnp.max(abs(v @ mean)),
         "gram": jnp.max(abs(eigvalsh(gram - jnp.eye(r)))),
         "tail": jnp.linalg.norm(u.T @ (v * beyond[:, None])),
-        "gaussian": jnp.stack([largest(z) / roots, jnp.linalg.norm(z[:, 0]) / (d**0.5 + 1)]),
+        "gaussian": jnp.stack(
+            [spectral.spectral_norm(z) / roots, jnp.linalg.norm(z[:, 0]) / (d**0.5 + 1)]
+        ),
     }
 
 
@@ -105,7 +104,7 @@ def sample_maps(key: Key[Array, ""], d: int) -> dict[str, Array]:
 
     def ratio(a: Array, b: Array, h: Callable[[Array], Array]) -> Array:
         apart = spectral.spectral_map(a, h) - spectral.spectral_map(b, h)
-        return lam * largest(apart) / largest(a - b)
+        return lam * spectral.spectral_norm(apart) / spectral.spectral_norm(a - b)
 
     def smooth(z: Array) -> Array:
         return z / jnp.sqrt(z**2 + lam**2)
@@ -130,18 +129,16 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def swept(name: str, measure: Callable[..., Any], **over: Any) -> xr.Dataset:
         return lab.seeded_sweep(key, name, measure, config.seeds, **over)
 
-    norms = swept(
-        "norms", lambda key, d: sample_norms(key, d, config), d=sweep.choices(*config.dims)
-    )
+    norms = swept("norms", partial(sample_norms, config=config), d=sweep.choices(*config.dims))
     distinct = swept(
         "distinct",
-        lambda key, drawn: sample_distinct(key, drawn, config),
+        partial(sample_distinct, config=config),
         drawn=sweep.choices(*config.batches),
     )
     with jax.enable_x64(True):
         series = swept(
             "series",
-            lambda key, rho, terms: sample_series(key, rho, terms),
+            sample_series,
             rho=sweep.values(*config.radii),
             terms=sweep.choices(1, 2, 4),
         )
@@ -216,15 +213,15 @@ def distinct_items(config: Config, data: Data) -> lab.Relation:
     return has_exponent(data["distinct"]["distinct"], 1 / config.alpha, NEAREST / 2)
 
 
-def times(quantity: str, factor: float) -> lab.Control:
-    return lab.controls.replacing(quantity, lambda data: factor * data[quantity], of="norms")
+def multiply_norms(factor: float) -> lab.Control:
+    return lab.controls.replacing("gaussian", lambda data: factor * data["gaussian"], of="norms")
 
 
 @states(
     "lemma-h-3",
     controls={
-        "nine tenths of it": times("gaussian", 1 / 0.9),
-        "half of it": times("gaussian", 2.0),
+        "nine tenths of it": multiply_norms(1 / 0.9),
+        "half of it": multiply_norms(2.0),
     },
 )
 def gaussian_product(config: Config, data: Data) -> lab.Relation:

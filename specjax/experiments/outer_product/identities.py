@@ -23,7 +23,7 @@ from specjax.experiments.outer_product.identity_samples import (
     U,
     V,
     covariance,
-    pairings,
+    pair_places,
     run,
 )
 from specjax.experiments.outer_product.lemma_forms import IDENTITY
@@ -51,26 +51,25 @@ def lemma_1(config: Config, data: Data) -> lab.Relation:
     return lab.equals(data["forms"]["forms"], np.trace(ASYMMETRIC) * IDENTITY)
 
 
-def mean_power(data: Data, alpha: Callable[..., Any] | None = None) -> xr.DataArray:
-    """E[tr W^m]/d times the identity, or another multiple of it."""
-
-    def trace_of(d: Any, k: Any, power: int) -> Any:
-        return traces(d, k)[power] / d
-
-    powers = data["powers"]
-    values = [
-        lab.closed_form(partial(alpha or trace_of, power=power), powers.d, powers.k)
-        for power in POWERS
-    ]
-    return xr.concat(values, "power").assign_coords(power=list(POWERS)) * IDENTITY
-
-
 def traces(d: Any, k: Any) -> dict[int, Any]:
     """E[tr W^m] of Lemmas 6 and 7, and for m = 4; a test compares it with `specjax.moments`."""
     _, second, third = wishart.wishart_moments(d, k)
     of_squares = (6 * d**2 + 17 * d + 21) * k + d**3 + 6 * d**2 + 21 * d + 20
     fourth = k * (k**3 + 6 * (d + 1) * k**2 + of_squares)
     return {2: d * np.asarray(second), 3: d * np.asarray(third), 4: d * fourth}
+
+
+def trace_over_d(d: Any, k: Any, power: int) -> Any:
+    return traces(d, k)[power] / d
+
+
+def mean_power(data: Data, multiple: Callable[..., Any] = trace_over_d) -> xr.DataArray:
+    """E[tr W^m]/d times the identity, or another multiple of it."""
+    powers = data["powers"]
+    values = [
+        lab.closed_form(partial(multiple, power=power), powers.d, powers.k) for power in POWERS
+    ]
+    return xr.concat(values, "power").assign_coords(power=list(POWERS)) * IDENTITY
 
 
 @states(
@@ -99,7 +98,7 @@ def wick(data: Data, left_out: int = 0, sign: float = 1.0) -> xr.DataArray:
 
     def value(indices: tuple[int, ...], rho: float) -> float:
         of = covariance(rho)
-        terms = [math.prod(of[pair] for pair in pairs) for pairs in pairings(indices)]
+        terms = [math.prod(of[pair] for pair in pairs) for pairs in pair_places(indices)]
         kept = terms[: len(terms) - left_out] if terms else []
         return float(sum(kept) if sign > 0 else sum(map(abs, kept)))
 

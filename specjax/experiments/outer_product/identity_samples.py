@@ -66,14 +66,14 @@ def covariance(rho: Any) -> Any:
     return rho ** np.abs(apart[:, None] - apart)
 
 
-def pairings(indices: tuple[int, ...]) -> Iterator[list[tuple[int, int]]]:
+def pair_places(indices: tuple[int, ...]) -> Iterator[list[tuple[int, int]]]:
     """All ways to pair the places of a product; none if their number is odd."""
     if not indices:
         yield []
         return
     first, *rest = indices
     for place, second in enumerate(rest):
-        for others in pairings((*rest[:place], *rest[place + 1 :])):
+        for others in pair_places((*rest[:place], *rest[place + 1 :])):
             yield [(first, second), *others]
 
 

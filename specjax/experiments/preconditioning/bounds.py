@@ -1,6 +1,7 @@
 """Lemma 10 and eqs. 54, 55 and 158: the first step of Muon, and gradients near a root."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.preconditioning import runs
-from specjax.linalg import singular_values
+from specjax.linalg import singular_values, svd
 from specjax.models import matrix_factorization
 from specjax.models.factorization_spectra import orthonormal
 
@@ -57,16 +58,16 @@ def sample_first(key: Key[Array, ""], k: int, config: Config) -> dict[str, Array
     m, v = problem(key, d, k)
     gradient = matrix_factorization.gradient(config.alpha * v, m)
     first = config.alpha * v - spectral.polar(gradient)
-    u, s, wt = jnp.linalg.svd(m @ v, full_matrices=False)
+    u, s, wt = svd(m @ v)
     left, right = u[:, :RANK], wt[:RANK]
     rest = -(gradient - left @ (left.T @ gradient))
     rest = rest - rest @ right.T @ right
     # Its rank is k - 2, and what rounding leaves of the others is no direction.
-    a, _, bt = jnp.linalg.svd(rest, full_matrices=False)
+    a, _, bt = svd(rest)
     completion = a[:, : k - RANK] @ bt[: k - RANK]
     auxiliary = left @ right + completion
-    apart = singular_values(first - auxiliary)[0] / config.alpha
-    alone = singular_values(first - left @ right)[0] / config.alpha
+    apart = spectral.spectral_norm(first - auxiliary) / config.alpha
+    alone = spectral.spectral_norm(first - left @ right) / config.alpha
     return {"apart": apart, "without": alone, "rank": s[RANK - 1] / s[0]}
 
 
@@ -101,7 +102,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             "start": swept("start", sample_start, config.seeds, d=sweep.choices(*config.dims)),
             "first": swept(
                 "first",
-                lambda key, k: sample_first(key, k, config),
+                partial(sample_first, config=config),
                 config.starts,
                 k=sweep.choices(2, 3, 4),
             ),
@@ -112,7 +113,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 states = lab.Statements()
 
 
-def times(factor: float) -> lab.Control:
+def multiply_start(factor: float) -> lab.Control:
     return lab.controls.replacing("in units", lambda data: factor * data["in units"], of="start")
 
 
@@ -120,7 +121,7 @@ def times(factor: float) -> lab.Control:
     "lemma-10",
     controls={
         "without √(dk)": lab.controls.replacing("in units", "alone", of="start"),
-        "c of 1/100": times(0.5),
+        "c of 1/100": multiply_start(0.5),
         "√(d/8) smaller": lab.controls.replacing(
             "in units", lambda data: data["in units"] * np.sqrt(8 / data.d), of="start"
         ),
