@@ -22,6 +22,9 @@ STANDARD_ERRORS = 4.0
 TAIL = float(stats.norm.sf(STANDARD_ERRORS))
 """Probability that an interval leaves out at either end."""
 
+SAMPLE_DIMS = ("seed", "batch")
+"""Names of the dimension of samples: single ones, or means of batches."""
+
 Number = xr.DataArray | float | int
 """A number, or one for each point."""
 
@@ -175,7 +178,7 @@ def sample_dim(samples: xr.DataArray) -> str:
     """
     if not isinstance(samples, xr.DataArray):
         raise ValueError(f"{_NO_DIMENSIONS}, not a {type(samples).__name__}.")
-    for dim in ("seed", "batch"):
+    for dim in SAMPLE_DIMS:
         if dim in samples.dims:
             return dim
     raise ValueError(
@@ -199,8 +202,10 @@ def _skewness(deviations: xr.DataArray, dim: str) -> xr.DataArray:
     """The mean cube of deviations over the cube of their root mean square; 0 if all are equal."""
     size = abs(deviations).max(dim)
     unit = deviations / size.where(size > 0, 1.0)
-    squares = (unit**2).mean(dim)
-    return (unit**3).mean(dim) / squares.where(squares > 0, 1.0) ** 1.5
+    squares = unit * unit
+    # NumPy takes a cube by its general power, twenty times as slowly as two products.
+    spread = squares.mean(dim)
+    return (squares * unit).mean(dim) / spread.where(spread > 0, 1.0) ** 1.5
 
 
 def _geometric_mean(samples: xr.DataArray) -> Estimate:

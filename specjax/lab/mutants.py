@@ -3,6 +3,19 @@ notice.
 
 A confirmed statement that stays confirmed on a mutant that changes its numbers does not depend on
 what the mutant destroys: on the order of its labels, on the size of its effect, or on a formula.
+
+Not all changes make a statement false. Where one does not, the row says so:
+
+- "true without effect": the statement says that nothing happens (`Relation.claims_no_effect`), the
+  same of every label (`Relation.same_of_every_label`), or that an effect is within a bound, from
+  which data without it are farther. Such data are no wrong ones then; the rivals, controls and
+  perturbations of the statement are what must break it, and `attack` tries them.
+- "not sharp here": a bound, or a threshold, of which the finding on the data themselves says that a
+  tighter one holds as well, so that the data cannot tell the two apart.
+
+A mutant has no row where it leaves the numbers of a statement as they are (noise and order up to
+the noise of the data), or moves one-sided numbers farther to their right side, where the statement
+is true all the more (another size of the effect, or a factor that makes a bound weaker).
 """
 
 import contextlib
@@ -10,27 +23,41 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import xarray as xr
 
 from specjax.arguments import checked
+from specjax.lab._data_mutants import (
+    DATA_MUTANTS,
+    SIZES,
+    Change,
+    Data,
+    Place,
+    change_all,
+    change_together,
+    is_alike,
+    names,
+    permuted,
+    variable,
+    with_variables,
+)
 from specjax.lab._statement import Statement
-from specjax.lab.outcome import NOT_SHARP, Finding
+from specjax.lab.outcome import NOT_SHARP, ROOM, Finding
 
-FACTOR = 1.1
-"""A mutated formula returns this times its values."""
-Data = Any
-_Rng = np.random.Generator
+FACTORS = (1.1, 0.9)
+"""A mutated formula returns one of these times its values: a constant too large, or too small."""
+WITHOUT = "true without effect"
+"""Outcome of a statement that data without an effect satisfy."""
 
 
 class MutantRow(NamedTuple):
     """A confirmed statement on one mutant: the verdict there, and whether it should have changed.
 
-    `outcome` is "error" where the statement cannot be judged on the mutant, and "not sharp here"
-    where a bound that says so of the data themselves holds on it.
+    `outcome` is the verdict on the mutant, "error" where there is none, or "true without
+    effect" or "not sharp here" where a confirmed one is right.
     """
 
     experiment: str
@@ -48,14 +75,15 @@ class MutantRow(NamedTuple):
 def mutant_rows(
     experiment: str, statements: Sequence[Statement], config: Any, data: Any, seed: int = 0
 ) -> list[MutantRow]:
-    """A row for each confirmed statement and each mutant that changes its numbers.
+    """A row for each confirmed statement and each mutant that makes it false, or could.
 
     Mutants of data, in all variables at once: noise with the mean and spread of a variable; values
     permuted within each sample; the effect halved and doubled, which is the ratio of each value to
     the sample's geometric mean to the power 1/2 and 2, or for values of both signs their distance
-    from its mean times these. A size of the effect that moves a threshold's estimates farther to
-    the right side is no mutant of that statement and has no row. Mutants of formulas: each function
-    of `specjax.theory` that a statement calls returns 1.1 times its value.
+    from its mean times these. A statement that noise, or an order, of each variable does not turn
+    is tried on the same of the variables that it compares, together, since their names are labels
+    as well. Mutants of formulas: each function of `specjax.theory` that a statement calls returns
+    1.1 times its value, and 0.9 times.
 
     Args:
         experiment: The name that the rows bear.
@@ -74,47 +102,129 @@ def mutant_rows(
         >>> loss = np.random.default_rng(0).normal([2.0, 1.0], 0.1, (50, 2))
         >>> data = xr.Dataset({"loss": (("seed", "optimizer"), loss)})
         >>> rows = mutants.mutant_rows("mine", [ahead], None, data)
-        >>> [row.mutant for row in rows if row.survived]
-        ['half the effect']
+        >>> {row.mutant: row.outcome for row in rows}["half the effect"]
+        'not sharp here'
     """
     confirmed = []
     for each in statements:
         found = each.find(config, data)
         if found.verdict == "confirmed":
-            confirmed.append((each, found))
+            confirmed.append(_Subject(each, config, data, found))
     rows = []
     for name, change in DATA_MUTANTS.items():
-        changed = _change(data, change, np.random.default_rng(seed))
+        changed = change_all(data, change, np.random.default_rng(seed))
+        for subject in confirmed:
+            outcome = (
+                subject.outcome(changed, one_sided=True)
+                if name in SIZES
+                else _outcome_without_labels(subject, changed, change, seed)
+            )
+            if outcome is not None:
+                rows.append(MutantRow(experiment, subject.statement.name, name, outcome))
+    for subject in confirmed:
         rows += [
-            MutantRow(experiment, each.name, name, outcome)
-            for each, found in confirmed
-            if (outcome := _outcome(each, found, config, changed, name in SIZES)) is not None
-        ]
-    for each, found in confirmed:
-        rows += [
-            MutantRow(experiment, each.name, name, outcome)
-            for name, outcome in _formulas(each, found, config, data)
+            MutantRow(experiment, subject.statement.name, name, outcome)
+            for name, outcome in _formulas(subject)
         ]
     return rows
 
 
-def _outcome(
-    statement: Statement, found: Finding, config: Any, data: Data, sized: bool = False
+class _Subject(NamedTuple):
+    """A statement that its data confirm, with its finding."""
+
+    statement: Statement
+    config: Any
+    data: Data
+    found: Finding
+
+    def find(self, changed: Data) -> Finding | None:
+        """The finding on a mutant; None where there is none."""
+        try:
+            return self.statement.find(self.config, changed)
+        except (ValueError, KeyError, ArithmeticError, TypeError, IndexError):
+            return None
+
+    def outcome(self, changed: Data, *, one_sided: bool) -> str | None:
+        """The outcome on a mutant. None where its numbers are those of the data themselves, or, if
+        `one_sided`, farther on the right side of the relation.
+        """
+        mutated = self.find(changed)
+        if mutated is None:
+            return "error"
+        if _same(mutated, self.found):
+            return None
+        # With the same data a formula is wrong.
+        formula = changed is self.data
+        if formula and _same_in_other_units(mutated, self.found):
+            return None
+        relation = self.statement.relation(self.config, self.data)
+        if one_sided and relation.is_farther(mutated, self.found):
+            return None
+        if mutated.verdict != "confirmed":
+            return mutated.verdict
+        if relation.claims_no_effect and not formula:
+            return WITHOUT
+        # A margin that is too wide lets a wrong formula pass, a threshold far away does not.
+        room = one_sided and (not formula or relation.prediction is None)
+        spare = (NOT_SHARP, ROOM) if room else (NOT_SHARP,)
+        if any(words in self.found.reason for words in spare):
+            return "not sharp here"
+        return "confirmed"
+
+    def says_the_same(self) -> bool:
+        """Whether the statement says the same of every label."""
+        changed = change_all(self.data, permuted, np.random.default_rng(0))
+        try:
+            relation, other = (
+                self.statement.relation(self.config, data) for data in (self.data, changed)
+            )
+        except (ValueError, KeyError, ArithmeticError, TypeError, IndexError):
+            return False
+        return relation.same_of_every_label(other)
+
+
+def _outcome_without_labels(
+    subject: _Subject, changed: Data, change: Change, seed: int
 ) -> str | None:
-    """The verdict on a mutant. None where it is no mutant: its numbers are those of the data
-    themselves, or, of another size of the effect (`sized`), more on the right side than they.
+    """The outcome on a mutant without the order of labels, or without any difference between them;
+    where the statement is confirmed, on that of the variables that it compares together.
     """
-    try:
-        mutated = statement.find(config, data)
-    except (ValueError, KeyError, ArithmeticError, TypeError, IndexError):
-        return "error"
-    if _same(mutated, found):
+    outcome = subject.outcome(changed, one_sided=False)
+    if outcome != "confirmed":
+        return outcome
+    mutated = subject.find(changed)
+    if mutated is not None and _equal_within_noise(mutated, subject.found):
         return None
-    if sized and statement.relation(config, data).is_farther(mutated, found):
-        return None
-    if mutated.verdict == "confirmed" and NOT_SHARP in found.reason:
-        return "not sharp here"
-    return mutated.verdict
+    if subject.says_the_same():
+        return WITHOUT
+    if compared := _compared(subject):
+        together = change_together(subject.data, compared, change, np.random.default_rng(seed))
+        outcome = subject.outcome(together, one_sided=False)
+        mutated = subject.find(together)
+    relation = subject.statement.relation(subject.config, subject.data)
+    if outcome == "confirmed" and mutated and relation.is_farther(mutated, subject.found):
+        return WITHOUT
+    return outcome
+
+
+def _compared(subject: _Subject) -> list[list[Place]]:
+    """Groups of variables that a statement reads, of one form and with values in a common range."""
+    groups: list[list[Place]] = []
+    for at in names(subject.data):
+        values = variable(subject.data, at)
+        if values.dtype.kind not in "fiub":
+            continue
+        blank = with_variables(subject.data, {at: values.copy(data=np.ones_like(values.values))})
+        mutated = subject.find(blank)
+        if mutated is not None and _same(mutated, subject.found):
+            continue
+        for group in groups:
+            if is_alike(variable(subject.data, group[0]), values):
+                group.append(at)
+                break
+        else:
+            groups.append([at])
+    return [group for group in groups if len(group) > 1]
 
 
 def _same(first: Finding, second: Finding) -> bool:
@@ -131,80 +241,46 @@ def _same(first: Finding, second: Finding) -> bool:
     return bool(same) and first.reason == second.reason
 
 
-def _change(data: Data, change: Callable[[np.ndarray, _Rng], np.ndarray], rng: _Rng) -> Data:
-    if isinstance(data, xr.Dataset):
-        return data.assign(
-            {name: _changed(values, change, rng) for name, values in data.data_vars.items()}
-        )
-    return {name: _change(each, change, rng) for name, each in data.items()}
+def _same_in_other_units(first: Finding, second: Finding) -> bool:
+    """Whether numbers that are compared with 0 differ by a positive factor at each point."""
+    one, other = (
+        np.array([[at.estimate, at.low, at.high, at.compared] for at in found.points])
+        for found in (first, second)
+    )
+    if one.shape != other.shape or one[:, 3].any() or other[:, 3].any():
+        return False
+    sizes = [np.abs(each).max(1, keepdims=True) for each in (one, other)]
+    return all((size > 0).all() for size in sizes) and np.allclose(
+        one / sizes[0], other / sizes[1], rtol=1e-6, atol=1e-6
+    )
 
 
-def _changed(
-    values: xr.DataArray, change: Callable[[np.ndarray, _Rng], np.ndarray], rng: _Rng
-) -> xr.DataArray:
-    """The variable with each sample, a row of an array, changed."""
-    if values.dtype.kind not in "fiub" or values.ndim == 0:
-        return values
-    dim = next((d for d in ("seed", "batch") if d in values.dims), None)
-    ordered = values if dim is None else values.transpose(dim, ...)
-    rows = ordered.values.reshape(1 if dim is None else ordered.shape[0], -1)
-    changed = np.asarray(change(rows, rng)).reshape(ordered.shape)
-    return ordered.copy(data=changed).transpose(*values.dims)
+def _equal_within_noise(first: Finding, second: Finding) -> bool:
+    """Whether at every point each estimate lies in the interval of the other."""
+    others = {at.label: at for at in second.points}
+    return {at.label for at in first.points} == set(others) and all(
+        at.low <= others[at.label].estimate <= at.high
+        and others[at.label].low <= at.estimate <= others[at.label].high
+        for at in first.points
+    )
 
 
-def _noise(rows: np.ndarray, rng: _Rng) -> np.ndarray:
-    if rows.dtype.kind == "b":
-        return rng.random(rows.shape) < rows.mean()
-    finite = rows[np.isfinite(rows)]
-    if not finite.size:
-        return rows
-    return rng.normal(finite.mean(), finite.std(), rows.shape).astype(float)
-
-
-def _permuted(rows: np.ndarray, rng: _Rng) -> np.ndarray:
-    return rng.permuted(rows, axis=1)
-
-
-def _stretched(factor: float) -> Callable[[np.ndarray, _Rng], np.ndarray]:
-    def change(rows: np.ndarray, _: _Rng) -> np.ndarray:
-        if rows.dtype.kind == "b":
-            return rows
-        values = rows.astype(float)
-        with np.errstate(all="ignore"):
-            if (values[np.isfinite(values)] > 0).all():
-                logs = np.log(values)
-                middle = np.nanmean(logs, axis=1, keepdims=True)
-                return np.exp(middle + factor * (logs - middle))
-            middle = np.nanmean(values, axis=1, keepdims=True)
-            return middle + factor * (values - middle)
-
-    return change
-
-
-DATA_MUTANTS: dict[str, Callable[[np.ndarray, _Rng], np.ndarray]] = {
-    "noise of the same mean": _noise,
-    "labels permuted": _permuted,
-    "half the effect": _stretched(0.5),
-    "twice the effect": _stretched(2.0),
-}
-"""Changes of the samples of a variable, the rows of an array, by name."""
-SIZES = frozenset({"half the effect", "twice the effect"})
-
-
-def _formulas(
-    statement: Statement, found: Finding, config: Any, data: Data
-) -> Iterator[tuple[str, str]]:
-    """Each formula that the statement calls, and the verdict with `FACTOR` times its values."""
+def _formulas(subject: _Subject) -> Iterator[tuple[str, str]]:
+    """Each formula that the statement calls, and the outcome with each of `FACTORS` times its
+    values.
+    """
     called: set[tuple[Any, str]] = set()
     with contextlib.ExitStack() as patches:
         for module, name in _theory():
             patches.enter_context(_patched(module, name, lambda value: value, called))
-        statement.find(config, data)
+        subject.find(subject.data)
     for module, name in sorted(called, key=lambda each: (each[0].__name__, each[1])):
-        with _patched(module, name, _scale_all, set()):
-            outcome = _outcome(statement, found, config, data)
-        if outcome is not None:
-            yield f"{module.__name__.removeprefix('specjax.theory.')}.{name} × {FACTOR}", outcome
+        for factor in FACTORS:
+            with _patched(module, name, partial(_scale_all, factor=factor), set()):
+                outcome = subject.outcome(subject.data, one_sided=True)
+            if outcome is not None:
+                called_as = f"{module.__name__.removeprefix('specjax.theory.')}.{name}"
+                yield f"{called_as} × {factor}", outcome
 
 
 def _theory() -> list[tuple[Any, str]]:
@@ -242,17 +318,17 @@ def _patched(
         setattr(module, name, function)
 
 
-def _scale_all(value: Any) -> Any:
-    """The numbers of a value, of a list, of a tuple or of a named tuple times `FACTOR`."""
+def _scale_all(value: Any, *, factor: float) -> Any:
+    """The numbers of a value, of a list, of a tuple or of a named tuple times a factor."""
     if isinstance(value, list):
-        return [_scale_all(each) for each in value]
+        return [_scale_all(each, factor=factor) for each in value]
     if isinstance(value, tuple):
-        parts = [_scale_all(each) for each in value]
+        parts = [_scale_all(each, factor=factor) for each in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     if isinstance(value, dict):
-        return {name: _scale_all(each) for name, each in value.items()}
+        return {name: _scale_all(each, factor=factor) for name, each in value.items()}
     if isinstance(value, bool | str) or value is None or callable(value):
         return value
     # A closed form has float64 values even where JAX's default is float32.
     with jax.enable_x64(True):
-        return FACTOR * value
+        return factor * value

@@ -1,6 +1,6 @@
 """Findings of a relation: a verdict with the numbers that it follows from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,8 @@ from specjax.lab.estimates import Estimate, Number
 Verdict = Literal["confirmed", "refuted", "inconclusive"]
 NOT_SHARP = "Not sharp here"
 """Begins the last sentence of a reason where a bound holds that is tighter than the one judged."""
+ROOM = "Holds with room to spare"
+"""Begins the last sentence of a reason where half of the effect would be confirmed as well."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Finding:
     `samples` is the number of samples at the point with fewest. `reason` says why the verdict is
     inconclusive, or at which length it changes; it is empty if the numbers say all. `away` is the
     distance of the prediction from the estimate at the deciding point in standard errors, None if
-    no number is predicted. `turns`: the verdict changes along the length of a training.
+    no number is predicted. `turns`: the verdict changes along the length of a training. `margin`:
+    the smallest margin of a bound, as a share of it; None for other relations.
     """
 
     verdict: Verdict
@@ -59,6 +62,7 @@ class Finding:
     reason: str = ""
     away: float | None = None
     turns: bool = False
+    margin: float | None = None
 
     @property
     def deciding(self) -> Point:
@@ -86,6 +90,14 @@ def points(found: Estimate, compared: Number, first: xr.DataArray) -> tuple[Poin
         raise ValueError(f"{found.value.name!r} has no points to judge.")
     place = int(np.argmax(order.values))
     return (rows[place], *rows[:place], *rows[place + 1 :])
+
+
+def each_at_least(first: Finding, second: Finding, lead: Callable[[Point], float]) -> bool:
+    """Whether the points of two findings have the same labels, and the lead of each point of the
+    first is at least that of the second.
+    """
+    leads, least = ({point.label: lead(point) for point in each.points} for each in (first, second))
+    return leads.keys() == least.keys() and all(leads[at] >= least[at] for at in least)
 
 
 def distances(found: Estimate, rivals: Mapping[str, Number]) -> tuple[Distance, ...]:

@@ -12,7 +12,7 @@ from specjax.lab import outcome
 from specjax.lab.drawing import COLORS, draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimate, Estimator, Number, estimate
 from specjax.lab.outcome import Finding, Verdict
-from specjax.lab.relations._relation import Relation
+from specjax.lab.relations._relation import Relation, equal_up_to_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +62,15 @@ class Equals(Relation):
             distances,
             away=float(away.max()),
         )
+
+    @property
+    def claims_no_effect(self) -> bool:
+        """Whether the form is 0 at every point."""
+        return bool((xr.DataArray(self.form) == 0).all())
+
+    def same_of_every_label(self, permuted: Relation) -> bool:
+        """Whether the samples are the same in another order."""
+        return equal_up_to_order(self, permuted)
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Draw the estimate over the form at each point, and the rivals over the form as lines.

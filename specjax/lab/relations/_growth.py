@@ -203,6 +203,10 @@ class Grows(_CurveRelation):
         )
         return known(last.exponent, *last.exponents, self.seeds), (limit, logarithm)
 
+    def is_farther(self, first: Finding, second: Finding) -> bool:
+        """Whether the exponent is at least as large."""
+        return first.deciding.estimate >= second.deciding.estimate
+
 
 class Saturates(_CurveRelation):
     """See `saturates`."""
@@ -215,6 +219,11 @@ class Saturates(_CurveRelation):
         " above 0"
     )
     _slowest = SLOWEST_APPROACH
+
+    @property
+    def claims_no_effect(self) -> bool:
+        """That a size changes little in the end is true of data that are constant in it."""
+        return True
 
     def perturbed(self) -> dict[str, Relation]:
         """The data with growth put in, which a larger falling term can hide."""

@@ -15,8 +15,10 @@ from specjax.lab.outcome import NOT_SHARP, Finding, Verdict
 from specjax.lab.relations._relation import Relation
 from specjax.lab.relations.line import Line, has_curve
 
-SHARP = 0.3
-"""A bound is sharp in the data if the smallest margin is at most this share of it."""
+SHARP = 0.1
+"""A bound is sharp in the data if the smallest margin is at most this share of it: the change of a
+mutated formula.
+"""
 _FAR = 20.0
 """Largest ratio on a linear axis."""
 
@@ -63,6 +65,13 @@ class Inequality(Relation):
             rate.samples,
             (),
             reason,
+            margin=smallest,
+        )
+
+    def is_farther(self, first: Finding, second: Finding) -> bool:
+        """Whether the smallest margin is at least as large."""
+        return (
+            first.margin is not None and second.margin is not None and first.margin >= second.margin
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:

@@ -10,8 +10,8 @@ from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.drawing import draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimator, Number, estimate, sample_dim
-from specjax.lab.outcome import Finding, Verdict
-from specjax.lab.relations._relation import Relation, words
+from specjax.lab.outcome import ROOM, Finding, Verdict
+from specjax.lab.relations._relation import Relation, equal_up_to_order, words
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,22 @@ class Near(Relation):
             outcome.points(found, self.target, first=abs(found.value - self.target) - self.within),
             found.samples,
             outcome.distances(found, rivals),
+            (
+                f"{ROOM}: a margin half as wide would do."
+                if verdict == "confirmed"
+                and bool(((low > -self.within / 2) & (high < self.within / 2)).all())
+                else ""
+            ),
         )
+
+    @property
+    def claims_no_effect(self) -> bool:
+        """Whether the target is 0."""
+        return bool((xr.DataArray(self.target) == 0).all())
+
+    def same_of_every_label(self, permuted: Relation) -> bool:
+        """Whether the samples are the same in another order."""
+        return equal_up_to_order(self, permuted)
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Draw the estimate less the target at each point, and the margin."""

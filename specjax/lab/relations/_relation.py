@@ -4,10 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 
+import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from specjax.lab.estimates import Number, require_number
+from specjax.lab.estimates import SAMPLE_DIMS, Number, require_number
 from specjax.lab.outcome import Finding
 from specjax.lab.relations.line import Line
 
@@ -77,6 +78,20 @@ class Relation(ABC):
         """The number that a rival replaces, or None."""
         return None
 
+    @property
+    def claims_no_effect(self) -> bool:
+        """Whether the relation says that nothing happens: that a number is 0, or does not change.
+        Then it is true of data in which labels make no difference.
+        """
+        return False
+
+    def same_of_every_label(self, permuted: "Relation") -> bool:
+        """Whether the relation says the same of every label: `permuted`, the one to data with
+        permuted labels, has the same numbers in every sample, in another order. False for a
+        relation that compares points.
+        """
+        return False
+
     def at(self, dim: str, place: int) -> "Relation":
         """The relation between the same data at one place of `dim`; data without that dimension
         stay.
@@ -100,6 +115,32 @@ class Relation(ABC):
         raise ValueError(
             f"{type(self).__name__} is to be judged along {dim!r}, which none of its data have."
         )
+
+
+def equal_up_to_order(first: Relation, second: Relation) -> bool:
+    """Whether the samples of two relations of one class have the same numbers in another order, and
+    are compared with one number, the same in both.
+    """
+    assert is_dataclass(first)
+    for field in fields(first):
+        one, other = (getattr(each, field.name) for each in (first, second))
+        if not isinstance(one, xr.DataArray):
+            if one != other:
+                return False
+            continue
+        dim = next((dim for dim in SAMPLE_DIMS if dim in one.dims), None)
+        rows = [
+            np.sort(
+                each.transpose(*(() if dim is None else (dim,)), ...).values.reshape(
+                    1 if dim is None else each.sizes[dim], -1
+                ),
+                axis=1,
+            )
+            for each in (one, other)
+        ]
+        if not np.array_equal(*rows) or (dim is None and np.ptp(rows[0]) > 0):
+            return False
+    return True
 
 
 def words(called: str, by: str) -> str:

@@ -115,6 +115,11 @@ class ScalesAs(Relation):
         excluded = None not in fitted.found and not curves
         return Distance(f"{LOGARITHM} of {self.dim}", float(nearest), excluded), curves
 
+    @property
+    def claims_no_effect(self) -> bool:
+        """Whether the exponent is 0 at every point."""
+        return bool((xr.DataArray(self.exponent) == 0).all())
+
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Draw means against the size with the fitted power law, on logarithmic axes, for each
         point, and the powers of the rivals through the mean at the smallest size, as gray lines.

@@ -12,8 +12,8 @@ from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.drawing import draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimate, Estimator, Number, estimate, sample_dim, share
-from specjax.lab.outcome import Finding, Verdict
-from specjax.lab.relations._relation import Relation, words
+from specjax.lab.outcome import ROOM, Finding, Verdict
+from specjax.lab.relations._relation import Relation, equal_up_to_order, words
 from specjax.lab.relations.line import Line, beyond, has_curve
 
 
@@ -40,7 +40,13 @@ class Threshold(Relation):
             verdict = "confirmed"
         elif bool(outside.any()):
             verdict = "refuted"
-        beyond = (self.threshold - found.value) * (1 if self.upper else -1)
+        sign = 1 if self.upper else -1
+        beyond = (self.threshold - found.value) * sign
+        # Half of the distance from the threshold, with the noise of the data.
+        near = found.low if self.upper else found.high
+        spare = bool(
+            (sign * (found.value - self.threshold) / 2 > sign * (found.value - near)).all()
+        )
         side = "above" if self.upper else "below"
         return Finding(
             verdict,
@@ -49,6 +55,11 @@ class Threshold(Relation):
             f" {self.called}, refuted if one lies on the other side",
             outcome.points(found, self.threshold, first=beyond),
             found.samples,
+            reason=(
+                f"{ROOM}: half of the distance from the threshold would do."
+                if verdict == "confirmed" and spare
+                else ""
+            ),
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
@@ -76,11 +87,13 @@ class Threshold(Relation):
     def is_farther(self, first: Finding, second: Finding) -> bool:
         """Whether each estimate is at least as far from the threshold, on the side of this one."""
         sign = 1 if self.upper else -1
-        lead, least = (
-            {point.label: sign * (point.estimate - point.compared) for point in found.points}
-            for found in (first, second)
+        return outcome.each_at_least(
+            first, second, lambda point: sign * (point.estimate - point.compared)
         )
-        return lead.keys() == least.keys() and all(lead[at] >= least[at] for at in least)
+
+    def same_of_every_label(self, permuted: Relation) -> bool:
+        """Whether the samples are the same in another order."""
+        return equal_up_to_order(self, permuted)
 
     def _estimate(self) -> Estimate:
         return share(self.samples) if self.by is None else estimate(self.samples, self.by)

@@ -66,6 +66,16 @@ class WithinGrid(Relation):
         return self.relation.is_farther(first, second)
 
     @property
+    def claims_no_effect(self) -> bool:
+        """Whether the relation says so."""
+        return self.relation.claims_no_effect
+
+    def same_of_every_label(self, permuted: Relation) -> bool:
+        """Whether the relation says the same of every label."""
+        assert isinstance(permuted, WithinGrid)
+        return self.relation.same_of_every_label(permuted.relation)
+
+    @property
     def prediction(self) -> Number | None:
         """The prediction of the relation."""
         return self.relation.prediction

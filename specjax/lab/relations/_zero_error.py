@@ -11,7 +11,7 @@ from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.estimates import Estimate, Number, sample_dim
 from specjax.lab.outcome import Finding
-from specjax.lab.relations._relation import Relation
+from specjax.lab.relations._relation import Relation, equal_up_to_order
 from specjax.lab.relations.line import Line, draw_lines
 
 
@@ -34,6 +34,15 @@ class ZeroError(Relation):
             outcome.points(found, self.tolerance, first=largest),
             found.samples,
         )
+
+    @property
+    def claims_no_effect(self) -> bool:
+        """That two sides differ nowhere is true of errors that no label changes."""
+        return True
+
+    def same_of_every_label(self, permuted: Relation) -> bool:
+        """Whether the errors are the same in another order."""
+        return equal_up_to_order(self, permuted)
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """The line."""

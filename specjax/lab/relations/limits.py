@@ -16,7 +16,7 @@ from specjax import fits
 from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.estimates import Number, known, student
-from specjax.lab.outcome import Finding, Verdict
+from specjax.lab.outcome import ROOM, Finding, Verdict
 from specjax.lab.relations._growth import Grows, Saturates, SizeRelation, require_size_axis
 from specjax.lab.relations._relation import Relation
 
@@ -54,6 +54,8 @@ class _LocalExponent(SizeRelation):
             verdict = "confirmed"
         elif found.high < low or found.low > high:
             verdict = "refuted"
+        if verdict == "confirmed" and high < 0 and found.high < 2 * high:
+            reason = f"{ROOM}: half of the exponent would do."
         other = self.opposite()
         if other.verdict == "confirmed" and verdict != "refuted":
             verdict, reason = self._contradicted(other)
@@ -112,9 +114,18 @@ class Vanishes(_LocalExponent):
             ),
         )
 
+    def is_farther(self, first: Finding, second: Finding) -> bool:
+        """Whether the exponent is at least as negative."""
+        return first.deciding.estimate <= second.deciding.estimate
+
 
 class _RefutedByGrowth(_LocalExponent):
     _unless = "refuted as well if the curves that the data allow grow without end"
+
+    @property
+    def claims_no_effect(self) -> bool:
+        """That a size changes nothing is true of data that are constant in it."""
+        return True
 
     def opposite(self) -> Finding:
         """The finding on growth."""

@@ -1,0 +1,124 @@
+"""Changes of data that leave nothing of the labels, or another size of an effect."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from specjax.lab.estimates import SAMPLE_DIMS
+
+Data = Any
+Rng = np.random.Generator
+Change = Callable[[np.ndarray, Rng], np.ndarray]
+Place = tuple[str, str]
+"""The name of a dataset, empty if there is one, and that of a variable."""
+
+
+def is_alike(first: xr.DataArray, second: xr.DataArray) -> bool:
+    """Whether two variables have the same form, and ranges with common values."""
+    if first.dims != second.dims or first.shape != second.shape:
+        return False
+    ends = [np.nanquantile(each.values.astype(float), (0, 1)) for each in (first, second)]
+    return bool(ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1])
+
+
+def change_together(data: Data, groups: list[list[Place]], change: Change, rng: Rng) -> Data:
+    """The data with the variables of each group changed as one, with their names as labels."""
+    for group in groups:
+        variables = [variable(data, at) for at in group]
+        joined = xr.DataArray(
+            np.stack([each.values for each in variables]), dims=("variable", *variables[0].dims)
+        )
+        changed = change_variable(joined, change, rng).values
+        data = with_variables(
+            data,
+            {
+                at: each.copy(data=values)
+                for at, each, values in zip(group, variables, changed, strict=True)
+            },
+        )
+    return data
+
+
+def names(data: Data) -> list[Place]:
+    """The variables of a dataset, or of several by name."""
+    if isinstance(data, xr.Dataset):
+        return [("", str(name)) for name in data.data_vars]
+    return [(where, str(name)) for where, each in data.items() for name in each.data_vars]
+
+
+def variable(data: Data, at: Place) -> xr.DataArray:
+    """The variable at a place of the data."""
+    where, name = at
+    return (data[where] if where else data)[name]
+
+
+def with_variables(data: Data, changed: dict[Place, xr.DataArray]) -> Data:
+    """The data with other variables at some places."""
+    for (where, name), values in changed.items():
+        if where:
+            data = {**data, where: data[where].assign({name: values})}
+        else:
+            data = data.assign({name: values})
+    return data
+
+
+def change_all(data: Data, change: Change, rng: Rng) -> Data:
+    """The data with each sample of each variable changed by itself."""
+    if isinstance(data, xr.Dataset):
+        return data.assign(
+            {name: change_variable(values, change, rng) for name, values in data.data_vars.items()}
+        )
+    return {name: change_all(each, change, rng) for name, each in data.items()}
+
+
+def change_variable(values: xr.DataArray, change: Change, rng: Rng) -> xr.DataArray:
+    """The variable with each sample, a row of an array, changed."""
+    if values.dtype.kind not in "fiub" or values.ndim == 0:
+        return values
+    dim = next((d for d in SAMPLE_DIMS if d in values.dims), None)
+    ordered = values if dim is None else values.transpose(dim, ...)
+    rows = ordered.values.reshape(1 if dim is None else ordered.shape[0], -1)
+    changed = np.asarray(change(rows, rng)).reshape(ordered.shape)
+    return ordered.copy(data=changed).transpose(*values.dims)
+
+
+def _noise(rows: np.ndarray, rng: Rng) -> np.ndarray:
+    if rows.dtype.kind == "b":
+        return rng.random(rows.shape) < rows.mean()
+    finite = rows[np.isfinite(rows)]
+    if not finite.size:
+        return rows
+    return rng.normal(finite.mean(), finite.std(), rows.shape).astype(float)
+
+
+def permuted(rows: np.ndarray, rng: Rng) -> np.ndarray:
+    """The values of each sample in another order."""
+    return rng.permuted(rows, axis=1)
+
+
+def _stretched(factor: float) -> Change:
+    def change(rows: np.ndarray, _: Rng) -> np.ndarray:
+        if rows.dtype.kind == "b":
+            return rows
+        values = rows.astype(float)
+        with np.errstate(all="ignore"):
+            if (values[np.isfinite(values)] > 0).all():
+                logs = np.log(values)
+                middle = np.nanmean(logs, axis=1, keepdims=True)
+                return np.exp(middle + factor * (logs - middle))
+            middle = np.nanmean(values, axis=1, keepdims=True)
+            return middle + factor * (values - middle)
+
+    return change
+
+
+DATA_MUTANTS: dict[str, Change] = {
+    "noise of the same mean": _noise,
+    "labels permuted": permuted,
+    "half the effect": _stretched(0.5),
+    "twice the effect": _stretched(2.0),
+}
+"""Changes of the samples of a variable, the rows of an array, by name."""
+SIZES = frozenset({"half the effect", "twice the effect"})
