@@ -89,8 +89,9 @@ def attack_statements(arguments: list[str]) -> int:
         " perturbations of its relation.\nExit code 0: each verdict could have come out otherwise."
         " 1: one survives what should have broken it.\nWith --mutants, confirmed statements are"
         " judged on wrong data too: noise of the same mean, labels permuted, the effect halved and"
-        " doubled, each formula times 1.1. Not every survivor is a fault: a statement of order"
-        " survives half of the effect, one of constancy survives noise. Exit code 0.",
+        " doubled, each formula times 1.1 and times 0.9. A mutant that is confirmed SURVIVES,"
+        " except where the statement is true without an effect, such as one of constancy, or where"
+        " its own remark says that it is not sharp. Exit code 0.",
     )
     parser.add_argument(
         "names",
@@ -148,10 +149,17 @@ def attack_statements(arguments: list[str]) -> int:
 
 
 def _print_mutants(rows: "Sequence[MutantRow]") -> int:
+    from specjax.lab.mutants import UNSHARP, WITHOUT
     from specjax.report import formatting
 
     header = ("experiment", "statement", "mutant", "outcome", "")
     cells = [(*row, "SURVIVES" if row.survived else "") for row in rows]
     print(formatting.align([header, *cells]))
-    print(f"{len(rows)} mutants, {sum(row.survived for row in rows)} survive")
+    survivors = sum(row.survived for row in rows)
+    excused = ", ".join(
+        f"{count} {outcome}"
+        for outcome in (WITHOUT, UNSHARP)
+        if (count := sum(row.outcome == outcome for row in rows))
+    )
+    print(f"{len(rows)} mutants, {survivors} survive" + (f" ({excused})" if excused else ""))
     return 0

@@ -7,15 +7,17 @@ what the mutant destroys: on the order of its labels, on the size of its effect,
 Not all changes make a statement false. Where one does not, the row says so:
 
 - "true without effect": the statement says that nothing happens (`Relation.claims_no_effect`), the
-  same of every label (`Relation.same_of_every_label`), or that an effect is within a bound, from
-  which data without it are farther. Such data are no wrong ones then; the rivals, controls and
-  perturbations of the statement are what must break it, and `attack` tries them.
-- "not sharp here": a bound, or a threshold, of which the finding on the data themselves says that a
-  tighter one holds as well, so that the data cannot tell the two apart.
+  same of every label (`Relation.same_of_every_label`), a number that has the same interval without
+  labels, or that an effect is within a bound, from which data without it are farther. Such data are
+  no wrong ones then; the rivals, controls and perturbations of the statement are what must break
+  it, and `attack` tries them.
+- "not sharp here": the remark of the finding on the data themselves says what else they would
+  confirm: a tighter bound ("Not sharp here"), half of the effect ("Holds with room to spare"), or,
+  of mutated formulas, one a tenth off ("Not sharp to a tenth").
 
-A mutant has no row where it leaves the numbers of a statement as they are (noise and order up to
-the noise of the data), or moves one-sided numbers farther to their right side, where the statement
-is true all the more (another size of the effect, or a factor that makes a bound weaker).
+A mutant has no row where it leaves the numbers of a statement as they are, or moves one-sided
+numbers farther to their right side, where the statement is true all the more: another size of the
+effect, or a factor that makes a bound weaker.
 """
 
 import contextlib
@@ -45,12 +47,12 @@ from specjax.lab._data_mutants import (
     with_variables,
 )
 from specjax.lab._statement import Statement
-from specjax.lab.outcome import NOT_SHARP, ROOM, Finding
+from specjax.lab.outcome import COARSE, FACTORS, NOT_SHARP, ROOM, Finding
 
-FACTORS = (1.1, 0.9)
-"""A mutated formula returns one of these times its values: a constant too large, or too small."""
 WITHOUT = "true without effect"
 """Outcome of a statement that data without an effect satisfy."""
+UNSHARP = "not sharp here"
+"""Outcome of a statement of which the finding on the data says so."""
 
 
 class MutantRow(NamedTuple):
@@ -164,11 +166,16 @@ class _Subject(NamedTuple):
             return mutated.verdict
         if relation.claims_no_effect and not formula:
             return WITHOUT
-        # A margin that is too wide lets a wrong formula pass, a threshold far away does not.
-        room = one_sided and (not formula or relation.prediction is None)
-        spare = (NOT_SHARP, ROOM) if room else (NOT_SHARP,)
+        # One number at every label is a constant, whose effect is 0.
+        if one_sided and not formula and relation.prediction is not None and self.says_the_same():
+            return WITHOUT
+        spare = [NOT_SHARP]
+        if formula:
+            spare += [COARSE if relation.prediction is not None else ROOM]
+        elif one_sided:
+            spare += [ROOM]
         if any(words in self.found.reason for words in spare):
-            return "not sharp here"
+            return UNSHARP
         return "confirmed"
 
     def says_the_same(self) -> bool:
@@ -194,7 +201,7 @@ def _outcome_without_labels(
         return outcome
     mutated = subject.find(changed)
     if mutated is not None and _equal_within_noise(mutated, subject.found):
-        return None
+        return WITHOUT
     if subject.says_the_same():
         return WITHOUT
     if compared := _compared(subject):
@@ -256,7 +263,11 @@ def _same_in_other_units(first: Finding, second: Finding) -> bool:
 
 
 def _equal_within_noise(first: Finding, second: Finding) -> bool:
-    """Whether at every point each estimate lies in the interval of the other."""
+    """Whether at every point each estimate lies in the interval of the other; False for a bound,
+    whose estimates are shares of samples that violate it.
+    """
+    if first.margin is not None:
+        return False
     others = {at.label: at for at in second.points}
     return {at.label for at in first.points} == set(others) and all(
         at.low <= others[at.label].estimate <= at.high

@@ -12,6 +12,10 @@ from specjax.lab.estimates import Estimate, Number
 Verdict = Literal["confirmed", "refuted", "inconclusive"]
 NOT_SHARP = "Not sharp here"
 """Begins the last sentence of a reason where a bound holds that is tighter than the one judged."""
+FACTORS = (1.1, 0.9)
+"""A wrong formula is one of these times the right one: a constant too large, or too small."""
+COARSE = "Not sharp to a tenth"
+"""Begins the last sentence of a reason where a formula a tenth off would be confirmed as well."""
 ROOM = "Holds with room to spare"
 """Begins the last sentence of a reason where half of the effect would be confirmed as well."""
 

@@ -68,7 +68,7 @@ def test_a_lead_near_its_least_survives_half_only_in_silence():
     assert outcomes(order)["half the effect"] == "refuted"
 
 
-def test_a_margin_that_is_too_wide_does_not_excuse_a_formula():
+def test_a_margin_that_a_wrong_formula_meets_says_so():
     value = sharp_capacity.ratio(2.0)
     samples = xr.Dataset({"x": ("seed", RNG.normal(value, 0.01 * value, 60))})
 
@@ -76,10 +76,12 @@ def test_a_margin_that_is_too_wide_does_not_excuse_a_formula():
     def ratio(config, data):
         return lab.near(data["x"], sharp_capacity.ratio(2.0), 0.5 * value, "half")
 
-    assert "Holds with room to spare" in ratio.find(None, samples).reason
-    found = fates(ratio, data=samples)
-    assert found["ratio", "sharp_capacity.ratio × 1.1"]
-    assert found["ratio", "sharp_capacity.ratio × 0.9"]
+    reason = ratio.find(None, samples).reason
+    assert "Not sharp to a tenth: 1.1 times the target would do." in reason
+    assert "Holds with room to spare" in reason
+    found = outcomes(ratio, samples)
+    assert found["sharp_capacity.ratio × 1.1"] == "not sharp here"
+    assert found["sharp_capacity.ratio × 0.9"] == "not sharp here"
 
 
 def test_a_weaker_bound_of_a_formula_is_no_mutant():
@@ -192,8 +194,37 @@ def test_noise_of_the_same_mean_leaves_a_mean_as_it_is():
     def positive(config, data):
         return lab.above(data["loss"].mean("optimizer"), 0.0, "nothing")
 
-    # A permutation within a sample leaves its mean, too.
-    assert not {"noise of the same mean", "labels permuted"} & outcomes(positive).keys()
+    assert outcomes(positive)["noise of the same mean"] == "true without effect"
+    # A permutation within a sample leaves its mean.
+    assert "labels permuted" not in outcomes(positive)
+
+
+def test_a_constant_of_every_label_has_no_size_to_change():
+    data = xr.Dataset({"norm": (("seed", "d"), RNG.normal(2, 0.1, (60, 3)))}, {"d": [1, 2, 4]})
+
+    @lab.statement("eq-1", "It is 2 at every d.", rivals={"1": 1.0})
+    def constant(config, data):
+        return lab.equals(data["norm"], 2.0)
+
+    @lab.statement("eq-1", "It is 2 at the first.", rivals={"1": 1.0})
+    def first(config, data):
+        return lab.equals(data["norm"].isel(d=0), 2.0)
+
+    assert outcomes(constant, data)["half the effect"] == "true without effect"
+    assert outcomes(first, data)["half the effect"] == "confirmed"
+
+
+def test_growth_with_room_says_so():
+    d = 2.0 ** np.arange(3, 11)
+    norm = d * RNG.normal(1, 0.01, (50, 8))
+    data = xr.Dataset({"norm": (("seed", "d"), norm)}, {"d": d})
+
+    @lab.statement("eq-1", "It grows.", controls=NOTHING)
+    def grows(config, data):
+        return lab.grows(data["norm"], "d")
+
+    assert outcomes(grows, data)["half the effect"] == "not sharp here"
+    assert "twice the effect" not in outcomes(grows, data)
 
 
 def test_shares_are_permuted_and_not_stretched():

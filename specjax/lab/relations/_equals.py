@@ -11,7 +11,7 @@ from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.drawing import COLORS, draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimate, Estimator, Number, estimate
-from specjax.lab.outcome import Finding, Verdict
+from specjax.lab.outcome import COARSE, FACTORS, Finding, Verdict
 from specjax.lab.relations._relation import Relation, equal_up_to_order
 
 
@@ -60,7 +60,16 @@ class Equals(Relation):
             outcome.points(found, self.form, first=away),
             found.samples,
             distances,
+            self._remark(found) if verdict == "confirmed" else "",
             away=float(away.max()),
+        )
+
+    def _remark(self, found: Estimate) -> str:
+        """The forms a tenth off that would be confirmed as well."""
+        return " ".join(
+            f"{COARSE}: {factor:g} times the form would do."
+            for factor in FACTORS
+            if not self.claims_no_effect and bool(found.contains(self.form * factor).all())
         )
 
     @property

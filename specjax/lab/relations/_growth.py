@@ -18,7 +18,7 @@ from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.drawing import draw_estimates, draw_power
 from specjax.lab.estimates import TAIL, Estimate, Number, estimate, known, sample_dim
-from specjax.lab.outcome import Distance, Finding, Verdict
+from specjax.lab.outcome import ROOM, Distance, Finding, Verdict
 from specjax.lab.relations._relation import Relation
 
 LEAST_GROWTH = 0.01
@@ -89,9 +89,11 @@ class _CurveRelation(SizeRelation):
             self.seeds,
             distances,
             (
-                ""
-                if verdict != "inconclusive"
+                self._remark(found)
+                if verdict == "confirmed"
                 else " ".join((_OPENINGS[borne], *map(_described, models)))
+                if verdict == "inconclusive"
+                else ""
             ),
         )
 
@@ -104,6 +106,10 @@ class _CurveRelation(SizeRelation):
             by=self.by,
             second_terms=second_terms,
         )
+
+    def _remark(self, found: Estimate) -> str:
+        """What else would be confirmed."""
+        return ""
 
     _rule: str
     _slowest = fits.SLOWEST
@@ -202,6 +208,10 @@ class Grows(_CurveRelation):
             "a power of the logarithm alone", _standard_errors(models, nearest), apart
         )
         return known(last.exponent, *last.exponents, self.seeds), (limit, logarithm)
+
+    def _remark(self, found: Estimate) -> str:
+        spare = float(found.low) > 2 * LEAST_GROWTH
+        return f"{ROOM}: half of the exponent would do." if spare else ""
 
     def is_farther(self, first: Finding, second: Finding) -> bool:
         """Whether the exponent is at least as large."""

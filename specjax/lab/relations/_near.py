@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.drawing import draw_estimates, draw_line, first_dim
-from specjax.lab.estimates import Estimator, Number, estimate, sample_dim
-from specjax.lab.outcome import ROOM, Finding, Verdict
+from specjax.lab.estimates import Estimate, Estimator, Number, estimate, sample_dim
+from specjax.lab.outcome import COARSE, FACTORS, ROOM, Finding, Verdict
 from specjax.lab.relations._relation import Relation, equal_up_to_order, words
 
 
@@ -51,13 +51,27 @@ class Near(Relation):
             outcome.points(found, self.target, first=abs(found.value - self.target) - self.within),
             found.samples,
             outcome.distances(found, rivals),
-            (
-                f"{ROOM}: a margin half as wide would do."
-                if verdict == "confirmed"
-                and bool(((low > -self.within / 2) & (high < self.within / 2)).all())
-                else ""
-            ),
+            self._remark(found) if verdict == "confirmed" else "",
         )
+
+    def _remark(self, found: Estimate) -> str:
+        """What else would be confirmed: targets a tenth off, and half of the margin."""
+        # A margin for each point grows with its target; one number does not.
+        grows = isinstance(self.within, xr.DataArray)
+        remarks = [
+            f"{COARSE}: {factor:g} times the target would do."
+            for factor in FACTORS
+            if not self.claims_no_effect
+            and self._holds(found, self.target * factor, factor if grows else 1.0)
+        ]
+        if self._holds(found, self.target, 0.5):
+            remarks.append(f"{ROOM}: a margin half as wide would do.")
+        return " ".join(remarks)
+
+    def _holds(self, found: Estimate, target: Number, share: float) -> bool:
+        """Whether the intervals are within a share of the margin of a target."""
+        within = self.within * share
+        return bool(((found.low > target - within) & (found.high < target + within)).all())
 
     @property
     def claims_no_effect(self) -> bool:
