@@ -15,12 +15,16 @@ Place = tuple[str, str]
 """The name of a dataset, empty if there is one, and that of a variable."""
 
 
+LIKE = 1000.0
+"""Two quantities of one kind have medians within this factor; a count and a cosine have not."""
+
+
 def is_alike(first: xr.DataArray, second: xr.DataArray) -> bool:
-    """Whether two variables have the same form, and ranges with common values."""
+    """Whether two variables have the same form, and sizes that may be compared."""
     if first.dims != second.dims or first.shape != second.shape:
         return False
-    ends = [np.nanquantile(each.values.astype(float), (0, 1)) for each in (first, second)]
-    return bool(ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1])
+    sizes = [float(np.nanmedian(abs(each.values.astype(float)))) for each in (first, second)]
+    return min(sizes) * LIKE >= max(sizes)
 
 
 def change_together(data: Data, groups: list[list[Place]], change: Change, rng: Rng) -> Data:

@@ -215,7 +215,7 @@ def _outcome_without_labels(
 
 
 def _compared(subject: _Subject) -> list[list[Place]]:
-    """Groups of variables that a statement reads, of one form and with values in a common range."""
+    """Groups of variables that a statement reads, of one form and of like size."""
     groups: list[list[Place]] = []
     for at in names(subject.data):
         values = variable(subject.data, at)

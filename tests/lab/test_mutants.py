@@ -141,8 +141,13 @@ def test_a_statement_of_every_label_is_not_turned_by_their_order():
     def first(config, data):
         return lab.above(data["gain"].isel(step=0), 0.5, "a half")
 
+    @lab.statement("eq-1", "It is above a number of each step.", controls=NOTHING)
+    def own(config, data):
+        return lab.above(data["gain"], 0.5 + data["step"] / 50, "its number")
+
     assert outcomes(every, data)["labels permuted"] == "true without effect"
     assert outcomes(first, data)["labels permuted"] == "confirmed"
+    assert outcomes(own, data)["labels permuted"] == "confirmed"
 
 
 def test_names_of_quantities_are_labels():
