@@ -20,8 +20,11 @@ LIKE = 1000.0
 
 
 def is_alike(first: xr.DataArray, second: xr.DataArray) -> bool:
-    """Whether two variables have the same form, and sizes that may be compared."""
-    if first.dims != second.dims or first.shape != second.shape:
+    """Whether two variables have the same labels and samples, and sizes that may be compared."""
+    dims = [dim for dim in SAMPLE_DIMS if dim in first.dims]
+    if first.dims != second.dims or (first.dtype == bool) != (second.dtype == bool):
+        return False
+    if any(first.sizes[dim] != second.sizes[dim] for dim in dims):
         return False
     sizes = [float(np.nanmedian(abs(each.values.astype(float)))) for each in (first, second)]
     return min(sizes) * LIKE >= max(sizes)
@@ -30,16 +33,14 @@ def is_alike(first: xr.DataArray, second: xr.DataArray) -> bool:
 def change_together(data: Data, groups: list[list[Place]], change: Change, rng: Rng) -> Data:
     """The data with the variables of each group changed as one, with their names as labels."""
     for group in groups:
-        variables = [variable(data, at) for at in group]
-        joined = xr.DataArray(
-            np.stack([each.values for each in variables]), dims=("variable", *variables[0].dims)
-        )
-        changed = change_variable(joined, change, rng).values
+        rows = [_rows(variable(data, at)) for at in group]
+        ends = np.cumsum([each.shape[1] for each in rows])[:-1]
+        changed = np.split(np.asarray(change(np.concatenate(rows, 1), rng)), ends, axis=1)
         data = with_variables(
             data,
             {
-                at: each.copy(data=values)
-                for at, each, values in zip(group, variables, changed, strict=True)
+                at: _with_rows(variable(data, at), each)
+                for at, each in zip(group, changed, strict=True)
             },
         )
     return data
@@ -81,11 +82,23 @@ def change_variable(values: xr.DataArray, change: Change, rng: Rng) -> xr.DataAr
     """The variable with each sample, a row of an array, changed."""
     if values.dtype.kind not in "fiub" or values.ndim == 0:
         return values
-    dim = next((d for d in SAMPLE_DIMS if d in values.dims), None)
-    ordered = values if dim is None else values.transpose(dim, ...)
-    rows = ordered.values.reshape(1 if dim is None else ordered.shape[0], -1)
-    changed = np.asarray(change(rows, rng)).reshape(ordered.shape)
-    return ordered.copy(data=changed).transpose(*values.dims)
+    return _with_rows(values, np.asarray(change(_rows(values), rng)))
+
+
+def _ordered(values: xr.DataArray) -> xr.DataArray:
+    """The variable with its samples first, if it has any."""
+    return values.transpose(*(dim for dim in SAMPLE_DIMS if dim in values.dims), ...)
+
+
+def _rows(values: xr.DataArray) -> np.ndarray:
+    """The samples of a variable as rows; one row if there are none."""
+    dim = next((dim for dim in SAMPLE_DIMS if dim in values.dims), None)
+    return _ordered(values).values.reshape(1 if dim is None else values.sizes[dim], -1)
+
+
+def _with_rows(values: xr.DataArray, rows: np.ndarray) -> xr.DataArray:
+    ordered = _ordered(values)
+    return ordered.copy(data=rows.reshape(ordered.shape)).transpose(*values.dims)
 
 
 def _noise(rows: np.ndarray, rng: Rng) -> np.ndarray:

@@ -197,19 +197,18 @@ def _outcome_without_labels(
     where the statement is confirmed, on that of the variables that it compares together.
     """
     outcome = subject.outcome(changed, one_sided=False)
+    if outcome == "confirmed" and (compared := _compared(subject)):
+        changed = change_together(subject.data, compared, change, np.random.default_rng(seed))
+        outcome = subject.outcome(changed, one_sided=False)
     if outcome != "confirmed":
         return outcome
     mutated = subject.find(changed)
-    if mutated is not None and _equal_within_noise(mutated, subject.found):
-        return WITHOUT
-    if subject.says_the_same():
-        return WITHOUT
-    if compared := _compared(subject):
-        together = change_together(subject.data, compared, change, np.random.default_rng(seed))
-        outcome = subject.outcome(together, one_sided=False)
-        mutated = subject.find(together)
     relation = subject.statement.relation(subject.config, subject.data)
-    if outcome == "confirmed" and mutated and relation.is_farther(mutated, subject.found):
+    if mutated is not None and (
+        _equal_within_noise(mutated, subject.found)
+        or relation.is_farther(mutated, subject.found)
+        or subject.says_the_same()
+    ):
         return WITHOUT
     return outcome
 
