@@ -48,6 +48,7 @@ from specjax.lab._data_mutants import (
 )
 from specjax.lab._statement import Statement
 from specjax.lab.outcome import COARSE, FACTORS, NOT_SHARP, ROOM, Finding
+from specjax.lab.relations import Relation
 
 WITHOUT = "true without effect"
 """Outcome of a statement that data without an effect satisfy."""
@@ -111,7 +112,8 @@ def mutant_rows(
     for each in statements:
         found = each.find(config, data)
         if found.verdict == "confirmed":
-            confirmed.append(_Subject(each, config, data, found))
+            relation = each.relation(config, data)
+            confirmed.append(_Subject(each, config, data, found, relation))
     rows = []
     for name, change in DATA_MUTANTS.items():
         changed = change_all(data, change, np.random.default_rng(seed))
@@ -132,12 +134,13 @@ def mutant_rows(
 
 
 class _Subject(NamedTuple):
-    """A statement that its data confirm, with its finding."""
+    """A statement that its data confirm, with its finding and its relation to them."""
 
     statement: Statement
     config: Any
     data: Data
     found: Finding
+    relation: Relation
 
     def find(self, changed: Data) -> Finding | None:
         """The finding on a mutant; None where there is none."""
@@ -159,19 +162,19 @@ class _Subject(NamedTuple):
         formula = changed is self.data
         if formula and _same_in_other_units(mutated, self.found):
             return None
-        relation = self.statement.relation(self.config, self.data)
-        if one_sided and relation.is_farther(mutated, self.found):
+        if one_sided and self.relation.is_farther(mutated, self.found):
             return None
         if mutated.verdict != "confirmed":
             return mutated.verdict
-        if relation.claims_no_effect and not formula:
+        if self.relation.claims_no_effect and not formula:
             return WITHOUT
         # One number at every label is a constant, whose effect is 0.
-        if one_sided and not formula and relation.prediction is not None and self.says_the_same():
+        constant = one_sided and not formula and self.relation.prediction is not None
+        if constant and self.says_the_same():
             return WITHOUT
         spare = [NOT_SHARP]
         if formula:
-            spare += [COARSE if relation.prediction is not None else ROOM]
+            spare += [COARSE if self.relation.prediction is not None else ROOM]
         elif one_sided:
             spare += [ROOM]
         if any(words in self.found.reason for words in spare):
@@ -182,12 +185,10 @@ class _Subject(NamedTuple):
         """Whether the statement says the same of every label."""
         changed = change_all(self.data, permuted, np.random.default_rng(0))
         try:
-            relation, other = (
-                self.statement.relation(self.config, data) for data in (self.data, changed)
-            )
+            other = self.statement.relation(self.config, changed)
         except (ValueError, KeyError, ArithmeticError, TypeError, IndexError):
             return False
-        return relation.same_of_every_label(other)
+        return self.relation.same_of_every_label(other)
 
 
 def _outcome_without_labels(
@@ -203,10 +204,9 @@ def _outcome_without_labels(
     if outcome != "confirmed":
         return outcome
     mutated = subject.find(changed)
-    relation = subject.statement.relation(subject.config, subject.data)
     if mutated is not None and (
         _equal_within_noise(mutated, subject.found)
-        or relation.is_farther(mutated, subject.found)
+        or subject.relation.is_farther(mutated, subject.found)
         or subject.says_the_same()
     ):
         return WITHOUT
