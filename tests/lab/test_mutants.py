@@ -164,8 +164,9 @@ def test_names_of_quantities_are_labels():
     def runs(config, data):
         return lab.ahead(data["one"]["adam"].isel(d=1), data["two"]["muon"].isel(d=0), least=0)
 
-    assert outcomes(ahead, data)["labels permuted"] != "confirmed"
-    assert outcomes(runs, {"one": data, "two": other})["labels permuted"] != "confirmed"
+    turned = {"inconclusive", "refuted"}
+    assert outcomes(ahead, data)["labels permuted"] in turned
+    assert outcomes(runs, {"one": data, "two": other})["labels permuted"] in turned
 
 
 def test_no_effect_may_lie_within_a_bound():
