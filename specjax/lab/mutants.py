@@ -26,6 +26,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import jax
@@ -47,7 +48,7 @@ from specjax.lab._data_mutants import (
     with_variables,
 )
 from specjax.lab._statement import Statement
-from specjax.lab.outcome import COARSE, FACTORS, NOT_SHARP, ROOM, Finding
+from specjax.lab.outcome import COARSE, FACTORS, NOT_SHARP, ROOM, Finding, Point
 from specjax.lab.relations import Relation
 
 WITHOUT = "true without effect"
@@ -168,9 +169,12 @@ class _Subject(NamedTuple):
             return mutated.verdict
         if self.relation.claims_no_effect and not formula:
             return WITHOUT
-        # One number at every label is a constant, whose effect is 0.
-        constant = one_sided and not formula and self.relation.prediction is not None
-        if constant and self.says_the_same():
+        number = one_sided and not formula and self.relation.prediction is not None
+        # One number at every label is a constant, whose effect is 0. So is one that no size of the
+        # effect moves, if its noise hides no rival.
+        if number and (
+            self.says_the_same() or (self.found.rivals and _equal_within_noise(mutated, self.found))
+        ):
             return WITHOUT
         spare = [NOT_SHARP]
         if formula:
@@ -262,17 +266,22 @@ def _same_in_other_units(first: Finding, second: Finding) -> bool:
 
 
 def _equal_within_noise(first: Finding, second: Finding) -> bool:
-    """Whether at every point each estimate lies in the interval of the other; False for a bound,
-    whose estimates are shares of samples that violate it.
+    """Whether at every point the estimates differ by less than 4 standard errors of their
+    difference; False for a bound, whose estimates are shares of samples that violate it.
     """
     if first.margin is not None:
         return False
     others = {at.label: at for at in second.points}
     return {at.label for at in first.points} == set(others) and all(
-        at.low <= others[at.label].estimate <= at.high
-        and others[at.label].low <= at.estimate <= others[at.label].high
+        abs(at.estimate - others[at.label].estimate)
+        <= np.hypot(*(_half_toward(*pair) for pair in permutations((at, others[at.label]))))
         for at in first.points
     )
+
+
+def _half_toward(one: Point, other: Point) -> float:
+    """The half-width of an interval on the side of another estimate."""
+    return one.high - one.estimate if other.estimate > one.estimate else one.estimate - one.low
 
 
 def _formulas(subject: _Subject) -> Iterator[tuple[str, str]]:

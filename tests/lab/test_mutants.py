@@ -216,8 +216,14 @@ def test_a_constant_of_every_label_has_no_size_to_change():
     def first(config, data):
         return lab.equals(data["norm"].isel(d=0), 2.0)
 
+    @lab.statement("eq-1", "It is 2 at the first, to 0.1.", controls=NOTHING)
+    def coarse(config, data):
+        return lab.near(data["norm"].isel(d=0), 2.0, 0.1, "a tenth")
+
     assert outcomes(constant, data)["half the effect"] == "true without effect"
-    assert outcomes(first, data)["half the effect"] == "confirmed"
+    # Its rival is excluded, which a margin does not show.
+    assert outcomes(first, data)["half the effect"] == "true without effect"
+    assert outcomes(coarse, data)["half the effect"] == "confirmed"
 
 
 def test_growth_with_room_says_so():
