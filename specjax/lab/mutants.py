@@ -15,9 +15,9 @@ Not all changes make a statement false. Where one does not, the row says so:
   confirm: a tighter bound ("Not sharp here"), half of the effect ("Holds with room to spare"), or,
   of mutated formulas, one a tenth off ("Not sharp to a tenth").
 
-A mutant has no row where it leaves the numbers of a statement as they are, or moves one-sided
-numbers farther to their right side, where the statement is true all the more: another size of the
-effect, or a factor that makes a bound weaker.
+A mutant has no row where it leaves the numbers of a statement as they are, also in another unit if
+they are compared with 0, or moves one-sided numbers farther to their right side, where the
+statement is true all the more: another size of the effect, or a factor that makes a bound weaker.
 """
 
 import contextlib
@@ -161,7 +161,7 @@ class _Subject(NamedTuple):
             return None
         # With the same data a formula is wrong.
         formula = changed is self.data
-        if formula and _same_in_other_units(mutated, self.found):
+        if one_sided and _same_in_other_units(mutated, self.found):
             return None
         if one_sided and self.relation.is_farther(mutated, self.found):
             return None
@@ -252,7 +252,9 @@ def _same(first: Finding, second: Finding) -> bool:
 
 
 def _same_in_other_units(first: Finding, second: Finding) -> bool:
-    """Whether numbers that are compared with 0 differ by a positive factor at each point."""
+    """Whether numbers that are compared with 0 differ by a positive factor at each point: half of
+    a lead, with half of its noise, has the same sign.
+    """
     one, other = (
         np.array([[at.estimate, at.low, at.high, at.compared] for at in found.points])
         for found in (first, second)
@@ -261,7 +263,7 @@ def _same_in_other_units(first: Finding, second: Finding) -> bool:
         return False
     sizes = [np.abs(each).max(1, keepdims=True) for each in (one, other)]
     return all((size > 0).all() for size in sizes) and np.allclose(
-        one / sizes[0], other / sizes[1], rtol=1e-6, atol=1e-6
+        one / sizes[0], other / sizes[1], rtol=1e-4, atol=1e-4
     )
 
 

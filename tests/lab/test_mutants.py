@@ -68,6 +68,27 @@ def test_a_lead_near_its_least_survives_half_only_in_silence():
     assert outcomes(order)["half the effect"] == "refuted"
 
 
+def test_a_sign_has_no_unit():
+    lead = np.linspace(-0.4, 1.0, 60)
+    data = xr.Dataset({"gain": (("seed", "arm"), np.stack([lead, -lead], 1))}, {"arm": [0, 1]})
+
+    @lab.statement("eq-1", "The first is ahead.", controls=NOTHING)
+    def ahead(config, data):
+        gain = data["gain"]
+        return lab.ahead(gain.isel(arm=0), gain.isel(arm=1), least=0)
+
+    @lab.statement("eq-1", "The first is ahead by 0.01.", controls=NOTHING)
+    def by_more(config, data):
+        gain = data["gain"]
+        return lab.ahead(gain.isel(arm=0), gain.isel(arm=1), least=0.01)
+
+    for each in (ahead, by_more):
+        assert each.find(None, data).verdict == "confirmed"
+        assert each.find(None, data).reason == ""
+    assert "half the effect" not in outcomes(ahead, data)
+    assert outcomes(by_more, data)["half the effect"] == "confirmed"
+
+
 def test_a_margin_that_a_wrong_formula_meets_says_so():
     value = sharp_capacity.ratio(2.0)
     samples = xr.Dataset({"x": ("seed", RNG.normal(value, 0.01 * value, 60))})
