@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 from specjax import lab
+from specjax.cli import _judge
 from specjax.lab import mutants
 from specjax.theory import deep_linear, polar_signal, sharp_capacity
 
@@ -344,3 +345,11 @@ def test_a_bound_that_is_not_sharp_says_so_and_does_not_survive():
 
     assert fate(0.55, 0.65) == {"not sharp here"}
     assert "confirmed" in fate(0.85, 0.95)
+
+
+def test_the_last_line_counts_survivors_and_the_others(capsys):
+    fates = ("confirmed", "refuted", mutants.WITHOUT, mutants.UNSHARP, mutants.UNSHARP)
+    _judge._print_mutants([mutants.MutantRow("mine", "order", "noise", each) for each in fates])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.endswith("SURVIVES") for line in lines[1:-1]] == [True] + 4 * [False]
+    assert lines[-1] == "5 mutants, 1 survive (1 true without effect, 2 not sharp here)"
