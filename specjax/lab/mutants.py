@@ -23,10 +23,10 @@ statement is true all the more: another size of the effect, or a factor that mak
 import contextlib
 import importlib
 import inspect
+import math
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import permutations
 from typing import Any, NamedTuple
 
 import jax
@@ -274,10 +274,12 @@ def _equal_within_noise(first: Finding, second: Finding) -> bool:
     if first.margin is not None:
         return False
     others = {at.label: at for at in second.points}
-    return {at.label for at in first.points} == set(others) and all(
-        abs(at.estimate - others[at.label].estimate)
-        <= np.hypot(*(_half_toward(*pair) for pair in permutations((at, others[at.label]))))
-        for at in first.points
+    pairs = [(at, others.get(at.label)) for at in first.points]
+    return len(pairs) == len(others) and all(
+        other is not None
+        and abs(one.estimate - other.estimate)
+        <= math.hypot(_half_toward(one, other), _half_toward(other, one))
+        for one, other in pairs
     )
 
 
