@@ -98,6 +98,7 @@ MODULES = {
     "spectral-race": "specjax.experiments.beyond.spectral_race.experiment",
     "polar-signal": "specjax.experiments.beyond.polar_signal",
     "polar-rank": "specjax.experiments.beyond.polar_rank",
+    "batch-polar": "specjax.experiments.beyond.batch_polar",
     "hard-rank": "specjax.experiments.beyond.hard_rank",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
