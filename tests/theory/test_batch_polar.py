@@ -1,4 +1,4 @@
-"""The mean polar factor of a batch's gradient, against NumPy's decompositions of sampled batches."""
+"""The mean polar factor of a batch's gradient, against decompositions of sampled batches."""
 
 import numpy as np
 import pytest

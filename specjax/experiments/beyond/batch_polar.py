@@ -35,7 +35,7 @@ class Config(lab.Config):
     examples: tuple[int, ...] = lab.config.sizes(8, 32, 128, least=2, points=3, help="of a batch")
     steps: int = lab.config.integer(40, least=1, help="steps of Muon on the population's loss")
     inputs: int = lab.config.integer(20000, least=1000, help="inputs of a ReLU network's moments")
-    seeds: int = lab.config.seeds(200, least=50, help="batches of each size")
+    seeds: int = lab.config.seeds(800, least=50, help="batches of each size")
 
 
 def networks(config: Config, key: Key[Array, ""], kind: str) -> tuple[Any, Array]:
@@ -96,7 +96,10 @@ def run(config: Config, key: Key[Array, ""], kind: str) -> xr.Dataset:
                 for back, into in layers(kind, own, target, x)
             ]
             return jnp.stack(
-                [jnp.sum(a * b) / spectral.nuclear_norm(b) for a, b in zip(steps, signals)]
+                [
+                    jnp.sum(a * b) / spectral.nuclear_norm(b)
+                    for a, b in zip(steps, signals, strict=True)
+                ]
             )
 
         return {"kept": jnp.stack([kept(examples) for examples in config.examples], axis=1)}
@@ -214,6 +217,12 @@ EXPERIMENT = lab.Experiment(
     figure=figure,
     scales={
         "smoke": {"unit": 4, "seeds": 50, "inputs": 2000, "steps": 4},
-        "paper": {"seed": 22, "unit": 16, "examples": (16, 64, 256), "inputs": 50000},
+        "paper": {
+            "seed": 22,
+            "unit": 16,
+            "seeds": 1000,
+            "examples": (16, 64, 256),
+            "inputs": 50000,
+        },
     },
 )
