@@ -31,11 +31,11 @@ class Config(lab.Config):
     """Sizes and samples."""
 
     seed: int = lab.config.root_seed(24, help="root of all randomness")
-    unit: int = lab.config.integer(8, least=4, help="d₀, d₁ and d₂ are 5, 4 and 3 times as many")
-    examples: tuple[int, ...] = lab.config.sizes(8, 32, 128, least=2, points=3, help="of a batch")
+    unit: int = lab.config.integer(16, least=4, help="d₀, d₁ and d₂ are 5, 4 and 3 times as many")
+    examples: tuple[int, ...] = lab.config.sizes(24, 64, 256, least=2, points=3, help="of a batch")
     steps: int = lab.config.integer(40, least=1, help="steps of Muon on the population's loss")
     inputs: int = lab.config.integer(20000, least=1000, help="inputs of a ReLU network's moments")
-    seeds: int = lab.config.seeds(800, least=50, help="batches of each size")
+    seeds: int = lab.config.seeds(500, least=50, help="batches of each size")
 
 
 MODELS = {"linear": deep_linear, "relu": relu_network}
@@ -197,8 +197,13 @@ def figure(config: Config, data: Data) -> Figure:
                 mean, error = sweep.mean_and_stderr(found)
                 axes.errorbar(found.examples, mean, yerr=4 * error, fmt="o", color=color, ms=4)
                 axes.plot(config.examples, lines.isel(place), style, color=color, label=label)
-        axes.set(xscale="log", xlabel="examples of a batch, B", title=kind)
-        axes.legend(fontsize="small")
+        axes.set(
+            xlabel="examples of a batch, B",
+            title=f"{kind.replace('relu', 'ReLU')} network; lines through what is predicted",
+            ylim=(0, 1.02),
+        )
+        axes.set_xscale("log", base=2)
+        axes.legend(fontsize="small", loc="lower right" if kind == "linear" else "upper left")
     drawn.axes[0].set_ylabel("share of the descent that is kept")
     return drawn
 
@@ -225,7 +230,6 @@ EXPERIMENT = lab.Experiment(
         "smoke": {"unit": 4, "seeds": 50, "inputs": 2000, "steps": 4},
         "paper": {
             "seed": 23,
-            "unit": 16,
             "seeds": 1000,
             "examples": (16, 64, 256),
             "inputs": 50000,
