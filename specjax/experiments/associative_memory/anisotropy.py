@@ -152,6 +152,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"seeds": 20},
         "smoke": {"n": 500, "dims": (32, 48), "kappas": (0.0, 1.0), "seeds": 10},
         "paper": {
             "n": 100_000,

@@ -334,7 +334,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 6},
+        "quick": {"seed": 6, "seeds": 23},
         "smoke": {"seed": 1, "n": 300, "dims": (12, 16, 32), "items": (0, 20), "seeds": 10},
         "paper": {"seed": 1, "n": 20_000, "dims": (32, 64, 96, 128, 256), "seeds": 16},
     },

@@ -286,7 +286,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 1},
+        "quick": {"seed": 1, "seeds": 24, "many_seeds": 60},
         "smoke": {
             "n": 400,
             "dims": (16, 32),

@@ -298,7 +298,7 @@ EXPERIMENT = lab.Experiment(
     headlines=("counts-by-formula", "exponents-far-out"),
     headlines_read=("capacity", "far"),
     scales={
-        "quick": {"seed": 2},
+        "quick": {"seed": 2, "seeds": 23, "descent_seeds": 7500},
         "smoke": {
             "seed": 1,
             "n": 1000,

@@ -182,6 +182,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     # Sizes, grids and claims were chosen in trial runs with other keys.
     scales={
+        "quick": {"recall_seeds": 42, "gpt_seeds": 11},
         "smoke": (
             {
                 "items": 8,

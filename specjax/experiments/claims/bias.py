@@ -308,6 +308,10 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"gradients": 1000}, "paper": {"gradients": 100_000}},
+    scales={
+        "quick": {"gradients": 3500},
+        "smoke": {"gradients": 1000},
+        "paper": {"gradients": 100_000},
+    },
     tables=estimators,
 )

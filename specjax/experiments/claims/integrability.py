@@ -228,5 +228,5 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     headlines=("skew-part", "symmetric"),
     headlines_read=("jacobian",),
-    scales={"smoke": {"matrices": 20}, "paper": {"matrices": 1000}},
+    scales={"quick": {"matrices": 70}, "smoke": {"matrices": 20}, "paper": {"matrices": 1000}},
 )

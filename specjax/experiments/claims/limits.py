@@ -252,6 +252,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"gradients": 3500, "matrices": 70},
         "smoke": {"gradients": 1000, "matrices": 20},
         "paper": {"gradients": 100_000, "matrices": 1000},
     },

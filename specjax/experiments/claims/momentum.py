@@ -301,6 +301,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"samples": 35_000, "searches": 3500},
         "smoke": {"samples": 5000, "searches": 2000},
         "paper": {"samples": 1_000_000, "searches": 100_000},
     },

@@ -226,6 +226,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"seeds": 18},
         "smoke": {"every": 50, "seeds": 3},
         "paper": {"rates": (1.0, 1.2, 1.4, 1.7, 2.0), "every": 240, "seeds": 200},
     },
@@ -354,6 +355,6 @@ FIXED = lab.Experiment(
     config=FixedConfig,
     measure=run_fixed,
     statements=fixed_states,
-    scales={"smoke": {"seeds": 3}, "paper": {"every": 240, "seeds": 400}},
+    scales={"quick": {"seeds": 5}, "smoke": {"seeds": 3}, "paper": {"every": 240, "seeds": 400}},
     figure=draw_fixed,
 )

@@ -202,6 +202,6 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     # With 16 samples the damped optimizer has no peak yet, and nothing would turn the refutation.
-    scales={"smoke": {"seeds": 32}, "paper": {"seeds": 400}},
+    scales={"quick": {"seeds": 24}, "smoke": {"seeds": 32}, "paper": {"seeds": 400}},
     figure=figure,
 )

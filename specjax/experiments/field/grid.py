@@ -235,6 +235,6 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"seeds": 12}, "paper": {"seeds": 4000}},
+    scales={"quick": {"seeds": 180}, "smoke": {"seeds": 12}, "paper": {"seeds": 4000}},
     figure=figure,
 )

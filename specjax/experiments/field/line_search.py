@@ -202,6 +202,10 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"widths": (8, 12), "lengths": (20,), "seeds": 4}, "paper": {"seeds": 100}},
+    scales={
+        "quick": {"seeds": 28},
+        "smoke": {"widths": (8, 12), "lengths": (20,), "seeds": 4},
+        "paper": {"seeds": 100},
+    },
     figure=figure,
 )

@@ -249,6 +249,7 @@ EXPERIMENT = lab.Experiment(
     headlines=("relu-output-draw-vanishes",),
     headlines_read=("layers",),
     scales={
+        "quick": {"seeds": 500, "linear_seeds": 3000},
         "smoke": {
             "widths": (8, 16, 32, 64, 128),
             "seeds": 100,

@@ -324,6 +324,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"seeds": 2800, "sampled_seeds": 175},
         "smoke": {
             "d0s": (4, 6, 8, 12, 16),
             "d1s": (8, 16, 32, 64, 128),

@@ -370,6 +370,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     figure=("lemma-7", "lemma-11", "lemma-14-traces", "lemma-26"),
     scales={
+        "quick": {"seeds": 105_000},
         "smoke": {"sizes": (2, 3), "seeds": 20_000, "drawn": 20},
         "paper": {"seeds": 2_000_000},
     },

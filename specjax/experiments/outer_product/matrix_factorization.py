@@ -243,6 +243,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"seeds": 1400, "small_seeds": 35_000},
         "smoke": {
             "ks": (32, 64, 128, 256, 512),
             "seeds": 500,

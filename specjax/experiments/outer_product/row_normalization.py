@@ -220,7 +220,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 1},
+        "quick": {"seed": 1, "seeds": 40, "noise_seeds": 200},
         "smoke": {"seeds": 40, "noise_widths": (4, 6, 8, 12, 16), "noise_seeds": 60, "steps": 2},
         "paper": {
             "widths": (16, 32, 64, 128, 256, 512, 1024),

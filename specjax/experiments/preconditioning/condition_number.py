@@ -303,7 +303,7 @@ EXPERIMENT = lab.Experiment(
     headlines=("muon-flat", "gradient-descent-grows"),
     headlines_read=("flat", "slow"),
     scales={
-        "quick": {"seed": 6},
+        "quick": {"seed": 6, "cubic_seeds": 60, "seeds": 30},
         "smoke": (
             {"d": 5, "r": 2, "context_d": 4, "accuracy": 1e-6, "limit": 1200, "seeds": 20}
             | {

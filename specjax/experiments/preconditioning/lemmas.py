@@ -249,6 +249,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     figure=("lemma-18", "lemma-19", "lemma-21-exponent", "lemma-22"),
     scales={
+        "quick": {"seeds": 15_000, "least_seeds": 750_000},
         "smoke": {"dims": (2, 16), "pairs": 60, "seeds": 2000, "least_seeds": 20_000, "drawn": 20},
         "paper": {"dims": (2, 4, 8, 16), "pairs": 2000, "seeds": 100_000},
     },

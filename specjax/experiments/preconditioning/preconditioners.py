@@ -227,6 +227,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"seeds": 2250},
         "smoke": {"d": 6, "r": 3, "seeds": 24, "times": (1, 10, 50)},
         "paper": {"d": 50, "r": 10, "times": (1, 10, 50, 200, 400)},
     },

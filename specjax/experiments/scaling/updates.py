@@ -250,7 +250,11 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     headlines=("muon-spectral", "muon-original"),
     headlines_read=("muon",),
-    scales={"smoke": {"widths": (16, 64), "seeds": 10}, "paper": {"widths": (64, 128, 256, 512)}},
+    scales={
+        "quick": {"seeds": 24},
+        "smoke": {"widths": (16, 64), "seeds": 10},
+        "paper": {"widths": (64, 128, 256, 512)},
+    },
     figure=figure,
     tables=table,
 )

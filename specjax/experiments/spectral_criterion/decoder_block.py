@@ -234,7 +234,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     tables=tables,
     scales={
-        "quick": {"seed": 2},
+        "quick": {"seed": 2, "seeds": 18, "lemma_seeds": 225},
         "smoke": {
             "d": 32,
             "vocabulary": 128,

@@ -152,6 +152,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     figure=figure,
     scales={
+        "quick": {"seeds": 30},
         "smoke": {"ks": (8, 16, 24, 32, 48), "seeds": 40, "steps": 64, "points": 3},
         "paper": {"ks": (32, 64, 128, 256, 512), "seeds": 100, "points": 60},
     },

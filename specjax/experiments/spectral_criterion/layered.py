@@ -359,7 +359,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 1},
+        "quick": {"seed": 1, "seeds": 500, "growth_seeds": 150},
         "smoke": {
             "seeds": 100,
             "width": 8,

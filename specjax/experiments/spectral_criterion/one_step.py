@@ -289,6 +289,7 @@ EXPERIMENT = lab.Experiment(
     headlines=("rule-one-stable-rank", "rule-two-stable-ranks"),
     headlines_read=("problems",),
     scales={
+        "quick": {"seeds": 5250, "smooth_seeds": 350},
         "smoke": {"seeds": 500, "smooth_seeds": 50},
         "paper": {"seeds": 200_000, "smooth_seeds": 10_000},
     },

@@ -241,6 +241,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"linear_seeds": 24, "seeds": 16},
         "smoke": {
             "width": 8,
             "samples": 32,
