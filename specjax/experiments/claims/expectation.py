@@ -311,5 +311,9 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"samples": 5000}, "paper": {"samples": 1_000_000}},
+    scales={
+        "quick": {"samples": 35_000},
+        "smoke": {"samples": 5000},
+        "paper": {"samples": 1_000_000},
+    },
 )

@@ -149,5 +149,5 @@ EXPERIMENT = lab.Experiment(
     config=Matrices,
     measure=run,
     statements=states,
-    scales={"smoke": {"matrices": 20}, "paper": {"matrices": 1000}},
+    scales={"quick": {"matrices": 70}, "smoke": {"matrices": 20}, "paper": {"matrices": 1000}},
 )

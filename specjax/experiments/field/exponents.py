@@ -223,6 +223,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"seeds": 16},
         "smoke": {"seeds": 12},
         "paper": {"widths": (16, 32, 64, 128, 256, 512), "seeds": 400},
     },

@@ -156,6 +156,10 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     headlines=("muon",),
-    scales={"smoke": {"steps": 800, "seeds": 4}, "paper": {"steps": 40_000, "seeds": 100}},
+    scales={
+        "quick": {"seeds": 24},
+        "smoke": {"steps": 800, "seeds": 4},
+        "paper": {"steps": 40_000, "seeds": 100},
+    },
     figure=figure,
 )

@@ -292,6 +292,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"seeds": 20},
         "smoke": (
             {"kappas": (20.0, 40.0, 60.0, 80.0), "context_kappas": (4.0, 5.0, 6.0, 8.0)}
             | {"trials": 50, "seeds": 20}

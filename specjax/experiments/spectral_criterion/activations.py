@@ -349,7 +349,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 2},
+        "quick": {"seed": 2, "seeds": 350, "width_seeds": 12},
         "smoke": {
             "samples": (32, 64, 128, 256, 512),
             "widths": (16, 24, 32, 64, 96),

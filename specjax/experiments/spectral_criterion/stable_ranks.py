@@ -329,6 +329,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"seeds": 600},
         "smoke": {"ns": (128, 512), "seeds": 60, "spiked": 200, "networks": 20, "tails": 50},
         "paper": {
             "ns": (128, 512, 2048, 8192),
