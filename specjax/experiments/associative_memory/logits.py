@@ -334,7 +334,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 6, "seeds": 23},
+        "quick": {"seed": 6, "dims": (24, 48, 96), "spikes": (0.0, 0.1, 1.0, 10.0)},
         "smoke": {"seed": 1, "n": 300, "dims": (12, 16, 32), "items": (0, 20), "seeds": 10},
         "paper": {"seed": 1, "n": 20_000, "dims": (32, 64, 96, 128, 256), "seeds": 16},
     },

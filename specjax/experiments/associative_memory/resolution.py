@@ -263,7 +263,13 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 2, "seeds": 23, "spectrum_seeds": 1875},
+        "quick": {
+            "seed": 2,
+            "seeds": 23,
+            "spectrum_seeds": 1250,
+            "dims": (32, 96),
+            "factors": (0.0, 0.1, 1.0, 100.0),
+        },
         "smoke": (
             {"seed": 1, "n": 500, "dims": (16, 24, 32), "factors": (0.0, 1.0, 100.0), "seeds": 10}
             | {"spectrum_n": 300, "spectrum_seeds": 40, "points": 100}

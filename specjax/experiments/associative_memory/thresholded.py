@@ -262,7 +262,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 1},
+        "quick": {"seed": 1, "alphas": (1.25, 2.0)},
         "smoke": (
             {"n": 1000, "dims": (48, 96), "alphas": (1.25, 2.0), "seeds": 10}
             | {"descent_n": 400, "descent_dims": (16, 64), "descent_seeds": 20}

@@ -368,6 +368,7 @@ EXPERIMENT = lab.Experiment(
     headlines_read=("step",),
     figure=figure,
     scales={
+        "quick": {"seeds": 2000},
         "smoke": {"seeds": 300, "path_seeds": 60, "hs": (24, 48, 96, 192, 384), "layer_seeds": 30},
         "paper": {
             "seeds": 60_000,

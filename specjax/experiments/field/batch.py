@@ -225,7 +225,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seeds": 24},
+        "quick": {"seeds": 24, "widths": (32, 48)},
         "smoke": {"widths": (16, 32), "seeds": 6},
         "paper": {"widths": (32, 64, 128, 256), "seeds": 64},
     },

@@ -41,6 +41,9 @@ class Config(lab.Config):
     lengths: tuple[int, ...] = lab.config.sizes(
         50, 150, least=20, most=lab.config.MOST_COUNT, help="steps of a training"
     )
+    rates: tuple[float, ...] = lab.config.grid(
+        *map(float, RATES), help="fixed lengths, in units of the inverse mean eigenvalue of B"
+    )
     seeds: int = lab.config.seeds(
         56, least=4, help="features, teachers and batches; each half chooses the steps of the other"
     )
@@ -64,7 +67,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     with jax.enable_x64(True):
         over: Any = {"width": sweep.widths(*config.widths), "kind": sweep.values(*places)}
-        over |= {"rate": sweep.values(SEARCH, *map(float, RATES))}
+        over |= {"rate": sweep.values(SEARCH, *config.rates)}
         found = lab.seeded_sweep(key, "trainings", measure, config.seeds, **over)
     return sweep.labelled(found, "step", step=list(config.lengths)).assign_coords(kind=KINDS)
 
@@ -132,7 +135,9 @@ def falls_as_far(
             (0.8 * found[-1] + 0 * losses).rename("0.8 of Muon's"), losses, least=0, by="median"
         )
         return lab.within_grid(
-            said, xr.concat(at, xr.DataArray([*kinds, "Muon"], dims="of", name="of")), len(RATES)
+            said,
+            xr.concat(at, xr.DataArray([*kinds, "Muon"], dims="of", name="of")),
+            len(config.rates),
         )
 
     states(cites, says, name=name, along="step", controls=control, **options)(relation)
@@ -182,7 +187,9 @@ def gradient_is_ahead(config: Config, data: xr.Dataset) -> lab.Relation:
 )
 def search_helps(config: Config, data: xr.Dataset) -> lab.Relation:
     loss, places = fixed(data, "Muon")
-    return lab.within_grid(lab.ahead(loss, searched(data, "Muon"), least=0), places, len(RATES))
+    return lab.within_grid(
+        lab.ahead(loss, searched(data, "Muon"), least=0), places, len(config.rates)
+    )
 
 
 EXPERIMENT = lab.Experiment(
@@ -203,7 +210,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seeds": 28},
+        "quick": {"seeds": 28, "rates": (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)},
         "smoke": {"widths": (8, 12), "lengths": (20,), "seeds": 4},
         "paper": {"seeds": 100},
     },

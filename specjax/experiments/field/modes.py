@@ -234,6 +234,10 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"seeds": 6}, "paper": {"depths": (2, 3), "seeds": 500}},
+    scales={
+        "quick": {"starts": (0.05, 0.2), "seeds": 96},
+        "smoke": {"seeds": 6},
+        "paper": {"depths": (2, 3), "seeds": 500},
+    },
     figure=figure,
 )

@@ -4,6 +4,7 @@ The model of `bilinear`, with a target whose column of mode j has entries N(0, j
 """
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +29,6 @@ POINTS = {
 }
 """Exponents (α, β), by the expected leader there."""
 BUDGETS = ["early", "middle", "late"]
-LENGTHS = tuple(2.0**-k for k in range(8, -2, -1))
-"""Fixed Frobenius norms of steps over the target's; the best is found on separate seeds."""
 TUNED, PER_WIDTH = 6, 4
 """Seeds for choosing lengths, and the batch size per width."""
 CONSTANT = 1.5
@@ -52,6 +51,10 @@ class Config(lab.Config):
         4, help="root of all randomness; points, lengths and budgets were set on other samples"
     )
     widths: tuple[int, ...] = lab.config.sizes(48, least=24, help="rows and columns of W")
+    lengths: tuple[float, ...] = lab.config.grid(
+        *(2.0**-k for k in range(8, -2, -1)),
+        help="fixed Frobenius norms of steps over the target's, the best found on separate seeds",
+    )
     seeds: int = lab.config.seeds(
         18,
         least=TUNED + 2,
@@ -59,7 +62,9 @@ class Config(lab.Config):
     )
 
 
-def train(key: Key[Array, ""], width: int, point: Array) -> dict[str, Array]:
+def train(
+    lengths: tuple[float, ...], key: Key[Array, ""], width: int, point: Array
+) -> dict[str, Array]:
     """The log of the loss over the first, for every optimizer, step length and budget."""
     alpha, beta = (
         jnp.array(exponents)[point.astype(int)] for exponents in zip(*POINTS.values(), strict=True)
@@ -88,7 +93,7 @@ def train(key: Key[Array, ""], width: int, point: Array) -> dict[str, Array]:
         return jnp.log(path[jnp.array(steps) - 1] / loss(target, eigenvalues))
 
     found = [
-        jax.vmap(lambda length, name=name: losses(name, length))(jnp.array(LENGTHS))
+        jax.vmap(lambda length, name=name: losses(name, length))(jnp.array(lengths))
         for name in OPTIMIZERS
     ]
     return {"log_loss": jnp.stack(found)}
@@ -100,7 +105,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         "width": sweep.widths(*config.widths),
         "point": sweep.values(*map(float, range(len(POINTS)))),
     }
-    found = lab.seeded_sweep(key, "trainings", train, config.seeds, **over)
+    found = lab.seeded_sweep(key, "trainings", partial(train, config.lengths), config.seeds, **over)
     found = found.assign_coords(point=list(POINTS))
     return sweep.labelled(
         found,
@@ -108,7 +113,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         "length",
         "budget",
         optimizer=OPTIMIZERS,
-        length=list(LENGTHS),
+        length=list(config.lengths),
         budget=BUDGETS,
     )
 
@@ -134,7 +139,7 @@ def leads(data: xr.Dataset, first: str, second: str, **where: str) -> lab.Relati
         losses.sel(optimizer=name, drop=True).rename(f"log loss of {name}")
         for name in (first, second)
     )
-    return lab.within_grid(lab.ahead(higher, lower, least=0), places, len(LENGTHS))
+    return lab.within_grid(lab.ahead(higher, lower, least=0), places, data["length"].size)
 
 
 WIDER = (
@@ -205,7 +210,9 @@ def within_a_constant(config: Config, data: xr.Dataset) -> lab.Relation:
         "log ratio of the losses"
     )
     return lab.within_grid(
-        lab.near(ratio, 0.0, math.log(CONSTANT), f"a factor of {CONSTANT:g}"), places, len(LENGTHS)
+        lab.near(ratio, 0.0, math.log(CONSTANT), f"a factor of {CONSTANT:g}"),
+        places,
+        data["length"].size,
     )
 
 
@@ -255,6 +262,10 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"widths": (24,), "seeds": 8}, "paper": {"widths": (48, 96)}},
+    scales={
+        "quick": {"lengths": (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)},
+        "smoke": {"widths": (24,), "seeds": 8},
+        "paper": {"widths": (48, 96)},
+    },
     figure=figure,
 )

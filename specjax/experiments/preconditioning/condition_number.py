@@ -303,7 +303,18 @@ EXPERIMENT = lab.Experiment(
     headlines=("muon-flat", "gradient-descent-grows"),
     headlines_read=("flat", "slow"),
     scales={
-        "quick": {"seed": 6, "cubic_seeds": 60, "seeds": 30},
+        "quick": {
+            "seed": 6,
+            "cubic_seeds": 60,
+            "seeds": 30,
+            "kappas": (10.0, 1e6),
+            "slow_kappas": (1.0, 10.0, 80.0),
+            "entrywise_kappas": (10.0, 1000.0),
+            "context_kappas": (10.0, 1e4),
+            "context_slow_kappas": (1.0, 2.0, 6.0),
+            "regression_kappas": (10.0, 100.0),
+            "aligned_kappas": (100.0, 1e6),
+        },
         "smoke": (
             {"d": 5, "r": 2, "context_d": 4, "accuracy": 1e-6, "limit": 1200, "seeds": 20}
             | {

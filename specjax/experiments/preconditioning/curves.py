@@ -313,7 +313,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 1},
+        "quick": {"seed": 1, "ks": (2, 12)},
         "smoke": {
             "d": 4,
             "ks": (2, 6),

@@ -278,7 +278,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     figure=figure,
     scales={
-        "quick": {"seed": 2},
+        "quick": {"seed": 2, "width_seeds": 10},
         "smoke": {
             "k": 32,
             "relu_steps": 400,
