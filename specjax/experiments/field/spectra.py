@@ -40,6 +40,9 @@ class Config(lab.Config):
     lengths: tuple[int, ...] = lab.config.sizes(
         40, 120, least=10, most=lab.config.MOST_COUNT, help="steps of a training"
     )
+    rates: tuple[float, ...] = lab.config.grid(
+        *map(float, RATES), help="rates over those near the best"
+    )
     seeds: int = lab.config.seeds(
         24, least=4, help="networks and classes; each half of them chooses the steps of the other"
     )
@@ -96,7 +99,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         }
 
     over: Any = {"width": sweep.widths(*config.widths), "kind": sweep.values(*range(len(SPECTRA)))}
-    over |= {"rate": sweep.values(*map(float, RATES))}
+    over |= {"rate": sweep.values(*config.rates)}
     found = lab.seeded_sweep(key, "trainings", measure, config.seeds, **over)
     return sweep.labelled(found, "step", step=list(config.lengths)).assign_coords(
         kind=list(SPECTRA)
@@ -140,7 +143,7 @@ def keeps(
         allowed = (gradient - share * (gradient - muon)).rename("log loss allowed")
         every = xr.concat(places, xr.DataArray(kinds, dims="of", name="of"))
         return lab.within_grid(
-            lab.ahead(allowed, loss.rename(f"log loss, {kind}"), least=0), every, len(RATES)
+            lab.ahead(allowed, loss.rename(f"log loss, {kind}"), least=0), every, len(config.rates)
         )
 
     controls = exchange("kind", kind, instead) | moved(kind, **moves)
@@ -224,7 +227,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seeds": 18},
+        "quick": {"seeds": 18, "rates": tuple(map(float, RATES[:5]))},
         "smoke": {"widths": (12,), "lengths": (10,), "seeds": 4},
         "paper": {"widths": (16, 32, 64, 128), "lengths": (50, 150, 500), "seeds": 48},
     },

@@ -352,6 +352,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"stretches": 3, "seeds": 20},
         "smoke": {
             "widths": (4, 6, 8),
             "seeds": 6,

@@ -215,7 +215,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 1},
+        "quick": {"seed": 1, "exact_seeds": 6},
         "smoke": (
             {"d": 5, "r": 2, "ks": (2,), "wide": 6, "kappas": (1e3,), "seeds": 60, "map_seeds": 40}
             | {"exact_d": 3, "exact_seeds": 3}

@@ -364,6 +364,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"large_ds": (512, 2048), "spectra": 10},
         "smoke": {
             "ds": (24, 36, 48, 72, 96),
             "seeds": 30,

@@ -241,7 +241,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"linear_seeds": 24, "seeds": 16},
+        "quick": {"linear_seeds": 24, "seeds": 16, "rates": (0.005, 0.01, 0.02), "choosing": 4},
         "smoke": {
             "width": 8,
             "samples": 32,
