@@ -291,7 +291,7 @@ EXPERIMENT = lab.Experiment(
     figure=figure,
     scales={
         # Sizes, rates and seeds were chosen by runs with smaller seeds.
-        "quick": {"seed": 8, "steps": 300, "records": 2},
+        "quick": {"seed": 8, "steps": 300, "records": 2, "seeds": 10},
         "smoke": {
             "width": 32,
             "blocks": 1,

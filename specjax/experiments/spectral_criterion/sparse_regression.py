@@ -339,6 +339,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     figure=figure,
     scales={
+        "quick": {"lengths": (100, 150), "gated_lengths": (40, 60), "start_seeds": 32},
         "smoke": {
             "inputs": 8,
             "samples": 32,
