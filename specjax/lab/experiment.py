@@ -38,11 +38,12 @@ class Experiment(Generic[ConfigT]):
         ledger: The ledger that its statements cite.
         title: The finding, in one line.
         summary: The finding, in a few sentences.
-        config: The class of its configurations; its defaults are the scale "quick".
+        config: The class of its configurations; its defaults are the scale "quick", but for what
+            `scales` changes in it.
         measure: The run: a function from configuration and root key to labelled data, or several
             by name, whose datasets statements read by these names.
         statements: The statements to judge.
-        scales: The fields that the scales "smoke" and "paper" change.
+        scales: The fields that each of the scales "smoke", "quick" and "paper" changes.
         figure: A function of configuration and data, or names of statements, which the default
             figure shows first; it has at most four panels, the headlines first.
         tables: Its own tables, a function of configuration and data.
