@@ -235,7 +235,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"starts": (0.05, 0.2), "seeds": 96},
+        "quick": {"starts": (0.05, 0.2)},
         "smoke": {"seeds": 6},
         "paper": {"depths": (2, 3), "seeds": 500},
     },

@@ -263,7 +263,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"lengths": (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)},
+        "quick": {"lengths": (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0), "seeds": 16},
         "smoke": {"widths": (24,), "seeds": 8},
         "paper": {"widths": (48, 96)},
     },

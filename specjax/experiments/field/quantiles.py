@@ -252,7 +252,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"widths": (8, 32), "seeds": 14},
+        "quick": {"widths": (8, 32)},
         "smoke": {"widths": (4, 8), "lengths": (2, 4), "seeds": 3},
         # Four times the steps and more seeds than a first run, which left four statements
         # undecided.

@@ -227,7 +227,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seeds": 18, "rates": tuple(map(float, RATES[:5]))},
+        "quick": {"seeds": 18, "rates": tuple(map(float, RATES[:6]))},
         "smoke": {"widths": (12,), "lengths": (10,), "seeds": 4},
         "paper": {"widths": (16, 32, 64, 128), "lengths": (50, 150, 500), "seeds": 48},
     },
