@@ -5,14 +5,12 @@ m is much smaller than n the steps run on the m×m matrices alone, G ← S G S, 
 S is applied to X once, at the end of a block of steps (the Gram form). Rounding moves the
 eigenvalues of G by u, the unit roundoff, relative to the largest; a block multiplies the smallest
 ones by Π a², and `gram_blocks` ends it, for a new Gram matrix, before Π a² exceeds `GRAM_GROWTH`.
-Five steps of Muon are one block, with an error in float32 up to 4e-3 in the worst spectra and near
-1e-6 in flat ones, such as that of a Gaussian matrix. The standard form has errors of 1e-4 at most.
+Five steps of Muon are blocks of three and two, and the errors of both forms are alike.
 
 Half precision. Products of operands rounded to bfloat16 or float16, accumulated in float32, run at
 up to twice the speed on a CPU. Results between products stay in float32, so that only operands are
 rounded, and of square operands only the difference from their mean eigenvalue (`centred_product`):
-near the end singular values are near 1, and G and S near multiples of the identity. The blocks of
-the Gram form are shorter, three and two steps of Muon, see `GRAM_GROWTH_ROUNDED`.
+near the end singular values are near 1, and G and S near multiples of the identity.
 """
 
 import math
@@ -31,14 +29,12 @@ from specjax.spectral.methods.base import AbstractPolar
 from specjax.spectral.polynomials import MUON, Quintic, best_composition
 from specjax.spectral.products import centred_product, commuting_product, diagonal_of, rounded_gram
 
-GRAM_GROWTH = 2.0**18
-"""The factor by which a block may magnify rounding in the Gram matrix before a new one is formed;
-it makes 1/64 of it in float32.
-"""
+GRAM_GROWTH = 2.0**12
+"""The factor by which a block may magnify rounding in the Gram matrix before a new one is formed.
 
-GRAM_GROWTH_ROUNDED = 2.0**12
-"""The same for operands in half precision, chosen by measurement: three steps of Muon, where Π a² =
-2^10.7, have errors below 1e-2 on spectra from flat to k⁻², and five, at 2^17.8, up to 1e-1.
+Chosen by measurement on spectra from flat to k⁻². In float32 three steps of Muon, where Π a² =
+2^10.7, have at most six times the error of the standard form, four steps 50 times, five, at 2^17.8,
+180 times. With operands in half precision the errors of three are below 1e-2, of five up to 1e-1.
 """
 
 
@@ -78,7 +74,7 @@ class _Composition(AbstractPolar):
         y, rounded = _widened(x, self.operands)
         steps, restart = self.polynomials(), self.restart
         if restart is None:
-            blocks = gram_blocks(steps, GRAM_GROWTH if rounded is None else GRAM_GROWTH_ROUNDED)
+            blocks = gram_blocks(steps, GRAM_GROWTH)
         else:
             blocks = tuple(steps[i : i + restart] for i in range(0, len(steps), restart))
         first, reciprocal = _scaled_gram(rounded_gram(y, rounded), self.scaling)
@@ -105,15 +101,14 @@ class NewtonSchulz(_Composition):
 
     `gram` chooses the Gram form; by default it is taken where it needs fewer operations, which for
     five steps is n > 1.5 m. `restart` is the number of its steps between two Gram matrices; by
-    default as many as accuracy allows, for Muon's polynomials five, or three with half-precision
-    operands. In float32, and in float64 where singular values are small, `restart=3` or
-    `gram=False` is the more accurate one: in float32 the Gram form is off by up to 4e-3 in the
-    worst spectra, the standard form by at most 1e-4.
+    default as many as keep its error near that of the standard form, for Muon's polynomials three.
+    `restart=5` saves up to a third of the time of a wide matrix, with errors up to 4e-3 in float32,
+    and of half-precision operands up to 0.5.
 
     `operands` is the dtype that operands of products are rounded to, with sums and everything in
     between in float32: `jnp.bfloat16` for float32 matrices at up to twice the speed. By default it
     is the dtype of x. Errors of five steps against exact arithmetic, relative in the Frobenius
-    norm: in float32 2e-6 (a flat spectrum) to 1e-3, with bfloat16 operands 2e-3 to 1e-2.
+    norm: in float32 2e-6 (a flat spectrum) to 3e-5, with bfloat16 operands 2e-3 to 1e-2.
 
     `scaling` names the divisor of x before the first step, in place of ‖x‖_F. "schatten-4", ‖x
     xᴴ‖_F^(1/2), is smaller, so that flat spectra need fewer steps, and as cheap (Grishina, Smirnov
