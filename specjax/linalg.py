@@ -29,6 +29,15 @@ def singular_values(x: Inexact[Array, "*batch m n"]) -> Array:
     )
 
 
+def singular_values_of_finite(x: Inexact[Array, "*batch m n"]) -> Array:
+    """`singular_values` of matrices that are finite, or NaN throughout, without a check.
+
+    The check of a small matrix takes as long as its decomposition.
+    """
+    unchecked = partial(compiled_one_at_a_time, _unchecked_singular_values)
+    return jnp.vectorize(unchecked, signature="(m,n)->(k)")(x)
+
+
 def eigh(h: Inexact[Array, "*batch n n"], *, symmetrize_input: bool = True) -> tuple[Array, Array]:
     """Eigenvalues and eigenvectors of each Hermitian matrix, as `jnp.linalg.eigh`.
 
@@ -100,7 +109,11 @@ def _svd_with_retry(x: Array) -> Decomposition:
 
 
 def _singular_values(x: Array) -> Array:
-    return jnp.linalg.svd(nan_unless_finite(x), compute_uv=False)
+    return _unchecked_singular_values(nan_unless_finite(x))
+
+
+def _unchecked_singular_values(x: Array) -> Array:
+    return jnp.linalg.svd(x, compute_uv=False)
 
 
 def _eigh(h: Array) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
 from specjax.arguments import as_array, check_number, checked_but
-from specjax.linalg import singular_values
+from specjax.linalg import singular_values_of_finite
 from specjax.spectral.float_range import divided_by, ratio, scaled
 
 _Norm = Callable[[Inexact[Array, "*batch m n"]], Float[Array, "*batch"]]
@@ -74,6 +74,11 @@ def schatten_norm(
 
     """
     check_number(p, "p", "(0, inf]", "schatten_norm")
+    return _schatten_norm(_matrices(x), p)
+
+
+@jax.jit
+def _schatten_norm(x: Array, p: float | Array) -> Array:
     s, power = _singular_values(x)
     largest = s[..., :1]
     p = jnp.asarray(p, s.dtype)
@@ -161,8 +166,9 @@ def _singular_values(x: Array) -> tuple[Array, Array]:
     """The singular values of x over a power of two, and that power, since the norm of a matrix of
     floats may overflow.
     """
+    # `scaled` makes a matrix NaN throughout where one entry is not finite.
     unit, power = scaled(_matrices(x))
-    return singular_values(unit), power[..., 0, 0]
+    return singular_values_of_finite(unit), power[..., 0, 0]
 
 
 def _matrices(x: Array) -> Array:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specjax import spectral
+from specjax.programs import shape_of, trace
 from specjax.spectral.float_range import at_least_float32
 from tests.reference.spectra import SHAPES, matrix_with
 
@@ -26,6 +27,27 @@ def measured(x):
 def test_a_flat_spectrum_counts_its_singular_values(rank, n):
     assert measured(3 * np.eye(n))[rank] == pytest.approx(n, rel=1e-13)
     assert measured(matrix_with([0.3] * n, (7, 5), 2))[rank] == pytest.approx(n, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", [*MEASURES, "schatten_norm"])
+def test_a_norm_is_one_program_and_checks_its_matrix_once(name):
+    """Its operations one by one, or a second check that a matrix is finite, take as long as the
+    decomposition of a small matrix.
+    """
+    arguments = (1.5,) if name == "schatten_norm" else ()
+    program, _ = trace(lambda x: getattr(spectral, name)(x, *arguments), jnp.ones((6, 8)))
+    assert len(program.equations) == 1
+    # The largest entry is checked, and not each of them.
+    checks = [shape_of(e.outputs[0]) for e in _inside(program) if e.name == "is_finite"]
+    assert checks
+    assert (6, 8) not in checks
+
+
+def _inside(program):
+    for equation in program.equations:
+        yield equation
+        for body in equation.bodies:
+            yield from _inside(body)
 
 
 @every_rank
