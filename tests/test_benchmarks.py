@@ -106,7 +106,7 @@ def test_the_polar_factor_benchmark_agrees_before_it_times():
     printed = smoke("polar.py")
     assert (
         len(re.findall(r"^  .*: specjax \d.*, optax \d.*, specjax, bf16 \d", printed, re.MULTILINE))
-        == 4
+        == 10
     )
     tables = re.findall(r"^-{20,}$", printed, re.MULTILINE)
     assert len(tables) == 5
