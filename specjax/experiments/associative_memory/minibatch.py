@@ -344,7 +344,12 @@ EXPERIMENT = lab.Experiment(
     paired="the sweeps of each d, of different numbers of seeds, share seeds as one sweep would",
     statements=states,
     scales={
-        "quick": {"seed": 7, "seeds": 38, "dims": (32, 128), "batches": (1, 4, 16, 64, 256, 2048)},
+        "quick": {
+            "seed": 7,
+            "seeds": 38,
+            "dims": (32, 64, 128),
+            "batches": (1, 4, 16, 64, 256, 2048),
+        },
         "smoke": {
             "n": 500,
             "dims": (24, 48),

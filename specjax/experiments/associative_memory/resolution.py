@@ -267,7 +267,7 @@ EXPERIMENT = lab.Experiment(
             "seed": 2,
             "seeds": 23,
             "spectrum_seeds": 1250,
-            "dims": (32, 96),
+            "dims": (32, 64, 96),
             "factors": (0.0, 0.1, 1.0, 100.0),
         },
         "smoke": (

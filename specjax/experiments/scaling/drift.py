@@ -331,7 +331,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"widths": (16, 96), "below": 2, "above": 3, "seeds": 24},
+        "quick": {"widths": (16, 40, 96), "below": 2, "above": 3, "seeds": 24},
         "smoke": {"widths": (16, 32), "below": 3, "above": 3, "steps": 2, "seeds": 16},
         # A run at widths up to 256, the batch itself, preceded these: they are judged on another
         # seed.

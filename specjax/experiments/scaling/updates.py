@@ -251,7 +251,7 @@ EXPERIMENT = lab.Experiment(
     headlines=("muon-spectral", "muon-original"),
     headlines_read=("muon",),
     scales={
-        "quick": {"seeds": 24, "widths": (32, 256)},
+        "quick": {"seeds": 24, "widths": (32, 128, 256)},
         "smoke": {"widths": (16, 64), "seeds": 10},
         "paper": {"widths": (64, 128, 256, 512)},
     },
