@@ -7,7 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = CONFIGURATION["project"]
 
 
 def test_the_conda_recipe_has_the_dependencies_of_the_package():
@@ -45,3 +46,11 @@ def test_nox_and_the_workflow_have_the_same_matrix():
     ).group(1)
     assert ("3.11", f"jax=={oldest}") in found
     assert f'oldest_jax="jax=={oldest}"' in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_shapes_are_checked_in_every_room_but_the_experiments():
+    options = CONFIGURATION["tool"]["pytest"]["ini_options"]["addopts"]
+    (checked,) = [each for each in options if each.startswith("--jaxtyping-packages=")]
+    rooms = {path.stem for path in (ROOT / "specjax").iterdir() if not path.name.startswith("_")}
+    rooms -= {"py", "experiments"}
+    assert set(re.findall(r"specjax\.(\w+)", checked)) == rooms
