@@ -149,7 +149,7 @@ def attack_statements(arguments: list[str]) -> int:
 
 
 def _print_mutants(rows: "Sequence[MutantRow]") -> int:
-    from specjax.lab.mutants import UNSHARP, WITHOUT
+    from specjax.lab.mutants import UNSHARP, WITHIN, WITHOUT
     from specjax.report import formatting
 
     header = ("experiment", "statement", "mutant", "outcome", "")
@@ -158,7 +158,7 @@ def _print_mutants(rows: "Sequence[MutantRow]") -> int:
     survivors = sum(row.survived for row in rows)
     excused = ", ".join(
         f"{count} {outcome}"
-        for outcome in (WITHOUT, UNSHARP)
+        for outcome in (WITHOUT, UNSHARP, WITHIN)
         if (count := sum(row.outcome == outcome for row in rows))
     )
     print(f"{len(rows)} mutants, {survivors} survive" + (f" ({excused})" if excused else ""))

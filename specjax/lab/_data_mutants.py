@@ -1,5 +1,6 @@
 """Changes of data that leave nothing of the labels, or another size of an effect."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -116,17 +117,25 @@ def permuted(rows: np.ndarray, rng: Rng) -> np.ndarray:
 
 
 def _stretched(factor: float) -> Change:
+    """The effect times a factor, with the noise of the data: the mean over samples of the distance
+    of each value from its sample's mean is another, and what differs between samples stays. Half of
+    the noise as well would be a larger sample, in which half of an effect is as certain as all.
+    """
+
+    def stretch(values: np.ndarray) -> np.ndarray:
+        effect = values - np.nanmean(values, axis=1, keepdims=True)
+        return values + (factor - 1) * np.nanmean(effect, axis=0, keepdims=True)
+
     def change(rows: np.ndarray, _: Rng) -> np.ndarray:
         if rows.dtype.kind == "b":
             return rows
         values = rows.astype(float)
-        with np.errstate(all="ignore"):
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            # A sample or a label may have no finite value.
+            warnings.simplefilter("ignore", RuntimeWarning)
             if (values[np.isfinite(values)] > 0).all():
-                logs = np.log(values)
-                middle = np.nanmean(logs, axis=1, keepdims=True)
-                return np.exp(middle + factor * (logs - middle))
-            middle = np.nanmean(values, axis=1, keepdims=True)
-            return middle + factor * (values - middle)
+                return np.exp(stretch(np.log(values)))
+            return stretch(values)
 
     return change
 

@@ -8,9 +8,13 @@ Not all changes make a statement false. Where one does not, the row says so:
 
 - "true without effect": the statement says that nothing happens (`Relation.claims_no_effect`), the
   same of every label (`Relation.same_of_every_label`), a number that has the same interval without
-  labels, or that an effect is within a bound, from which data without it are farther. Such data are
-  no wrong ones then; the rivals, controls and perturbations of the statement are what must break
-  it, and `attack` tries them.
+  labels, or that an effect is within a bound: it holds if every value is one number, whichever, or
+  data without the effect are farther from the bound. Such data are no wrong ones then; the rivals,
+  controls and perturbations of the statement are what must break it, and `attack` tries them.
+- "within its margin": the estimate less what it is compared with moves by less than half of the
+  margin that the statement has ("to 4 %"), or, of a bound, of the distance from it. So do formulas
+  on which a prediction depends little, such as a correction, and effects that are none of the
+  statement's.
 - "not sharp here": the remark of the finding on the data themselves says what else they would
   confirm: a tighter bound ("Not sharp here"), half of the effect ("Holds with room to spare"), or,
   of mutated formulas, one a tenth off ("Not sharp to a tenth").
@@ -55,13 +59,15 @@ WITHOUT = "true without effect"
 """Outcome of a statement that data without an effect satisfy."""
 UNSHARP = "not sharp here"
 """Outcome of a statement of which the finding on the data says so."""
+WITHIN = "within its margin"
+"""Outcome of a statement whose numbers move by less than half of its margin."""
 
 
 class MutantRow(NamedTuple):
     """A confirmed statement on one mutant: the verdict there, and whether it should have changed.
 
     `outcome` is the verdict on the mutant, "error" where there is none, or "true without
-    effect" or "not sharp here" where a confirmed one is right.
+    effect", "not sharp here" or "within its margin" where a confirmed one is right.
     """
 
     experiment: str
@@ -82,9 +88,9 @@ def mutant_rows(
     """A row for each confirmed statement and each mutant that makes it false, or could.
 
     Mutants of data, in all variables at once: noise with the mean and spread of a variable; values
-    permuted within each sample; the effect halved and doubled, which is the ratio of each value to
-    the sample's geometric mean to the power 1/2 and 2, or for values of both signs their distance
-    from its mean times these. A statement that noise, or an order, of each variable does not turn
+    permuted within each sample; the effect halved and doubled with the noise of the data: the mean
+    over samples of the distance of each value from its sample's mean, of logarithms if all are
+    positive. A statement that noise, or an order, of each variable does not turn
     is tried on the same of the variables that it compares, together, since their names are labels
     as well. Mutants of formulas: each function of `specjax.theory` that a statement calls returns
     1.1 times its value, and 0.9 times.
@@ -134,6 +140,14 @@ def mutant_rows(
     return rows
 
 
+_NUMBERS = (2.0, 3.0)
+"""Values of data without differences; as places, they lie within a grid of five."""
+
+
+def _fill(number: float, rows: np.ndarray, _: np.random.Generator) -> np.ndarray:
+    return rows if rows.dtype.kind == "b" else np.full(rows.shape, number)
+
+
 class _Subject(NamedTuple):
     """A statement that its data confirm, with its finding and its relation to them."""
 
@@ -167,7 +181,7 @@ class _Subject(NamedTuple):
             return None
         if mutated.verdict != "confirmed":
             return mutated.verdict
-        if self.relation.claims_no_effect and not formula:
+        if not formula and (self.relation.claims_no_effect or self.bounds_an_effect()):
             return WITHOUT
         number = one_sided and not formula and self.relation.prediction is not None
         # One number at every label is a constant, whose effect is 0. So is one that no size of the
@@ -183,7 +197,27 @@ class _Subject(NamedTuple):
             spare += [ROOM]
         if any(words in self.found.reason for words in spare):
             return UNSHARP
+        if one_sided and self.relation.is_within_margin(mutated, self.found):
+            return WITHIN
         return "confirmed"
+
+    def bounds_an_effect(self) -> bool:
+        """Whether the statement is true without any difference: all values are one number, and
+        another number gives the same, so it compares labels or quantities with each other. Equal
+        sides satisfy each inequality, which says nothing about noise.
+        """
+        if self.found.margin is not None:
+            return False
+        first, second = (
+            self.find(change_all(self.data, partial(_fill, number), np.random.default_rng(0)))
+            for number in _NUMBERS
+        )
+        return (
+            first is not None
+            and second is not None
+            and first.verdict == "confirmed"
+            and _same(first, second)
+        )
 
     def says_the_same(self) -> bool:
         """Whether the statement says the same of every label."""
@@ -224,7 +258,9 @@ def _compared(subject: _Subject) -> list[list[Place]]:
         values = variable(subject.data, at)
         if values.dtype.kind not in "fiub":
             continue
-        blank = with_variables(subject.data, {at: values.copy(data=np.ones_like(values.values))})
+        # No quantity is 7 everywhere; some, such as a share of the best value, are 1.
+        other = np.full_like(values.values, 7)
+        blank = with_variables(subject.data, {at: values.copy(data=other)})
         mutated = subject.find(blank)
         if mutated is not None and _same(mutated, subject.found):
             continue

@@ -104,6 +104,25 @@ def each_at_least(first: Finding, second: Finding, lead: Callable[[Point], float
     return leads.keys() == least.keys() and all(leads[at] >= least[at] for at in least)
 
 
+def moves(first: Finding, second: Finding) -> list[tuple[float, Point]] | None:
+    """How far the difference of the estimate from the compared number moves at each point of the
+    second finding, with that point; None if the labels differ.
+    """
+    others = {at.label: at for at in first.points}
+    if others.keys() != {at.label for at in second.points}:
+        return None
+    return [
+        (
+            abs(
+                (others[at.label].estimate - others[at.label].compared)
+                - (at.estimate - at.compared)
+            ),
+            at,
+        )
+        for at in second.points
+    ]
+
+
 def distances(found: Estimate, rivals: Mapping[str, Number]) -> tuple[Distance, ...]:
     """The distance of each rival at the point where it is farthest; a rival outside of one interval
     is excluded.

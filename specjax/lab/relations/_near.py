@@ -73,6 +73,12 @@ class Near(Relation):
         within = self.within * share
         return bool(((found.low > target - within) & (found.high < target + within)).all())
 
+    def is_within_margin(self, first: Finding, second: Finding) -> bool:
+        """Whether the distance from the target moves by less than half of the smallest margin."""
+        margin = float(xr.DataArray(self.within).min())
+        moved = outcome.moves(first, second)
+        return moved is not None and all(move < margin / 2 for move, _ in moved)
+
     @property
     def claims_no_effect(self) -> bool:
         """Whether the target is 0."""

@@ -73,6 +73,12 @@ class Relation(ABC):
         """
         return False
 
+    def is_within_margin(self, first: Finding, second: Finding) -> bool:
+        """Whether the first finding's numbers differ from the second's by less than half of the
+        margin that the relation has there. False for a relation without a margin.
+        """
+        return False
+
     @property
     def prediction(self) -> Number | None:
         """The number that a rival replaces, or None."""

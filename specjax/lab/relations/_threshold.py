@@ -5,6 +5,7 @@ a named number.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
@@ -12,7 +13,7 @@ from specjax.arguments import checked
 from specjax.lab import outcome
 from specjax.lab.drawing import draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimate, Estimator, Number, estimate, sample_dim, share
-from specjax.lab.outcome import ROOM, Finding, Verdict
+from specjax.lab.outcome import ROOM, Finding, Point, Verdict
 from specjax.lab.relations._relation import Relation, equal_up_to_order, words
 from specjax.lab.relations.line import Line, beyond, has_curve
 
@@ -85,11 +86,22 @@ class Threshold(Relation):
         return beyond(found, self.threshold, self.upper)
 
     def is_farther(self, first: Finding, second: Finding) -> bool:
-        """Whether each estimate is at least as far from the threshold, on the side of this one."""
-        sign = 1 if self.upper else -1
-        return outcome.each_at_least(
-            first, second, lambda point: sign * (point.estimate - point.compared)
-        )
+        """Whether each estimate is at least as far from the threshold, on the side of this one; the
+        nearest one, if the threshold is one number, as a statement about every label is one about
+        that.
+        """
+        if np.ndim(self.threshold) == 0:
+            return self._lead(first.deciding) >= self._lead(second.deciding)
+        return outcome.each_at_least(first, second, self._lead)
+
+    def is_within_margin(self, first: Finding, second: Finding) -> bool:
+        """Whether the distance from the threshold moves by less than half of itself."""
+        moved = outcome.moves(first, second)
+        return moved is not None and all(move < abs(self._lead(point)) / 2 for move, point in moved)
+
+    def _lead(self, point: Point) -> float:
+        """The distance from the threshold, positive on the side of this relation."""
+        return (point.estimate - point.compared) * (1 if self.upper else -1)
 
     def same_of_every_label(self, permuted: Relation) -> bool:
         """Whether the samples are the same in another order."""

@@ -65,6 +65,10 @@ class WithinGrid(Relation):
         """By the sides of the relation."""
         return self.relation.is_farther(first, second)
 
+    def is_within_margin(self, first: Finding, second: Finding) -> bool:
+        """By the margin of the relation."""
+        return self.relation.is_within_margin(first, second)
+
     @property
     def claims_no_effect(self) -> bool:
         """Whether the relation says so."""
