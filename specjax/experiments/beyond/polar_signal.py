@@ -192,10 +192,17 @@ def gain_of_before(config: Config, data: Data) -> lab.Relation:
     return lab.near(kept.rename("gain"), gain, 0.06 * gain, "6 % of the prediction")
 
 
-@states("momentum-cosine", controls=BOTH_MOMENTA)
+@states(
+    "momentum-cosine",
+    controls=BOTH_MOMENTA,
+    post_hoc=(
+        "It asked for 6 % at every θ, which a share kept that is a tenth larger meets too; 4 % from"
+        " θ = 1/2 on were set on the same samples."
+    ),
+)
 def cosine_of_after(config: Config, data: Data) -> lab.Relation:
     """In the cosine with the signal it is the other way round: after is ahead of before, by the
-    factor that the norms of both averages make, to 6 %.
+    factor that the norms of both averages make, to 4 %, and to 6 % below θ = 1/2.
     """
 
     def cosines(mean: xr.Dataset) -> xr.DataArray:
@@ -208,8 +215,9 @@ def cosine_of_after(config: Config, data: Data) -> lab.Relation:
     found, n = ratio_of_means(data, cosines), config.momentum_size
     norm = squares_after(found.theta, n) ** 0.5
     predicted = n**0.5 / (predicted_gain(found.theta) * norm)
-    within = 0.06 * predicted
-    return lab.near(found.rename("after / before"), predicted, within, "6 % of the prediction")
+    within = predicted * xr.where(predicted.theta < 0.5, 0.06, 0.04)
+    called = "4 % of the prediction, 6 % below θ = 1/2"
+    return lab.near(found.rename("after / before"), predicted, within, called)
 
 
 def figure(config: Config, data: Data) -> Figure:
