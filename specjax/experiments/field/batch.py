@@ -150,7 +150,11 @@ def none_by_signs(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(exponents(data, SIGN, BATCHES), 1.0, *QUARTER)
 
 
-@states("diagonal-covariance", controls=exchange("optimizer", SIGN, SIGN_DIAGONAL))
+@states(
+    "diagonal-covariance",
+    controls=exchange("optimizer", SIGN, SIGN_DIAGONAL)
+    | lab.controls.without_lead("optimizer", SIGN_DIAGONAL, SIGN),
+)
 def signs_in_the_eigenbasis(config: Config, data: xr.Dataset) -> lab.Relation:
     """In the eigenbasis of the covariance SignSGD does precondition: with batches of 4n q is below
     3/4.

@@ -1,6 +1,6 @@
 """Controls of several experiments of this folder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from specjax import lab
@@ -13,6 +13,19 @@ def exchange(
     other = {first: second, second: first}
     control = lab.controls.changing(lambda data: lab.controls.at_labels(data, dim, other), of=of)
     return {f"{first} and {second} exchanged": control}
+
+
+def half_way(
+    dim: str, other: Mapping[Any, Any], *, share: float = 0.5, of: str | None = None
+) -> dict[str, Callable[[Any, Any], Any]]:
+    """A control with coordinates of `dim` moved half of the way to others, or another share of it:
+    a wrong number that is nearer than an exchange.
+    """
+    names = ", ".join(f"{first} {share:g} of the way to {end}" for first, end in other.items())
+    control = lab.controls.changing(
+        lambda data: lab.controls.toward(data, dim, other, share), of=of
+    )
+    return {names: control}
 
 
 def repeat_place(dim: str, place: int) -> Callable[[Any, Any], Any]:

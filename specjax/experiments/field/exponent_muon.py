@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.field.controls import exchange
+from specjax.experiments.field.controls import exchange, half_way
 from specjax.experiments.field.power_law import (
     DESCENT,
     INPUTS,
@@ -107,7 +107,10 @@ def tuned(relation: lab.Relation, data: xr.Dataset, optimizer: str) -> lab.Relat
     return lab.within_grid(relation, data["place"].sel(tuned=optimizer, drop=True), len(SHARES))
 
 
-@states("exponent-muon", controls=exchange_with_descent(MUON))
+@states(
+    "exponent-muon",
+    controls=exchange_with_descent(MUON) | lab.controls.without_lead("optimizer", MUON, DESCENT),
+)
 def muon_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
     """With N outputs Muon's exponent after 10 steps is larger than gradient descent's by more than
     0.05, at s = 3/2 and 2, over all widths and over the three largest.
@@ -131,7 +134,7 @@ def share_of_lead(data: xr.Dataset, optimizer: str, share: float) -> xr.DataArra
 SWAPPED = exchange("optimizer", MUON, ONE)
 
 
-@states("exponent-muon", controls=SWAPPED)
+@states("exponent-muon", controls=SWAPPED | half_way("optimizer", {MUON: DESCENT}))
 def muon_has_most_of_the_lead(config: Config, data: xr.Dataset) -> lab.Relation:
     """It has more than 3/4 of the natural gradient's lead, without knowing H."""
     return tuned(lab.above(share_of_lead(data, MUON, MOST), 0.0, "3/4 of it"), data, MUON)

@@ -172,7 +172,8 @@ falls_as_far(
     "With the best length of every step gradient descent ends below Muon.",
     along="step",
     holds=None,
-    controls=exchange("kind", "gradient", "Muon"),
+    controls=exchange("kind", "gradient", "Muon")
+    | lab.controls.without_lead("kind", "gradient", "Muon"),
 )
 def gradient_is_ahead(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(searched(data, "Muon"), searched(data, "gradient"), least=0)

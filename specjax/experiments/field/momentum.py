@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.field.controls import exchange
+from specjax.experiments.field.controls import exchange, half_way
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, draw_sweep
 from specjax.models import spiked
@@ -70,7 +70,8 @@ def select(order: str, data: xr.Dataset, quantity: str = "inner") -> xr.DataArra
     "order",
     "The step with momentum before the polar factor has a larger inner product with the signal's"
     " than the one with momentum after it, at every strength and width.",
-    controls=exchange("order", "before", "after"),
+    controls=exchange("order", "before", "after")
+    | lab.controls.without_lead("order", "before", "after"),
 )
 def before_is_ahead(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(select("before", data), select("after", data), least=0)
@@ -79,7 +80,8 @@ def before_is_ahead(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "no-momentum",
     "It has a larger one than the step without momentum.",
-    controls=exchange("order", "before", "none"),
+    controls=exchange("order", "before", "none")
+    | lab.controls.without_lead("order", "before", "none"),
 )
 def momentum_helps(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(select("before", data), select("none", data), least=0)
@@ -103,7 +105,8 @@ def before_is_ahead_in_cosine(config: Config, data: xr.Dataset) -> lab.Relation:
     "order-again",
     "The polar factor of momentum after the polar factor has at least 4/5 of what momentum before"
     " it gains.",
-    controls=exchange("order", "after and again", "after"),
+    controls=exchange("order", "after and again", "after")
+    | half_way("order", {"after and again": "after"}, share=0.25),
 )
 def again_is_nearly_as_good(config: Config, data: xr.Dataset) -> lab.Relation:
     share = 0.8 * select("before", data) + 0.2 * select("after", data)

@@ -62,7 +62,8 @@ EXCHANGED = exchange("optimizer", *OPTIMIZERS)
     "above-threshold",
     "With fixed steps of 2 to 8 times the length at which the solution becomes unstable under"
     " gradient descent Muon's loss ends below a tenth of that of zero.",
-    controls=EXCHANGED,
+    controls=EXCHANGED
+    | {"four times its loss": lab.controls.replacing("fixed", lambda data: 4 * data["fixed"])},
 )
 def stable(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(
