@@ -51,12 +51,8 @@ def replace_points(name: str, dim: str, *places: int) -> Callable[[Config, Data]
 
 
 def gated_for_relu(_: Config, data: Data) -> Data:
-    return {
-        **data,
-        "relu": (
-            data["gated"].isel(run=[LARGE]).reindex(length=data["relu"]["length"], method="nearest")
-        ),
-    }
+    gated = data["gated"].isel(run=[LARGE])
+    return {**data, "relu": gated.reindex(length=data["relu"]["length"], method="nearest")}
 
 
 def last_block(of: str) -> dict[str, Callable[[Config, Data], Data]]:
@@ -70,7 +66,10 @@ CHANGED = (
     "Samples and lengths were changed after runs that left it open at some length; judged on fresh"
     " seeds."
 )
-OUTER = {"internal and outer blocks exchanged": replace_points("relu", "block", 1, 0, 3, 2)}
+OUTER = {
+    "internal and outer blocks exchanged": replace_points("relu", "block", 1, 0, 3, 2),
+    "outer blocks everywhere": replace_points("relu", "block", 0, 0, 3, 3),
+}
 OTHERS = {
     "the inputs": replace_points("relu", "block", 0, 0, 0, 0),
     "SwiGLU, larger batch": gated_for_relu,
@@ -148,7 +147,8 @@ def _state_network(network: str, prefix: str, rows: tuple[str, ...]) -> None:
         return lab.fraction(~found["lasts"].rename("diverged"), more_than=0.05)
 
     options = {
-        "controls": {"the methods exchanged": replace_points(network, "optimizer", 1, 0)},
+        "controls": {"the methods exchanged": replace_points(network, "optimizer", 1, 0)}
+        | lab.controls.without_lead("optimizer", "spectral", "gd", of=network),
         "post_hoc": CHANGED,
     }
 
@@ -244,7 +244,10 @@ for rank, symbol, corrected in (
         f"At initialization of SwiGLU networks {symbol} of both internal blocks is larger at the"
         " larger batch.",
         name=f"gated-{rank.replace('_', '-')}s-grow",
-        controls={"the batches exchanged": replace_points("batches", "n", 1, 0)},
+        controls={
+            "the batches exchanged": replace_points("batches", "n", 1, 0),
+            "the smaller batch as both": replace_points("batches", "n", 0, 0),
+        },
         corrected=corrected,
     )(partial(lambda rank, config, data: _with_batch(xr.ufuncs.log2(data["batches"][rank])), rank))
 
@@ -267,7 +270,10 @@ states(
 )(lambda config, data: _with_batch(-rule(data["batches"], INTERNAL)))
 
 
-EXCHANGED = {"the batches exchanged": replace_points("gated", "run", LARGE, FIGURES, CURVES)}
+EXCHANGED = {
+    "the batches exchanged": replace_points("gated", "run", LARGE, FIGURES, CURVES),
+    "the smaller batch as both": replace_points("gated", "run", CURVES, FIGURES, CURVES),
+}
 
 
 @along("appendix-a-batch", controls=EXCHANGED, post_hoc=CHANGED)
