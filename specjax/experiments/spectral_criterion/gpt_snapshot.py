@@ -39,10 +39,10 @@ RANKS = {
     "the two ranks exchanged": lambda _, data: data.rename(
         stable_rank="nuclear_rank", nuclear_rank="stable_rank"
     )
-}
+} | gpt_telemetry.LOWER
 KEPT = ("perceptrons-far-below", "normalized-activations-low", "no-fall", "inequality")
 states = lab.Statements(
-    replace(each, controls=RANKS if each.controls is VALUE else each.controls)
+    replace(each, controls=RANKS if VALUE.keys() <= each.controls.keys() else each.controls)
     for each in gpt_telemetry.states
     if each.name in KEPT or each.name.startswith("large-ranks")
 )

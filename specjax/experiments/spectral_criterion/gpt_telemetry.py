@@ -125,6 +125,7 @@ states = lab.Statements()
 THIRD = {"the third of Figure 9": scale_ranks("nuclear_rank", 1 / 3, "value")}
 MODEST = {"the margins of the figures": scale_ranks("nuclear_rank", 14 / 110, "embedding", "head")}
 SHARE = {"the share of Figure 10": scale_ranks("embedded", 10.8 / 26, *MATRICES)}
+LOWER = {"a third of the nuclear ranks": scale_ranks("nuclear_rank", 1 / 3, *BLOCK)}
 SPLIT = (
     "It was one statement, which a run of another seed, five times as long, left open for W_Q and"
     " W_K alone."
@@ -199,7 +200,7 @@ def _large(row: str, name: str, of: str, *matrices: str, holds: bool | None = Tr
         says,
         name=f"large-ranks-{name}",
         along="step",
-        controls=VALUE,
+        controls=VALUE | LOWER,
         holds=holds,
         post_hoc=SPLIT,
     )
