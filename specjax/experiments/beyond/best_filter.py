@@ -271,7 +271,8 @@ def ridge_has_a_best_share(config: Config, data: Data) -> lab.Relation:
         "the two exchanged": lab.controls.changing(
             lambda data: lab.controls.at_places(data, "filter", [1, 0]), of="steps"
         )
-    },
+    }
+    | lab.controls.without_lead("filter", "polar", "ridge", of="steps"),
     post_hoc=(
         "Twelve samples left one step of fourteen undecided; judged by twenty of a fresh seed."
     ),

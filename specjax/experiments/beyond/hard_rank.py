@@ -196,7 +196,8 @@ def after_is_of_before(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "training",
-    controls={"the two exchanged": exchanged("optimizer", "Muon", "Adam")},
+    controls={"the two exchanged": exchanged("optimizer", "Muon", "Adam")}
+    | lab.controls.without_lead("optimizer", "Muon", "Adam"),
     post_hoc=SEEN,
 )
 def muon_leads_early(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -207,7 +208,12 @@ def muon_leads_early(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.above(found, LESS, f"{LESS:g}")
 
 
-@states("training", controls={"the two exchanged": exchanged("rule", RULE, NONE)}, post_hoc=SEEN)
+@states(
+    "training",
+    controls={"the two exchanged": exchanged("rule", RULE, NONE)}
+    | lab.controls.without_lead("rule", NONE, RULE),
+    post_hoc=SEEN,
+)
 def no_scale_raises(config: Config, data: xr.Dataset) -> lab.Relation:
     """After the second number of steps every exponent is larger without a scale, by more than 0.1,
     with both readouts.

@@ -262,7 +262,8 @@ def same_order_in_layers(config: Config, data: Data) -> lab.Relation:
             lambda data: data["part"].isel(optimizer=[1, 0]).assign_coords(optimizer=OPTIMIZERS),
             of="layers",
         )
-    },
+    }
+    | lab.controls.without_lead("optimizer", *OPTIMIZERS[::-1], of="layers"),
 )
 def more_in_layers(config: Config, data: Data) -> lab.Relation:
     part = data["layers"]["part"].sel(layer=2, drop=True)

@@ -140,7 +140,10 @@ SHIFTED = {
     )
 }
 EXCHANGED = {
-    "the two exchanged": lab.controls.exchanging("likeness", "likeness_shifted", of="path")
+    "the two exchanged": lab.controls.exchanging("likeness", "likeness_shifted", of="path"),
+    "half of the lead": lab.controls.replacing(
+        "likeness", lambda path: (path["likeness"] + path["likeness_shifted"]) / 2, of="path"
+    ),
 }
 
 
