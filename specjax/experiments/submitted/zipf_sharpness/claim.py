@@ -28,8 +28,10 @@ class Config(lab.Config):
     seeds: int = lab.config.seeds(64)
 
 
-def memory(key: Key[Array, ""], a: Float[Array, ""], config: Config) -> Float[Array, " level"]:
-    """The logarithm of Adam's sharpness over Muon's where the loss first falls below a level."""
+def memory(
+    key: Key[Array, ""], a: Float[Array, ""], config: Config
+) -> dict[str, Float[Array, " level"]]:
+    """The logarithms of both sharpnesses where the loss first falls below a level."""
     p, d = jnp.arange(1.0, config.items + 1) ** -a, config.items // 2
     embeddings = sizes.normal(key, (config.items, d)) / d**0.5
 
@@ -49,46 +51,62 @@ def memory(key: Key[Array, ""], a: Float[Array, ""], config: Config) -> Float[Ar
 
     polar = optax.stateless(lambda updates, _: spectral.polar(updates))
     muon = optax.chain(optax.trace(0.9), polar, optax.scale(-0.1))
-    return train_at_levels(optax.adam(0.05, 0.9, 0.95)) - train_at_levels(muon)
+    adam = optax.adam(0.05, 0.9, 0.95)
+    return {"adam": train_at_levels(adam), "muon": train_at_levels(muon)}
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Logarithms of Adam's sharpness over Muon's, and how far they change with the exponent."""
+    """Logarithms of both sharpnesses, and how far their difference changes with the exponent."""
     found = sweep.run(
-        lambda key, a: {"adam": memory(key, a, config)},
+        lambda key, a: memory(key, a, config),
         {"a": sweep.values(*config.exponents)},
         num_seeds=config.seeds,
         key=key,
     )
     data = sweep.labelled(found, "level", level=list(_LEVELS))
-    data["growth"] = data["adam"].isel(a=-1, drop=True) - data["adam"].isel(a=0, drop=True)
-    return data[["adam", "growth"]]
+    ratio = over_muon(data)
+    data["growth"] = ratio.isel(a=-1, drop=True) - ratio.isel(a=0, drop=True)
+    return data[["adam", "muon", "growth"]]
 
 
-def controls(name: str, share: int = 4) -> dict[str, lab.Control]:
+def over_muon(data: xr.Dataset) -> xr.DataArray:
+    """The logarithm of Adam's sharpness over Muon's."""
+    return data["adam"] - data["muon"]
+
+
+def controls(share: int = 4) -> dict[str, lab.Control]:
     """Adam and Muon exchanged, and a share of the difference."""
     return {
-        "exchanged": lab.controls.replacing(name, lambda data: -data[name]),
-        "a share": lab.controls.replacing(name, lambda data: data[name] / share),
+        "exchanged": lab.controls.replacing("growth", lambda data: -data["growth"]),
+        "a share": lab.controls.replacing("growth", lambda data: data["growth"] / share),
     }
 
 
-@claim.judges("amplified-early", controls=controls("growth"))
+@claim.judges("amplified-early", controls=controls())
 def amplified_early(_: Config, data: xr.Dataset) -> lab.Relation:
     """In natural logarithms, where half of the loss is left."""
     return lab.above(data["growth"].sel(level=0.5), 0.05, "5 %")
 
 
-@claim.judges("reversed-later", controls=controls("growth", share=10))
+@claim.judges("reversed-later", controls=controls(share=10))
 def reversed_later(_: Config, data: xr.Dataset) -> lab.Relation:
     """In natural logarithms, where a quarter of the loss is left."""
     return lab.below(data["growth"].sel(level=0.25), -0.05, "5 %")
 
 
-@claim.judges("muon-is-larger", controls=controls("adam", share=10))
+@claim.judges(
+    "muon-is-larger",
+    controls={
+        "exchanged": lab.controls.exchanging("adam", "muon"),
+        "a tenth of the difference": lab.controls.replacing(
+            "adam", lambda data: data["muon"] + over_muon(data) / 10
+        ),
+    },
+)
 def muon_is_larger(_: Config, data: xr.Dataset) -> lab.Relation:
     """In natural logarithms, where a quarter of the loss is left."""
-    return lab.below(data["adam"].sel(level=0.25), -0.05, "5 %")
+    adam, muon = (data[name].sel(level=0.25) for name in ("adam", "muon"))
+    return lab.ahead(muon, adam, least=0.05)
 
 
 def figure(_: Config, data: xr.Dataset) -> Figure:
@@ -96,7 +114,7 @@ def figure(_: Config, data: xr.Dataset) -> Figure:
     drawn = Figure(figsize=(6, 4), layout="constrained")
     axes = drawn.add_subplot(xlabel="loss over the first loss", xlim=(0.8, 0.2))
     axes.set_ylabel("log of Adam's sharpness over Muon's")
-    draw_curves(axes, data["adam"], "level", "a", "frequencies j^-{:g}".format)
+    draw_curves(axes, over_muon(data), "level", "a", "frequencies j^-{:g}".format)
     axes.axhline(0, color="black", linewidth=1, label="equal")
     axes.legend()
     return drawn
