@@ -169,7 +169,10 @@ def criterion_holds(config: Config, data: Data) -> lab.Relation:
 @states(
     "five-steps",
     controls={
-        "the two exchanged": lambda _, data: data | {"tall": data["five"], "five": data["tall"]}
+        "the two exchanged": lambda _, data: data | {"tall": data["five"], "five": data["tall"]},
+        "other samples of the polar factor": lambda _, data: (
+            data | {"five": data["tall"].roll(seed=data["tall"].sizes["seed"] // 2)}
+        ),
     },
 )
 def five_steps(config: Config, data: Data) -> lab.Relation:
