@@ -27,7 +27,6 @@ statement is true all the more: another size of the effect, or a factor that mak
 import contextlib
 import importlib
 import inspect
-import math
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -51,8 +50,9 @@ from specjax.lab._data_mutants import (
     variable,
     with_variables,
 )
+from specjax.lab._equal_findings import equal_within_noise, same, same_in_other_units
 from specjax.lab._statement import Statement
-from specjax.lab.outcome import COARSE, FACTORS, NOT_SHARP, ROOM, Finding, Point
+from specjax.lab.outcome import COARSE, FACTORS, NOT_SHARP, ROOM, Finding
 from specjax.lab.relations import Relation
 
 WITHOUT = "true without effect"
@@ -171,11 +171,11 @@ class _Subject(NamedTuple):
         mutated = self.find(changed)
         if mutated is None:
             return "error"
-        if _same(mutated, self.found):
+        if same(mutated, self.found):
             return None
         # With the same data a formula is wrong.
         formula = changed is self.data
-        if one_sided and _same_in_other_units(mutated, self.found):
+        if one_sided and same_in_other_units(mutated, self.found):
             return None
         if one_sided and self.relation.is_farther(mutated, self.found):
             return None
@@ -187,7 +187,7 @@ class _Subject(NamedTuple):
         # One number at every label is a constant, whose effect is 0. So is one that no size of the
         # effect moves, if its noise hides no rival.
         if number and (
-            self.says_the_same() or (self.found.rivals and _equal_within_noise(mutated, self.found))
+            self.says_the_same() or (self.found.rivals and equal_within_noise(mutated, self.found))
         ):
             return WITHOUT
         spare = [NOT_SHARP]
@@ -216,7 +216,7 @@ class _Subject(NamedTuple):
             first is not None
             and second is not None
             and first.verdict == "confirmed"
-            and _same(first, second)
+            and same(first, second)
         )
 
     def says_the_same(self) -> bool:
@@ -243,7 +243,7 @@ def _outcome_without_labels(
         return outcome
     mutated = subject.find(changed)
     if mutated is not None and (
-        _equal_within_noise(mutated, subject.found)
+        equal_within_noise(mutated, subject.found)
         or subject.relation.is_farther(mutated, subject.found)
         or subject.says_the_same()
     ):
@@ -262,7 +262,7 @@ def _compared(subject: _Subject) -> list[list[Place]]:
         other = np.full_like(values.values, 7)
         blank = with_variables(subject.data, {at: values.copy(data=other)})
         mutated = subject.find(blank)
-        if mutated is not None and _same(mutated, subject.found):
+        if mutated is not None and same(mutated, subject.found):
             continue
         for group in groups:
             if is_alike(variable(subject.data, group[0]), values):
@@ -271,57 +271,6 @@ def _compared(subject: _Subject) -> list[list[Place]]:
         else:
             groups.append([at])
     return [group for group in groups if len(group) > 1]
-
-
-def _same(first: Finding, second: Finding) -> bool:
-    """Whether two findings have equal numbers, up to rounding, and reasons, which are where a bound
-    has its margin.
-    """
-    one, other = (
-        np.array([[at.estimate, at.low, at.high, at.compared] for at in found.points])
-        for found in (first, second)
-    )
-    same = one.shape == other.shape and np.allclose(
-        one, other, rtol=1e-9, atol=1e-12, equal_nan=True
-    )
-    return bool(same) and first.reason == second.reason
-
-
-def _same_in_other_units(first: Finding, second: Finding) -> bool:
-    """Whether numbers that are compared with 0 differ by a positive factor at each point: half of
-    a lead, with half of its noise, has the same sign.
-    """
-    one, other = (
-        np.array([[at.estimate, at.low, at.high, at.compared] for at in found.points])
-        for found in (first, second)
-    )
-    if one.shape != other.shape or one[:, 3].any() or other[:, 3].any():
-        return False
-    sizes = [np.abs(each).max(1, keepdims=True) for each in (one, other)]
-    return all((size > 0).all() for size in sizes) and np.allclose(
-        one / sizes[0], other / sizes[1], rtol=1e-4, atol=1e-4
-    )
-
-
-def _equal_within_noise(first: Finding, second: Finding) -> bool:
-    """Whether at every point the estimates differ by less than 4 standard errors of their
-    difference; False for a bound, whose estimates are shares of samples that violate it.
-    """
-    if first.margin is not None:
-        return False
-    others = {at.label: at for at in second.points}
-    pairs = [(at, others.get(at.label)) for at in first.points]
-    return len(pairs) == len(others) and all(
-        other is not None
-        and abs(one.estimate - other.estimate)
-        <= math.hypot(_half_toward(one, other), _half_toward(other, one))
-        for one, other in pairs
-    )
-
-
-def _half_toward(one: Point, other: Point) -> float:
-    """The half-width of an interval on the side of another estimate."""
-    return one.high - one.estimate if other.estimate > one.estimate else one.estimate - one.low
 
 
 def _formulas(subject: _Subject) -> Iterator[tuple[str, str]]:
