@@ -4,8 +4,8 @@
 #
 #   scripts/accelerator.sh [--smoke] [DIR]     # output of every piece in DIR (default: accelerator), all of them in DIR/accelerator.json
 #
-# With --smoke and JAX_PLATFORMS=cpu it shows, in a few minutes and without an accelerator, that every piece runs; DIR is then
-# accelerator-smoke if none is given.
+# With --smoke and JAX_PLATFORMS=cpu it shows, without an accelerator and in about ten minutes on two cores, that every piece runs;
+# DIR is then accelerator-smoke if none is given.
 set -uo pipefail
 smoke= folder=
 for argument; do
