@@ -36,6 +36,8 @@ _NODES = 40
 _CLOSE, _MOST = 1e-6, 300
 """Where steps end: the error of log p, log q and η before the last one, and their number."""
 
+_State = tuple[Array, Array, Array]
+
 
 @in_float64
 @checked
@@ -150,7 +152,7 @@ def _mean_polar(signal: Array, left: Array, right: Array, batch: Array) -> Array
     # One node before the first, where p and q fall as 1/t.
     start = jnp.log(jnp.where(sizes > 0, sizes, 1.0) / (batch * places[0])) - 1
 
-    def integrate(state: tuple[Array, ...], node: Array) -> tuple[tuple[Array, ...], None]:
+    def integrate(state: _State, node: Array) -> tuple[_State, None]:
         numbers, slope, total = state
         t, apart, weight = node
         # At both ends p and q are powers of t, so that a line in log t comes near.
@@ -160,7 +162,8 @@ def _mean_polar(signal: Array, left: Array, right: Array, batch: Array) -> Array
 
     begun = jnp.append(start, 0.0), jnp.asarray([-1.0, -1.0, 0.0]), jnp.zeros_like(signal)
     apart = np.diff(np.log(places), prepend=np.log(places[0]) + 1)
-    (_, _, total), _ = jax.lax.scan(integrate, begun, np.stack([places, apart, measure], axis=1))
+    by_node = jnp.asarray(np.stack([places, apart, measure], axis=1), float)
+    (_, _, total), _ = jax.lax.scan(integrate, begun, by_node)
     return rows @ total @ columns.T
 
 
@@ -183,11 +186,11 @@ def _solve(numbers: Array, t: Array, moments: tuple[Array, ...], batch: Array) -
         found = jnp.append(jnp.log(positive), traces[2]) - numbers
         return found, found
 
-    def unfinished(state: tuple[Array, Array, Array]) -> Array:
+    def unfinished(state: _State) -> Array:
         _, size, count = state
         return (size > _CLOSE) & (count < _MOST)
 
-    def step(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def step(state: _State) -> _State:
         numbers, before, count = state
         slope, residual = jax.jacfwd(gap, has_aux=True)(numbers)
         size = jnp.max(jnp.abs(residual))
