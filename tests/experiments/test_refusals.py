@@ -212,7 +212,7 @@ memory-minibatch-steps | batches=(64, 128) | The smallest of batches=(64, 128) n
 than d/2 = 32 items in steps=12 steps
 memory-lambda | factors=(0.1, 1.0) | factors needs 0 as its first number, got (0.1, 1.0).
 memory-lambda | factors=(0.0, 10.0) | factors needs 1, the λ of Theorem 3.1, got (0.0, 10.0).
-memory-lambda | spectrum_n=96 | n must exceed the largest of dims=(32, 48, 64, 96), since the
+memory-lambda | spectrum_n=96 | n must exceed the largest of dims=(32, 64, 96), since the
 memory-logits | items=(5000,) | items must be from 0 to n - 1 = 1499, got (5000,).
 memory-logits | spikes=(1.0, 2.0, 3.0) | spikes needs 0 as its first number, got (1.0, 2.0, 3.0).
 memory-multi-step | n=200 | n=200 must exceed 256, to have rare items.
@@ -235,7 +235,7 @@ gpt-ablation | adamw_rates=(0.1, 0.2) | adamw_rates needs 3 positive numbers in 
 gpt-ablation | muon_rates=(0.2, 0.1, 0.3) | muon_rates needs 3 positive numbers in ascending order,
 gpt-ablation | adamw_rates=(0.1, 0.2, 0.3, 0.4) | adamw_rates needs 3 positive numbers in ascending
 gpt-telemetry | heads=3 | The heads must divide the width, got heads=3 and width=64.
-gpt-telemetry | records=4 | records must divide the steps, got 4 and 450.
+gpt-telemetry | records=7 | records must divide the steps, got 7 and 300.
 gpt-snapshot | blocks=3 | Skips join the blocks in pairs, got 3 blocks; make them even.
 sparse-regression | gd_rates=(0.1,) | gd_rates needs 2 numbers, got (0.1,).
 sparse-regression | gated_gd_rates=(0.1, 0.2) | gated_gd_rates needs 3 numbers, got (0.1, 0.2).

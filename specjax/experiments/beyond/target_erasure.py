@@ -258,9 +258,7 @@ def same_order_in_layers(config: Config, data: Data) -> lab.Relation:
     " descent, at every width.",
     controls={
         "the two exchanged": lab.controls.replacing(
-            "part",
-            lambda data: data["part"].isel(optimizer=[1, 0]).assign_coords(optimizer=OPTIMIZERS),
-            of="layers",
+            "part", lambda data: lab.controls.reverse(data["part"], "optimizer"), of="layers"
         )
     }
     | lab.controls.without_lead("optimizer", *OPTIMIZERS[::-1], of="layers"),
