@@ -164,6 +164,7 @@ def test_list_shows_every_experiment(capsys):
     ]
 
 
+@pytest.mark.integration
 def test_run_writes_a_whole_result_and_the_report(capsys):
     assert main(["run", "toy-slope", "--seed", "7"]) == 0
     assert names("results") == "report.html report.md toy-slope"
@@ -186,6 +187,7 @@ def test_run_writes_a_whole_result_and_the_report(capsys):
     assert "results/report.html" in out
 
 
+@pytest.mark.integration
 def test_run_records_the_commit_of_a_checkout_only():
     main(["run", "toy-slope"])
     checkout = Path(specjax.__file__).parent
@@ -199,6 +201,7 @@ def test_run_records_the_commit_of_a_checkout_only():
     assert stored("toy-slope")["config"]["commit"] == expected
 
 
+@pytest.mark.integration
 def test_flags_of_every_type_reach_the_configuration():
     words = (
         "--scale smoke --out a/b --widths 3,5 --steps=1e-3,2 --learning_rate 2 --nesterov true"
@@ -248,6 +251,7 @@ def test_a_second_run_joins_the_report():
     assert page.index("A toy slope</strong>") < page.index("Another toy</strong>")
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(_peak_memory.peak() is None, reason="the system does not count the peak")
 def test_a_result_holds_the_memory_of_its_run():
     assert main(["run", "toy-slope"]) == 0
@@ -416,6 +420,7 @@ def test_reproduce_names_verdicts_other_than_expected(register, capsys):
     assert output.out.count("refuted (expected: confirmed)") == 1
 
 
+@pytest.mark.integration
 def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_path):
     """Of all that was run; whether it was expected is another question, and decides the exit
     code.
@@ -447,6 +452,7 @@ def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_p
     )
 
 
+@pytest.mark.integration
 def test_continue_runs_names_without_record_or_result(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
     assert main(["run", "toy-slope", "--out", "earlier"]) == 0
@@ -493,6 +499,7 @@ def test_a_continued_reproduce_leaves_out_what_it_had_finished(register, capsys,
     assert capsys.readouterr().out.startswith("1 of 2 experiments have neither")
 
 
+@pytest.mark.integration
 def test_run_marks_an_unexpected_verdict_but_has_done_its_work(register, capsys):
     register(dataclasses.replace(TOY, statements=(holds, dataclasses.replace(fails, holds=True))))
     assert main(["run", "toy-slope"]) == 0
@@ -580,6 +587,7 @@ def test_judge_leaves_a_result_that_it_does_not_know_as_it_was(register, capsys)
     assert stored("another") == before
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -655,6 +663,7 @@ def test_an_experiment_that_raises_does_not_lose_the_others(register, capsys):
     assert names("results") == "other-toy report.html report.md"
 
 
+@pytest.mark.integration
 def test_nothing_is_written_when_every_experiment_raises(register, capsys):
     register(dataclasses.replace(TOY, figure=lambda *_: 1 / 0))
     assert main(["reproduce", "--all"]) == 1
@@ -672,6 +681,7 @@ def test_a_defect_of_an_experiment_is_not_a_user_error(register):
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.integration
 def test_a_failed_run_keeps_the_old_result(capsys):
     main(["run", "toy-slope", "--seed", "1"])
     capsys.readouterr()
@@ -679,6 +689,7 @@ def test_a_failed_run_keeps_the_old_result(capsys):
     assert stored("toy-slope")["config"]["seed"] == 1
 
 
+@pytest.mark.integration
 def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
     register(OTHER, dataclasses.replace(TOY, figure=interrupt))
     assert main(["reproduce", "--all"]) == 130

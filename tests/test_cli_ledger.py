@@ -24,6 +24,7 @@ def test_the_overview_counts_every_row_once(capsys, tmp_path):
     assert sum(map(int, line.split()[1:])) == len(rows)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("columns", [80, 100])
 def test_lines_are_no_wider_than_the_terminal(columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -41,6 +42,7 @@ def test_a_row_is_found_by_id_and_by_the_papers_words(name, capsys):
     assert "specjax run table-c7" in text
 
 
+@pytest.mark.integration
 def test_words_find_all_rows_that_have_them(capsys):
     found = json.loads(printed(capsys, "ledger", PAPER, "off-diagonal", "--json"))[PAPER]
     assert len(found) > 3

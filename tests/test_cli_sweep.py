@@ -72,6 +72,7 @@ def refusal(capsys, *arguments):
     return capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_exponent_of_a_function_from_the_command_line(capsys, tmp_path):
     found = results(capsys, "net.py:measure", "--over", "d=8:128", "--seeds", "400")
     (fit,) = found["fits"]
@@ -84,6 +85,7 @@ def test_exponent_of_a_function_from_the_command_line(capsys, tmp_path):
     np.testing.assert_allclose(data["measure"].mean("seed"), fit["means"], rtol=1e-6)
 
 
+@pytest.mark.integration
 def test_a_wrong_exponent_and_formula_are_refuted(capsys):
     found = results(
         capsys,
@@ -100,6 +102,7 @@ def test_a_wrong_exponent_and_formula_are_refuted(capsys):
     }
 
 
+@pytest.mark.integration
 def test_the_value_of_least_loss_at_each_size(capsys):
     over = ("--over", "d=8:64", "rate=0.004:0.4:9")
     found = results(capsys, "net.py:loss", *over, "--optimum", "rate")
@@ -127,6 +130,7 @@ def test_more_seeds_go_on_and_an_edit_begins_anew(capsys, tmp_path):
     assert len(stores()) == 2
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore::specjax.sweep.FailedSeedsWarning")
 def test_seeds_that_are_not_finite_are_left_out_and_said(capsys):
     found = results(capsys, "net.py:rarely_finite", "--over", "d=8:64")
@@ -190,6 +194,7 @@ def test_an_error_in_the_function_shows_its_line_alone(function, sentence, capsy
         assert "sizes.normal(key, (d,)).missing" in error
 
 
+@pytest.mark.integration
 def test_judging_one_of_several_outputs_needs_its_name(capsys, tmp_path):
     over = ("--over", "d=8:128", "--seeds", "30", "--exponent", "1")
     assert "Say which output to judge" in refusal(capsys, "net.py:two", *over)
@@ -226,6 +231,7 @@ def test_the_example_runs_and_keeps_an_older_file(tmp_path):
     assert example.read_text().endswith("# mine\n")
 
 
+@pytest.mark.integration
 def test_a_changed_import_names_the_flag_for_another_store(capsys, tmp_path):
     (tmp_path / "helper.py").write_text("FACTOR = 1.0\n")
     (tmp_path / "net.py").write_text(

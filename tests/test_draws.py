@@ -8,6 +8,7 @@ the same bits under 0.11.2 and 0.12.0.1.
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from specjax import sizes, sweep
 from specjax.models import associative_memory as memory
@@ -53,6 +54,7 @@ def test_the_seeds_of_a_sweep_are_the_same_at_every_width():
     np.testing.assert_allclose(found["first"], [expected, expected], rtol=2.4e-7)
 
 
+@pytest.mark.integration
 def test_the_items_of_a_minibatch_are_the_same():
     counts = np.rint(40 * np.asarray(memory.minibatch(KEY, memory.power_law(50, 1.5), 40))).astype(
         int

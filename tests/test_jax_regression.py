@@ -23,6 +23,7 @@ np.testing.assert_allclose(measured, exact, rtol=0, atol=1e-5 * exact.max())
 
 
 # jax issue 39103: jax 0.10.2 computes vmapped products with a small matrix wrongly on a CPU.
+@pytest.mark.integration
 def test_vmapped_products_with_a_small_matrix_are_right(optimized_environment):
     # Compiled as a user's programs are: the tests' own quick compilation takes other paths through
     # XLA.

@@ -78,6 +78,7 @@ def test_the_decay_of_a_momentum_is_beta():
     assert not wrong
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("word", ["told", "tells", "so many", "is no array", "is no matrix"])
 def test_docstrings_of_the_library_avoid_hard_words(word):
     pattern = re.compile(rf"\b{word}\b")
@@ -103,6 +104,7 @@ def test_no_module_is_longer_than_a_reader_can_hold():
     assert not long
 
 
+@pytest.mark.integration
 def test_the_name_of_a_test_has_at_most_60_characters():
     names = [function.name for path in TESTS for function in functions(path)]
     assert not [name for name in names if name.startswith("test") and len(name) > 60]

@@ -51,6 +51,7 @@ def private_names_of_other_rooms(path):
     return sorted(name for name in {*foreign.values(), *read} if re.search(r"\._[^_]", name))
 
 
+@pytest.mark.integration
 def test_no_room_takes_private_names_of_another():
     """import-linter sees modules; this also sees functions, as `from specjax.sweep import _f`."""
     modules = (ROOT / "specjax").rglob("*.py")

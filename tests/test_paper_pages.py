@@ -82,6 +82,7 @@ def test_the_overview_of_recent_papers_matches_the_ledger():
     )
 
 
+@pytest.mark.integration
 def test_the_standing_of_the_field_is_that_of_the_records():
     stored = ROOT / "docs" / "papers" / "standing.md"
     assert stored.read_text() == load_script("standing_page").page(), (

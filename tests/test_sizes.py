@@ -50,6 +50,7 @@ def test_each_axis_can_be_padded_alone(draw, axis):
     np.testing.assert_array_equal(draw(key, wanted), embedded(plain, padded))
 
 
+@pytest.mark.integration
 @each_draw
 def test_active_sizes_can_be_traced_mapped_and_used_in_keys(draw):
     keys = jax.random.split(jax.random.key(5), 3)
@@ -138,6 +139,7 @@ def test_rows_columns_and_keys_are_uncorrelated():
         assert abs(np.mean(a * b)) * np.sqrt(a.size) < 4, name
 
 
+@pytest.mark.integration
 def test_matrices_drawn_together_have_the_bits_of_each_alone():
     keys = jax.random.split(jax.random.key(3), 3)
     for columns in (4, Size(6, 4)):
@@ -257,6 +259,7 @@ def test_numpy_ints_are_sizes_and_trees_of_sizes_are_rebuilt():
     np.testing.assert_array_equal(total((jnp.ones(4), Size(4, 3)))[0], [1, 1, 1, 0])
 
 
+@pytest.mark.integration
 def test_a_following_size_is_a_multiple_of_both_extents():
     assert sizes.times(5, 4) == 20
     assert sizes.times(Size(8, 5), 4) == Size(32, 20)
@@ -264,6 +267,7 @@ def test_a_following_size_is_a_multiple_of_both_extents():
     np.testing.assert_array_equal(drawn[:6], sizes.normal(jax.random.key(0), (6, 2)))
 
 
+@pytest.mark.integration
 def test_streams_are_keys_of_their_own():
     key = jax.random.key(0)
     names = ["weights", "targets", "inputs", "weight", ""]

@@ -153,6 +153,7 @@ def test_heads_have_the_curvatures_of_separate_matrices():
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("scale", [1e-24, 1e20])
 def test_curvature_scales_with_the_loss_for_tiny_or_huge_factors(scale):
     x, w = drawn((20, 4), (6, 4))
@@ -170,6 +171,7 @@ def test_curvature_scales_with_the_loss_for_tiny_or_huge_factors(scale):
     assert found.spectral_feature == pytest.approx(scale * expected.spectral_feature, rel=1e-5)
 
 
+@pytest.mark.integration
 def test_a_zero_beside_a_nan_decides_nothing():
     def no_gradient(w, x):
         return jnp.sum(jax.lax.stop_gradient(x @ w))
@@ -324,6 +326,7 @@ def test_stacked_parameters_have_a_stable_rank_for_each_layer(attention):
     )
 
 
+@pytest.mark.integration
 def test_equinox_modules_and_their_other_leaves():
     module = eqx.filter_jit(eqx.nn.MLP)(6, 3, 8, 1, key=jax.random.key(0))
     (x,) = drawn((9, 6))

@@ -119,6 +119,7 @@ def test_a_convolution_acts_on_the_patches_of_its_image(
     np.testing.assert_allclose(rows, columns.reshape(groups, k, -1), rtol=1e-6)
 
 
+@pytest.mark.integration
 def test_a_depthwise_kernel_has_no_matrix():
     x, w, head = drawn((2, 7, 4), (3, 1, 4), (4, 2))
 
@@ -151,6 +152,7 @@ def test_an_adapter_is_a_map_after_its_other_half():
     check(report, expected)
 
 
+@pytest.mark.integration
 def test_an_adapter_is_mapped_in_torch_layout_and_in_experts():
     """y_e = (B_e A) x_e with A shared: what is applied to A are the rows of all experts."""
     x, a, b, weights = drawn((3, 7, 5), (2, 5), (3, 4, 2), (3, 7, 4))
@@ -167,6 +169,7 @@ def test_an_adapter_is_mapped_in_torch_layout_and_in_experts():
     check(report, expected)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("per", ["output", "input"])
 def test_a_weight_norm_gain_scales_the_input_of_its_matrix(per):
     """V diag(g) / ‖V‖: a gain of outputs stands behind the map, a gain of inputs before it."""
@@ -187,6 +190,7 @@ def test_a_weight_norm_gain_scales_the_input_of_its_matrix(per):
     assert report.others == ("1",)
 
 
+@pytest.mark.integration
 def test_parameters_side_by_side_have_a_row_each():
     """[Q, K] and [U; V]: those of outputs share the inputs, those of inputs have each a part of
     them.
@@ -263,6 +267,7 @@ def test_every_expert_has_the_rows_that_it_was_given(form):
     assert report.rows[1].recommendation == "no gradient"
 
 
+@pytest.mark.integration
 def test_experts_that_a_product_sums_over_have_a_matrix_each():
     """Each expert has its share of every token; what they give is summed in the product with their
     second matrices.

@@ -36,6 +36,7 @@ def separable_data(scale):
         )
 
 
+@pytest.mark.integration
 def test_the_weights_are_those_of_the_cross_entropy_gradient():
     with jax.enable_x64(True):
         w, h, labels = separable_data(1.0)
@@ -59,6 +60,7 @@ def test_weights_stay_finite_where_probabilities_underflow():
         assert 1 <= total < 12
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_bound_and_margin_enclose_a_largest_margin_that_is_known(momentum):
     method = separable.Method(rate=2.0, power=0.5, momentum=momentum, spectral=True)
@@ -71,6 +73,7 @@ def test_bound_and_margin_enclose_a_largest_margin_that_is_known(momentum):
     assert float(bound[-1] - margin[-1]) < 0.02
 
 
+@pytest.mark.integration
 def test_a_step_of_gradient_descent_is_that_of_a_factorization():
     start = dynamics.gaussian(jax.random.key(0), 2, 0.5)
     p, q = start[1], start[0].T
@@ -96,6 +99,7 @@ def test_the_first_step_above_a_level_counts_from_one():
     assert dynamics.first_above(path, jnp.asarray([1.0, 1.0])).tolist() == [2, 3]
 
 
+@pytest.mark.integration
 def test_the_gradient_averages_residuals_times_both_vectors():
     key, eigenvalues = jax.random.key(0), bilinear.power_law(5, 1.0)
     error = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)

@@ -67,6 +67,7 @@ def judged():
     return {judgement.statement.name: judgement for judgement in found}
 
 
+@pytest.mark.integration
 def test_every_statement_holds_on_data_made_for_it(judged):
     assert {judgement.verdict for judgement in judged.values()} == {"confirmed"}
 

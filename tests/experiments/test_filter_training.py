@@ -35,6 +35,7 @@ def test_filters_are_the_methods_of_their_names(name, same):
     np.testing.assert_allclose(found, spectral.polar(x, same), atol=2e-6)
 
 
+@pytest.mark.integration
 def test_small_values_alone_are_forgotten_by_a_root():
     u, s, v = np.linalg.svd(np.random.default_rng(1).standard_normal((4, 6)), full_matrices=False)
     h = s / np.sqrt(s**2 + np.median(s) ** 2)
@@ -46,6 +47,7 @@ def test_small_values_alone_are_forgotten_by_a_root():
     )
 
 
+@pytest.mark.integration
 def test_a_rate_is_chosen_for_every_length_by_other_draws(monkeypatch):
     """Losses are least at 0.02 after the first length and at 0.06 after the second, times what a
     filter has over the polar factor.
@@ -130,6 +132,7 @@ def verdicts(data):
     return {judged.statement.name: judged.verdict for judged in EXPERIMENT.judge(CONFIG, data)}
 
 
+@pytest.mark.integration
 def test_every_statement_holds_of_the_numbers_as_they_are():
     assert set(verdicts(made_up()).values()) == {"confirmed"}
 

@@ -50,6 +50,7 @@ def changed(kind, **gains):
     return GAINS | {kind: GAINS[kind] | gains}
 
 
+@pytest.mark.integration
 def test_every_statement_holds_of_the_numbers_as_they_are():
     assert set(verdicts(made_up()).values()) == {"confirmed"}
 
@@ -75,6 +76,7 @@ def test_verdicts_follow_the_numbers(data, names):
     assert {name for name, verdict in verdicts(data).items() if verdict != "confirmed"} == names
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("best", "end"), [(0, "smallest"), (2, "largest")])
 def test_a_rate_at_the_end_of_its_grid_decides_nothing(best, end):
     for judged in EXPERIMENT.judge(CONFIG, made_up(best=best)):

@@ -15,6 +15,7 @@ from specjax.experiments.beyond.hard_rank_network import (
 )
 
 
+@pytest.mark.integration
 def test_the_hard_rank_is_that_of_sampled_relu_units():
     rng = np.random.default_rng(0)
     w = rng.normal(size=(12, 5)) * rng.uniform(0.5, 2, size=(12, 1))
@@ -50,6 +51,7 @@ def test_a_step_has_the_norm_of_its_rule(power, growth):
         np.testing.assert_allclose(found["size"], RATE**2 * growth, rtol=1e-4)
 
 
+@pytest.mark.integration
 def test_a_readout_is_trained_or_stays():
     problem = sample_problem(jax.random.key(0), 8, 16)
     losses = [

@@ -129,6 +129,7 @@ def test_second_moments_of_a_covariance_are_averages_over_a_grid(d):
     assert float(second_moment(memory.Config(), data, 2)[0]) > 1.05 * exact
 
 
+@pytest.mark.integration
 def test_the_largest_normal_has_the_exponent_of_its_tail():
     found = memory.draw_maxima(jax.random.key(0), 3)
     uniform = np.asarray(jax.random.uniform(jax.random.key(0), (2, 3)), float)

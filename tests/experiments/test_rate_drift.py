@@ -24,6 +24,7 @@ def one_step(direction, x=X):
     return np.asarray(updates["w"])
 
 
+@pytest.mark.integration
 def test_blocks_are_orthogonalized_one_by_one():
     exact = optim.orthogonalize(spectral.SVD(), dimension_numbers=optim.OUT_IN)
     found, x = one_step(in_blocks(exact, 8)), np.asarray(X)
@@ -43,6 +44,7 @@ def test_a_direction_gets_the_frobenius_norm_of_another():
     assert not one_step(with_norm_of(optax.scale(3.0), SIGNS), jnp.zeros((3, 3))).any()
 
 
+@pytest.mark.integration
 def test_a_direction_gets_a_spectral_norm_of_one():
     x = X[:, :16]
     found = one_step(with_spectral_norm(SIGNS), x)
@@ -117,6 +119,7 @@ def of_each(*values):
     return dict(zip(drift.SETTINGS, values, strict=True))
 
 
+@pytest.mark.integration
 def test_the_papers_powers_confirm_all_and_no_drift_refutes():
     # Shampoo with Adam's norm, in blocks, with its spectral norm; AdaMuon, with its spectral norm.
     tuned = {drift.ADAMUON: 0.4, drift.ADAMUON_SPECTRAL: 0.0}

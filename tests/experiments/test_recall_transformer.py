@@ -79,6 +79,7 @@ def test_verdicts_follow_the_runs():
     assert {behind[name] for name in ("ahead-outside", "ahead-by-batch")} == {"refuted"}
 
 
+@pytest.mark.integration
 def test_what_turns_along_a_training_is_told():
     data = made_up()
     runs = data["runs"]
@@ -139,6 +140,7 @@ def test_cells_are_separated_in_the_order_of_the_sweep():
     assert int(runs["inside"].sel(at)) == counted[cell, 1, 1, 2]
 
 
+@pytest.mark.integration
 def test_a_head_that_is_moved_on_predicts_the_next_item():
     task = Recall(4, 10)
 

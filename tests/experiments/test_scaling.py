@@ -156,6 +156,7 @@ def test_the_best_rate_of_a_group_and_its_exponent():
     np.testing.assert_allclose(best_rates.exponents(data, "Adam"), -1, atol=0.01)
 
 
+@pytest.mark.integration
 def test_falling_best_rates_are_distinguished_from_constant_ones():
     # All settings are the same here, so that a control that puts one in the place of another
     # changes nothing: the numbers alone.
@@ -179,6 +180,7 @@ def test_falling_best_rates_are_distinguished_from_constant_ones():
     )
 
 
+@pytest.mark.integration
 def test_tokens_follow_one_chain_whatever_the_seed():
     draw = jax.jit(
         jax.vmap(

@@ -39,6 +39,7 @@ def quantities_of(weights, x, y, activation):
         return {name: float(value) for name, value in found.items()}
 
 
+@pytest.mark.integration
 def test_of_a_linear_map_every_quantity_is_its_formula(drawn):
     (_, w), (x, y) = (0, np.random.default_rng(4).standard_normal((OUT, D))), drawn[1:]
     found = quantities_of([w], x, y, "linear")
@@ -263,6 +264,7 @@ def warmed(weights, x, y, activation, steps, longest):
         return [np.asarray(w) for w in found]
 
 
+@pytest.mark.integration
 def test_ordinary_steps_have_the_length_of_the_guarantee():
     rng = np.random.default_rng(8)
     w, x = rng.standard_normal((OUT, D)), rng.standard_normal((N, D))

@@ -33,6 +33,7 @@ def outcomes(statement, data=DATA):
     return {row.mutant: row.outcome for row in rows}
 
 
+@pytest.mark.integration
 def test_a_mutated_closed_form_keeps_its_digits():
     @lab.statement("eq-1", "Its share is 1 - 1/(4 θ²).", rivals={"none": 0.0})
     def share(config, data):
@@ -146,6 +147,7 @@ def test_the_unit_of_a_number_compared_with_0_is_no_formula():
         assert ("sharp_capacity.ratio × 1.1" in outcomes(statement, samples)) is not same
 
 
+@pytest.mark.integration
 def test_data_without_effect_satisfy_a_statement_of_constancy():
     sizes = 2.0 ** np.arange(3, 9)
     norm = RNG.normal(1, 0.01, (60, 6)) * (1 + 1 / sizes)
@@ -158,6 +160,7 @@ def test_data_without_effect_satisfy_a_statement_of_constancy():
     assert set(outcomes(constant, data).values()) == {"true without effect"}
 
 
+@pytest.mark.integration
 def test_a_statement_of_every_label_is_not_turned_by_their_order():
     values = RNG.normal([3.0, 1.0, 2.0], 0.1, (60, 3))
     data = xr.Dataset({"gain": (("seed", "step"), values)}, {"step": [1, 2, 3]})
@@ -179,6 +182,7 @@ def test_a_statement_of_every_label_is_not_turned_by_their_order():
     assert outcomes(own, data)["labels permuted"] == "confirmed"
 
 
+@pytest.mark.integration
 def test_names_of_quantities_are_labels():
     dims = ("seed", "d")
     adam, muon = RNG.normal([[4.0, 2.0]], 0.1, (60, 2)), RNG.normal([[3.0, 1.0]], 0.1, (60, 2))
@@ -198,6 +202,7 @@ def test_names_of_quantities_are_labels():
     assert outcomes(runs, {"one": data, "two": other})["labels permuted"] in turned
 
 
+@pytest.mark.integration
 def test_no_effect_may_lie_within_a_bound():
     sizes = np.array([1.0, 2.0])
     values = RNG.normal([2.0, 1.5], 0.05, (60, 2))
@@ -212,6 +217,7 @@ def test_no_effect_may_lie_within_a_bound():
     assert outcomes(lasts, data)["twice the effect"] != "true without effect"
 
 
+@pytest.mark.integration
 def test_labels_that_differ_by_less_than_a_bound():
     dims, labels = ("seed", "optimizer"), {"optimizer": ["adam", "muon"]}
     data = xr.Dataset({"loss": (dims, RNG.normal([2.0, 2.2], 0.05, (60, 2)))}, labels)
@@ -247,6 +253,7 @@ def test_every_inequality_holds_of_equal_sides():
     assert outcomes(bound, data)["labels permuted"] == "refuted"
 
 
+@pytest.mark.integration
 def test_the_nearest_label_decides_about_all():
     values = RNG.normal([1.0, 2.0, 9.0], 0.1, (60, 3))
     data = xr.Dataset({"gain": (("seed", "step"), values)}, {"step": [0, 1, 2]})
@@ -270,6 +277,7 @@ def test_the_nearest_label_decides_about_all():
     assert outcomes(by_step, data)["labels permuted"] == "confirmed"
 
 
+@pytest.mark.integration
 def test_a_correction_may_lie_within_the_margin():
     correction = sharp_capacity.next_order("muon", 256, 5000, 1.5)
     # A tenth of it moves the form by 0.0052; the data are 0.0065 off.
@@ -325,6 +333,7 @@ def test_a_number_survives_no_size_of_the_effect():
     assert len(fates(ratio)) == 4
 
 
+@pytest.mark.integration
 def test_noise_of_the_same_mean_leaves_a_mean_as_it_is():
     @lab.statement("eq-1", "Losses are positive.", controls=NOTHING)
     def positive(config, data):
@@ -335,6 +344,7 @@ def test_noise_of_the_same_mean_leaves_a_mean_as_it_is():
     assert "labels permuted" not in outcomes(positive)
 
 
+@pytest.mark.integration
 def test_a_constant_of_every_label_has_no_size_to_change():
     data = xr.Dataset({"norm": (("seed", "d"), RNG.normal(2, 0.1, (60, 3)))}, {"d": [1, 2, 4]})
 
@@ -356,6 +366,7 @@ def test_a_constant_of_every_label_has_no_size_to_change():
     assert outcomes(coarse, data)["half the effect"] == "within its margin"
 
 
+@pytest.mark.integration
 def test_growth_with_room_says_so():
     d = 2.0 ** np.arange(3, 11)
     norm = d * RNG.normal(1, 0.01, (50, 8))
@@ -404,6 +415,7 @@ def test_each_formula_that_a_statement_calls_is_wrong_once():
     assert sharp_capacity.ratio(2.0) == value
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_numbers_of_a_formula_may_be_in_lists():
     value = float(deep_linear.backward_moments((2, 3, 2))[0][1])

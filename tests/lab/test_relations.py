@@ -79,6 +79,7 @@ def test_equals_takes_medians_of_heavy_tails():
     assert verdict(lab.equals(heavy, 1.5, by="median"), rival=1.0) == "refuted"
 
 
+@pytest.mark.integration
 def test_scales_as_finds_an_exponent_and_excludes_its_rivals():
     y = noisy(3 * SIZES**1.5)
     assert verdict(lab.scales_as(y, "d", 1.5, fit="power law"), other=1.6) == "confirmed"
@@ -130,6 +131,7 @@ def test_scales_as_judges_every_point_by_its_own_exponent():
     )
 
 
+@pytest.mark.integration
 def test_an_offset_corrects_growth_and_limits_the_rest():
     growing = noisy(SIZES + 60, noise=0.01)
     assert verdict(lab.scales_as(growing, "d", 1), half=0.5, other=1.5) == "confirmed"
@@ -207,6 +209,7 @@ def test_saturating_data_are_no_power_and_do_not_grow(power):
     assert logarithm.excluded
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "mean", [3 * WIDTHS**0.2, WIDTHS**0.2 * (1 + 20 / WIDTHS), 60 + WIDTHS, np.sqrt(WIDTHS)]
 )
@@ -231,6 +234,7 @@ def test_a_slow_power_is_one_by_the_fit_too():
         assert verdict(lab.scales_as(y, "width", 0.2, fit=fit), bounded=0.0) == "confirmed"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("mean", [WIDTHS**-0.5, 1 / WIDTHS, WIDTHS**-0.5 * (1 + 10 / WIDTHS)])
 def test_what_vanishes_has_no_limit_but_zero(mean):
     found = behaviours(swept(mean, 0.03))
@@ -251,6 +255,7 @@ def test_a_fall_to_a_limit_is_no_vanishing():
     assert "the limit 0.0" in found.reason
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "mean", [20 * (1 - 1.5 * WIDTHS**-0.5), 3 * WIDTHS**0.2, np.ones(6), WIDTHS**-0.3]
 )
@@ -286,6 +291,7 @@ def test_data_that_neither_model_fits_are_inconclusive():
     assert "none at width=32" in silent.reason
 
 
+@pytest.mark.integration
 def test_inserted_growth_breaks_a_bound_unless_it_is_wide():
     y = swept(20 * (1 - 0.3 * (WIDTHS / 32) ** -0.7), 0.03)
     (grown,) = lab.bounded(y, "width", slower_than=0.1).perturbed().values()
@@ -787,6 +793,7 @@ def of_law(mean, seeds: int, noise: float, seed: int = 0, x: np.ndarray = LADDER
     return xr.DataArray(mean(x)[:, None] * factors, dims=("x", "seed"), coords={"x": x}, name="y")
 
 
+@pytest.mark.integration
 def test_no_exponent_is_confirmed_if_a_logarithm_fits_the_data():
     """d / log d: 0.88 was confirmed against 1, ten times of ten, by fits that the data
     contradict.
@@ -834,6 +841,7 @@ def test_leaving_out_widths_confirms_no_exponent(mean, exponent, off, seeds):
         )
 
 
+@pytest.mark.integration
 def test_a_verdict_does_not_depend_on_the_unit_of_the_size():
     """Of x log x the exponent 1.1 was confirmed where x was counted in eighths."""
     y = of_law(lambda x: x * np.log(x), 400, 0.1, x=2.0 ** np.arange(7, 15))
@@ -863,6 +871,7 @@ def test_a_median_of_batches_is_refused_at_once():
             relation()
 
 
+@pytest.mark.integration
 def test_an_exponent_without_a_named_rival_has_those_beside_it():
     y = of_law(np.sqrt, 800, 0.1)
     found = lab.scales_as(y, "x", 0.5).judge({})
@@ -922,6 +931,7 @@ def test_a_logarithm_has_no_limit_and_is_no_power(mean):
             )
 
 
+@pytest.mark.integration
 def test_medians_and_geometric_means_bear_what_means_do_not():
     rng = np.random.default_rng(0)
     x = 2.0 ** np.arange(4, 12)

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 import xarray as xr
 
 from specjax import lab, sizes, sweep
@@ -13,6 +14,7 @@ def measure(key, scale):
     return {"x": scale * jax.random.normal(key)}
 
 
+@pytest.mark.integration
 def test_a_sweep_has_the_stream_of_its_name():
     found = lab.seeded_sweep(KEY, "one", measure, 3, scale=sweep.values(1.0, 2.0))
     expected = sweep.run(

@@ -56,6 +56,7 @@ def test_streamed_loss_and_gradient_are_those_of_the_dense_loss(problem):
     np.testing.assert_allclose(loss, value, rtol=1e-12)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_newton_direction_is_that_of_the_dense_hessian(problem):
     """At a W where the scores are far from uniform; at zero it is the Newton step."""
@@ -90,6 +91,7 @@ def test_batches_and_vmap_give_each_problem_its_own(problem):
             np.testing.assert_allclose(together.gradient[k], one.gradient, atol=1e-13)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_loss_does_not_overflow(problem):
     u, v, q, w = problem
@@ -125,6 +127,7 @@ def test_gradient_and_hessian_at_zero_are_the_dense_losss(problem):
     np.testing.assert_allclose((left + ridge) @ ridged @ (right + ridge), -g, atol=1e-13)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_deflated_gradient_leaves_out_the_first_items(problem):
     u, v, q, _ = problem
@@ -232,6 +235,7 @@ def test_a_minibatch_has_the_frequencies_it_was_drawn_with():
     assert 8 < np.sum((q - exact) ** 2 / exact) * batch < 68
 
 
+@pytest.mark.integration
 def test_a_batch_starts_a_larger_one_and_has_rare_items():
     key, p = jax.random.key(1), memory.power_law(100_000, 1.1)
     batches = jax.jit(memory.minibatches, static_argnums=2)(key, p, (1000, 20_000))
@@ -375,6 +379,7 @@ def test_maps_of_singular_values_leave_the_padding_alone():
     np.testing.assert_allclose(steps(d), steps(padded)[:, :d, :d], atol=1e-6)
 
 
+@pytest.mark.integration
 def test_the_count_of_few_is_that_of_what_is_recovered():
     rng = np.random.default_rng(3)
     u, v = jnp.asarray(rng.standard_normal((2, 50, 8)), jnp.float32)
@@ -436,6 +441,7 @@ def test_singular_values_of_the_gradient_are_those_of_float64():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.integration
 def test_thresholded_steps_leave_out_what_has_left():
     rng = np.random.default_rng(8)
     n, d, bounds, rates = 40, 6, [0.0, 2.5, 7.0], [1.0, 2.0, 5.0]

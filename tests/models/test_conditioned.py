@@ -124,6 +124,7 @@ def test_gradients_and_curvatures_are_those_of_the_losses():
         assert np.linalg.eigvalsh(hessian)[-1] == pytest.approx(float(curvature))
 
 
+@pytest.mark.integration
 def test_a_plain_optimizer_arrives_as_its_contraction_says():
     # One step takes the error of Q from one eigenvalue of S to its (1 - λ³)-fold: 64 for λ = 1/4.
     problem = conditioned.in_context(jax.random.key(0), 4.0, 2)

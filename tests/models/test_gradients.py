@@ -66,6 +66,7 @@ def on_batch(model, d0):
 each_model = pytest.mark.parametrize("problem", [factorization, linear, relu])
 
 
+@pytest.mark.integration
 @each_model
 @pytest.mark.usefixtures("x64")
 def test_the_gradient_is_the_derivative_of_the_population_loss(problem):
@@ -223,6 +224,7 @@ def test_one_program_maps_over_seeds_and_widths(name):
     assert len(np.unique(mapped.round(4), axis=0)) == 3
 
 
+@pytest.mark.integration
 def test_narrow_networks_are_the_leading_blocks_of_wide_ones():
     narrow, wide = (deep_linear.init(jax.random.key(0), (n, 2 * n, n)) for n in (3, 6))
     for small, large in zip(narrow, wide, strict=True):

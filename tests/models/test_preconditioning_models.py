@@ -43,6 +43,7 @@ def test_a_target_has_its_spectrum_and_its_rank():
     np.testing.assert_allclose(at.matrix @ at.basis, at.basis * spectrum[None, :], atol=1e-14)
 
 
+@pytest.mark.integration
 def test_haar_frames_are_orthonormal_with_entries_of_either_sign():
     draw = jax.jit(jax.vmap(lambda key: factorization_spectra.orthonormal(key, 4, 2)))
     frames = np.asarray(draw(jax.random.split(jax.random.key(1), 2000)))
@@ -57,6 +58,7 @@ def test_haar_frames_are_orthonormal_with_entries_of_either_sign():
     np.testing.assert_allclose(wide @ wide.T, np.eye(2), atol=1e-14)
 
 
+@pytest.mark.integration
 def test_starts_are_orthonormal_or_aligned():
     x = matrix_factorization.orthonormal_init(jax.random.key(0), 3, 5, 0.5)
     np.testing.assert_allclose(x @ x.T, 0.25 * np.eye(3), atol=1e-14)
@@ -73,6 +75,7 @@ def test_starts_are_orthonormal_or_aligned():
     np.testing.assert_allclose(several[1], 2 * start.matrix, atol=1e-14)
 
 
+@pytest.mark.integration
 def test_the_prompt_model_predicts_what_the_closed_form_says(case):
     inputs, q, tasks = (jnp.asarray(x) for x in case)
     s = in_context_regression.covariance(inputs)

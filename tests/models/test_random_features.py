@@ -78,6 +78,7 @@ def test_gradient_descent_in_closed_form_is_gradient_descent(
         w = w - rate * g
 
 
+@pytest.mark.integration
 def test_the_first_step_is_gd_step(teacher_student):
     a, _, teacher = teacher_student
     path = model.trajectory(model.second_moment(a, a), model.second_moment(a, a), teacher)

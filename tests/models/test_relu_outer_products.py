@@ -149,6 +149,7 @@ def test_they_do_not_see_padding(name):
         assert not many[:, n:].any()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("unchecked")
 def test_targets_of_another_shape_and_wrong_sizes_are_refused():
     params, target = problem()

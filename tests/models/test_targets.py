@@ -60,6 +60,7 @@ def test_a_linear_network_needs_two_sizes(dims):
         deep_linear.init(jax.random.key(0), dims)
 
 
+@pytest.mark.integration
 def test_linear_targets_have_the_given_scale_and_nest():
     big = targets.linear_target(jax.random.key(0), 300, 400, 3.0)
     # The variance of n squares of N(0, 9) has relative standard error √(2/n).

@@ -38,6 +38,7 @@ def test_words_are_equal_up_to_rotation_transposition_and_order():
     assert moments.ones("d", "k").sum().value == D * K
 
 
+@pytest.mark.integration
 def test_values_by_einsum_are_those_of_numpy():
     rng = np.random.default_rng(0)
     phi, m = rng.normal(size=(3, 4)), rng.normal(size=(3, 3))
@@ -57,6 +58,7 @@ def test_values_by_einsum_are_those_of_numpy():
     np.testing.assert_allclose((M @ PHI).sum(1)(M=m, Phi=phi), (m @ phi).sum(1), rtol=1e-13)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_values_broadcast_over_sizes_and_differentiate_in_scales():
     sigma = moments.symbol("sigma")

@@ -92,6 +92,7 @@ def test_powers_of_the_trace_have_normal_moments(k):
     assert found.exact(n=k) == math.prod(range(1, 2 * k, 2))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("j", [2, 3, 4, 6, 12])
 def test_traces_of_powers_have_normal_moments_at_length_twelve(j):
     """Diaconis and Shahshahani (1994): tr Q^j has the moments of N(1 if j is even else 0, j)."""
@@ -394,6 +395,7 @@ def test_a_word_that_is_too_long_is_refused_with_its_time():
         moments.haar_expectation(moments.trace(Q) ** 16)
 
 
+@pytest.mark.integration
 def test_too_many_different_words_are_refused_with_their_time():
     constants = [moments.constant(f"A{i}", "n", "n") for i in range(8)]
     word = math.prod((moments.trace(Q @ a) for a in constants), start=moments.trace(Q) ** 4)

@@ -64,6 +64,7 @@ NUMBERS = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("names", [["b1"], ["b2"], ["weight_decay"], list(NUMBERS)], ids=str)
 def test_each_group_has_its_decays(names):
     """A number or a schedule for a group, and optax's default for the groups left out."""
@@ -76,6 +77,7 @@ def test_each_group_has_its_decays(names):
         np.testing.assert_allclose(found[leaf], trained(own, [leaf])[leaf], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.integration
 def test_a_group_that_is_left_out_has_the_rate_of_muon():
     found = trained(optim.muon(0.02, adam_learning_rate={"embedding": 0.3}, layout=TO_ADAMW))
     for name, rate in {"table": 0.3, "gain": 0.02, "head": 0.02}.items():
@@ -83,6 +85,7 @@ def test_a_group_that_is_left_out_has_the_rate_of_muon():
         np.testing.assert_allclose(found[name], own, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.integration
 def test_one_rate_and_equal_rates_are_the_same():
     one = trained(optim.muon(0.02, adam_learning_rate=0.3, layout=TO_ADAMW))
     many = trained(optim.muon(0.02, adam_learning_rate=dict.fromkeys(RATES, 0.3), layout=TO_ADAMW))
@@ -90,6 +93,7 @@ def test_one_rate_and_equal_rates_are_the_same():
         np.testing.assert_allclose(one[name], many[name], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.integration
 def test_a_schedule_elsewhere_and_a_traced_rate_fit_in():
     def head(rate):
         rates = RATES | {"readout": rate}
@@ -102,6 +106,7 @@ def test_a_schedule_elsewhere_and_a_traced_rate_fit_in():
     assert np.abs(found[1] - plain).max() > 1e-2
 
 
+@pytest.mark.integration
 def test_injected_rates_of_groups_stay_as_they_are():
     """optax makes float32 arrays of the other numbers, also of 0.999."""
     injected = optim.inject_hyperparams(optim.muon)(
@@ -132,6 +137,7 @@ def test_routing_shows_the_group_of_each_rate():
     assert not any(row.group for row in plain.rows)
 
 
+@pytest.mark.integration
 def test_jordans_groups_have_rates_and_plain_adamw():
     """torch's AdamW without Nesterov's step, with the decays of Keller Jordan's code."""
     rates = {"embedding": 0.3, "readout": optax.linear_schedule(0.1, 0.01, 4)}

@@ -92,6 +92,7 @@ def test_ten_steps_are_those_of_muon_bp(period, rate):
         np.testing.assert_allclose(found[leaf], right, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("period", [2, 5])
 def test_ten_steps_are_those_of_sign_muon(period):
     signs = optax.chain(optax.scale_by_sign(), optax.scale(0.01))
@@ -116,6 +117,7 @@ def test_the_nearest_wrong_algorithms_are_far_away(reference, wrong):
     assert np.abs(right - expected(reference, "tall", **wrong)).max() > 1e-3
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("dims", "grid", "name"),
     [
@@ -171,6 +173,7 @@ def test_only_the_state_of_the_one_that_is_due_advances():
     assert state.first.count == 3
 
 
+@pytest.mark.integration
 def test_muon_routes_around_the_polar_factor():
     """Vectors go to AdamW, matrices to the alternation, with the axes that muon gives it."""
     params = {"w": PARAMS["tall"], "b": PARAMS["tall"][:, 0]}

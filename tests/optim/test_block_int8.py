@@ -44,6 +44,7 @@ def test_to_the_nearest_it_is_numpys(shape):
     assert np.abs(np.asarray(found) - x).max() <= largest / 254 * 1.001
 
 
+@pytest.mark.integration
 def test_rounding_at_random_has_the_right_mean_and_bound():
     """Of 1 and k / (4 · 127): the upper neighbour in k of 4 cases."""
     count = 20000
@@ -73,6 +74,7 @@ def test_zero_stays_zero_and_a_nan_spoils_its_block():
     assert decoded(empty, (3, 0)).shape == (3, 0)
 
 
+@pytest.mark.integration
 def test_padding_and_stacking_change_nothing():
     x = jnp.asarray(normal((3, 300)))
     alone = decoded(encoded(x), x.shape)
@@ -105,6 +107,7 @@ def test_the_momentum_is_the_recursion_on_rounded_averages():
     assert state.count is None
 
 
+@pytest.mark.integration
 def test_at_random_it_moves_where_the_nearest_stands_still():
     """β = 0.95 and an entry that goes from 0 to 0.05 beside one of 1: its steps of 0.05 · 0.05 are
     below half of 1/127.

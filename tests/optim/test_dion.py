@@ -77,6 +77,7 @@ def test_ten_steps_are_those_of_the_authors_code(rank, r):
         np.testing.assert_allclose(updates[name], right, rtol=0, atol=1e-9)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "wrong",
     [{"mu": 0.8}, {"scaled": False}, {"feedback": 1.0}, {"feedback": 0.0}, {"stale": True}],
@@ -90,6 +91,7 @@ def test_the_nearest_wrong_formulas_are_far_away(wrong):
     assert max(np.abs(right[k] - code[k]).max() for k in right) < 1e-7
 
 
+@pytest.mark.integration
 def test_the_layout_turns_the_matrices_alone():
     """(in, out) with the bases of the other side gives the transposed step."""
     out_in, _ = trained()
@@ -118,6 +120,7 @@ def test_what_a_step_leaves_out_comes_later():
     np.testing.assert_allclose(np.linalg.norm(updates, axis=(1, 2)), 1, atol=1e-9)
 
 
+@pytest.mark.integration
 def test_a_momentum_of_lower_rank_has_no_step_outside_it():
     """The code makes unit columns of rounding; here the step of a matrix of rank 1 is its factor,
     and a direction that comes later is found.
@@ -132,6 +135,7 @@ def test_a_momentum_of_lower_rank_has_no_step_outside_it():
     assert np.linalg.matrix_rank(later["w"], tol=1e-6) == 3
 
 
+@pytest.mark.integration
 def test_zero_stays_zero_and_nan_spoils_its_own_matrix():
     zero, spoiled = np.zeros((2, 3)), np.full((2, 3), np.nan)
     updates, _ = trained([{"a": zero, "b": spoiled, "c": np.stack([np.eye(2), spoiled[:, :2]])}])
@@ -153,6 +157,7 @@ def test_fused_matrices_have_a_basis_each():
         np.testing.assert_allclose(found, dion(own, np.asarray(basis)[0]), atol=1e-9)
 
 
+@pytest.mark.integration
 def test_it_takes_the_place_of_momentum_and_polar_factor():
     """With full rank and a flat spectrum the step is Muon's, of the momentum's polar factor."""
     gradient = jnp.asarray(np.linalg.qr(np.random.default_rng(1).standard_normal((6, 3)))[0])
@@ -185,6 +190,7 @@ def test_wrong_calls_are_refused_in_one_sentence(call, sentence):
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("power", [-90, 90])
 def test_the_step_does_not_depend_on_the_size_of_the_gradients(power):
     gradients = [{"w": g["tall"].astype(np.float32)} for g in GRADIENTS[:3]]

@@ -16,6 +16,7 @@ from tests.optim.registry import ITERATION
 from tests.reference.spectra import polar
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("shape", "numbers", "matrices"),
     [
@@ -130,6 +131,7 @@ def test_sizes_and_splits_of_one_leaf_are_refused():
         both.update(updates, both.init(updates))
 
 
+@pytest.mark.integration
 def test_routing_is_what_muon_does():
     params = {"qkv": jnp.ones((4, 8)), "stack": jnp.ones((3, 4, 16)), "bias": jnp.ones(4)}
     labels = {"qkv": "matrix", "stack": "matrix", "bias": "other"}

@@ -82,6 +82,7 @@ def test_numbers_are_those_of_the_definitions():
             assert type(found[name]) is float
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("shape", [(6, 4), (3, 5), (1, 7), (5, 5)])
 def test_an_exact_method_has_no_defect(shape):
@@ -165,6 +166,7 @@ def test_padding_does_not_count():
         np.testing.assert_allclose(pair[1][name], value, rtol=tolerance, atol=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_gradients_of_any_size_have_the_same_ranks(scale):
     x = RNG.standard_normal((6, 4)).astype("f")

@@ -142,6 +142,7 @@ def test_empty_leaves_stay_empty(make, shape):
     assert update(make(), jnp.ones(shape), stable_ranks=1.0).shape == shape
 
 
+@pytest.mark.integration
 def test_one_by_one_is_the_sign_and_one_by_n_the_direction():
     x = {"scalar": jnp.array([[-3.0]]), "row": jnp.array([[3.0, 4.0]])}
     close(update(ortho(SVD()), x["scalar"]), [[-1.0]])
@@ -155,6 +156,7 @@ def test_masked_nodes_and_none_pass():
     assert jax.tree.structure(updates) == jax.tree.structure(params)
 
 
+@pytest.mark.integration
 def test_normalization_is_of_the_rows_as_stored_by_default():
     x = jax.random.normal(jax.random.key(0), (3, 4))
     close(jnp.linalg.norm(update(optim.normalize_rows(), x), axis=1), jnp.ones(3))

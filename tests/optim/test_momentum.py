@@ -128,6 +128,7 @@ def accumulated(transform, gradients, params):
     return jax.jit(lambda: jax.lax.scan(step, transform.init(params), gradients)[0].mu)()
 
 
+@pytest.mark.integration
 def test_an_average_in_bfloat16_does_not_stand_still():
     """β = 0.99 and a constant gradient of 1: the average after 600 steps is 0.9976; rounded to the
     nearest it stays at 0.8.

@@ -251,6 +251,7 @@ def test_moments_go_along_the_longer_side(name):
     assert np.abs(of(name, "wide") - of(name, "wide", longer=False)).max() > 1e-3
 
 
+@pytest.mark.integration
 def test_the_decay_of_modded_nanogpt_follows_the_squared_rate():
     rates = np.linspace(0.1, 0.02, STEPS)
     schedule = optax.linear_schedule(0.1, 0.02, STEPS - 1)
@@ -267,6 +268,7 @@ BETAS = {  # `setup_optimizer` of nanochat/gpt.py, `param_table` of modded-nanog
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", BETAS)
 def test_each_group_has_the_decays_of_the_code(name):
     groups = {"tall": "embedding", "wide": "matrix", "square": "readout", "b": "other"}
@@ -322,6 +324,7 @@ def test_the_first_step_of_mars_is_that_of_the_paper():
     assert np.abs(found - code).max() > 1e-3
 
 
+@pytest.mark.integration
 def test_exact_mars_takes_the_gradient_at_the_parameters_before():
     before = [jax.tree.map(lambda g: 0.7 * g + 0.1, gradient) for gradient in GRADIENTS]
     optimizer = made("mars_m", exact=True, gamma=0.5)
@@ -397,6 +400,7 @@ def test_a_wrong_option_is_refused_in_one_sentence(call, sentence):
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.integration
 def test_a_muon_clip_without_logits_is_refused():
     optimizer = optim.muon_clip(0.1, None)
     params = jax.tree.map(jnp.asarray, PARAMS)

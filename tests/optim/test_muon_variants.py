@@ -134,6 +134,7 @@ def test_fused_matrices_step_as_leaves_of_their_own(name):
     assert np.abs(mixed["qk"] - fused["qk"]).max() > 1e-3
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("per", ["output", "longer"])
 def test_neurons_of_parts_have_moments_of_their_own(per):
     leaf = np.stack([g["w"] for g in GRADIENTS[:2]])
@@ -164,6 +165,7 @@ def test_a_layout_routes_the_whole_recipe(name):
     np.testing.assert_allclose(trained(optimizer)["wide"], expected, atol=1e-9)
 
 
+@pytest.mark.integration
 def test_adamuon_measures_padded_matrices_by_their_active_part():
     padded = jnp.asarray(np.pad(PARAMS["w"], ((0, 3), (0, 2))))
     step = optim.adamuon(1.0, sizes=optim.Fans(6, 4))

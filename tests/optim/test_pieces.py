@@ -86,6 +86,7 @@ def test_normuon_has_the_norm_of_the_paper():
         close(np.linalg.norm(step), 0.2 * math.sqrt(15))
 
 
+@pytest.mark.integration
 def test_a_stack_has_neurons_of_its_own_and_padding_changes_none():
     stack = np.stack(DRAWS)
     whole = run(optim.scale_by_neuron_moment(0.9), [jnp.asarray(stack), jnp.asarray(stack[::-1])])
@@ -375,6 +376,7 @@ def power(h, exponent, floor=1e-10):
     return vectors @ np.diag(np.where(values > floor, np.abs(values) ** exponent, 0)) @ vectors.T
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("decay", "order"), [(0.8, 4), (1.0, 4), (0.8, 2)])
 def test_shampoo_is_its_formula(decay, order):
     left, right, weight, expected = 0.0, 0.0, 0.0, []
@@ -384,6 +386,7 @@ def test_shampoo_is_its_formula(decay, order):
     close(np.stack(run(optim.scale_by_shampoo(decay, order=order), arrays(DRAWS))), expected, 1e-8)
 
 
+@pytest.mark.integration
 def test_shampoo_begins_with_the_polar_factor_and_keeps_roots():
     g = DRAWS[0]
     found = run(optim.scale_by_shampoo(0.9, every=3), arrays([g, 2 * g, 3 * g, 3 * g]))
@@ -392,6 +395,7 @@ def test_shampoo_begins_with_the_polar_factor_and_keeps_roots():
     close(found[3], 3 / mean**0.5 * polar(g), 1e-8)
 
 
+@pytest.mark.integration
 def test_inverse_roots_and_their_derivatives():
     x = jnp.asarray(DRAWS[0])
     close(jax.jit(lambda x: inverse_root(x @ x.T, 2) @ x)(x), polar(DRAWS[0]), 1e-9)
@@ -427,6 +431,7 @@ def soap(gradients, b1, b2, every, eps=1e-8):
     return steps
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("every", [1, 2])
 def test_soap_is_its_algorithm(every):
     """Square gradients: the basis of a null space, which other shapes have, is anyone's choice."""
@@ -518,6 +523,7 @@ def test_wrong_calls_are_refused_in_one_sentence(call, sentence):
     assert str(refusal.value).endswith(".")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "make", [optim.scale_by_neuron_moment, optim.scale_by_shampoo, optim.mars_correction]
 )

@@ -51,6 +51,7 @@ def test_the_threshold_is_the_nuclear_rank_at_any_size(method):
     assert state.took_spectral.tolist() == [True, False] * 3
 
 
+@pytest.mark.integration
 def test_it_takes_the_larger_guaranteed_decrease():
     """The bounds of the module's text, for gradients of every rank and activations of every stable
     rank.
@@ -104,6 +105,7 @@ def test_missing_and_misshapen_stable_ranks_are_refused():
         step(g, None)
 
 
+@pytest.mark.integration
 def test_a_zero_matrix_takes_the_euclidean_step():
     step, zero = optim.rank_switch(optim.orthogonalize(), optax.identity()), jnp.zeros((3, 3))
     _, state = step.update(zero, step.init(zero), zero, stable_ranks=0.0)

@@ -53,6 +53,7 @@ def test_the_step_of_a_leaf_is_multiplied(multipliers, factors):
     np.testing.assert_allclose(found["down"], factors["outer"] * plain["down"], rtol=1e-6)
 
 
+@pytest.mark.integration
 def test_a_multiplier_is_a_rate_of_its_own():
     """The step of a leaf with factor 3 at rate η is that at rate 3 η, decay included."""
     found = updates_of(optim.muon(0.02, multipliers={"block.up": 3.0, "gain": 3.0}, **OPTIONS))
@@ -61,6 +62,7 @@ def test_a_multiplier_is_a_rate_of_its_own():
         np.testing.assert_allclose(found["block"][name], own["block"][name], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.integration
 def test_traced_multipliers_and_schedules_fit_in():
     @jax.vmap
     def swept(factor):

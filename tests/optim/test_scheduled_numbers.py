@@ -121,6 +121,7 @@ def test_scheduled_steps_keep_the_types_of_a_mixed_tree(name, number, value):
     jax.eval_shape(lambda: jax.lax.scan(step, scheduled.init(params), gradients))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("standard_promotion")
 def test_schedules_of_float64_do_not_widen_float32():
     with jax.enable_x64(True):

@@ -130,6 +130,7 @@ def test_one_loss_that_is_nan_is_no_new_minimum_and_is_forgotten(first):
     np.testing.assert_array_equal(found, np.where(np.arange(60) < 21, 1, 0.5))
 
 
+@pytest.mark.integration
 def test_scaled_gradients_are_those_of_the_paper():
     rng = np.random.default_rng(0)
     g, x = rng.standard_normal((5, 3)), rng.standard_normal((5, 3))

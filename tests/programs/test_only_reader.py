@@ -40,6 +40,7 @@ def readings(source):
     return found
 
 
+@pytest.mark.integration
 def test_no_other_module_reads_programs():
     outside = [
         path for path in PACKAGE.rglob("*.py") if "programs" not in path.relative_to(PACKAGE).parts

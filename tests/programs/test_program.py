@@ -135,6 +135,7 @@ def everything(x):
     return y, narrow
 
 
+@pytest.mark.integration
 def test_a_program_evaluated_by_equations_is_the_function():
     program, _ = trace(everything, X)
     found = evaluate(program, [X], lambda equation, inputs: equation.bind(*inputs))

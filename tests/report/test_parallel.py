@@ -125,6 +125,7 @@ def alive(process):
         return False
 
 
+@pytest.mark.integration
 def test_names_without_record_come_first_then_the_longest():
     recorded = records.load_all(Path(__file__).parents[2] / "records")
     slow, quick = sorted(recorded, key=lambda name: -recorded[name].record.seconds)[

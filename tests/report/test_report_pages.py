@@ -312,6 +312,7 @@ def test_small_runs_may_leave_statements_undecided(scale, verdict, wall, judged)
     assert (said in text) is not wall
 
 
+@pytest.mark.integration
 def test_every_link_has_a_target_and_none_leads_outside(tmp_path, judged, renamed, data, figure):
     shown = kept(
         tmp_path,
@@ -340,6 +341,7 @@ def test_a_report_of_every_experiment_is_small(judged):
     assert len(_html.render(results).encode()) < 22_000 * len(results)
 
 
+@pytest.mark.integration
 def test_a_thumbnail_is_small_and_is_that_of_the_newest_figure(tmp_path, result, data):
     def drawn(color):
         figure = Figure(figsize=(6, 6.5))

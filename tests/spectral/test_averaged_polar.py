@@ -111,6 +111,7 @@ def test_the_second_order_bias_is_half_the_second_derivative():
     np.testing.assert_allclose(second_order_bias(MU, directions), expected, atol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_second_order_bias_of_a_vector_is_a_shrinkage():
     # polar(v) = v/‖v‖: isotropic noise σ in d dimensions shortens it by (d - 1) σ² / (2 ‖v‖²), and

@@ -202,6 +202,7 @@ def test_halley_weights():
     close(s, np.ones(1001), 1e-14)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_newton_that_has_not_converged_is_nan():
     x = np.diag([1.0, 0.3, 1e-3])
@@ -209,6 +210,7 @@ def test_newton_that_has_not_converged_is_nan():
     close(polar(x, Newton(9)), np.eye(3), 1e-14)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_polar_express_ends_in_its_band():
     for method in (PolarExpress(5), PolarExpress(5, 1e-2), PolarExpress(4, 1e-3, 1.02, 0.0)):
@@ -311,6 +313,7 @@ def test_each_step_may_have_a_polynomial_of_its_own():
     assert NewtonSchulz(2, (MUON, CUBIC)).polynomials() == (MUON, CUBIC)
 
 
+@pytest.mark.integration
 def test_operands_in_half_precision_keep_the_dtype():
     x = jnp.asarray(np.array(ROUNDED), jnp.float32)
     assert polar(x, NewtonSchulz(operands=jnp.bfloat16)).dtype == jnp.float32
@@ -365,6 +368,7 @@ def test_the_gram_form_is_taken_where_it_has_fewer_operations():
     assert products(NewtonSchulz(restart=1, gram=True)) == 2 * 5 + 5
 
 
+@pytest.mark.integration
 def test_float32_errors_are_near_those_of_the_iteration_on_x():
     """That iteration, as optax has it, is written out here."""
     theirs = errors(iteration_on_x(NewtonSchulz(), jnp.float32), jnp.float32)
@@ -375,6 +379,7 @@ def test_float32_errors_are_near_those_of_the_iteration_on_x():
     assert one_block["k^-2"] > 40 * theirs["k^-2"]
 
 
+@pytest.mark.integration
 def test_any_callable_is_a_method():
     def first_column(x):
         return jnp.zeros_like(x).at[:, 0].set(x[:, 0])

@@ -102,6 +102,7 @@ def test_a_method_has_a_name(name):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.integration
 def test_muon_takes_a_method_by_name():
     x = jnp.asarray([[3.0, 1.0, 0.0], [0.0, 2.0, 1.0]])
     optimizer = optim.muon(1.0, method="svd", scale="none", nesterov=False)
@@ -146,6 +147,7 @@ def test_non_finite_entries_are_never_silent(method, bad):
     assert np.isnan(polar(x, method)).all()
 
 
+@pytest.mark.integration
 @every_method
 @pytest.mark.usefixtures("x64")
 def test_a_batch_is_its_slices(method):
@@ -243,6 +245,7 @@ def test_newton_schulz_maps_each_value_by_its_polynomials(method, shape):
     close(polar(jnp.asarray(x), method), expected)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_muon_ends_in_a_band_around_one_and_never_converges():
     s = np.geomspace(1e-2, 1, 100_001)
@@ -284,6 +287,7 @@ def test_the_cubic_is_quadratic_after_log_condition_steps():
         assert after == pytest.approx(1.5 * before**2 - 0.5 * before**3, rel=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_singular_values_up_to_rtol_count_as_zero():
     x = np.diag([2.0, 2e-3, 2e-9, 2e-15])

@@ -84,6 +84,7 @@ def test_zero_and_nan():
     assert all(np.isnan(part) for part in error)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_a_method_has_the_error_of_its_polynomials():
     values = np.array([[1.0, 1e-1, 1e-2, 1e-3], [1.0, 1.0, 1.0, 1.0]])
@@ -103,6 +104,7 @@ def test_a_method_has_the_error_of_its_polynomials():
     np.testing.assert_allclose(np.stack(exact, axis=1), [[1, 0, 0, 4]] * 2, atol=1e-12)
 
 
+@pytest.mark.integration
 def test_the_rank_says_when_the_reference_has_lost_directions():
     x = jnp.asarray(matrix_with([1.0, 1e-3, 1e-7], (3, 5), 1), jnp.float32)
     assert method_error(x, NewtonSchulz(), SVD()).rank == pytest.approx(2, abs=1e-5)

@@ -71,6 +71,7 @@ def test_the_published_cubics_are_reproduced():
     assert band(CUBIC5, 7e-3) == pytest.approx((0.774108, 1.3), abs=1e-6)
 
 
+@pytest.mark.integration
 def test_cubic5_is_a_method_by_name():
     """Five steps X ← a X + b (X Xᵀ) X of the published table in NumPy."""
     x = np.random.default_rng(0).standard_normal((4, 9))

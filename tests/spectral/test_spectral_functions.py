@@ -91,6 +91,7 @@ def test_divided_differences_hold_for_every_gap(gap):
     close(measured[0, 1], expected, 1e-11)
 
 
+@pytest.mark.integration
 def test_the_derivative_of_the_constant_map_is_that_of_polar():
     for name in ("repeated-pair", "rank-deficient"):
         x, dx = named(name), np.random.default_rng(1).standard_normal(named(name).shape)
@@ -122,6 +123,7 @@ def test_second_derivatives_are_nan_at_repeated_singular_values():
         assert np.isfinite(second(polar, np.diag(values), dx)).all()
 
 
+@pytest.mark.integration
 def test_rtol_decides_the_rank():
     x = np.diag([1.0, 1e-3, 1e-9, 0.0])
     for rtol, rank in ((None, 3), (1e-6, 2), (1e-2, 1)):
@@ -132,6 +134,7 @@ def test_rtol_decides_the_rank():
         close(power(x, 2.0, rtol), x @ x)
 
 
+@pytest.mark.integration
 def test_the_power_is_traced_mapped_and_differentiated():
     x = jnp.asarray(named("repeated-pair"))
     powers = jnp.linspace(-1, 2, 4)

@@ -45,6 +45,7 @@ def test_zipped_axes_move_together(plan):
     assert data.swap_dims(k="n")["y"].dims == ("n", "seed")
 
 
+@pytest.mark.integration
 def test_a_zipped_axis_named_as_its_dimension_is_its_coordinate():
     data = run(
         shape,

@@ -19,6 +19,7 @@ def deep(key, d, depth):
     return {"x": x.sum()}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("plan", ["exact", "padded", "auto"])
 def test_a_choice_arrives_unchanged_and_has_its_own_program(plan):
     seen = []
@@ -37,6 +38,7 @@ def test_a_choice_arrives_unchanged_and_has_its_own_program(plan):
             np.testing.assert_allclose(data["x"].sel(d=d, depth=depth), expected, rtol=1e-5)
 
 
+@pytest.mark.integration
 def test_names_are_choices_and_are_stored(tmp_path):
     def measure(key, activation, scale):
         return {"y": getattr(jnp, activation)(scale * jax.random.normal(key))}
@@ -104,6 +106,7 @@ def test_concretizing_a_traced_value_is_refused_with_the_line(measure, what):
     )
 
 
+@pytest.mark.integration
 def test_an_impure_measure_is_refused_without_blaming_padding():
     """A sample of numpy.random is the same number for all seeds, and another in each program."""
     counter = iter(range(1000))

@@ -58,6 +58,7 @@ def run(num_seeds=200, measure=settled, **options):
     return sweep.run(measure, OVER, num_seeds=num_seeds, key=KEY, **options)
 
 
+@pytest.mark.integration
 def test_a_long_loop_is_cut_into_calls_stored_one_by_one(took, tmp_path):
     """A program whose length is unknown before it has run: its groups are those of eight calls
     or more, and each is kept.
@@ -69,6 +70,7 @@ def test_a_long_loop_is_cut_into_calls_stored_one_by_one(took, tmp_path):
     assert len(list((tmp_path / "store").glob("bucket*"))) == len(took.calls)
 
 
+@pytest.mark.integration
 def test_quick_groups_share_calls_and_blocks(took, tmp_path):
     took.seconds = 1e-9
     run(num_seeds=2000, store=tmp_path / "store")
@@ -78,6 +80,7 @@ def test_quick_groups_share_calls_and_blocks(took, tmp_path):
     assert len(list((tmp_path / "store").glob("bucket*"))) == 1
 
 
+@pytest.mark.integration
 def test_the_last_call_has_no_group_without_a_wanted_seed(took):
     took.seconds = 1e-9
     # A few groups more than fill the long calls before.
@@ -130,6 +133,7 @@ def test_the_next_call_is_as_long_as_measured():
     assert _dispatch.paced(10, 1e-9, 12) == 12
 
 
+@pytest.mark.integration
 def test_a_bucket_runs_while_the_programs_of_later_ones_compile(monkeypatch):
     """Every program but the first is held back until a call has run, which it never has if all are
     compiled before any runs.

@@ -175,6 +175,7 @@ def test_values_arrive_as_scalars_of_the_default_dtypes():
     np.testing.assert_array_equal(data["y"].isel(seed=1), [[1, 0.25], [2, 0.5]])
 
 
+@pytest.mark.integration
 def test_x64_scope_gives_float64():
     def third(key, d, lr):
         return {"y": lr / 3 + 0 * jnp.sum(sizes.normal(key, (d,)))}
@@ -319,6 +320,7 @@ def one_block(key, n):
     return {"sum": jnp.sum(sizes.normal(key, (n, n)))}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("plan", "buckets"), [("exact", ["n=3", "n=5", "n=40"]), ("padded", ["n=3,5,40"])]
 )

@@ -20,6 +20,7 @@ def _diverged(seeds):
     return [s for s in range(seeds) if jax.random.uniform(jax.random.fold_in(KEY, s)) > 0.5]
 
 
+@pytest.mark.integration
 def test_failed_seeds_are_flagged_where_they_failed_and_named():
     expected = _diverged(20)
     first = f"{len(expected)} of 20 seeds .*seed {expected[0]} at d=2, lr=2.0.*without_failed"

@@ -73,6 +73,7 @@ def test_seeds_at_a_time_are_cut_until_xla_says_that_they_fit(monkeypatch, estim
     np.testing.assert_allclose(data["y"], whole["y"], rtol=1e-5)
 
 
+@pytest.mark.integration
 def test_calls_are_cut_until_their_results_fit():
     def row(key, d):
         return {"row": jnp.broadcast_to(jnp.sum(sizes.normal(key, (d,))), (5000,))}
@@ -83,6 +84,7 @@ def test_calls_are_cut_until_their_results_fit():
     np.testing.assert_array_equal(data["row"][..., 0], data["row"][..., -1])
 
 
+@pytest.mark.integration
 def test_one_seed_that_does_not_fit_is_refused():
     with pytest.raises(
         ValueError,

@@ -63,6 +63,7 @@ def warned():
     return pytest.warns(UnreadableProgramWarning, match=said)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("unknown_scan")
 def test_a_sweep_with_a_loop_that_is_not_known_runs(expected):
     with warned() as caught:
@@ -72,6 +73,7 @@ def test_a_sweep_with_a_loop_that_is_not_known_runs(expected):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("unknown_scan")
 def test_where_xla_has_no_estimate_every_width_is_a_program(monkeypatch, expected):
     monkeypatch.setattr(jax.stages.Lowered, "cost_analysis", lambda _: None)
@@ -82,6 +84,7 @@ def test_where_xla_has_no_estimate_every_width_is_a_program(monkeypatch, expecte
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("unknown_scan")
 def test_padding_is_checked_by_running():
     def by_shape(key, d):
@@ -147,6 +150,7 @@ def test_a_layout_is_refused_in_a_sentence_with_the_way_out():
         matrix_layout(loss, jnp.ones((3, 4, 4)), jnp.ones((2, 4)))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("renamed", ["DebugInfo", "jaxpr_as_fun"])
 def test_padding_that_changes_digits_warns_without_a_program(monkeypatch, renamed):
     monkeypatch.delattr(f"specjax.programs._program.core.{renamed}")
@@ -157,6 +161,7 @@ def test_padding_that_changes_digits_warns_without_a_program(monkeypatch, rename
         sweep.run(chaotic, NARROW_AND_WIDE, num_seeds=5, key=KEY, plan="padded")
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(
     IS_NEEDED,
     reason=(

@@ -57,6 +57,7 @@ def test_a_leaky_relu_of_another_slope(below):
     assert own[3:] == (max(1, abs(below)), np.inf, False)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_table_of_figure_12():
     """β/α for every variance where σ is homogeneous; with p = 0.1, q = 1 for the leaky ReLU."""

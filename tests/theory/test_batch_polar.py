@@ -46,6 +46,7 @@ def test_batches_of_a_linear_network_keep_as_much(batch):
     assert abs(mean - gaussian) > 10 * within
 
 
+@pytest.mark.integration
 def test_many_examples_are_gaussian_noise():
     """With S_δ = I and S_h = I the noise of a large batch has equal entries: `kept_shares`."""
     values = np.array([2e-3, 1e-3, 5e-4, 0.0])
@@ -56,6 +57,7 @@ def test_many_examples_are_gaussian_noise():
     assert shares[0] == pytest.approx(0.4, abs=0.2)
 
 
+@pytest.mark.integration
 def test_all_examples_give_the_polar_factor_of_the_population():
     back, into = network(2, 12, 9, 6)
     signal, left, right = moments(back, into)
@@ -64,6 +66,7 @@ def test_all_examples_give_the_polar_factor_of_the_population():
     np.testing.assert_allclose(found, u @ vt, atol=1e-4)
 
 
+@pytest.mark.integration
 def test_one_example_is_its_own_direction():
     """polar(δ hᵀ) = δ hᵀ/(‖δ‖ ‖h‖), whose mean is M/√(tr S_δ tr S_h) where norms concentrate."""
     back, into = network(3, 300, 200, 150)
@@ -73,6 +76,7 @@ def test_one_example_is_its_own_direction():
     np.testing.assert_allclose(found, expected, atol=0.05 * np.abs(expected).max())
 
 
+@pytest.mark.integration
 def test_scales_of_the_moments_do_not_matter():
     back, into = network(4, 20, 16, 12)
     signal, left, right = moments(back, into)
@@ -83,6 +87,7 @@ def test_scales_of_the_moments_do_not_matter():
     np.testing.assert_allclose(turned, np.asarray(plain).T, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.integration
 def test_many_matrices_at_a_time_are_each_by_itself():
     back, into = network(5, 20, 16, 12)
     signal, left, right = moments(back, into)
@@ -93,6 +98,7 @@ def test_many_matrices_at_a_time_are_each_by_itself():
     assert np.all(np.diff(together) > 0.05)
 
 
+@pytest.mark.integration
 def test_without_signal_nothing_is_kept():
     zero, one = np.zeros((6, 8)), (np.eye(6), np.eye(8))
     assert float(batch_polar.kept_share(zero, *one, 4)) == 0

@@ -118,6 +118,7 @@ def test_own_logits_of_muon_recover_what_the_formula_says():
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("alpha", [1.25, 3.0])
 def test_newtons_logits_spread_as_those_of_simulated_memories(alpha):
     """Over the length of the other logits, of the items about the last that is recovered, within 4

@@ -40,6 +40,7 @@ def test_the_distance_is_symmetric_batched_and_zero_if_equal():
     assert jnp.max(affine_invariant_distance(a, a)) < 1e-14
 
 
+@pytest.mark.integration
 def test_an_indefinite_matrix_has_no_distance():
     indefinite = jnp.diag(jnp.asarray([1.0, -1.0, 2.0]))
     assert jnp.isnan(affine_invariant_distance(jnp.eye(3), indefinite))
@@ -112,6 +113,7 @@ def test_a_mean_that_is_not_reached_is_nan():
         karcher_mean(cloud(5), steps=0)
 
 
+@pytest.mark.integration
 def test_proportional_matrices_reach_their_mean_in_one_step():
     """Their logarithms have no spread, so that the Hessian is 1 and the whole step is the best; the
     second step sees that it is done.

@@ -75,6 +75,7 @@ def test_lemmas_4_1_and_4_2_and_proposition_4_3(seed, scale):
     assert layered.samplewise_feature_constant(constants) <= layered.feature_constant(constants)
 
 
+@pytest.mark.integration
 def test_the_bound_is_attained_by_one_linear_layer():
     """L = 1: Γ² = 2(1 + 2J²W²) is not 1, but the curvature is exactly H_f times the feature
     term.

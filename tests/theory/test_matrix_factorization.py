@@ -31,6 +31,7 @@ def test_the_expectation_is_exact(d, k):
     assert (d == 1) == bool(np.allclose(printed, exact, rtol=1e-3))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_simulations_confirm_theorem_1_and_refute_corollary_1():
     d, k = 5, 3
@@ -89,6 +90,7 @@ def test_one_draw_has_its_ratio_in_the_limit():
         assert abs(ratio.mean() - wrong) > 8 * error
 
 
+@pytest.mark.integration
 def test_the_targets_change_of_the_first_step_is_simulated():
     rng = np.random.default_rng(0)
     d, k, draws = 7, 40_000, 20_000

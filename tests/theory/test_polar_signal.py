@@ -31,6 +31,7 @@ def test_sampled_factors_keep_as_much(m, n, theta):
     assert abs(mean - wrong) > 4 * error + 0.003
 
 
+@pytest.mark.integration
 def test_the_noise_may_have_any_scale():
     mean, error = sampled(24, 24, 3.0, 2000, sigma=0.5)
     assert abs(mean - float(polar_signal.kept_share(3.0, 24, 24, 0.5))) < 4 * error + 0.003
@@ -59,6 +60,7 @@ def test_square_matrices_have_the_closed_form():
     assert float(polar_signal.square_kept_share(1.0)) == pytest.approx(2 / np.pi, rel=1e-14)
 
 
+@pytest.mark.integration
 def test_momentum_before_gains_what_an_average_keeps():
     rng, n, beta = np.random.default_rng(2), 20, 0.8
     theta, past = 1.0, 40

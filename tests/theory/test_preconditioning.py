@@ -58,6 +58,7 @@ def test_zero_is_where_a_sequence_stays():
     ) == pytest.approx(0.5, abs=1e-5)
 
 
+@pytest.mark.integration
 def test_the_bounds_hold_on_random_sequences_and_are_attained():
     ratios = []
     for _ in range(300):
@@ -182,6 +183,7 @@ def test_a_barrier_keeps_coordinate_one_above_its_threshold():
     assert (float(none.start), int(none.frozen)) == (0, 0)
 
 
+@pytest.mark.integration
 def test_instances_have_the_theorems_condition_and_start():
     rates = jnp.asarray(0.1 * 0.9 ** np.arange(200))
     kappa = 50.0
@@ -274,6 +276,7 @@ def low_rank(rows, columns, rank):
     return RNG.standard_normal((rows, rank)) @ RNG.standard_normal((rank, columns))
 
 
+@pytest.mark.integration
 def test_polar_factors_of_equal_rank_obey_lemma_17():
     @jax.jit
     def ratio(a, b):

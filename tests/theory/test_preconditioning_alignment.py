@@ -209,6 +209,7 @@ def test_the_error_in_which_muon_is_free_of_the_condition_number():
         assert abs((np.mean(late) - np.mean(early)) / 4 - sign * per_decade) < 4 * stderr
 
 
+@pytest.mark.integration
 def test_the_floor_of_float32():
     """The same run in both precisions: float32 ends near its rounding, far above an accuracy of
     1e-8 (why float64 scopes are used).

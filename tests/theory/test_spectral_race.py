@@ -61,6 +61,7 @@ def test_gradient_steps_are_those_of_matrices():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.integration
 def test_a_direction_at_zero_stays_there_at_any_length():
     x, b = jnp.array([0.0, 1.0]), jnp.array([1.0, 0.01])
     left = spectral_race.gradient_left(x, b, [4096.0], 100)
@@ -84,6 +85,7 @@ def test_passing_is_between_the_steps_around_it():
     np.testing.assert_allclose(found, [1, 2 + up / (up + down), np.inf], rtol=1e-12)
 
 
+@pytest.mark.integration
 def test_steps_to_pass_have_the_best_lengths_of_matrices():
     rng = np.random.default_rng(3)
     u, v = (np.linalg.qr(rng.standard_normal((rows, 8)))[0] for rows in (20, 8))
@@ -153,6 +155,7 @@ def kappa_of_scipy(s):
     return min(at(damping) for damping in np.linspace(1, 5, 17))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("a", [2.0, 3.0])
 def test_the_limit_is_that_of_the_differential_equations(a):
     s, k = 1 - 1 / a, 500.0
@@ -161,6 +164,7 @@ def test_the_limit_is_that_of_the_differential_equations(a):
     assert found == pytest.approx(kappa_of_scipy(s), rel=3e-3)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("a", "k", "d", "within"),
     [(2.0, 64, 240, 0.16), (2.0, 1024, 900, 0.1), (3.0, 64, 60, 0.16), (3.0, 4096, 240, 0.04)],

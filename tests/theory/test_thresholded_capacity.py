@@ -45,6 +45,7 @@ def test_a_threshold_below_one_item_changes_nothing():
     assert same[1] == pytest.approx(same[0], rel=1e-3)
 
 
+@pytest.mark.integration
 def test_spreads_are_those_of_simulated_memories():
     """Of the logits of frequent items, whose signals are saturated: with a linear response they
     would be 2.3 and more.

@@ -56,6 +56,7 @@ def test_padding_changes_no_run(trained):
         np.testing.assert_allclose(values, trained[name], rtol=2e-4, err_msg=name)
 
 
+@pytest.mark.integration
 def test_muon_scales_by_the_active_extents():
     rng = np.random.default_rng(0)
 
