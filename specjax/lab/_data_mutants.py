@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from specjax.lab.estimates import SAMPLE_DIMS
+from specjax.lab.estimates import SAMPLE_DIMS, sample_rows
 
 Data = Any
 Rng = np.random.Generator
 Change = Callable[[np.ndarray, Rng], np.ndarray]
 Place = tuple[str, str]
 """The name of a dataset, empty if there is one, and that of a variable."""
-
 
 LIKE = 1000.0
 """Two quantities of one kind have medians within this factor; a count and a cosine have not."""
@@ -34,7 +33,7 @@ def is_alike(first: xr.DataArray, second: xr.DataArray) -> bool:
 def change_together(data: Data, groups: list[list[Place]], change: Change, rng: Rng) -> Data:
     """The data with the variables of each group changed as one, with their names as labels."""
     for group in groups:
-        rows = [_rows(variable(data, at)) for at in group]
+        rows = [sample_rows(variable(data, at)) for at in group]
         ends = np.cumsum([each.shape[1] for each in rows])[:-1]
         changed = np.split(np.asarray(change(np.concatenate(rows, 1), rng)), ends, axis=1)
         data = with_variables(
@@ -83,22 +82,12 @@ def change_variable(values: xr.DataArray, change: Change, rng: Rng) -> xr.DataAr
     """The variable with each sample, a row of an array, changed."""
     if values.dtype.kind not in "fiub" or values.ndim == 0:
         return values
-    return _with_rows(values, np.asarray(change(_rows(values), rng)))
-
-
-def _ordered(values: xr.DataArray) -> xr.DataArray:
-    """The variable with its samples first, if it has any."""
-    return values.transpose(*(dim for dim in SAMPLE_DIMS if dim in values.dims), ...)
-
-
-def _rows(values: xr.DataArray) -> np.ndarray:
-    """The samples of a variable as rows; one row if there are none."""
-    dim = next((dim for dim in SAMPLE_DIMS if dim in values.dims), None)
-    return _ordered(values).values.reshape(1 if dim is None else values.sizes[dim], -1)
+    return _with_rows(values, np.asarray(change(sample_rows(values), rng)))
 
 
 def _with_rows(values: xr.DataArray, rows: np.ndarray) -> xr.DataArray:
-    ordered = _ordered(values)
+    """The variable with other samples, in the form of `sample_rows`."""
+    ordered = values.transpose(*(dim for dim in SAMPLE_DIMS if dim in values.dims), ...)
     return ordered.copy(data=rows.reshape(ordered.shape)).transpose(*values.dims)
 
 

@@ -4,31 +4,26 @@ import math
 
 import numpy as np
 
-from specjax.lab.outcome import Finding, Point
+from specjax.lab.outcome import Finding, Point, paired
 
 
 def same(first: Finding, second: Finding) -> bool:
     """Whether two findings have equal numbers, up to rounding, and reasons, which are where a bound
     has its margin.
     """
-    one, other = (
-        np.array([[at.estimate, at.low, at.high, at.compared] for at in found.points])
-        for found in (first, second)
+    one, other = _numbers(first), _numbers(second)
+    return (
+        one.shape == other.shape
+        and np.allclose(one, other, rtol=1e-9, atol=1e-12, equal_nan=True)
+        and first.reason == second.reason
     )
-    same = one.shape == other.shape and np.allclose(
-        one, other, rtol=1e-9, atol=1e-12, equal_nan=True
-    )
-    return bool(same) and first.reason == second.reason
 
 
 def same_in_other_units(first: Finding, second: Finding) -> bool:
     """Whether numbers that are compared with 0 differ by a positive factor at each point: half of
     a lead, with half of its noise, has the same sign.
     """
-    one, other = (
-        np.array([[at.estimate, at.low, at.high, at.compared] for at in found.points])
-        for found in (first, second)
-    )
+    one, other = _numbers(first), _numbers(second)
     if one.shape != other.shape or one[:, 3].any() or other[:, 3].any():
         return False
     sizes = [np.abs(each).max(1, keepdims=True) for each in (one, other)]
@@ -41,16 +36,17 @@ def equal_within_noise(first: Finding, second: Finding) -> bool:
     """Whether at every point the estimates differ by less than 4 standard errors of their
     difference; False for a bound, whose estimates are shares of samples that violate it.
     """
-    if first.margin is not None:
-        return False
-    others = {at.label: at for at in second.points}
-    pairs = [(at, others.get(at.label)) for at in first.points]
-    return len(pairs) == len(others) and all(
-        other is not None
-        and abs(one.estimate - other.estimate)
+    pairs = paired(first, second) if first.margin is None else None
+    return pairs is not None and all(
+        abs(one.estimate - other.estimate)
         <= math.hypot(_half_toward(one, other), _half_toward(other, one))
         for one, other in pairs
     )
+
+
+def _numbers(found: Finding) -> np.ndarray:
+    """Estimate, ends of the interval and compared number, a row for each point."""
+    return np.array([[at.estimate, at.low, at.high, at.compared] for at in found.points])
 
 
 def _half_toward(one: Point, other: Point) -> float:

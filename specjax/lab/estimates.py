@@ -198,6 +198,13 @@ def _mean(samples: xr.DataArray) -> Estimate:
     return Estimate(value, value - low * stderr, value + high * stderr, n)
 
 
+def sample_rows(values: xr.DataArray) -> np.ndarray:
+    """The samples of an array as rows; one row if it has none."""
+    dims = [dim for dim in SAMPLE_DIMS if dim in values.dims]
+    rows = values.sizes[dims[0]] if dims else 1
+    return values.transpose(*dims, ...).values.reshape(rows, -1)
+
+
 def _skewness(deviations: xr.DataArray, dim: str) -> xr.DataArray:
     """The mean cube of deviations over the cube of their root mean square; 0 if all are equal."""
     size = abs(deviations).max(dim)

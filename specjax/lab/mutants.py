@@ -29,7 +29,8 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -90,10 +91,10 @@ def mutant_rows(
     Mutants of data, in all variables at once: noise with the mean and spread of a variable; values
     permuted within each sample; the effect halved and doubled with the noise of the data: the mean
     over samples of the distance of each value from its sample's mean, of logarithms if all are
-    positive. A statement that noise, or an order, of each variable does not turn
-    is tried on the same of the variables that it compares, together, since their names are labels
-    as well. Mutants of formulas: each function of `specjax.theory` that a statement calls returns
-    1.1 times its value, and 0.9 times.
+    positive. A statement that noise, or an order, of each variable does not turn is tried on the
+    same of the variables that it compares, together, since their names are labels as well. Mutants
+    of formulas: each function of `specjax.theory` that a statement calls returns 1.1 times its
+    value, and 0.9 times.
 
     Args:
         experiment: The name that the rows bear.
@@ -126,7 +127,7 @@ def mutant_rows(
         changed = change_all(data, change, np.random.default_rng(seed))
         for subject in confirmed:
             outcome = (
-                subject.outcome(changed, one_sided=True)
+                subject.outcome(subject.find(changed), one_sided=True)
                 if name in SIZES
                 else _outcome_without_labels(subject, changed, change, seed)
             )
@@ -142,14 +143,20 @@ def mutant_rows(
 
 _NUMBERS = (2.0, 3.0)
 """Values of data without differences; as places, they lie within a grid of five."""
+_NO_FINDING = (ValueError, KeyError, ArithmeticError, TypeError, IndexError)
+"""What a statement may raise on data that it was not written for."""
 
 
 def _fill(number: float, rows: np.ndarray, _: np.random.Generator) -> np.ndarray:
     return rows if rows.dtype.kind == "b" else np.full(rows.shape, number)
 
 
-class _Subject(NamedTuple):
-    """A statement that its data confirm, with its finding and its relation to them."""
+@dataclass(frozen=True, eq=False)
+class _Subject:
+    """A statement that its data confirm, with its finding and its relation to them.
+
+    What it says of data without labels or differences is found once, for all mutants.
+    """
 
     statement: Statement
     config: Any
@@ -161,33 +168,33 @@ class _Subject(NamedTuple):
         """The finding on a mutant; None where there is none."""
         try:
             return self.statement.find(self.config, changed)
-        except (ValueError, KeyError, ArithmeticError, TypeError, IndexError):
+        except _NO_FINDING:
             return None
 
-    def outcome(self, changed: Data, *, one_sided: bool) -> str | None:
-        """The outcome on a mutant. None where its numbers are those of the data themselves, or, if
-        `one_sided`, farther on the right side of the relation.
+    def outcome(
+        self, mutated: Finding | None, *, one_sided: bool, formula: bool = False
+    ) -> str | None:
+        """The outcome of the finding on a mutant of the data, or of a formula. None where its
+        numbers are those of the data themselves, or, if `one_sided`, farther on the right side of
+        the relation.
         """
-        mutated = self.find(changed)
         if mutated is None:
             return "error"
         if same(mutated, self.found):
             return None
-        # With the same data a formula is wrong.
-        formula = changed is self.data
         if one_sided and same_in_other_units(mutated, self.found):
             return None
         if one_sided and self.relation.is_farther(mutated, self.found):
             return None
         if mutated.verdict != "confirmed":
             return mutated.verdict
-        if not formula and (self.relation.claims_no_effect or self.bounds_an_effect()):
+        if not formula and (self.relation.claims_no_effect or self.bounds_an_effect):
             return WITHOUT
         number = one_sided and not formula and self.relation.prediction is not None
         # One number at every label is a constant, whose effect is 0. So is one that no size of the
         # effect moves, if its noise hides no rival.
         if number and (
-            self.says_the_same() or (self.found.rivals and equal_within_noise(mutated, self.found))
+            self.says_the_same or (self.found.rivals and equal_within_noise(mutated, self.found))
         ):
             return WITHOUT
         spare = [NOT_SHARP]
@@ -201,6 +208,7 @@ class _Subject(NamedTuple):
             return WITHIN
         return "confirmed"
 
+    @cached_property
     def bounds_an_effect(self) -> bool:
         """Whether the statement is true without any difference: all values are one number, and
         another number gives the same, so it compares labels or quantities with each other. Equal
@@ -219,14 +227,36 @@ class _Subject(NamedTuple):
             and same(first, second)
         )
 
+    @cached_property
     def says_the_same(self) -> bool:
         """Whether the statement says the same of every label."""
         changed = change_all(self.data, permuted, np.random.default_rng(0))
         try:
             other = self.statement.relation(self.config, changed)
-        except (ValueError, KeyError, ArithmeticError, TypeError, IndexError):
+        except _NO_FINDING:
             return False
         return self.relation.same_of_every_label(other)
+
+    @cached_property
+    def compared(self) -> list[list[Place]]:
+        """Groups of variables that the statement reads, of one form and of like size."""
+        groups: list[list[Place]] = []
+        for at in names(self.data):
+            values = variable(self.data, at)
+            if values.dtype.kind not in "fiub":
+                continue
+            # No quantity is 7 everywhere; some, such as a share of the best value, are 1.
+            other = np.full_like(values.values, 7)
+            mutated = self.find(with_variables(self.data, {at: values.copy(data=other)}))
+            if mutated is not None and same(mutated, self.found):
+                continue
+            for group in groups:
+                if is_alike(variable(self.data, group[0]), values):
+                    group.append(at)
+                    break
+            else:
+                groups.append([at])
+        return [group for group in groups if len(group) > 1]
 
 
 def _outcome_without_labels(
@@ -235,42 +265,21 @@ def _outcome_without_labels(
     """The outcome on a mutant without the order of labels, or without any difference between them;
     where the statement is confirmed, on that of the variables that it compares together.
     """
-    outcome = subject.outcome(changed, one_sided=False)
-    if outcome == "confirmed" and (compared := _compared(subject)):
-        changed = change_together(subject.data, compared, change, np.random.default_rng(seed))
-        outcome = subject.outcome(changed, one_sided=False)
+    mutated = subject.find(changed)
+    outcome = subject.outcome(mutated, one_sided=False)
+    if outcome == "confirmed" and subject.compared:
+        rng = np.random.default_rng(seed)
+        mutated = subject.find(change_together(subject.data, subject.compared, change, rng))
+        outcome = subject.outcome(mutated, one_sided=False)
     if outcome != "confirmed":
         return outcome
-    mutated = subject.find(changed)
     if mutated is not None and (
         equal_within_noise(mutated, subject.found)
         or subject.relation.is_farther(mutated, subject.found)
-        or subject.says_the_same()
+        or subject.says_the_same
     ):
         return WITHOUT
     return outcome
-
-
-def _compared(subject: _Subject) -> list[list[Place]]:
-    """Groups of variables that a statement reads, of one form and of like size."""
-    groups: list[list[Place]] = []
-    for at in names(subject.data):
-        values = variable(subject.data, at)
-        if values.dtype.kind not in "fiub":
-            continue
-        # No quantity is 7 everywhere; some, such as a share of the best value, are 1.
-        other = np.full_like(values.values, 7)
-        blank = with_variables(subject.data, {at: values.copy(data=other)})
-        mutated = subject.find(blank)
-        if mutated is not None and same(mutated, subject.found):
-            continue
-        for group in groups:
-            if is_alike(variable(subject.data, group[0]), values):
-                group.append(at)
-                break
-        else:
-            groups.append([at])
-    return [group for group in groups if len(group) > 1]
 
 
 def _formulas(subject: _Subject) -> Iterator[tuple[str, str]]:
@@ -285,7 +294,8 @@ def _formulas(subject: _Subject) -> Iterator[tuple[str, str]]:
     for module, name in sorted(called, key=lambda each: (each[0].__name__, each[1])):
         for factor in FACTORS:
             with _patched(module, name, partial(_scale_all, factor=factor), set()):
-                outcome = subject.outcome(subject.data, one_sided=True)
+                mutated = subject.find(subject.data)
+            outcome = subject.outcome(mutated, one_sided=True, formula=True)
             if outcome is not None:
                 called_as = f"{module.__name__.removeprefix('specjax.theory.')}.{name}"
                 yield f"{called_as} × {factor}", outcome

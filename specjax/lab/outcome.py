@@ -1,6 +1,6 @@
 """Findings of a relation: a verdict with the numbers that it follows from."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -96,30 +96,26 @@ def points(found: Estimate, compared: Number, first: xr.DataArray) -> tuple[Poin
     return (rows[place], *rows[:place], *rows[place + 1 :])
 
 
-def each_at_least(first: Finding, second: Finding, lead: Callable[[Point], float]) -> bool:
-    """Whether the points of two findings have the same labels, and the lead of each point of the
-    first is at least that of the second.
+def paired(first: Finding, second: Finding) -> list[tuple[Point, Point]] | None:
+    """The points of two findings by their labels, in the order of the second; None if the labels
+    differ.
     """
-    leads, least = ({point.label: lead(point) for point in each.points} for each in (first, second))
-    return leads.keys() == least.keys() and all(leads[at] >= least[at] for at in least)
+    others = {at.label: at for at in first.points}
+    if others.keys() != {at.label for at in second.points}:
+        return None
+    return [(others[at.label], at) for at in second.points]
 
 
 def moves(first: Finding, second: Finding) -> list[tuple[float, Point]] | None:
     """How far the difference of the estimate from the compared number moves at each point of the
     second finding, with that point; None if the labels differ.
     """
-    others = {at.label: at for at in first.points}
-    if others.keys() != {at.label for at in second.points}:
+    pairs = paired(first, second)
+    if pairs is None:
         return None
     return [
-        (
-            abs(
-                (others[at.label].estimate - others[at.label].compared)
-                - (at.estimate - at.compared)
-            ),
-            at,
-        )
-        for at in second.points
+        (abs((one.estimate - one.compared) - (other.estimate - other.compared)), other)
+        for one, other in pairs
     ]
 
 

@@ -28,7 +28,6 @@ from jaxtyping import Array, ArrayLike, Float
 
 from specjax import linalg
 from specjax.arguments import checked
-from specjax.programs import is_traced
 from specjax.theory.closed_forms import check_in, floats, in_float64, legendre
 
 _NODES = 40
@@ -42,10 +41,7 @@ _State = tuple[Array, Array, Array]
 @in_float64
 @checked
 def mean_polar(
-    signal: ArrayLike,
-    left: ArrayLike,
-    right: ArrayLike,
-    batch: ArrayLike,
+    signal: ArrayLike, left: ArrayLike, right: ArrayLike, batch: ArrayLike
 ) -> Float[Array, "..."]:
     """E[polar(G)] of the gradient G of a batch of B independent examples; asymptotic.
 
@@ -83,26 +79,19 @@ def mean_polar(
         )
     check_in("[1, inf)", batch=batch)
     for name, moments in (("left", left), ("right", right)):
-        if not is_traced(moments):
-            check_in("[0, inf)", **{f"the diagonal of {name}": np.diagonal(moments, 0, -2, -1)})
-    axes = jnp.broadcast_shapes(
-        *(moments.shape[:-2] for moments in (signal, left, right)), batch.shape
-    )
-    return _mean_polar(
-        jnp.broadcast_to(signal, (*axes, m, n)),
-        jnp.broadcast_to(left, (*axes, m, m)),
-        jnp.broadcast_to(right, (*axes, n, n)),
-        jnp.broadcast_to(batch, axes),
-    )
+        diagonal = jnp.diagonal(moments, axis1=-2, axis2=-1)
+        check_in("[0, inf)", **{f"the diagonal of {name}": diagonal})
+    matrices = signal, left, right
+    # Strict promotion of ranks refuses an axis that one of them lacks.
+    axes = jnp.broadcast_shapes(*(each.shape[:-2] for each in matrices), batch.shape)
+    broadcast = (jnp.broadcast_to(each, (*axes, *each.shape[-2:])) for each in matrices)
+    return _mean_polar(*broadcast, jnp.broadcast_to(batch, axes))
 
 
 @in_float64
 @checked
 def kept_share(
-    signal: ArrayLike,
-    left: ArrayLike,
-    right: ArrayLike,
-    batch: ArrayLike,
+    signal: ArrayLike, left: ArrayLike, right: ArrayLike, batch: ArrayLike
 ) -> Float[Array, "..."]:
     """E⟨polar(G), M⟩/‖M‖_*, how much of the descent of Muon's step a batch keeps, in [0, 1].
 

@@ -98,13 +98,20 @@ def test_sizes_of_an_effect(name, factor, scale):
     assert changed.mean(1) == pytest.approx(rows.mean(1))
 
 
-def test_a_margin_that_a_wrong_formula_meets_says_so():
+def ratio_of_capacities(within):
+    """A statement that a ratio is its closed form to a share of it, and samples for which it is."""
     value = sharp_capacity.ratio(2.0)
     samples = xr.Dataset({"x": ("seed", RNG.normal(value, 0.01 * value, 60))})
 
     @lab.statement("eq-1", "The ratio of capacities.", controls=NOTHING)
     def ratio(config, data):
-        return lab.near(data["x"], sharp_capacity.ratio(2.0), 0.5 * value, "half")
+        return lab.near(data["x"], sharp_capacity.ratio(2.0), within * value, f"{within:.0%}")
+
+    return ratio, samples
+
+
+def test_a_margin_that_a_wrong_formula_meets_says_so():
+    ratio, samples = ratio_of_capacities(0.5)
 
     reason = ratio.find(None, samples).reason
     assert "Not sharp to a tenth: 1.1 times the target would do." in reason
@@ -402,11 +409,7 @@ def test_a_statement_that_the_data_refute_has_no_rows():
 
 def test_each_formula_that_a_statement_calls_is_wrong_once():
     value = sharp_capacity.ratio(2.0)
-    samples = xr.Dataset({"x": ("seed", RNG.normal(value, 0.01 * value, 60))})
-
-    @lab.statement("eq-1", "The ratio of capacities.", controls=NOTHING)
-    def ratio(config, data):
-        return lab.near(data["x"], sharp_capacity.ratio(2.0), 0.05 * value, "5 %")
+    ratio, samples = ratio_of_capacities(0.05)
 
     found = fates(ratio, data=samples)
     assert found["ratio", "sharp_capacity.ratio × 1.1"] is False

@@ -3,6 +3,7 @@ keeps, in the networks of the outer-product paper (docs/beyond/batch-polar.md);
 `theory.batch_polar` predicts it from three second moments without a fit.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,10 @@ from specjax.lab.drawing import COLORS
 from specjax.models import deep_linear, relu_network
 from specjax.theory import batch_polar, polar_signal
 
+MODELS = {"linear": deep_linear, "relu": relu_network}
 LAYERS = {"linear": 3, "relu": 2}
+MOMENTS = ("signal", "left", "right")
+"""Names of M, S_δ and S_h in the data, before the number of a layer."""
 WITHIN, MORE, TARGET, LENGTH = 0.01, 1.2, 3.0, 0.5
 """The error that is allowed, a rival's factor of the examples, the standard deviation of the
 target's entries (outer-product, Table C.7), and the length of the first of Muon's falling steps.
@@ -36,9 +40,6 @@ class Config(lab.Config):
     steps: int = lab.config.integer(40, least=1, help="steps of Muon on the population's loss")
     inputs: int = lab.config.integer(20000, least=1000, help="inputs of a ReLU network's moments")
     seeds: int = lab.config.seeds(500, least=50, help="batches of each size")
-
-
-MODELS = {"linear": deep_linear, "relu": relu_network}
 
 
 def networks(config: Config, key: Key[Array, ""], kind: str) -> tuple[Any, Any, Array]:
@@ -113,10 +114,20 @@ def run(config: Config, key: Key[Array, ""], kind: str) -> xr.Dataset:
     data = lab.seeded_sweep(key, kind, measure, config.seeds, trained=sweep.values(0, 1))
     data = sweep.labelled(data, "layer", "examples", examples=list(config.examples))
     for layer, (signal, (left, right)) in enumerate(zip(signals, of_layers, strict=True)):
-        for name, matrix in {"signal": signal, "left": left, "right": right}.items():
+        for name, matrix in zip(MOMENTS, (signal, left, right), strict=True):
             axes = ("trained", f"{name} row {layer}", f"{name} column {layer}")
             data[f"{name} {layer}"] = axes, np.asarray(matrix)
     return data
+
+
+def by_layer(data: Data, kind: str, share: Callable[..., Any]) -> xr.DataArray:
+    """A share of three moments, M, S_δ and S_h, for each layer of a kind of networks."""
+    found, kept = data[kind], data[kind]["kept"].isel(seed=0, drop=True)
+    shares = [
+        share(*(np.asarray(found[f"{name} {layer}"], float) for name in MOMENTS))
+        for layer in range(LAYERS[kind])
+    ]
+    return kept.transpose("layer", "trained", "examples").copy(data=np.stack(shares))
 
 
 def predicted(
@@ -125,35 +136,28 @@ def predicted(
     """What the moments say for each layer; larger moments of as many more examples have Gaussian
     noise of the same covariance.
     """
-    found, kept = data[kind], data[kind]["kept"].isel(seed=0, drop=True)
-    shares = []
-    for layer in range(LAYERS[kind]):
-        signal, left, right = (
-            np.asarray(found[f"{name} {layer}"], float)[:, None]
-            for name in ("signal", "left", "right")
-        )
-        batch = more * moments**2 * np.asarray(config.examples, float)
-        shares.append(batch_polar.kept_share(signal, moments * left, moments * right, batch))
-    return kept.transpose("layer", "trained", "examples").copy(data=np.stack(shares))
+    batch = more * moments**2 * np.asarray(config.examples, float)
+
+    def share(signal: Any, left: Any, right: Any) -> Any:
+        signal, left, right = (each[:, None] for each in (signal, left, right))
+        return batch_polar.kept_share(signal, moments * left, moments * right, batch)
+
+    return by_layer(data, kind, share)
 
 
 def of_white_noise(config: Config, data: Data, kind: str) -> xr.DataArray:
     """`theory.polar_signal`'s share, for independent noise of the same strength in all entries."""
-    found, kept = data[kind], data[kind]["kept"].isel(seed=0, drop=True)
-    shares = []
-    for layer in range(LAYERS[kind]):
-        signal, left, right = (
-            np.asarray(found[f"{name} {layer}"], float) for name in ("signal", "left", "right")
-        )
+
+    def share(signal: Any, left: Any, right: Any) -> Any:
         values = np.linalg.svd(signal, compute_uv=False)[:, None]
         strength = np.trace(left, axis1=1, axis2=2) * np.trace(right, axis1=1, axis2=2)
         m, n = signal.shape[1:]
         sigma = np.sqrt(strength[:, None] / (m * n * np.asarray(config.examples)))
-        each = polar_signal.kept_shares(
-            np.broadcast_to(values, (*sigma.shape, min(m, n))), m, n, sigma
-        )
-        shares.append(np.sum(np.asarray(each) * values, axis=-1) / np.sum(values, axis=-1))
-    return kept.transpose("layer", "trained", "examples").copy(data=np.stack(shares))
+        values = np.broadcast_to(values, (*sigma.shape, min(m, n)))
+        kept = np.asarray(polar_signal.kept_shares(values, m, n, sigma))
+        return np.sum(kept * values, axis=-1) / np.sum(values, axis=-1)
+
+    return by_layer(data, kind, share)
 
 
 def rivals(kind: str) -> dict[str, Any]:

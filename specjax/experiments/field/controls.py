@@ -15,10 +15,10 @@ def exchange(
     return {f"{first} and {second} exchanged": control}
 
 
-def half_way(
+def part_way(
     dim: str, other: Mapping[Any, Any], *, share: float = 0.5, of: str | None = None
 ) -> dict[str, Callable[[Any, Any], Any]]:
-    """A control with coordinates of `dim` moved half of the way to others, or another share of it:
+    """A control with coordinates of `dim` moved a part of the way to others, by default half of it:
     a wrong number that is nearer than an exchange.
     """
     names = ", ".join(f"{first} {share:g} of the way to {end}" for first, end in other.items())

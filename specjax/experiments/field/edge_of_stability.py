@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from specjax import fits, lab, sizes, sweep
 from specjax.experiments.field import steepest
-from specjax.experiments.field.controls import exchange, half_way, repeat_place
+from specjax.experiments.field.controls import exchange, part_way, repeat_place
 from specjax.experiments.field.steepest import RECORDS
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, draw_band
@@ -186,7 +186,7 @@ def loss_rises(config: Config, data: xr.Dataset) -> lab.Relation:
     "edge-eigenvalue",
     along="step",
     controls=exchange("descent", "gradient descent", "spectral descent")
-    | half_way("descent", dict.fromkeys(list(METHODS)[1:], "gradient descent")),
+    | part_way("descent", dict.fromkeys(list(METHODS)[1:], "gradient descent")),
 )
 def eigenvalue_stays_below(config: Config, data: xr.Dataset) -> lab.Relation:
     """The largest eigenvalue of the Hessian stays below half of 2/η in spectral descent and sign

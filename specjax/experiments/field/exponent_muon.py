@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.field.controls import exchange, half_way
+from specjax.experiments.field.controls import exchange, part_way
 from specjax.experiments.field.power_law import (
     DESCENT,
     INPUTS,
@@ -134,7 +134,7 @@ def share_of_lead(data: xr.Dataset, optimizer: str, share: float) -> xr.DataArra
 SWAPPED = exchange("optimizer", MUON, ONE)
 
 
-@states("exponent-muon", controls=SWAPPED | half_way("optimizer", {MUON: DESCENT}))
+@states("exponent-muon", controls=SWAPPED | part_way("optimizer", {MUON: DESCENT}))
 def muon_has_most_of_the_lead(config: Config, data: xr.Dataset) -> lab.Relation:
     """It has more than 3/4 of the natural gradient's lead, without knowing H."""
     return tuned(lab.above(share_of_lead(data, MUON, MOST), 0.0, "3/4 of it"), data, MUON)

@@ -7,7 +7,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import fits, lab, sizes, sweep
-from specjax.experiments.field.controls import exchange, half_way
+from specjax.experiments.field.controls import exchange, part_way
 from specjax.experiments.field.separable import EVERY, Method, descend
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
@@ -80,7 +80,7 @@ def converges(name: str, cites: str | tuple[str, ...], by: str) -> None:
         f"With steps t^-1/2 {by} comes within a twentieth of the largest margin at fixed spectral"
         " norm."
     )
-    controls = exchange("by", by, WORSE) | half_way("by", {by: WORSE})
+    controls = exchange("by", by, WORSE) | part_way("by", {by: WORSE})
     states(cites, says, name=name, controls=controls)(relation)
 
 
@@ -120,7 +120,7 @@ falls(
 
 @states(
     "margin",
-    controls=exchange("by", WORSE, "Muon") | half_way("by", {WORSE: "Muon"}, share=0.75),
+    controls=exchange("by", WORSE, "Muon") | part_way("by", {WORSE: "Muon"}, share=0.75),
 )
 def gradient_descent_does_not(config: Config, data: xr.Dataset) -> lab.Relation:
     """Gradient descent with the same steps stays more than a twentieth below: its margin is another

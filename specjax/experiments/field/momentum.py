@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.field.controls import exchange, half_way
+from specjax.experiments.field.controls import exchange, part_way
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, draw_sweep
 from specjax.models import spiked
@@ -106,7 +106,7 @@ def before_is_ahead_in_cosine(config: Config, data: xr.Dataset) -> lab.Relation:
     "The polar factor of momentum after the polar factor has at least 4/5 of what momentum before"
     " it gains.",
     controls=exchange("order", "after and again", "after")
-    | half_way("order", {"after and again": "after"}, share=0.25),
+    | part_way("order", {"after and again": "after"}, share=0.25),
 )
 def again_is_nearly_as_good(config: Config, data: xr.Dataset) -> lab.Relation:
     share = 0.8 * select("before", data) + 0.2 * select("after", data)

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from specjax.lab.estimates import SAMPLE_DIMS, Number, require_number
+from specjax.lab.estimates import SAMPLE_DIMS, Number, require_number, sample_rows
 from specjax.lab.outcome import Finding
 from specjax.lab.relations.line import Line
 
@@ -134,17 +134,9 @@ def equal_up_to_order(first: Relation, second: Relation) -> bool:
             if one != other:
                 return False
             continue
-        dim = next((dim for dim in SAMPLE_DIMS if dim in one.dims), None)
-        rows = [
-            np.sort(
-                each.transpose(*(() if dim is None else (dim,)), ...).values.reshape(
-                    1 if dim is None else each.sizes[dim], -1
-                ),
-                axis=1,
-            )
-            for each in (one, other)
-        ]
-        if not np.array_equal(*rows) or (dim is None and np.ptp(rows[0]) > 0):
+        rows = [np.sort(sample_rows(each), axis=1) for each in (one, other)]
+        is_compared = not set(SAMPLE_DIMS) & set(one.dims)
+        if not np.array_equal(*rows) or (is_compared and np.ptp(rows[0]) > 0):
             return False
     return True
 

@@ -92,7 +92,10 @@ class Threshold(Relation):
         """
         if np.ndim(self.threshold) == 0:
             return self._lead(first.deciding) >= self._lead(second.deciding)
-        return outcome.each_at_least(first, second, self._lead)
+        pairs = outcome.paired(first, second)
+        return pairs is not None and all(
+            self._lead(one) >= self._lead(least) for one, least in pairs
+        )
 
     def is_within_margin(self, first: Finding, second: Finding) -> bool:
         """Whether the distance from the threshold moves by less than half of itself."""
