@@ -111,7 +111,8 @@ def run(config: Config, key: Key[Array, ""], kind: str) -> xr.Dataset:
 
         return {"kept": jnp.stack([kept(examples) for examples in config.examples], axis=1)}
 
-    data = lab.seeded_sweep(key, kind, measure, config.seeds, trained=sweep.values(0, 1))
+    over = {"trained": sweep.values(0, 1)}
+    data = lab.seeded_sweep(key, f"{kind} batches", measure, config.seeds, **over)
     data = sweep.labelled(data, "layer", "examples", examples=list(config.examples))
     for layer, (signal, (left, right)) in enumerate(zip(signals, of_layers, strict=True)):
         for name, matrix in zip(MOMENTS, (signal, left, right), strict=True):
