@@ -329,6 +329,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"seeds": 48},
         "smoke": {"widths": (8, 24), "below": 4, "above": 3, "steps": 2, "seeds": 16},
         "paper": {"widths": (16, 48, 144, 256)},
     },
