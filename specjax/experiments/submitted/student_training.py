@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Key
 
@@ -94,19 +93,17 @@ class StudentConfig(lab.Config):
     width: int = lab.config.integer(32, least=8, help="inputs and hidden units")
     batch: int = lab.config.integer(64, least=8, help="examples of a step")
     lengths: tuple[int, ...] = lab.config.sizes(50, 150, help="steps of a training")
-    rates: tuple[float, ...] = lab.config.numbers(
-        0.02, 0.04, 0.08, 0.16, 0.32, above=0, help="first rates, from too low to too high"
+    rates: tuple[float, ...] = lab.config.grid(
+        0.02, 0.04, 0.08, 0.16, 0.32, help="first rates, from too low to too high"
     )
     seeds: int = lab.config.seeds(16)
 
 
 def log_losses_at_best_rates(
     rules: Mapping[str, Rule], config: StudentConfig, key: Key[Array, ""]
-) -> xr.DataArray:
-    """Logarithms of test losses (seed, rule, length), each rule and length at its best rate.
-
-    Raises:
-        ValueError: a best rate at the end of the grid.
+) -> tuple[xr.DataArray, xr.DataArray]:
+    """Logarithms of test losses (seed, rule, length), each rule and length at its best rate, and
+    the places of these rates in the grid.
     """
     lengths, sizes_of = config.lengths, {"width": config.width, "batch": config.batch}
 
@@ -123,33 +120,34 @@ def log_losses_at_best_rates(
     return at_best_rate(labelled.to_dataarray("rule"))
 
 
-def at_best_rate(losses: xr.DataArray) -> xr.DataArray:
-    """Each seed's loss at the best rate: the vertex of the parabola in log rate through the least
-    mean and its neighbours, so that the grid of rates favors no rule. `fits.optimum` gives the rate
-    alone.
+def at_best_rate(losses: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """Each seed's loss at the best rate, and the place of the least mean in the grid of rates.
 
-    Raises:
-        ValueError: the least mean is at an end of the grid.
+    The best rate is the vertex of the parabola in log rate through the least mean and its
+    neighbours, so that the grid favors no rule. At an end of the grid it is the rate there, which
+    `inside` leaves undecided. `fits.optimum` gives the rate alone.
     """
     mean, last = losses.mean("seed"), losses.sizes["rate"] - 1
-    best = mean.argmin("rate")
-    if np.isin(best, (0, last)).any():
-        raise ValueError(
-            f"The best of the rates {tuple(losses.rate.values.tolist())} is at an end for a rule:"
-            f" numbers {best.values.tolist()}; add rates."
-        )
+    place = mean.argmin("rate")
+    middle = place.clip(1, last - 1)
 
-    def around_best(values: xr.DataArray) -> list[xr.DataArray]:
-        return [values.isel(rate=best + side).drop_vars("rate") for side in (-1, 0, 1)]
+    def around(values: xr.DataArray) -> list[xr.DataArray]:
+        return [values.isel(rate=middle + side).drop_vars("rate") for side in (-1, 0, 1)]
 
-    x0, x1, x2 = around_best(xr.ufuncs.log(losses.rate))
-    y0, y1, y2 = around_best(mean)
+    x0, x1, x2 = around(xr.ufuncs.log(losses.rate))
+    y0, y1, y2 = around(mean)
     rise, next_rise = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
     vertex = (x0 + x1) / 2 - rise * (x2 - x0) / (2 * (next_rise - rise))
+    vertex = vertex.where(place > 0, x0).where(place < last, x2)
     weights = (
         (vertex - x1) * (vertex - x2) / ((x0 - x1) * (x0 - x2)),
         (vertex - x0) * (vertex - x2) / ((x1 - x0) * (x1 - x2)),
         (vertex - x0) * (vertex - x1) / ((x2 - x0) * (x2 - x1)),
     )
-    below, here, above = (w * y for w, y in zip(weights, around_best(losses), strict=True))
-    return below + here + above
+    below, here, above = (w * y for w, y in zip(weights, around(losses), strict=True))
+    return below + here + above, place
+
+
+def inside(relation: lab.Relation, rates: Sequence[float], data: xr.Dataset) -> lab.Relation:
+    """The relation, unless a rule's best rate, at its place in `rates`, is an end of that grid."""
+    return lab.within_grid(relation, data["place"], len(rates))

@@ -7,6 +7,7 @@ from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.submitted.student_training import (
     Rule,
     StudentConfig,
+    inside,
     log_losses_at_best_rates,
     power,
 )
@@ -38,7 +39,7 @@ def rule_of(method: spectral.methods.AbstractPolar) -> Rule:
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Logarithms of test losses over those with the exact factor, and distances from it."""
-    losses = log_losses_at_best_rates(
+    losses, place = log_losses_at_best_rates(
         {name: rule_of(method) for name, method in METHODS.items()} | {"root": power(0.5)},
         config,
         key,
@@ -64,6 +65,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             "behind": behind.sel(rule=list(APPROXIMATE)),
             "root": behind.sel(rule="root", drop=True),
             "distance": distances[list(APPROXIMATE)].to_dataarray("rule"),
+            "place": place.rename(rule="tuned"),
         }
     )
 
@@ -79,9 +81,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         ),
     },
 )
-def losses_agree(_: Config, data: xr.Dataset) -> lab.Relation:
+def losses_agree(config: Config, data: xr.Dataset) -> lab.Relation:
     """In natural logarithms of the test loss."""
-    return lab.near(data["behind"], 0.0, 0.05, "5 % of the loss")
+    return inside(lab.near(data["behind"], 0.0, 0.05, "5 % of the loss"), config.rates, data)
 
 
 @claim.judges(

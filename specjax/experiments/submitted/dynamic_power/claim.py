@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from specjax import lab
 from specjax.experiments.submitted.student_training import (
     StudentConfig,
+    inside,
     log_losses_at_best_rates,
     power,
 )
@@ -31,9 +32,9 @@ class Config(StudentConfig):
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Logarithms of test losses over Muon's."""
-    losses = log_losses_at_best_rates(RULES, config, key)
+    losses, place = log_losses_at_best_rates(RULES, config, key)
     behind = losses - losses.sel(rule="Muon", drop=True)
-    return behind.to_dataset("rule").drop_vars("Muon")
+    return behind.to_dataset("rule").drop_vars("Muon").assign(place=place)
 
 
 def _controls(name: str, share: float) -> dict[str, lab.Control]:
@@ -45,15 +46,21 @@ def _controls(name: str, share: float) -> dict[str, lab.Control]:
 
 
 @claim.judges("positive-helps-early", controls=_controls("positive", 0.25))
-def helps_early(_: Config, data: xr.Dataset) -> lab.Relation:
+def helps_early(config: Config, data: xr.Dataset) -> lab.Relation:
     """In natural logarithms of the test loss, after the fewest steps."""
-    return lab.below(data["positive"].isel(length=0), -0.01, "1 % of the loss")
+    return inside(
+        lab.below(data["positive"].isel(length=0), -0.01, "1 % of the loss"), config.rates, data
+    )
 
 
 @claim.judges("positive-hurts-later", controls=_controls("positive", 0.15))
-def hurts_later(_: Config, data: xr.Dataset) -> lab.Relation:
+def hurts_later(config: Config, data: xr.Dataset) -> lab.Relation:
     """In natural logarithms of the test loss, after more steps."""
-    return lab.above(data["positive"].isel(length=slice(1, None)), 0.01, "1 % of the loss")
+    return inside(
+        lab.above(data["positive"].isel(length=slice(1, None)), 0.01, "1 % of the loss"),
+        config.rates,
+        data,
+    )
 
 
 @claim.judges(
@@ -67,9 +74,13 @@ def hurts_later(_: Config, data: xr.Dataset) -> lab.Relation:
         ),
     },
 )
-def falling_is_ahead(_: Config, data: xr.Dataset) -> lab.Relation:
+def falling_is_ahead(config: Config, data: xr.Dataset) -> lab.Relation:
     """In natural logarithms of the test loss, after more steps."""
-    return lab.below(data["falling"].isel(length=slice(1, None)), -0.04, "4 % of the loss")
+    return inside(
+        lab.below(data["falling"].isel(length=slice(1, None)), -0.04, "4 % of the loss"),
+        config.rates,
+        data,
+    )
 
 
 def figure(_: Config, data: xr.Dataset) -> Figure:

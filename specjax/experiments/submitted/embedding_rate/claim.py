@@ -9,7 +9,7 @@ import xarray as xr
 from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.submitted.student_training import at_best_rate
+from specjax.experiments.submitted.student_training import at_best_rate, inside
 
 claim = lab.read_claim(__file__)
 _CLASSES, _TEACHER, _BATCH, _TEST = 16, 16, 64, 1024
@@ -26,8 +26,8 @@ class Config(lab.Config):
     seed: int = lab.config.root_seed(1, help="root of all randomness; rules were set on 0")
     tokens: int = lab.config.integer(128, least=8, help="tokens, of frequencies 1/j")
     widths: tuple[int, ...] = lab.config.sizes(8, 64, help="widths of the network")
-    rates: tuple[float, ...] = lab.config.numbers(
-        0.016, 0.032, 0.064, 0.128, 0.256, 0.512, above=0, help="rates at the least width"
+    rates: tuple[float, ...] = lab.config.grid(
+        0.016, 0.032, 0.064, 0.128, 0.256, 0.512, help="rates at the least width"
     )
     lengths: tuple[int, ...] = lab.config.sizes(100, 200, help="steps of a training")
     seeds: int = lab.config.seeds(16)
@@ -87,9 +87,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     over = {"width": sweep.choices(*config.widths), "rate": sweep.values(*config.rates)}
     over["rule"] = sweep.values(*range(len(RULES)))
     found = sweep.run(partial(log_losses, config), over, num_seeds=config.seeds, key=key)
-    losses = sweep.labelled(found, "length", length=list(config.lengths))["loss"]
-    losses = losses.assign_coords(rule=list(RULES))
-    best, least = at_best_rate(losses).isel(width=-1, drop=True), losses.isel(width=0).mean("seed")
+    losses = sweep.labelled(found, "length", length=list(config.lengths), rule=list(RULES))["loss"]
+    (best, place), least = at_best_rate(losses), losses.isel(width=0).mean("seed")
+    best = best.isel(width=-1, drop=True)
 
     def cost(rule: str, factor: float = 1.0) -> xr.DataArray:
         """Of the least width's best rate times a factor, at most the largest of the grid."""
@@ -101,7 +101,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     data = dict(gains) | {f"excess of {rule}": gains[rule] - gains["μP"] / 2 for rule in RULES}
     data |= {f"cost of {rule}": cost(rule) for rule in ("standard", "embedding")}
     data["cost of one rate"] = cost("standard", config.widths[-1] / config.widths[0])
-    return xr.Dataset(data)
+    return xr.Dataset(data | {"place": place})
 
 
 def controls(target: str, *others: str) -> dict[str, lab.Control]:
@@ -110,21 +110,21 @@ def controls(target: str, *others: str) -> dict[str, lab.Control]:
 
 
 @claim.judges("mup-gains", controls=controls("μP", "standard", "output"))
-def mup_gains(_: Config, data: xr.Dataset) -> lab.Relation:
+def mup_gains(config: Config, data: xr.Dataset) -> lab.Relation:
     """In natural logarithms, at the largest width."""
-    return lab.above(data["μP"], 0.02, "2 % of the loss")
+    return inside(lab.above(data["μP"], 0.02, "2 % of the loss"), config.rates, data)
 
 
 @claim.judges("embedding-suffices", controls=controls(*EXCESSES))
-def embedding_suffices(_: Config, data: xr.Dataset) -> lab.Relation:
+def embedding_suffices(config: Config, data: xr.Dataset) -> lab.Relation:
     """In natural logarithms, at the largest width."""
-    return lab.above(data[EXCESSES[0]], 0.0, "half of μP's gain")
+    return inside(lab.above(data[EXCESSES[0]], 0.0, "half of μP's gain"), config.rates, data)
 
 
 @claim.judges("rate-transfers", controls=controls(*COSTS))
-def rate_transfers(_: Config, data: xr.Dataset) -> lab.Relation:
+def rate_transfers(config: Config, data: xr.Dataset) -> lab.Relation:
     """In natural logarithms, at the largest width."""
-    return lab.below(data[COSTS[0]], 0.05, "5 % of the loss")
+    return inside(lab.below(data[COSTS[0]], 0.05, "5 % of the loss"), config.rates, data)
 
 
 EXPERIMENT = claim.experiment(Config, run)
