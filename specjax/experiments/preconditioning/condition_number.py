@@ -111,14 +111,26 @@ def _grows(
         label: lab.controls.replacing(who, source, of=group) for label, source in flat.items()
     }
 
-    @states(cites, says, name=name, controls=controls, corrected=corrected, post_hoc=BY_MEAN)
-    def grows(config: Config, data: Any) -> lab.Relation:
+    def growth(config: Config, data: Any) -> xr.DataArray:
+        """Ratios at the largest κ of the runs that arrive at the smallest one."""
         steps = data[group][who]
         arrived = steps.sel(kappa=steps.kappa >= 2).isel(kappa=0) < config.limit
-        ratios = _ratios(data, group, who).isel(kappa=-1).clip(max=MOST)
-        return lab.above(
-            ratios.where(arrived, least), least, times
-        )  # An unfinished run counts for neither side.
+        return _ratios(data, group, who).isel(kappa=-1).clip(max=MOST).where(arrived)
+
+    def less(config: Config, data: Any) -> Any:
+        steps = data[group][who]
+        last = steps["kappa"] == steps["kappa"][-1]
+        scale = 0.9 * least / growth(config, data).mean()
+        return lab.controls.replacing(who, lambda _: steps.where(~last, scale * steps), of=group)(
+            config, data
+        )
+
+    controls["nine tenths of what is needed"] = less
+
+    @states(cites, says, name=name, controls=controls, corrected=corrected, post_hoc=BY_MEAN)
+    def grows(config: Config, data: Any) -> lab.Relation:
+        # An unfinished run counts for neither side.
+        return lab.above(growth(config, data).fillna(least), least, times)
 
 
 def _wins(
@@ -130,8 +142,10 @@ def _wins(
         f"{_where(group)} {_who(first)}, tuned, needs fewer iterations than {_who(second)} at"
         f" {where}."
     )
+    exchanged = lab.controls.exchanging(first, second, of=group)
     controls = {
-        "the two exchanged": lab.controls.exchanging(first, second, of=group),
+        "the two exchanged": exchanged,
+        "exchanged in every second sample": lab.controls.every_second(exchanged, of=group),
         "noise of the same mean": lab.controls.shuffling(first, second, of=group),
     }
 

@@ -159,10 +159,14 @@ def _smallest(data: Any, group: str, name: str) -> xr.DataArray:
 def _arrives(
     statement: str, cites: str | tuple[str, ...], says: str, group: str, name: str
 ) -> None:
-    sign = {"SignGD": lab.controls.replacing(name, "sign", of=group)}
+    sign = lab.controls.replacing(name, "sign", of=group)
+    controls = {
+        "SignGD": sign,
+        "SignGD in every second sample": lab.controls.every_second(sign, of=group),
+    }
     says = says.format(f"reaches {ARRIVED:g} in most runs")
 
-    @states(cites, says, name=statement, controls=sign, corrected=group == "context")
+    @states(cites, says, name=statement, controls=controls, corrected=group == "context")
     def arrives(config: Config, data: Any) -> lab.Relation:
         return lab.fraction(
             (_smallest(data, group, name) < np.log10(ARRIVED)).rename("arrives"), more_than=MOST
@@ -171,10 +175,17 @@ def _arrives(
 
 def _slow(statement: str, cites: str, group: str, name: str, who: str) -> None:
     dim, sign = ("k", "k") if group == "columns" else ("kappa", "κ")
-    muon = {
-        "Muon": lab.controls.replacing(
-            name, "muon" if group == "context" else "muon-plateau", of=group
-        )
+
+    def a_tenth(data: Any) -> xr.DataArray:
+        """Curves whose errors, where they count, grow by a tenth of what they do, in decades."""
+        curves = data[name].clip(min=float(np.log10(ARRIVED)))
+        first, last = curves[dim].values[[0, -1]]
+        return lab.controls.toward(curves, dim, {last: first}, 0.9)
+
+    rival = "muon" if group == "context" else "muon-plateau"
+    controls = {
+        "Muon": lab.controls.replacing(name, rival, of=group),
+        "a tenth of the growth": lab.controls.replacing(name, a_tenth, of=group),
     }
     larger = (
         f"the smallest error is more than ten times larger at the largest {sign} than at the"
@@ -182,7 +193,11 @@ def _slow(statement: str, cites: str, group: str, name: str, who: str) -> None:
     )
 
     @states(
-        cites, f"Of {who} {larger}, in the median.", name=statement, controls=muon, post_hoc=FLOOR
+        cites,
+        f"Of {who} {larger}, in the median.",
+        name=statement,
+        controls=controls,
+        post_hoc=FLOOR,
     )
     def slow(config: Config, data: Any) -> lab.Relation:
         # Differences below that are rounding.
