@@ -238,12 +238,23 @@ def grows_as_capacity(
     )
     of_capacity = "gd" if optimizer == "gd" else "muon"
 
+    def of_seen(config: Config, data: xr.Dataset, more: float = 0.0) -> float:
+        return float(fits.log_slopes(half_seen(config, of_capacity), "d")) + more
+
     @states(
-        cites, says, name=f"critical-batch-of-{optimizer}", controls=controls, post_hoc=post_hoc
+        cites,
+        says,
+        name=f"critical-batch-of-{optimizer}",
+        controls=controls,
+        rivals={
+            "√d times that": partial(of_seen, more=0.5),
+            "that over √d": partial(of_seen, more=-0.5),
+        },
+        post_hoc=post_hoc,
     )
     def grows(config: Config, data: xr.Dataset) -> lab.Relation:
-        of_seen = float(fits.log_slopes(half_seen(config, of_capacity), "d"))
-        return lab.near(fits.log_slopes(critical(data, optimizer), "d"), of_seen, MARGIN, "1/4")
+        exponent = fits.log_slopes(critical(data, optimizer), "d")
+        return lab.near(exponent, of_seen(config, data), MARGIN, "1/4")
 
 
 grows_as_capacity("muon", OF_MUON, "Muon's critical batch", CONTROLS, MORE)
