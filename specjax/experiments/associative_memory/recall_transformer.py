@@ -340,7 +340,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 1, "seeds": 6},
+        "quick": {"seed": 1, "seeds": 4},
         "smoke": (
             {
                 "items": 8,

@@ -297,7 +297,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 1},
+        "quick": {"seed": 1, "widths": (16, 32, 64, 128), "growing_widths": (4, 8, 16, 32)},
         "smoke": {
             "small_widths": (3,),
             "widths": (4, 6, 8, 12, 16),
