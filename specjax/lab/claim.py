@@ -22,6 +22,9 @@
     holds = false            # optional: the expected verdict, true by default
 
 `claim.py` reads these words by `read_claim(__file__)` and gives every statement its function.
+
+An experiment of your own has a table `[conjectures]`, a sentence by name, in the place of `[paper]`
+and `[rows]`. Its module may have another name: `batch_polar.py` reads `batch_polar.toml`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,18 +32,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import xarray as xr
-from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax.arguments import checked
 from specjax.lab._statement import Control, Judge, Rival, Statement, statement
 from specjax.lab.config import Config
-from specjax.lab.experiment import SCALES, Experiment
+from specjax.lab.experiment import SCALES, Experiment, Measure, Parts
 from specjax.lab.ledger import Ledger, read_toml, row_of
 
-WORDS, COMPUTATION = "claim.toml", "claim.py"
-_TABLES = frozenset({"paper", "experiment", "presets", "rows", "statements"})
+COMPUTATION = "claim.py"
+_TABLES = frozenset({"experiment", "presets", "statements"})
+_OF_PAPER, _OF_OURS = frozenset({"paper", "rows"}), frozenset({"conjectures"})
 _NEEDED = {"paper": frozenset({"title", "link"}), "experiment": frozenset({"title", "summary"})}
 _OPTIONS = frozenset({"cites", "says", "holds", "corrected", "elsewhere", "post_hoc"})
 
@@ -49,9 +51,11 @@ _OPTIONS = frozenset({"cites", "says", "holds", "corrected", "elsewhere", "post_
 class Claim:
     """The words of a claim; `judges` adds a function for each statement, `experiment` ends it.
 
-    The claim has the name of its folder, with dashes.
+    The claim has the name of its folder, or of its module if that is not `claim.py`, with dashes.
+    `paper` has a title and a link, and is empty for conjectures of our own.
     """
 
+    file: Path
     name: str
     paper: Mapping[str, str]
     title: str
@@ -78,7 +82,7 @@ class Claim:
         """
         if name not in self.words:
             raise ValueError(
-                f"{WORDS} of {self.name} has no statement {name!r}; there are"
+                f"{self.file.name} of {self.name} has no statement {name!r}; there are"
                 f" {', '.join(self.words) or 'none'}."
             )
         words = dict(self.words[name])
@@ -103,12 +107,14 @@ class Claim:
     def experiment(
         self,
         config: type[Config],
-        run: Callable[[Any, Key[Array, ""]], xr.Dataset | Mapping[str, xr.Dataset]],
+        run: Measure[Any] | Parts[Any],
         *,
         figure: Callable[[Any, Any], Figure] | Sequence[str] = (),
         paired: str = "",
+        headlines: Sequence[str] = (),
+        headlines_read: Sequence[str] = (),
     ) -> Experiment[Any]:
-        """The experiment of the claim; `run` is a function of configuration and root key.
+        """The experiment of the claim; `run` and the options are those of `Experiment`.
 
         Raises:
             ValueError: a statement of the file has no function, or a refusal of `Experiment`.
@@ -117,7 +123,7 @@ class Claim:
         if left := [name for name in self.words if name not in judged]:
             raise ValueError(
                 f"The statement {left[0]!r} of {self.name} has no function; write one below"
-                f" `@claim.judges({left[0]!r}, ...)`, or take it out of {WORDS}."
+                f" `@claim.judges({left[0]!r}, ...)`, or take it out of {self.file.name}."
             )
         return Experiment(
             self.name,
@@ -130,12 +136,15 @@ class Claim:
             scales=self.presets,
             figure=figure,
             paired=paired,
+            headlines=headlines,
+            headlines_read=headlines_read,
         )
 
 
 @checked
 def read_claim(file: str) -> Claim:
-    """The claim whose `claim.toml` lies beside `file`, which is `__file__` of its `claim.py`.
+    """The claim whose words lie beside `file`, which is `__file__` of its module: in `claim.toml`
+    beside `claim.py`.
 
     Raises:
         ValueError: the file is missing or not TOML; a table or key that is unknown or missing.
@@ -147,26 +156,39 @@ def read_claim(file: str) -> Claim:
         >>> claim.name, list(claim.words)
         ('spectral-power-step', ['gains-the-dual-norm', 'ascent-gains-no-more'])
     """
-    path = Path(file).with_name(WORDS)
+    path = Path(file).with_suffix(".toml")
     content = read_toml(path, "The claim")
-    _check_keys(path, "", content, _TABLES, _TABLES - {"presets"})
+    tables = _TABLES | (_OF_OURS if "conjectures" in content else _OF_PAPER)
+    _check_keys(path, "", content, tables, tables - {"presets"})
     for table, needed in _NEEDED.items():
-        _check_keys(path, f"[{table}]", content[table], needed, needed)
+        if table in tables:
+            _check_keys(path, f"[{table}]", content[table], needed, needed)
     for name, words in content["statements"].items():
         _check_keys(path, f"[statements.{name}]", words, _OPTIONS, {"cites", "says"})
     presets = content.get("presets", {})
     _check_keys(path, "[presets]", presets, frozenset(SCALES), frozenset())
-    name = path.resolve().parent.name.replace("_", "-")
-    rows = {id: row_of(path, id, row) for id, row in content["rows"].items()}
+    named = path.resolve().parent.name if Path(file).name == COMPUTATION else path.stem
+    name = named.replace("_", "-")
     return Claim(
+        path,
         name,
-        content["paper"],
+        content.get("paper", {}),
         content["experiment"]["title"],
         content["experiment"]["summary"],
         {scale: _with_tuples(changed) for scale, changed in presets.items()},
-        Ledger(name, rows),
+        _ledger(path, name, content),
         content["statements"],
     )
+
+
+def _ledger(path: Path, name: str, content: Mapping[str, Any]) -> Ledger:
+    """The ledger of a paper, or of conjectures."""
+    if "conjectures" in content:
+        says = content["conjectures"]
+        if not isinstance(says, dict) or not all(isinstance(text, str) for text in says.values()):
+            raise ValueError(f"{path} [conjectures] needs to be a table of sentences by name.")
+        return Ledger.from_conjectures(name, **says)
+    return Ledger(name, {id: row_of(path, id, row) for id, row in content["rows"].items()})
 
 
 def _check_keys(

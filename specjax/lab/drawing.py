@@ -70,8 +70,15 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
         axes.set_xticks([0], [at or "one estimate"])
         axes.set(xlim=(-1, 1), xlabel=f"{found.samples} samples")
         return
-    axes.set_xlabel(words(dim))
-    x = value[dim].values
+    label_axis(axes, value[dim])
+
+
+def label_axis(axes: Axes, along: xr.DataArray) -> None:
+    """Name the x axis after a coordinate, with ticks at its points; it is logarithmic if they reach
+    over a factor of eight.
+    """
+    axes.set_xlabel(words(str(along.name)))
+    x = along.values
     if not np.issubdtype(x.dtype, np.number):
         labels = [words(str(label)) for label in x]
         turned: dict[str, Any] = (
@@ -183,6 +190,29 @@ def draw_curves(
             markersize=4,
             linewidth=1,
         )
+
+
+def draw_predicted(
+    axes: Axes,
+    samples: xr.DataArray,
+    predicted: xr.DataArray,
+    along: str,
+    curves: str,
+    label: Callable[[Any], str],
+) -> None:
+    """Draw means over seeds against `along` with bars of four standard errors, and lines of the
+    same colours through what is predicted, a curve for each coordinate of `curves`.
+
+    `predicted` may have other coordinates along the axis, as a finer line does.
+    """
+    mean, stderr = sweep.mean_and_stderr(samples)
+    for k, at in enumerate(mean[curves].values):
+        y, bars, line = (part.isel({curves: k}) for part in (mean, 4 * stderr, predicted))
+        color, marker = COLORS[k % len(COLORS)], MARKERS[k % len(MARKERS)]
+        axes.errorbar(y[along], y, bars, fmt=marker, color=color, markersize=4, label=label(at))
+        axes.plot(line[along], line, color=color)
+    label_axis(axes, mean[along])
+    axes.legend(fontsize="small")
 
 
 def draw_panels(
