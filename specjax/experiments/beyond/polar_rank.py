@@ -12,14 +12,17 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.beyond.polar_signal import draw_points, factor
-from specjax.lab.drawing import COLORS
+from specjax.experiments.beyond.polar_signal import factor
+from specjax.lab.drawing import draw_predicted
 from specjax.theory import polar_signal
 
+claim = lab.read_claim(__file__)
 THETAS, SHARES = (0.5, 1.0, 2.0), (0.25, 0.5, 1.0)
 """Equal signals in units of the noise's norm, and the part of all directions that has them."""
 STRONGEST, WITHIN, NOISE = 3.0, 0.015, 1.1
 """The largest signal of the power law, the error that is allowed, and the noise of a rival."""
+COLUMNS = {"equal": 1, "power": 2}
+"""Over rows."""
 Data = dict[str, xr.Dataset]
 
 
@@ -58,104 +61,66 @@ def run_power(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         return {"kept": jnp.diagonal(factor(noise, 2 * n, *power_law(n, strongest)))}
 
     law = lab.seeded_sweep(key, "power", power, config.seeds, strongest=sweep.values(STRONGEST))
-    law = law.isel(strongest=0, drop=True)
-    return sweep.labelled(law, "theta", theta=list(power_law(n)))
+    return sweep.labelled(law.isel(strongest=0, drop=True), "theta", theta=list(power_law(n)))
 
 
-def equal_share(config: Config, data: Any, noise: float = 1.0) -> xr.DataArray:
-    """f of equal signals at every strength and rank, of square matrices."""
-    n, axes = config.n, data["equal"][["theta", "share"]].coords
-    signals = [
-        [theta * n**0.5 * (np.arange(n) < share * n) for share in SHARES] for theta in THETAS
-    ]
-    shares = polar_signal.kept_shares(np.asarray(signals), n, n, noise)
-    return xr.DataArray(np.asarray(shares)[..., 0], axes, ("theta", "share"))
-
-
-def power_law_share(
-    config: Config, data: Any, columns: int = 2, noise: float = 1.0
+def predicted(
+    config: Config, data: Data, part: str, noise: float = 1.0, columns: int = 0
 ) -> xr.DataArray:
-    """f of the power law; the rival has square matrices."""
-    n, signals = config.n, power_law(config.n) * (2 * config.n) ** 0.5
-    shares = polar_signal.kept_shares(signals, n, columns * n, noise)
-    return xr.DataArray(np.asarray(shares), {"theta": data["power"].theta})
+    """f of all signals together; `columns`, over the rows, are those of the data or of a rival."""
+    n, like = config.n, data[part]["kept"].isel(seed=0, drop=True)
+    equal = np.array(THETAS)[:, None, None] * (np.arange(n) < np.array(SHARES)[:, None] * n)
+    signals = (equal if part == "equal" else power_law(n)) * (COLUMNS[part] * n) ** 0.5
+    shares = polar_signal.kept_shares(signals, n, (columns or COLUMNS[part]) * n, noise)
+    return like.copy(data=np.asarray(shares)[..., 0] if part == "equal" else np.asarray(shares))
 
 
-def alone(config: Config, data: Any, part: str, columns: int) -> xr.DataArray:
+def alone(config: Config, data: Data, part: str) -> xr.DataArray:
     """f of each signal as if it were the only one."""
-    like = data[part]["kept"].isel(seed=0, drop=True)
-    single = partial(polar_signal.kept_share, m=1.0, n=float(columns))
+    like, columns = data[part]["kept"].isel(seed=0, drop=True), float(COLUMNS[part])
+    single = partial(polar_signal.kept_share, m=1.0, n=columns)
     return lab.closed_form(single, like.theta * columns**0.5) + xr.zeros_like(like)
 
 
-states = lab.Statements()
-ALONE = {"each alone": partial(alone, part="equal", columns=1)}
-OF_LAW = {
-    "each alone": partial(alone, part="power", columns=2),
-    "square matrices": partial(power_law_share, columns=1),
-    "10 % more noise": partial(power_law_share, noise=NOISE),
-}
-OTHER_LAW = (
-    "The signals were 3/k, of which no share differs from that of the signal alone by more than"
-    " 0.006; judged with 3/k^(1/4) on a fresh seed."
-)
+def near_predicted(config: Config, data: Data, part: str) -> lab.Relation:
+    """Of each signal, or of equal ones at each strength and rank."""
+    return lab.near(data[part]["kept"], predicted(config, data, part), WITHIN, f"{WITHIN:g}")
 
 
-@states("equal", rivals=ALONE | {"10 % more noise": partial(equal_share, noise=NOISE)})
-def equal_signals(config: Config, data: Data) -> lab.Relation:
-    """Of equal signals in a quarter, half or all of the directions the polar factor keeps the
-    predicted share, to 0.015.
-    """
-    return lab.near(data["equal"]["kept"], equal_share(config, data), WITHIN, f"{WITHIN:g}")
+def nearest(part: str) -> dict[str, Any]:
+    """The nearest wrong numbers."""
+    predicting = partial(predicted, part=part)
+    square = {"square matrices": partial(predicting, columns=1)} if part == "power" else {}
+    noisy = {"10 % more noise": partial(predicting, noise=NOISE)}
+    return {"each alone": partial(alone, part=part)} | square | noisy
 
 
-@states("power-law", rivals=OF_LAW, post_hoc=OTHER_LAW)
-def power_law_signals(config: Config, data: Data) -> lab.Relation:
-    """Of signals 3/k^(1/4) in all directions of n × 2n matrices each keeps the predicted share, to
-    0.015.
-    """
-    return lab.near(data["power"]["kept"], power_law_share(config, data), WITHIN, f"{WITHIN:g}")
+for part, name in {"equal": "equal-signals", "power": "power-law-signals"}.items():
+    claim.judges(name, rivals=nearest(part))(partial(near_predicted, part=part))
 
 
 def figure(config: Config, data: Data) -> Figure:
     """Plot what is kept of equal signals, by rank, and of each signal of the power law."""
     drawn = Figure(figsize=(11, 4.2), layout="constrained")
-    left, right = drawn.subplots(1, 2)
-    for share, color in zip(SHARES, COLORS, strict=False):
-        found = data["equal"]["kept"].sel(share=share, drop=True)
-        draw_points(left, found, color, f"{share:g} of all directions")
-        left.plot(found.theta, equal_share(config, data).sel(share=share), color=color)
-    law = data["power"]["kept"]
-    draw_points(right, law, COLORS[0], f"3/k^(1/4), {config.n} × {2 * config.n}")
-    right.plot(law.theta, power_law_share(config, data), color=COLORS[0])
-    for axes, part, columns in ((left, "equal", 1), (right, "power", 2)):
-        single = alone(config, data, part, columns)
-        single = single.isel(share=0) if part == "equal" else single
-        axes.plot(single.theta, single, "k--", linewidth=1, label="each as if alone")
-        axes.set(xlabel="strength of the signal, θ", ylabel="share that is kept")
-        axes.legend(fontsize="small")
-    left.set_title("equal signals; lines through what is predicted")
-    right.set_title("a power law in all directions")
+    titles = {
+        "equal": "equal signals; lines through what is predicted",
+        "power": "a power law in all directions",
+    }
+    for axes, (part, title) in zip(drawn.subplots(1, 2), titles.items(), strict=True):
+        shares = data[part]["kept"], predicted(config, data, part), alone(config, data, part)
+        if part == "power":
+            shares = tuple(each.expand_dims(share=[1.0]) for each in shares)
+        found, lines, single = shares
+        axes.plot(single.theta, single.isel(share=0), "k--", linewidth=1, label="each as if alone")
+        draw_predicted(axes, found, lines, "theta", "share", "{:g} of all directions".format)
+        axes.set(title=title, xlabel="strength of the signal, θ", ylabel="share that is kept")
     return drawn
 
 
-EXPERIMENT = lab.Experiment(
-    "polar-rank",
-    lab.ledger.Ledger.from_conjectures(
-        "polar-rank",
-        equal="Signals of a rank that grows with n keep shares that one integral gives for all.",
-        power_law="So do signals of full rank and a power law, in matrices that are not square.",
-    ),
-    title="What the polar factor keeps of signals of large rank",
-    summary=(
-        "Strong signals leave less room to the noise: the share of each that Muon's step keeps has"
-        " one formula for any spectrum, and is larger than that of the signal alone."
-    ),
-    config=Config,
-    measure={"equal": run_equal, "power": run_power},
-    statements=states,
+EXPERIMENT = claim.experiment(
+    Config,
+    {"equal": run_equal, "power": run_power},
+    figure=figure,
     headlines=("power-law-signals",),
     headlines_read=("power",),
-    figure=figure,
-    scales={"smoke": {"n": 12, "seeds": 200}, "paper": {"seed": 9, "n": 64, "seeds": 4000}},
 )
