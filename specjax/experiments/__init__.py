@@ -95,7 +95,7 @@ MODULES = {
     "best-filter": "specjax.experiments.beyond.best_filter",
     "best-filter-training": "specjax.experiments.beyond.filter_training",
     "what-decides": "specjax.experiments.beyond.what_decides.experiment",
-    "spectral-race": "specjax.experiments.beyond.spectral_race.experiment",
+    "spectral-race": "specjax.experiments.beyond.spectral_race.claim",
     "polar-signal": "specjax.experiments.beyond.polar_signal",
     "polar-rank": "specjax.experiments.beyond.polar_rank",
     "batch-polar": "specjax.experiments.beyond.batch_polar",

@@ -1,1 +1,1 @@
-"""How long gradient steps stay ahead of spectral ones on a linear map: `experiment`."""
+"""How long gradient steps stay ahead of spectral ones on a linear map: `claim`."""

@@ -9,23 +9,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+import xarray as xr
+from jaxtyping import Array, Key
 
-from specjax import linalg, sizes, spectral
+from specjax import lab, linalg, sizes, spectral, sweep
 from specjax.theory import spectral_race
 from specjax.theory.spectral_race import GRADIENT_LENGTHS, SPECTRAL_LENGTHS
 
-TALL = 8
-"""Rows over columns in the class of the formula."""
-LINEAR = {"tall": TALL, "noise": TALL, "square": 1.0, "wide": 0.5, "five": TALL}
+DECAYS = (2.0, 3.0)
+"""Exponents a of the inputs' spectrum i^(-a)."""
+METHODS = ("gradient", "spectral")
+LINEAR = {"tall": 8, "noise": 8, "square": 1, "wide": 0.5, "five": 8}
 """Linear maps by rows over columns; `noise` has some in the error that gradient steps left, and
 `five` takes Newton–Schulz steps in place of the factor.
 """
+PARTS = (*LINEAR, "two blocks")
 NOISE = 1e-3
 """Of `noise`, over the error before any step."""
 FIVE_LENGTHS, BLOCK_LENGTHS = 2 ** (np.arange(-2, 17) / 2), 2 ** (np.arange(-6, 7) / 2)
 """Multiples of the guaranteed step, of which `five` and two blocks have the best."""
-Loss = Callable[[Any], Array]
 Step = Callable[[Any, Array], Any]
 
 
@@ -42,10 +44,16 @@ def lift_in_five_steps(g: Array) -> Array:
 
 
 def compare(
-    loss: Loss, steps: dict[str, tuple[Step, np.ndarray]], start: Any, count: int
+    loss: Callable[[Any], Array],
+    steps: dict[str, tuple[Step, np.ndarray]],
+    start: Any,
+    columns: Array,
+    b: Array,
+    count: int,
 ) -> dict[str, Array]:
     """The part of the loss that each method leaves, by steps, at its best length and at the
-    guarantee's; K*, or `count` + 1 where spectral steps are never ahead.
+    guarantee's; K*, and that of the formula for the columns of the error at the start, or `count` +
+    1 where spectral steps are never ahead.
     """
     left: dict[str, Array] = {}
     for name, (step, lengths) in steps.items():
@@ -61,8 +69,9 @@ def compare(
         # Lengths that are too long overflow.
         left[name] = jnp.min(jnp.where(jnp.isfinite(found), found, jnp.inf), axis=0)
         left[f"{name} at 1"] = found[int(np.flatnonzero(lengths == 1)[0])]
-    passing = spectral_race.passing(left["gradient"], left["spectral"])
-    return left | {"passing": jnp.minimum(passing, count + 1)}
+    left["passing"] = spectral_race.passing(left["gradient"], left["spectral"])
+    left["formula"] = spectral_race.steps_to_pass(columns, b, count)
+    return left | {name: jnp.minimum(left[name], count + 1) for name in ("passing", "formula")}
 
 
 def linear(key: Array, a: Array, k: Array, part: str, d: int, count: int) -> dict[str, Array]:
@@ -82,11 +91,10 @@ def linear(key: Array, a: Array, k: Array, part: str, d: int, count: int) -> dic
         "gradient": (lambda w, c: w - c * w * b[None], GRADIENT_LENGTHS),
         "spectral": (lambda w, c: w - c * lifted(w * b[None]) / jnp.sum(b), lengths),
     }
-    columns = jnp.linalg.norm(start, axis=0)
     ratio = spectral.nuclear_rank(start * b[None]) / jnp.sum(b)
-    formula = spectral_race.steps_to_pass(columns, b, count)
-    found = compare(lambda w: jnp.sum(b[None] * w**2), steps, start, count)
-    return found | {"nr over st": ratio, "formula": jnp.minimum(formula, count + 1)}
+    columns = jnp.linalg.norm(start, axis=0)
+    found = compare(lambda w: jnp.sum(b[None] * w**2), steps, start, columns, b, count)
+    return found | {"nr over st": ratio}
 
 
 def two_blocks(key: Array, a: Array, k: Array, d: int, count: int) -> dict[str, Array]:
@@ -114,15 +122,21 @@ def two_blocks(key: Array, a: Array, k: Array, d: int, count: int) -> dict[str, 
     start = jax.lax.fori_loop(
         0, k.astype(jnp.int32), lambda _, w: step(False, w, jnp.float32(0.5)), (first, second)
     )
-    found = compare(
-        lambda w: jnp.sum(b[None] * (w[1] @ w[0] - target) ** 2),
-        {
-            "gradient": (partial(step, False), BLOCK_LENGTHS),
-            "spectral": (partial(step, True), BLOCK_LENGTHS),
-        },
-        start,
-        count,
-    )
+    steps = {name: (partial(step, name == "spectral"), BLOCK_LENGTHS) for name in METHODS}
     columns = jnp.linalg.norm(start[1] @ start[0] - target, axis=0)
-    formula = spectral_race.steps_to_pass(columns, b, count)
-    return found | {"formula": jnp.minimum(formula, count + 1)}
+    return compare(
+        lambda w: jnp.sum(b[None] * (w[1] @ w[0] - target) ** 2), steps, start, columns, b, count
+    )
+
+
+def run(config: Any, key: Key[Array, ""], part: str) -> xr.Dataset:
+    """Races on linear maps of one kind, or on two blocks."""
+    over = {"a": sweep.values(*DECAYS), "k": sweep.values(*map(float, config.warm))}
+    race = (
+        partial(linear, part=part, d=config.d)
+        if part in LINEAR
+        else partial(two_blocks, d=config.deep)
+    )
+    found = lab.seeded_sweep(key, part, partial(race, count=config.steps), config.seeds, **over)
+    names = [f"{method}{end}" for method in METHODS for end in ("", " at 1")]
+    return sweep.labelled(found, "step", outputs=names, step=list(range(1, config.steps + 1)))
