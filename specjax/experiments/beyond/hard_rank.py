@@ -6,28 +6,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import fits, lab, sweep
-from specjax.experiments.beyond.hard_rank_network import (
-    OPTIMIZERS,
-    hard_rank,
-    sample_problem,
-    train,
-)
-from specjax.lab.drawing import COLORS, draw_sweep
+from specjax import fits, lab
+from specjax.experiments.beyond.hard_rank_network import NONE, OPTIMIZERS, RULE, run
+from specjax.lab.drawing import draw_curves, label_axis
 
-RULE, NONE = "√(out/in)", "no scale"
-RULES = {RULE: 0.5, NONE: 0.0}
-"""Powers of the width in the Frobenius norm of a step."""
-MULTIPLES = (1, 2, 4, 8)
-MARGIN, LESS, GAP = 0.1, 0.05, 0.58
-"""Of exponents; of Adam's below Muon's; of Muon's over AdamW's in the paper."""
+claim = lab.read_claim(__file__)
+GAP = 0.58
+"""Of Muon's exponent over AdamW's in the paper."""
+POINTS = ("rule", "readout", "length")
 
 
 class Config(lab.Config):
@@ -41,30 +31,6 @@ class Config(lab.Config):
     seeds: int = lab.config.seeds(20)
 
 
-def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Every optimizer, rule, readout and width, with exponents of the width for each network."""
-
-    def measure(key: Array, width: int, power: Array, trained: Array) -> dict[str, Array]:
-        problem = sample_problem(key, config.d, width)
-        each = [train(name, problem, power, trained, config.lengths) for name in OPTIMIZERS]
-        start = jnp.log(hard_rank(problem.first["w"]))
-        return {"log start": start} | jax.tree.map(lambda *at: jnp.stack(at), *each)
-
-    over = {
-        "width": sweep.choices(*(m * config.d for m in MULTIPLES)),
-        "power": sweep.values(*RULES.values()),
-        "trained": sweep.values(0.0, 1.0),
-    }
-    found = sweep.run(measure, over, num_seeds=config.seeds, key=key)
-    data = sweep.labelled(
-        found, "optimizer", "length", optimizer=list(OPTIMIZERS), length=list(config.lengths)
-    )
-    data = data.rename(power="rule", trained="readout")
-    data = data.assign_coords(rule=list(RULES), readout=["fixed", "trained"])
-    slopes = {"exponent": "log rank", "start": "log start", "before": "log before"}
-    return data.assign({name: fits.log_slopes(data[of], "width") for name, of in slopes.items()})
-
-
 def after_relu(spread: xr.DataArray, overlap: xr.DataArray) -> xr.DataArray:
     """The exponent of the hard rank of relu units whose weights have a mean squared overlap."""
     pairs = (overlap + 3 * (overlap / np.pi) ** 2) / (4 * (1 - 1 / np.pi) ** 2)
@@ -72,11 +38,9 @@ def after_relu(spread: xr.DataArray, overlap: xr.DataArray) -> xr.DataArray:
     return fits.log_slopes(xr.ufuncs.log(rank), "width")
 
 
-def from_update(
-    config: Config, data: xr.Dataset, start: float = 1.0, rank: float | None = None
-) -> xr.DataArray:
+def from_update(config: Config, data: xr.Dataset, start: float = 1.0) -> xr.DataArray:
     """Exponents from the update's size and overlap, as were committed; `start` is 0 without it."""
-    x, q = data["size"], data["overlap"] if rank is None else 1 / rank
+    x, q = data["size"], data["overlap"]
     overlap = ((start**2 + 2 * x * start) / config.d + x**2 * q) / (start + x) ** 2
     return after_relu(1 + 2 * overlap, overlap)
 
@@ -87,9 +51,15 @@ def from_before(_: Config, data: xr.Dataset) -> xr.DataArray:
     return after_relu(xr.ones_like(inverse), (inverse - 1 / width) / (1 - 1 / width))
 
 
-def lead(data: xr.Dataset, first: str, second: str, **at: str | int) -> xr.DataArray:
+def less(form: Callable[..., xr.DataArray], config: Config, data: xr.Dataset, rival: Any) -> Any:
+    """The mean of another form, or a number, less the form: a rival of the difference."""
+    other = rival(config, data) if callable(rival) else rival
+    return (other - form(config, data)).mean("seed")
+
+
+def lead(data: xr.Dataset, first: str, second: str, rule: str = RULE) -> xr.DataArray:
     """Of one optimizer's exponent over another's."""
-    found = data["exponent"].sel(at, drop=True)
+    found = data["exponent"].sel(rule=rule, drop=True)
     difference = found.sel(optimizer=first, drop=True) - found.sel(optimizer=second, drop=True)
     return difference.rename("difference of exponents")
 
@@ -106,183 +76,100 @@ def take_exponents(*exponents: float) -> dict[str, lab.Control]:
     return {"the committed exponents": lambda _, data: with_means(data, means)}
 
 
-def as_committed(config: Config, data: xr.Dataset) -> xr.Dataset:
-    """A control: exponents that the update gives."""
-    return with_means(data, from_update(config, data))
-
-
-def less(form: Callable[..., xr.DataArray], config: Config, data: xr.Dataset, rival: Any) -> Any:
-    """The mean of another form, or a number, less the form: a rival of the difference."""
-    other = rival(config, data) if callable(rival) else rival
-    return (other - form(config, data)).mean("seed")
-
-
-def exchanged(dim: str, first: str | int, second: str | int) -> lab.Control:
-    """A control: exponents of two optimizers, rules or lengths exchanged."""
-    other = {first: second, second: first}
-    return lab.controls.replacing(
-        "exponent", lambda data: lab.controls.at_labels(data["exponent"], dim, other)
-    )
-
-
-states = lab.Statements()
-SEEN = "Found on seeds 1 and 2, where the committed predictions failed; judged on fresh seeds."
 NUMBERS = {"AdamW's 0.44 of all": 0.44, "Muon's 1.02 of all": 1.02}
 OF_UPDATE = NUMBERS | {
     "the start": lambda _, data: data["start"],
     "the update alone": partial(from_update, start=0.0),
 }
 OF_BEFORE = NUMBERS | {"that before relu": lambda _, data: data["before"]}
+LOWERED, RAISED = take_exponents(0.2, 0.3, 0.2, 0.41), take_exponents(0.6, 0.5, 0.62, 0.41)
 
 
-@states(
-    "formula",
+@claim.judges(
+    "update-decides",
     rivals={name: partial(less, from_update, rival=rival) for name, rival in OF_UPDATE.items()},
-    controls={"the committed exponents": as_committed},
-    holds=False,
+    controls={
+        "the committed exponents": lambda config, data: with_means(data, from_update(config, data))
+    },
 )
 def update_decides(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With a fixed readout the update's size and rank give the exponent to 0.1."""
     found = (data["exponent"] - from_update(config, data)).sel(readout="fixed", drop=True)
-    return lab.near(found.rename("exponent less the form"), 0.0, MARGIN, f"{MARGIN:g}")
+    return lab.near(found.rename("exponent less the form"), 0.0, 0.1, "0.1")
 
 
-@states("rank", controls=take_exponents(0.2, 0.3, 0.2, 0.41), holds=False)
+@claim.judges("low-rank-lowers", controls=LOWERED)
 def low_rank_lowers(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Under √(out/in) an eighth of the singular directions, at the same norm, has an exponent below
-    Muon's by more than 0.1, at all lengths and with both readouts.
-    """
-    return lab.below(lead(data, "top eighth", "Muon", rule=RULE), -MARGIN, f"-{MARGIN:g}")
+    return lab.below(lead(data, "top eighth", "Muon"), -0.1, "-0.1")
 
 
-@states("rule", controls=take_exponents(0.6, 0.5, 0.62, 0.41), holds=False)
+@claim.judges("low-rank-raises", controls=RAISED)
 def low_rank_raises(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Without a scale it has an exponent above Muon's by more than 0.1, at all lengths, with both
-    readouts.
-    """
-    return lab.above(lead(data, "top eighth", "Muon", rule=NONE), MARGIN, f"{MARGIN:g}")
+    return lab.above(lead(data, "top eighth", "Muon", rule=NONE), 0.1, "0.1")
 
 
-@states("rank", controls=take_exponents(0.2, 0.3, 0.2, 0.41), holds=False)
+@claim.judges("muon-keeps", controls=LOWERED)
 def muon_keeps(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Muon's exponent is that of the start to 0.1, under both rules, at all lengths and with both
-    readouts.
-    """
     found = (data["exponent"] - data["start"]).sel(optimizer="Muon", drop=True)
-    return lab.near(found.rename("exponent less the start's"), 0.0, MARGIN, f"{MARGIN:g}")
+    return lab.near(found.rename("exponent less the start's"), 0.0, 0.1, "0.1")
 
 
-@states("rank", controls=take_exponents(0.2, 0.3, 0.2, 0.41), holds=False)
+@claim.judges("adam-is-below", controls=LOWERED)
 def adam_is_below(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Under √(out/in) Adam's exponent is below Muon's by more than 0.05, at all lengths and with
-    both readouts.
-    """
-    return lab.below(lead(data, "Adam", "Muon", rule=RULE), -LESS, f"-{LESS:g}")
+    return lab.below(lead(data, "Adam", "Muon"), -0.05, "-0.05")
 
 
-@states(
-    "relu",
+@claim.judges(
+    "after-is-of-before",
     rivals={name: partial(less, from_before, rival=rival) for name, rival in OF_BEFORE.items()},
-    post_hoc=f"{SEEN} On seeds 3 and 4 the norms' spread was in the form, without effect; on seed 5"
-    " a margin of 0.075 left it undecided.",
 )
 def after_is_of_before(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The hard rank before relu gives the exponent after it to 0.1, at every optimizer, rule and
-    length and with both readouts.
-    """
     found = (data["exponent"] - from_before(config, data)).rename("exponent less the form")
-    return lab.near(found, 0.0, MARGIN, f"{MARGIN:g}")
+    return lab.near(found, 0.0, 0.1, "0.1")
 
 
-@states(
-    "training",
-    controls={"the two exchanged": exchanged("optimizer", "Muon", "Adam")}
-    | lab.controls.without_lead("optimizer", "Muon", "Adam"),
-    post_hoc=SEEN,
-)
+@claim.judges("muon-leads-early", controls=lab.controls.without_lead("optimizer", "Muon", "Adam"))
 def muon_leads_early(config: Config, data: xr.Dataset) -> lab.Relation:
-    """After the least number of steps Muon's exponent is above Adam's by more than 0.05 under
-    √(out/in), with both readouts.
-    """
-    found = lead(data, "Muon", "Adam", rule=RULE, length=config.lengths[0])
-    return lab.above(found, LESS, f"{LESS:g}")
+    return lab.above(lead(data.isel(length=0, drop=True), "Muon", "Adam"), 0.05, "0.05")
 
 
-@states(
-    "training",
-    controls={"the two exchanged": exchanged("rule", RULE, NONE)}
-    | lab.controls.without_lead("rule", NONE, RULE),
-    post_hoc=SEEN,
-)
+@claim.judges("no-scale-raises", controls=lab.controls.without_lead("rule", NONE, RULE))
 def no_scale_raises(config: Config, data: xr.Dataset) -> lab.Relation:
-    """After the second number of steps every exponent is larger without a scale, by more than 0.1,
-    with both readouts.
-    """
-    found = data["exponent"].sel(length=config.lengths[1], drop=True)
-    return lab.above(found.sel(rule=NONE) - found.sel(rule=RULE), MARGIN, f"{MARGIN:g}")
+    found = data["exponent"].isel(length=1, drop=True)
+    return lab.above(found.sel(rule=NONE) - found.sel(rule=RULE), 0.1, "0.1")
 
 
-@states(
-    "training",
+@claim.judges(
+    "they-end-alike",
     rivals={"Muon's lead in the paper": -GAP, "half of it": -GAP / 2, "Muon behind": GAP},
-    post_hoc=SEEN,
 )
 def they_end_alike(config: Config, data: xr.Dataset) -> lab.Relation:
-    """After the largest number of steps, with a trained readout and √(out/in), no exponent differs
-    from Muon's by a quarter of what it does in the paper, 0.58.
-    """
-    last = {"rule": RULE, "length": config.lengths[-1], "readout": "trained"}
-    found = data["exponent"].sel(last, drop=True)
+    found = data["exponent"].sel(rule=RULE, readout="trained", drop=True).isel(length=-1, drop=True)
     found = (found - found.sel(optimizer="Muon", drop=True)).drop_sel(optimizer="Muon")
     return lab.near(found.rename("exponent less Muon's"), 0.0, GAP / 4, f"{GAP / 4:g}")
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
     """Plot exponents along trainings, and against the two formulas."""
-    forms = [form(config, data).mean("seed") for form in (from_update, from_before)]
     drawn = Figure(figsize=(12, 4.2), layout="constrained")
-    along, first, second = drawn.subplots(1, 3)
-    trained, means = data["exponent"].sel(readout="trained"), data["exponent"].mean("seed")
-    for optimizer, color in zip(OPTIMIZERS, COLORS, strict=False):
-        of = {"optimizer": optimizer}
-        found, without = (trained.sel(of | {"rule": rule}) for rule in RULES)
-        draw_sweep(along, found, "length", label=optimizer, color=color, line=True)
-        along.plot(data.length, without.mean("seed"), "--", color=color)
-        for axes, form in zip((first, second), forms, strict=True):
-            axes.plot(form.sel(of).values.ravel(), means.sel(of).values.ravel(), "o", c=color)
+    along, *against = drawn.subplots(1, 3)
+    trained = data["exponent"].sel(readout="trained")
+    draw_curves(along, trained.sel(rule=RULE), "length", "optimizer", str)
+    without = trained.sel(rule=NONE).mean("seed").transpose("length", "optimizer")
+    along.plot(data.length, without, "--")
     along.axhline(float(data["start"].mean()), color="black", linewidth=1, label="start")
-    along.set(title="trained readout; dashed without a scale", xlabel="steps", yscale="linear")
-    along.set_ylabel("exponent")
+    label_axis(along, data.length)
+    along.set(title="trained readout; dashed without a scale", xlabel="steps", ylabel="exponent")
     along.legend(fontsize="small")
-    first.set(title="from the update, as committed", xlabel="predicted exponent")
-    second.set(title="from the rank before relu", xlabel="predicted exponent")
-    for axes in (first, second):
+    titles = {
+        from_update: "from the update, as committed",
+        from_before: "from the rank before relu",
+    }
+    for axes, (form, title) in zip(against, titles.items(), strict=True):
+        both = (each.mean("seed") for each in (form(config, data), data["exponent"]))
+        axes.plot(*(each.stack(at=POINTS).transpose("at", "optimizer") for each in both), "o")
         axes.axline((0.3, 0.3), slope=1, color="black", linewidth=1)
+        axes.set(title=title, xlabel="predicted exponent")
     return drawn
 
 
-EXPERIMENT = lab.Experiment(
-    "hard-rank",
-    lab.ledger.Ledger.from_conjectures(
-        "hard-rank",
-        formula="The update's rank and size decide the width exponent of the hard rank.",
-        rank="At steps of equal size for each unit, low rank lowers the exponent.",
-        rule="Where steps shrink with the width, low rank raises it.",
-        relu="The exponent after relu follows from the hard rank before it.",
-        training="An optimizer's exponent lasts for a part of the training.",
-    ),
-    title="Width exponents of the hard rank: the update's rank, or the rule of its scale",
-    summary=(
-        "Neither alone: exponents are transients. Muon's is the largest early, a missing scale"
-        " raises all, and after a longer training with its readout no optimizer's stands out."
-    ),
-    config=Config,
-    measure=run,
-    statements=states,
-    headlines=("they-end-alike",),
-    figure=figure,
-    scales={
-        "smoke": {"d": 8, "seeds": 4},
-        "paper": {"seed": 6, "d": 32, "seeds": 32},
-    },
-)
+EXPERIMENT = claim.experiment(Config, run, figure=figure, headlines=("they-end-alike",))

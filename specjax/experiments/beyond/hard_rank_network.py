@@ -1,20 +1,24 @@
-"""Small networks that learn a linear map by steps of one Frobenius norm, and the hard rank of their
-hidden layer.
+"""Small networks that learn a linear map by steps of one Frobenius norm, the hard rank of their
+hidden layer, and its exponents of the width.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import xarray as xr
 from jaxtyping import Array, Float, Key
 
-from specjax import linalg, sizes
+from specjax import fits, linalg, sizes, sweep
 from specjax.theory.angles import arc_cosine_1_of, arccos
 
 OPTIMIZERS = ("gradient", "Adam", "top eighth", "Muon")
 """Directions of a step: momentum, Adam's, an eighth of the singular directions, and all of them."""
+RULE, NONE = "√(out/in)", "no scale"
+RULES = {RULE: 0.5, NONE: 0.0}
+"""Powers of the width in the Frobenius norm of a step of the hidden layer."""
 RATE = 0.05
 """The norm of a step over that of the start, at d hidden units."""
 Weights = dict[str, Float[Array, "_ _"]]
@@ -73,14 +77,7 @@ def train(
     optimizer: str, problem: Problem, power: Array, trained: Array, ends: tuple[int, ...]
 ) -> dict[str, Float[Array, " length"]]:
     """Logarithms of loss and hard rank, before and after relu, size and overlap of the update, and
-    its alignment to the start, after some steps.
-
-    Args:
-        optimizer: One of `OPTIMIZERS`.
-        problem: Start, target and batches.
-        power: Of the width in the norm of a step of the hidden layer.
-        trained: 1 for a readout that is trained too, else 0.
-        ends: Steps after which to measure.
+    its alignment to the start, after some steps; `trained` is 1 for a readout that learns, too.
     """
     width, d = problem.first["w"].shape
     lengths = {"w": d**0.5 * (width / d) ** power, "v": trained * (d / width) ** 0.5}
@@ -111,3 +108,25 @@ def train(
 
     between = jnp.stack([jnp.array((0, *ends[:-1])), jnp.array(ends)], axis=1)
     return jax.lax.scan(until, (problem.first, moments.init(problem.first)), between)[1]
+
+
+def run(config: Any, key: Key[Array, ""]) -> xr.Dataset:
+    """Every optimizer, rule, readout and width, with exponents of the width for each network."""
+
+    def measure(key: Array, width: int, power: Array, trained: Array) -> dict[str, Array]:
+        problem = sample_problem(key, config.d, width)
+        each = [train(name, problem, power, trained, config.lengths) for name in OPTIMIZERS]
+        start = jnp.log(hard_rank(problem.first["w"]))
+        return {"log start": start} | jax.tree.map(lambda *at: jnp.stack(at), *each)
+
+    over = {
+        "width": sweep.choices(*(multiple * config.d for multiple in (1, 2, 4, 8))),
+        "power": sweep.values(*RULES.values()),
+        "trained": sweep.values(0.0, 1.0),
+    }
+    found = sweep.run(measure, over, num_seeds=config.seeds, key=key)
+    labels = {"optimizer": list(OPTIMIZERS), "length": list(config.lengths)}
+    data = sweep.labelled(found, *labels, **labels).rename(power="rule", trained="readout")
+    data = data.assign_coords(rule=list(RULES), readout=["fixed", "trained"])
+    slopes = {"exponent": "log rank", "start": "log start", "before": "log before"}
+    return data.assign({name: fits.log_slopes(data[of], "width") for name, of in slopes.items()})
