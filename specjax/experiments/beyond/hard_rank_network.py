@@ -1,6 +1,4 @@
-"""Small networks that learn a linear map by steps of one Frobenius norm, the hard rank of their
-hidden layer, and its exponents of the width.
-"""
+"""Networks that learn a linear map by steps of one Frobenius norm, and their hard ranks."""
 
 from typing import Any, NamedTuple
 
@@ -116,8 +114,8 @@ def run(config: Any, key: Key[Array, ""]) -> xr.Dataset:
     def measure(key: Array, width: int, power: Array, trained: Array) -> dict[str, Array]:
         problem = sample_problem(key, config.d, width)
         each = [train(name, problem, power, trained, config.lengths) for name in OPTIMIZERS]
-        start = jnp.log(hard_rank(problem.first["w"]))
-        return {"log start": start} | jax.tree.map(lambda *at: jnp.stack(at), *each)
+        stacked = jax.tree.map(lambda *at: jnp.stack(at), *each)
+        return stacked | {"log start": jnp.log(hard_rank(problem.first["w"]))}
 
     over = {
         "width": sweep.choices(*(multiple * config.d for multiple in (1, 2, 4, 8))),

@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.beyond.polar_signal import factor
+from specjax.experiments.beyond.noisy_polar import factor
 from specjax.lab.drawing import draw_predicted
 from specjax.theory import polar_signal
 

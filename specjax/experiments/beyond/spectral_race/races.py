@@ -29,6 +29,8 @@ NOISE = 1e-3
 FIVE_LENGTHS, BLOCK_LENGTHS = 2 ** (np.arange(-2, 17) / 2), 2 ** (np.arange(-6, 7) / 2)
 """Multiples of the guaranteed step, of which `five` and two blocks have the best."""
 Step = Callable[[Any, Array], Any]
+Steps = dict[str, tuple[Step, np.ndarray]]
+"""Of each method, with multiples of its guaranteed length."""
 
 
 def lift(g: Array) -> Array:
@@ -44,17 +46,16 @@ def lift_in_five_steps(g: Array) -> Array:
 
 
 def compare(
-    loss: Callable[[Any], Array],
-    steps: dict[str, tuple[Step, np.ndarray]],
-    start: Any,
-    columns: Array,
-    b: Array,
-    count: int,
+    error: Callable[[Any], Array], b: Array, steps: Steps, start: Any, count: int
 ) -> dict[str, Array]:
     """The part of the loss that each method leaves, by steps, at its best length and at the
-    guarantee's; K*, and that of the formula for the columns of the error at the start, or `count` +
-    1 where spectral steps are never ahead.
+    guarantee's; K*, and that of the formula for the error at the start, or `count` + 1 where
+    spectral steps are never ahead.
     """
+
+    def loss(state: Any) -> Array:
+        return jnp.sum(b[None] * error(state) ** 2)
+
     left: dict[str, Array] = {}
     for name, (step, lengths) in steps.items():
 
@@ -70,6 +71,7 @@ def compare(
         left[name] = jnp.min(jnp.where(jnp.isfinite(found), found, jnp.inf), axis=0)
         left[f"{name} at 1"] = found[int(np.flatnonzero(lengths == 1)[0])]
     left["passing"] = spectral_race.passing(left["gradient"], left["spectral"])
+    columns = jnp.linalg.norm(error(start), axis=0)
     left["formula"] = spectral_race.steps_to_pass(columns, b, count)
     return left | {name: jnp.minimum(left[name], count + 1) for name in ("passing", "formula")}
 
@@ -84,17 +86,14 @@ def linear(key: Array, a: Array, k: Array, part: str, d: int, count: int) -> dic
     # A rotation of the outputs changes nothing: of many rows the triangular factor is enough.
     if LINEAR[part] > 1:
         start = linalg.qr(start)[1]
-    lifted, lengths = lift, SPECTRAL_LENGTHS
-    if part == "five":
-        lifted, lengths = lift_in_five_steps, FIVE_LENGTHS
-    steps: dict[str, tuple[Step, np.ndarray]] = {
+    five = part == "five"
+    lifted, lengths = (lift_in_five_steps, FIVE_LENGTHS) if five else (lift, SPECTRAL_LENGTHS)
+    steps: Steps = {
         "gradient": (lambda w, c: w - c * w * b[None], GRADIENT_LENGTHS),
         "spectral": (lambda w, c: w - c * lifted(w * b[None]) / jnp.sum(b), lengths),
     }
     ratio = spectral.nuclear_rank(start * b[None]) / jnp.sum(b)
-    columns = jnp.linalg.norm(start, axis=0)
-    found = compare(lambda w: jnp.sum(b[None] * w**2), steps, start, columns, b, count)
-    return found | {"nr over st": ratio}
+    return compare(lambda w: w, b, steps, start, count) | {"nr over st": ratio}
 
 
 def two_blocks(key: Array, a: Array, k: Array, d: int, count: int) -> dict[str, Array]:
@@ -105,9 +104,11 @@ def two_blocks(key: Array, a: Array, k: Array, d: int, count: int) -> dict[str, 
         for name, rows in (("target", 2 * d), ("second", 2 * d), ("first", d))
     )
 
+    def error(w: Any) -> Array:
+        return w[1] @ w[0] - target
+
     def step(spectral_step: bool, w: Any, c: Array) -> Any:
-        lower, upper = w
-        g = (upper @ lower - target) * b[None]
+        (lower, upper), g = w, error(w) * b[None]
         inner = (lower * b[None]) @ lower.T
         outside = linalg.eigvalsh(upper.T @ upper)[-1]
         of_lower, of_upper = upper.T @ g, g @ lower.T
@@ -123,10 +124,7 @@ def two_blocks(key: Array, a: Array, k: Array, d: int, count: int) -> dict[str, 
         0, k.astype(jnp.int32), lambda _, w: step(False, w, jnp.float32(0.5)), (first, second)
     )
     steps = {name: (partial(step, name == "spectral"), BLOCK_LENGTHS) for name in METHODS}
-    columns = jnp.linalg.norm(start[1] @ start[0] - target, axis=0)
-    return compare(
-        lambda w: jnp.sum(b[None] * (w[1] @ w[0] - target) ** 2), steps, start, columns, b, count
-    )
+    return compare(error, b, steps, start, count)
 
 
 def run(config: Any, key: Key[Array, ""], part: str) -> xr.Dataset:
