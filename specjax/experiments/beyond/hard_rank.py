@@ -160,11 +160,11 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     label_axis(along, data.length)
     along.set(title="trained readout; dashed without a scale", xlabel="steps", ylabel="exponent")
     along.legend(fontsize="small")
-    titles = {
-        from_update: "from the update, as committed",
-        from_before: "from the rank before relu",
+    forms: dict[str, Callable[..., xr.DataArray]] = {
+        "from the update, as committed": from_update,
+        "from the rank before relu": from_before,
     }
-    for axes, (form, title) in zip(against, titles.items(), strict=True):
+    for axes, (title, form) in zip(against, forms.items(), strict=True):
         both = (each.mean("seed") for each in (form(config, data), data["exponent"]))
         axes.plot(*(each.stack(at=POINTS).transpose("at", "optimizer") for each in both), "o")
         axes.axline((0.3, 0.3), slope=1, color="black", linewidth=1)

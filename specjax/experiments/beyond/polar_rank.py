@@ -107,9 +107,9 @@ def figure(config: Config, data: Data) -> Figure:
         "power": "a power law in all directions",
     }
     for axes, (part, title) in zip(drawn.subplots(1, 2), titles.items(), strict=True):
-        shares = data[part]["kept"], predicted(config, data, part), alone(config, data, part)
+        shares = [data[part]["kept"], predicted(config, data, part), alone(config, data, part)]
         if part == "power":
-            shares = tuple(each.expand_dims(share=[1.0]) for each in shares)
+            shares = [each.expand_dims(share=[1.0]) for each in shares]
         found, lines, single = shares
         axes.plot(single.theta, single.isel(share=0), "k--", linewidth=1, label="each as if alone")
         draw_predicted(axes, found, lines, "theta", "share", "{:g} of all directions".format)

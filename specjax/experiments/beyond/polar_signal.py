@@ -142,14 +142,13 @@ def figure(config: Config, data: Data) -> Figure:
     left.plot(
         fine, vectors_alone(theta), "k--", linewidth=1, label="largest singular vectors alone"
     )
-    one = {shape: data[shape]["kept"].isel(n=-1, drop=True) for shape in ("square", "wide")}
-    momenta = dict(data["momentum"][["before", "after"]].sel(part="kept", drop=True))
+    shapes = {shape: data[shape]["kept"].isel(n=-1) for shape in ("square", "wide")}
+    momenta = {order: data["momentum"][order].sel(part="kept") for order in ("before", "after")}
     f, averaged = square_share(theta), square_share(theta * LESS_NOISE)
-    panels = {
-        left: (one, {"square": f, "wide": wide_share(theta)}),
-        right: (momenta, {"before": averaged, "after": f}),
-    }
-    for axes, both in panels.items():
+    for axes, *both in (
+        (left, shapes, {"square": f, "wide": wide_share(theta)}),
+        (right, momenta, {"before": averaged, "after": f}),
+    ):
         found, lines = (xr.Dataset(each).to_dataarray("of") for each in both)
         draw_predicted(axes, found, lines, "theta", "of", str)
         axes.set(xlabel="strength of the signal, θ", ylim=(0, 1.02))

@@ -2,7 +2,7 @@
 from starts that gradient steps have worked on: of one linear map and of two blocks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ NOISE = 1e-3
 FIVE_LENGTHS, BLOCK_LENGTHS = 2 ** (np.arange(-2, 17) / 2), 2 ** (np.arange(-6, 7) / 2)
 """Multiples of the guaranteed step, of which `five` and two blocks have the best."""
 Step = Callable[[Any, Array], Any]
-Steps = dict[str, tuple[Step, np.ndarray]]
+Steps = Mapping[str, tuple[Step, np.ndarray]]
 """Of each method, with multiples of its guaranteed length."""
 
 
