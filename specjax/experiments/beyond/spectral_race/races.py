@@ -36,7 +36,8 @@ Steps = Mapping[str, tuple[Step, np.ndarray]]
 def lift(g: Array) -> Array:
     """‖G‖_* polar(G) with all singular values at one, zeros too."""
     u, values, vt = linalg.svd(g)
-    return jnp.sum(values) * (u @ vt)
+    # Before the product: XLA of jax 0.10.1 moves a factor of it there itself, and fails to compile.
+    return (jnp.sum(values) * u) @ vt
 
 
 def lift_in_five_steps(g: Array) -> Array:
