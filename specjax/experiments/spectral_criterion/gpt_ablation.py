@@ -313,7 +313,7 @@ EXPERIMENT = lab.Experiment(
     scales={
         # Sizes, rates and seeds were chosen by runs with smaller seeds; 12 seeds left the effect of
         # Muon on the embedding open.
-        "quick": {"seed": 10, "parts": 8, "steps": 140, "cooldown": 20},
+        "quick": {"seed": 10, "parts": 8},
         "smoke": {
             "width": 16,
             "blocks": 1,

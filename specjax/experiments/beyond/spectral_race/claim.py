@@ -23,6 +23,8 @@ steps leave small.
 """
 WITHIN, WITHIN_LIMIT, BEFORE, SOONER, LATER = 0.15, 0.2, 1.5, 0.5, 1.5
 """Margins of the formula and of its limit; K*/K where gradient steps lead; a lead in steps."""
+LABELS = {"five": "five Newton–Schulz steps", "noise": "tall, with noise"}
+"""Of parts in the figure, where the name says too little."""
 Data = dict[str, xr.Dataset]
 
 
@@ -154,7 +156,7 @@ def figure(config: Config, data: Data) -> Figure:
     draw_predicted(by_k, found, form, "k", "a", "i^(-{:g})".format)
     for part, one in data.items():
         ratio = (one["passing"] / one["formula"]).median("seed").isel(a=-1)
-        stops.plot(one.k, ratio, "o-", label=part)
+        stops.plot(one.k, ratio, "o-", label=LABELS.get(part, part))
     stops.legend(fontsize="small")
     by_k.set(title="lines through what is predicted", ylabel="K*")
     stops.set(title="where the formula stops", ylabel="median of K*, measured over formula")
