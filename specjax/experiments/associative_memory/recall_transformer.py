@@ -340,7 +340,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 1, "seeds": 4},
+        "quick": {"seed": 1, "seeds": 6},
         "smoke": (
             {
                 "items": 8,

@@ -182,7 +182,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     # Sizes, grids and claims were chosen in trial runs with other keys.
     scales={
-        "quick": {"recall_seeds": 42, "gpt_seeds": 5, "gpt_rates": (0.008, 0.02, 0.05)},
+        "quick": {"recall_seeds": 42, "gpt_seeds": 11, "gpt_rates": (0.008, 0.02, 0.05)},
         "smoke": (
             {
                 "items": 8,

@@ -297,7 +297,11 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 1, "widths": (16, 32, 64, 128), "growing_widths": (4, 8, 16, 32)},
+        "quick": {
+            "seed": 1,
+            "widths": (8, 16, 32, 64, 128),
+            "growing_widths": (4, 6, 8, 16, 32),
+        },
         "smoke": {
             "small_widths": (3,),
             "widths": (4, 6, 8, 12, 16),

@@ -34,7 +34,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Logarithms of test losses over Muon's."""
     losses, place = log_losses_at_best_rates(RULES, config, key)
     behind = losses - losses.sel(rule="Muon", drop=True)
-    return behind.to_dataset("rule").drop_vars("Muon").assign(place=place)
+    return behind.to_dataset("rule").drop_vars("Muon").assign(place=place.rename(rule="tuned"))
 
 
 def _controls(name: str, share: float) -> dict[str, lab.Control]:
@@ -91,7 +91,7 @@ def figure(_: Config, data: xr.Dataset) -> Figure:
     axes.minorticks_off()
     axes.set_ylabel("logarithm of the test loss less Muon's")
     names = {"positive": "p = 1/4", "falling": "p from 1/4 to -1/10"}
-    draw_curves(axes, data.to_dataarray("rule"), "length", "rule", names.__getitem__)
+    draw_curves(axes, data[list(names)].to_dataarray("rule"), "length", "rule", names.__getitem__)
     axes.axhline(0, color="black", linewidth=1, label="Muon, p = 0")
     axes.legend()
     return drawn
