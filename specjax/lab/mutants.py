@@ -17,7 +17,8 @@ Not all changes make a statement false. Where one does not, the row says so:
   statement's.
 - "not sharp here": the remark of the finding on the data themselves says what else they would
   confirm: a tighter bound ("Not sharp here"), half of the effect ("Holds with room to spare"), or,
-  of mutated formulas, one a tenth off ("Not sharp to a tenth").
+  of mutated formulas, one a tenth off ("Not sharp to a tenth"). So is a statement of a sign alone,
+  such as an order, which is true of an effect of any size.
 
 A mutant has no row where it leaves the numbers of a statement as they are, also in another unit if
 they are compared with 0, or moves one-sided numbers farther to their right side, where the
@@ -197,6 +198,8 @@ class _Subject:
             self.says_the_same or (self.found.rivals and equal_within_noise(mutated, self.found))
         ):
             return WITHOUT
+        if one_sided and not formula and self.relation.claims_a_sign:
+            return UNSHARP
         spare = [NOT_SHARP]
         if formula:
             spare += [COARSE if self.relation.prediction is not None else ROOM]

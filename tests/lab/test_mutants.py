@@ -61,6 +61,22 @@ def test_an_order_says_that_half_of_it_would_do():
     assert "Holds with room to spare" in order.find(None, DATA).reason
 
 
+@pytest.mark.parametrize(("least", "outcome"), [(0, "not sharp here"), (1e-9, "confirmed")])
+def test_an_order_is_true_of_an_effect_of_any_size(least, outcome):
+    @lab.statement("eq-1", "The second is ahead of the first.", controls=NOTHING)
+    def order(config, data):
+        first, second = (data["size"].sel(of=name) for name in "ab")
+        return lab.ahead(first, second, least=least)
+
+    # Both are small beside the third: twice the effect, of logarithms, shrinks them and their lead.
+    sizes = [0.1, 0.001, 1000] * np.random.default_rng(0).lognormal(0, 0.75, (24, 3))
+    data = xr.Dataset({"size": (("seed", "of"), sizes)}, {"of": list("abc")})
+    found = order.find(None, data)
+    assert found.verdict == "confirmed"
+    assert not found.reason
+    assert outcomes(order, data)["twice the effect"] == outcome
+
+
 def test_a_lead_near_its_least_survives_half_only_in_silence():
     @lab.statement("eq-1", "Muon is ahead by 0.6.", controls=NOTHING)
     def order(config, data):

@@ -91,6 +91,13 @@ class Relation(ABC):
         """
         return False
 
+    @property
+    def claims_a_sign(self) -> bool:
+        """Whether the relation says on which side of 0 a number lies, however far. Then it is true
+        of an effect of any size.
+        """
+        return False
+
     def same_of_every_label(self, permuted: "Relation") -> bool:
         """Whether the relation says the same of every label: `permuted`, the one to data with
         permuted labels, has the same numbers in every sample, in another order. False for a

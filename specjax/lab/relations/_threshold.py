@@ -102,6 +102,11 @@ class Threshold(Relation):
         moved = outcome.moves(first, second)
         return moved is not None and all(move < abs(self._lead(point)) / 2 for move, point in moved)
 
+    @property
+    def claims_a_sign(self) -> bool:
+        """Whether the threshold of an estimate is 0 everywhere."""
+        return self.by is not None and not np.any(self.threshold)
+
     def _lead(self, point: Point) -> float:
         """The distance from the threshold, positive on the side of this relation."""
         return (point.estimate - point.compared) * (1 if self.upper else -1)

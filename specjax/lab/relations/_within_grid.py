@@ -74,6 +74,11 @@ class WithinGrid(Relation):
         """Whether the relation says so."""
         return self.relation.claims_no_effect
 
+    @property
+    def claims_a_sign(self) -> bool:
+        """Whether the relation says so."""
+        return self.relation.claims_a_sign
+
     def same_of_every_label(self, permuted: Relation) -> bool:
         """Whether the relation says the same of every label."""
         assert isinstance(permuted, WithinGrid)
