@@ -233,7 +233,16 @@ def muon_matches_newton(config: Config, data: item_counts.Data) -> lab.Relation:
     return item_counts.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 
 
-@states("section-3-muon-above-sgd", controls=NOTHING | {"the two exchanged": EXCHANGED})
+THREE_TIMES = item_counts.replace_at(
+    "optimizer", "muon", lambda count: 3 * count.sel(optimizer="gd", drop=True), "capacity"
+)
+"""A control: Muon recovers three times as many items as gradient descent."""
+
+
+@states(
+    "section-3-muon-above-sgd",
+    controls=NOTHING | {"the two exchanged": EXCHANGED, "three times as many": THREE_TIMES},
+)
 def muon_above_descent(config: Config, data: item_counts.Data) -> lab.Relation:
     """At the largest d one step of Muon recovers more than four times as many items as one of
     gradient descent, at every α.
@@ -242,7 +251,10 @@ def muon_above_descent(config: Config, data: item_counts.Data) -> lab.Relation:
     return lab.ahead(muon.rename("Muon"), (4 * gd).rename("4 GD"), least=0.0)
 
 
-@states("section-1-superposition", controls=NOTHING | SIZES_EXCHANGED | DESCENT_FOR_MUON)
+HALF = item_counts.scale_counts("capacity", 0.5)
+
+
+@states("section-1-superposition", controls=NOTHING | SIZES_EXCHANGED | DESCENT_FOR_MUON | HALF)
 def superposition(config: Config, data: item_counts.Data) -> lab.Relation:
     """At the largest d and the smallest α one population step of Muon stores more than d items."""
     count = (

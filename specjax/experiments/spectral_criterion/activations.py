@@ -253,6 +253,13 @@ def _halved(fails: xr.DataArray, _: str) -> lab.Relation:
     return lab.below((many - few / 2).rename("P less half of P before"), 0.0, "0")
 
 
+def _six_tenths(data: xr.Dataset) -> xr.DataArray:
+    """Failures of which six tenths are left with four times as many rows."""
+    fails = data["rows"]
+    kept = xr.DataArray(np.arange(fails.sizes["seed"]) % 5 < 3, dims="seed")
+    return fails.where(fails["factor"] != MORE, kept * fails.sel(factor=1.0, drop=True))
+
+
 ABOVE, SAMPLED, WIDTH = (
     Quantities(states, *of) for of in (("above",), ("samples", "n"), ("width", "k"))
 )
@@ -275,7 +282,7 @@ ABOVE(
     "theorem-2-7-rows",
     "theorem-2-7",
     "rows",
-    {EXCHANGED: "columns"},
+    {EXCHANGED: "columns", "six tenths": _six_tenths},
     corrected=True,
     post_hoc=FEW,
 )(
