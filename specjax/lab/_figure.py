@@ -60,7 +60,9 @@ def finding_figure(statements: Mapping[str, Drawn], first: Sequence[str]) -> Fig
             panel.drawn is None,
         )
     )
-    return _figure(panels[:MOST_PANELS], 2, MOST_ENTRIES)
+    shown = panels[:MOST_PANELS]
+    # Three in one row, as a grid of two by two would have an empty place.
+    return _figure(shown, 3 if len(shown) == 3 else 2, MOST_ENTRIES)
 
 
 def statement_grid(statements: Mapping[str, Drawn]) -> Figure:

@@ -702,6 +702,8 @@ def test_printed_and_corrected_formulas_share_a_panel():
     }
     figure = finding_figure(statements, ())
     assert [axes.get_title() for axes in figure.axes] == ["corrected", "of others", "exponent"]
+    # In one row: a grid of two by two would have an empty place.
+    assert len({axes.get_position().y1 for axes in figure.axes}) == 1
     texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert texts[0] == "printed"
     assert len(texts) == 6
