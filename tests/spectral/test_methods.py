@@ -291,6 +291,19 @@ def test_the_stated_accuracy_in_float32_and_bfloat16(form):
         assert max(gram.values()) < 0.25 * max(plain.values())
 
 
+@pytest.mark.parametrize(("gram", "most"), [(False, 2e-2), (True, 5e-2)])
+def test_half_precision_costs_few_rows_up_to_a_twentieth(gram, most):
+    u, _, vt = np.linalg.svd(np.random.default_rng(0).normal(size=(16, 64)), full_matrices=False)
+    x = (u * np.exp(-np.arange(16) / 2)) @ vt
+    method = NewtonSchulz(gram=gram, operands=jnp.bfloat16)
+    found = np.asarray(polar(jnp.asarray(x, jnp.float32), method), float)
+    s = np.exp(-np.arange(16) / 2) / np.linalg.norm(x)
+    for p in method.polynomials():
+        s = p(s)
+    error = np.linalg.norm(found - (u * s) @ vt) / np.linalg.norm(s)
+    assert most / 5 < error < most
+
+
 def iteration_on_x(method, dtype):
     """The standard form where every intermediate has this dtype, as torch.optim.Muon has it in
     bfloat16 and optax in float32.
