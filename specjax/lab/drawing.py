@@ -26,6 +26,8 @@ _APART = 0.09
 """Least distance of ticks, as a share of the axis, at which labels of three or four digits do not
 overlap.
 """
+_BESIDE = 0.2
+"""Distance of points side by side, where labels are 1 apart."""
 _LETTERS = 30
 """Labels with more letters in all are rotated, since they would overlap."""
 _TICKS = 8
@@ -190,6 +192,28 @@ def draw_curves(
             markersize=4,
             linewidth=1,
         )
+
+
+def draw_beside(
+    axes: Axes, samples: xr.DataArray, dim: str, curves: str, label: Callable[[Any], str]
+) -> None:
+    """Draw estimates with bars of four standard errors at each label of `dim`, those of the
+    coordinates of `curves` side by side.
+    """
+    labels = samples[dim].values
+    places = samples[curves].values
+    for k, at in enumerate(places):
+        found = estimate(samples.sel({curves: at}))
+        axes.errorbar(
+            np.arange(labels.size) + _BESIDE * (k - (places.size - 1) / 2),
+            found.value,
+            np.stack([found.value - found.low, found.high - found.value]),
+            fmt=MARKERS[k % len(MARKERS)],
+            color=COLORS[k % len(COLORS)],
+            markersize=4,
+            label=label(at),
+        )
+    axes.set_xticks(range(labels.size), labels)
 
 
 def draw_predicted(

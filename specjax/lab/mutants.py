@@ -191,19 +191,20 @@ class _Subject:
             return mutated.verdict
         if not formula and (self.relation.claims_no_effect or self.bounds_an_effect):
             return WITHOUT
-        number = one_sided and not formula and self.relation.prediction is not None
+        is_size = one_sided and not formula
+        number = is_size and self.relation.prediction is not None
         # One number at every label is a constant, whose effect is 0. So is one that no size of the
         # effect moves, if its noise hides no rival.
         if number and (
             self.says_the_same or (self.found.rivals and equal_within_noise(mutated, self.found))
         ):
             return WITHOUT
-        if one_sided and not formula and self.relation.claims_a_sign:
+        if is_size and self.relation.claims_a_sign:
             return UNSHARP
         spare = [NOT_SHARP]
         if formula:
             spare += [COARSE if self.relation.prediction is not None else ROOM]
-        elif one_sided:
+        elif is_size:
             spare += [ROOM]
         if any(words in self.found.reason for words in spare):
             return UNSHARP

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 from specjax import lab
 from specjax.experiments.beyond.best_filter import LEDGER
 from specjax.experiments.beyond.filtered_muon import FILTERS, RIDGES, STRONG, Config, Data, run
-from specjax.lab.drawing import COLORS
-from specjax.lab.estimates import estimate
+from specjax.lab.drawing import COLORS, draw_beside
 
 LITTLE = 0.08
 """A change of the GPT's loss that counts, in nats per byte."""
@@ -148,21 +147,9 @@ def figure(config: Config, data: Data) -> Figure:
         ("accuracy above the polar factor's", "nats below the polar factor's loss"),
         strict=True,
     ):
-        for place, (color, step) in enumerate(zip(COLORS, values["step"].values, strict=False)):
-            found = estimate(values.sel(step=step))
-            at = np.arange(len(others)) + 0.2 * (place - 0.5)
-            bars = np.stack([found.value - found.low, found.high - found.value])
-            axes.errorbar(
-                at,
-                found.value,
-                yerr=bars,
-                fmt="o",
-                color=color,
-                markersize=4,
-                label=f"after {step} steps",
-            )
+        draw_beside(axes, values, "filter", "step", "after {} steps".format)
         axes.axhline(0, color="gray", linewidth=0.8)
-        axes.set_xticks(range(len(others)), others, fontsize="small")
+        axes.tick_params(axis="x", labelsize="small")
         axes.set(ylabel=label, title=title)
         axes.legend(fontsize="small")
     return drawn

@@ -16,8 +16,7 @@ from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.spectral_criterion import gpt_runs
 from specjax.experiments.spectral_criterion.gpt_runs import Cell
-from specjax.lab.drawing import COLORS, MARKERS
-from specjax.lab.estimates import estimate
+from specjax.lab.drawing import draw_beside
 
 KINDS = {"non-gated": ("relu_squared", 3), "gated": ("swiglu", 2)}
 """Activations, and hidden units over d: both have 2·3 = 3·2 times d² weights."""
@@ -308,18 +307,9 @@ def figure(config: Config, data: Data) -> Figure:
         loss = data[kind]["loss"]
         arms = [arm for arm in SHOWN if arm in loss["arm"]]
         gains = loss.sel(arm="adamw", drop=True) - loss.sel(arm=arms)
-        for place, step in enumerate(gains["step"].values):
-            found = estimate(gains.sel(step=step))
-            axes.errorbar(
-                np.arange(len(arms)) + 0.2 * place - 0.1,
-                found.value,
-                np.stack([found.value - found.low, found.high - found.value]),
-                fmt=MARKERS[place],
-                color=COLORS[place],
-                label=f"after {step} steps",
-            )
+        gains = gains.assign_coords(arm=[SHOWN[arm] for arm in arms])
+        draw_beside(axes, gains, "arm", "step", "after {} steps".format)
         axes.axhline(0, color="black", linewidth=0.8, label="AdamW on all")
-        axes.set_xticks(range(len(arms)), [SHOWN[arm] for arm in arms])
         axes.set(title=f"{kind} perceptrons", xlabel="matrices that Muon updates")
         axes.label_outer()
     drawn.axes[0].set_ylabel("validation loss below AdamW's, nats a byte")
